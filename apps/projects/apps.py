@@ -1,4 +1,4 @@
-"""Registers the app."""
+"""App configuration."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -12,5 +12,5 @@ class ProjectsConfig(AppConfig):
     verbose_name = _("Projects")
 
     def ready(self) -> None:
-        """Register what can be measured."""
+        """Register the gauges."""
         from apps.projects import gauges  # noqa: F401

@@ -14,35 +14,35 @@ class ProjectError(DomainError):
 
 
 class DefaultProjectStays(ProjectError):
-    """The default project is where everything without a choice goes, so it stays."""
+    """The default project, which holds everything without a choice, cannot be deleted."""
 
     code = "default_project_stays"
     detail = _("The default project cannot be deleted.")
 
 
 class ProjectInUse(ProjectError):
-    """Something goes on in the project."""
+    """A build or run of the project is active."""
 
     code = "project_in_use"
     detail = _("Builds or runs of this project have not ended: stop them first.")
 
 
 class ProjectNameTaken(ProjectError):
-    """A project cannot come back: another one has its name or slug by now."""
+    """A deleted project cannot be restored: another one has its name or slug."""
 
     code = "project_name_taken"
     detail = _("Another project has this name or slug by now: rename that one first.")
 
 
 class BuildsDisabled(ProjectError):
-    """The project does not build tags, or has nothing to clone."""
+    """The project does not build tags, or has no git address."""
 
     code = "builds_disabled"
     detail = _("This project does not build tags.")
 
 
 class AlreadyBuilt(ProjectError):
-    """The tag is being built, or has been; ``build`` is the one."""
+    """The tag is being built or was built; ``build`` is that build."""
 
     code = "already_built"
     detail = _("This tag has been built already; ask for a rebuild to build it again.")
@@ -53,21 +53,21 @@ class AlreadyBuilt(ProjectError):
 
 
 class BuildNotActive(ProjectError):
-    """An action on a build that has ended."""
+    """The build has already ended."""
 
     code = "build_not_active"
     detail = _("This build has already ended.")
 
 
 class BuildStillActive(ProjectError):
-    """A rebuild of what is still being built."""
+    """The build to repeat has not ended."""
 
     code = "build_active"
     detail = _("This build has not ended yet.")
 
 
 class BuildMoveRefused(ProjectError):
-    """The build is not in a state from which this is possible."""
+    """The build's state does not allow this action."""
 
     code = "build_move_refused"
     detail = _("This build is being cancelled already.")
@@ -82,7 +82,7 @@ class TagNotRead(ProjectError):
 
 
 class GitRefused(ProjectError):
-    """The git server cannot be asked, or said no."""
+    """The git server cannot be reached, or refuses."""
 
     code = "git_refused"
     detail = _("The git server cannot be asked.")
@@ -100,21 +100,21 @@ class ImageKnown(ProjectError):
 
 
 class RegistryRefused(ProjectError):
-    """The registry cannot be asked, or said no."""
+    """The registry cannot be reached, or refuses."""
 
     code = "registry_refused"
     detail = _("The registry cannot be asked.")
 
 
 class RegistryAway(ProjectError):
-    """The registry does not answer now; asked again later, it may."""
+    """The registry does not answer at the moment."""
 
     code = "registry_away"
     detail = _("The registry does not answer.")
 
 
 class DeliveryNotReplayable(ProjectError):
-    """A refused delivery was not believed, so nothing of it was kept."""
+    """A refused delivery was not authenticated, so its body was not kept."""
 
     code = "delivery_not_replayable"
     detail = _("This delivery was refused, so its body was not kept; send it again.")

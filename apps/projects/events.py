@@ -1,4 +1,4 @@
-"""What pages are told of this app."""
+"""Names of the notifications for pages, and the signals of this app."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from django.dispatch import Signal
 # payload: build, tag, state, step
 BUILD_CHANGED: Final = "build_changed"
 
-# project, now: sent within the transaction. Receivers stop what goes on there, or refuse it by
-# raising a DomainError.
+# project, now: sent within the transaction. Receivers stop what is active in the project, or
+# refuse the deletion by raising a DomainError.
 project_deleted: Final = Signal()
-# project, now: what had been stopped may go on.
+# project, now: receivers resume what was stopped.
 project_restored: Final = Signal()

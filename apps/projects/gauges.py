@@ -1,4 +1,4 @@
-"""What can be measured of builds."""
+"""Gauges of builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which projects, deliveries, builds and images a person sees."""
+"""Named filters of projects, deliveries, builds and images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apps.projects.states import BUILD_ACTIVE, BuildState
 
 
 class ProjectQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Projects are their own project."""
+    """Filters of projects, each of which is its own project."""
 
     project_path = "pk"
 
@@ -19,22 +19,22 @@ ProjectManager = LivingManager.from_queryset(ProjectQuerySet)
 
 
 class DeliveryQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Webhook deliveries."""
+    """Filters of webhook deliveries."""
 
     project_path = "project"
 
 
 class BuildQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Builds."""
+    """Filters of builds."""
 
     project_path = "project"
 
     def active(self) -> Self:
-        """Not ended yet."""
+        """Builds that have not ended."""
         return self.filter(state__in=BUILD_ACTIVE)
 
     def stale(self, *, now: datetime, lease_seconds: float) -> Self:
-        """Of a worker that has not said for ``lease_seconds`` that it is at it."""
+        """Builds whose worker has sent no heartbeat for ``lease_seconds``."""
         return self.filter(
             state__in=(BuildState.RUNNING, BuildState.CANCELLING),
             beat_at__lt=now - timedelta(seconds=lease_seconds),
@@ -42,10 +42,10 @@ class BuildQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
 
 class ImageQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Images."""
+    """Filters of images."""
 
     project_path = "project"
 
     def available(self) -> Self:
-        """Those that a job may choose."""
+        """Images that jobs may use."""
         return self.filter(removed_at__isnull=True)

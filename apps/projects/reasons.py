@@ -1,4 +1,4 @@
-"""The texts for people that belong to the codes of the plain-Python parts."""
+"""Translated texts of the refusal codes of the plain-Python parts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TEXTS: Final[dict[str, Promise]] = {
     "timestamp_too_far": _(
         "The time of the delivery is more than %(limit)s seconds from the time here."
     ),
-    # bodies
+    # request bodies
     "body_not_utf8": _("The body is not UTF-8, at byte %(position)s."),
     "body_malformed": _("The body is no JSON: %(error)s"),
     "body_too_deep": _("The JSON is nested deeper than %(limit)s levels."),
@@ -62,7 +62,7 @@ _TEXTS: Final[dict[str, Promise]] = {
     "body_without_payload": _("The form has no field “payload”."),
     "field_missing": _("The body lacks %(field)s."),
     "field_no_text": _("%(field)s is no text."),
-    # what is ignored
+    # ignored deliveries
     "ping": _("A test of the connection; it arrived."),
     "branch": _("%(ref)s is a branch; only tags are built."),
     "tag_deleted": _("The tag %(ref)s was deleted; what was built from it stays."),
@@ -179,7 +179,7 @@ _TEXTS: Final[dict[str, Promise]] = {
 
 
 def text_of(refusal: ProjectInputError) -> str:
-    """What people are told, in their language."""
+    """Return the text of a refusal in the reader's language."""
     text = _TEXTS.get(refusal.code)
     if text is None:
         return gettext("Refused: %(code)s") % {"code": refusal.code}

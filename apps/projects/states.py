@@ -1,4 +1,4 @@
-"""The states of a build, its steps, and what became of a delivery."""
+"""States and steps of builds; sources and verdicts of deliveries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class DeliverySource(TextChoices):
-    """Who sent a delivery."""
+    """Kind of sender."""
 
     GITHUB = "github", "GitHub"
     GITLAB = "gitlab", "GitLab"
@@ -19,7 +19,7 @@ class DeliverySource(TextChoices):
 
 
 class DeliveryVerdict(TextChoices):
-    """What became of a delivery. A refused one was not believed, so its body is not kept."""
+    """Result of a delivery. A refused one was not authenticated, so its body is not kept."""
 
     BUILT = "built", _("build queued")
     LISTED = "listed", _("image listed")
@@ -28,7 +28,7 @@ class DeliveryVerdict(TextChoices):
 
 
 class BuildState(TextChoices):
-    """Where a build is. The last four are final."""
+    """State of a build. The last four are final."""
 
     QUEUED = "queued", _("queued")
     RUNNING = "running", _("running")
@@ -40,7 +40,7 @@ class BuildState(TextChoices):
 
 
 class BuildStep(TextChoices):
-    """What a build does, in this order; a failed one says which it was."""
+    """Steps of a build, in order."""
 
     NONE = "", _("not begun")
     CLONE = "clone", _("clone")
@@ -51,7 +51,7 @@ class BuildStep(TextChoices):
 
 
 class ImageSource(TextChoices):
-    """Where an image comes from."""
+    """Origin of an image."""
 
     BUILD = "build", _("built here")
     REGISTRY = "registry", _("pushed to the registry")
@@ -73,7 +73,7 @@ BUILD_MOVES: Final[dict[BuildState, frozenset[BuildState]]] = {
     B.LOST: frozenset({B.RUNNING, B.CANCELLING}),
 }
 
-# How pages colour a state: the words are those of the admin theme's labels.
+# Colours of states: the names are those of the admin theme's labels.
 BUILD_TONES: Final[dict[BuildState, str]] = {
     B.QUEUED: "default",
     B.RUNNING: "info",

@@ -1,4 +1,4 @@
-"""Celery tasks of this app. The rows are the truth: a task too many does nothing."""
+"""Celery tasks. The rows are the truth: a superfluous task does nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from apps.projects.services.deliveries import forget_deliveries
 from apps.runtime.services import database_now
 
 
-# Acknowledged at the start: RabbitMQ takes back what is unanswered for half an hour, and a build
-# may take longer. Whatever is lost by it is found by the sweep.
+# Acknowledged at the start: RabbitMQ redelivers a message unacknowledged for half an hour, and a
+# build may take longer. The sweep finds builds that are lost by this.
 @shared_task(name="projects.build", bind=True, acks_late=False)
 def build(self: Any, build: int, **_unknown: Any) -> None:
     """Do one build."""
@@ -23,7 +23,7 @@ def build(self: Any, build: int, **_unknown: Any) -> None:
 
 @shared_task(name="projects.sweep_builds")
 def sweep_builds(**_unknown: Any) -> None:
-    """Reap the builds of dead workers, and wake the workers for those that wait."""
+    """Reap the builds of dead workers, and wake workers for queued builds."""
     now = database_now()
     reap_builds(now=now)
     wake_builds(now=now)
@@ -31,11 +31,11 @@ def sweep_builds(**_unknown: Any) -> None:
 
 @shared_task(name="projects.forget_deliveries")
 def forget_old_deliveries(**_unknown: Any) -> None:
-    """Delete the deliveries of long ago."""
+    """Delete old deliveries."""
     forget_deliveries(now=database_now())
 
 
 @shared_task(name="projects.purge")
 def purge(**_unknown: Any) -> None:
-    """Delete for good the projects that were deleted long ago."""
+    """Purge projects that were deleted long ago."""
     purge_projects(now=database_now())

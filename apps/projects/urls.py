@@ -1,4 +1,4 @@
-"""Where deliveries come in."""
+"""Address of webhook deliveries."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from apps.projects.webhooks import receive
 app_name = "projects"
 urlpatterns = [
     path("webhooks/<slug:slug>/", receive, name="webhook"),
-    # Senders follow no redirect, so the address without its last slash is one too.
+    # Senders follow no redirect, so the address works without its final slash too.
     path("webhooks/<slug:slug>", receive),
 ]

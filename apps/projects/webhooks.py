@@ -1,6 +1,6 @@
-"""``POST /webhooks/<project>/``: where git servers and registries say that something is new.
+"""``POST /webhooks/<project>/``: notifications of git servers and registries.
 
-No session, no CSRF token: a delivery is believed for its signature alone.
+No session and no CSRF token: a delivery is authenticated by its signature alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MAX_TOKEN: Final = 200
 @never_cache
 @require_POST
 def receive(request: HttpRequest, slug: str) -> JsonResponse:
-    """202 for what is believed, done or ignored alike; a registry gets 200 (seed S1.6).
+    """Process a delivery: 202 when it is authenticated, whatever the result; a registry gets 200.
 
-    400 for a body that cannot be read, 401 for whatever is not believed, whether the project
-    exists or not, 413 for too long a body, 503 while a store or the registry
-    does not answer: then the sender tries again.
+    400 for an unparsable body, 401 for a delivery that is not authenticated, whether the project
+    exists or not, 413 for a body that is too long, 503 while a store or the registry does not
+    answer: then the sender retries (seed S1.6).
     """
     body = _read(request)
     if body is None:
@@ -58,7 +58,7 @@ def receive(request: HttpRequest, slug: str) -> JsonResponse:
 
 
 def _read(request: HttpRequest) -> bytes | None:
-    """The body, None when it is too long; the server in front has refused most of those."""
+    """Return the body, None when it is too long; the reverse proxy has refused most of those."""
     limit: int = settings.WEBHOOK_MAX_BYTES
     told = request.META.get("CONTENT_LENGTH") or "0"
     if told.isdigit() and int(told[:20]) > limit:
@@ -81,7 +81,7 @@ def _answer(receipt: DeliveryReceipt) -> dict[str, Any]:
         "reason": receipt.reason,
     }
     if receipt.of_registry:
-        # The envelope that senders of this form know (seed S1.58).
+        # Envelope that registries of this form expect (seed S1.58).
         envelope = {"Code": 100, "Status": "Success", "Message": receipt.reason}
         answer = {**answer, **envelope, "Data": receipt.delivery.tag}
     return answer

@@ -126,7 +126,7 @@ class Yard:
                 BuildPlan(**{**values, **fields}),
                 control=control or BuildControl(limit_seconds=PATIENCE_SECONDS),
                 log=log,
-                teller=self,
+                progress=self,
                 store=self.store,
             )
         finally:

@@ -1,4 +1,4 @@
-"""Builds in the admin: how a tag becomes an image, step by step, with its log."""
+"""Builds in the admin: list, live page with steps and log, buttons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAX_TAG: Final = 250
 
 @admin.register(Build)
 class BuildAdmin(ReadOnly, ProjectScopedAdmin):
-    """To read; operators cancel builds and repeat them."""
+    """Read-only admin of builds; operators cancel and repeat them."""
 
     list_display = (
         "tag",
@@ -86,7 +86,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         js = [Script("projects/build.js", defer=True)]
 
     def get_urls(self) -> list[URLPattern]:
-        """The buttons, and what an open page asks for."""
+        """Add the addresses of the buttons and of the live fragment."""
         view = self.admin_site.admin_view
         return [
             path(
@@ -108,39 +108,39 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
             *super().get_urls(),
         ]
 
-    # --- cells ----------------------------------------------------------------------------------
+    # --- columns ----------------------------------------------------------------------------------
 
     @display(description=_("state"), ordering="state", label=BUILD_TONES)
     def state_label(self, build: Build) -> tuple[str, Any]:
-        """Coloured."""
+        """State, coloured."""
         return build.state, BuildState(build.state).label
 
     @admin.display(description=_("step"), ordering="step")
     def step_label(self, build: Build) -> str:
-        """Where it is, or where it ended."""
+        """Present step, or the step at which it ended."""
         return str(BuildStep(build.step).label) if build.step else "–"
 
     @admin.display(description=_("reason"))
     def short_reason(self, build: Build) -> str:
-        """Its first words."""
+        """Beginning of the reason."""
         return Truncator(build.reason).chars(SHOWN_REASON) or "–"
 
     @admin.display(description=_("took"))
     def took(self, build: Build) -> str:
-        """Minutes and seconds, so far or in all."""
+        """Duration so far, or in total."""
         if build.started_at is None:
             return "–"
         return clock(build.started_at, build.ended_at or timezone.now())
 
     @admin.display(description=_("repeats"))
     def repeats_link(self, build: Build) -> SafeString | str:
-        """The build that this one does again."""
+        """Link to the build that this one repeats."""
         if build.repeats_id is None:
             return "–"
         address = reverse("admin:projects_build_change", args=[build.repeats_id])
         return format_html('<a class="cy-strong" href="{}">#{}</a>', address, build.repeats_id)
 
-    # --- the page of one build ------------------------------------------------------------------
+    # --- page of one build ------------------------------------------------------------------------
 
     def change_view(
         self,
@@ -149,7 +149,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The build with its steps, its log, and the buttons for those who may press them."""
+        """Show the build with steps, log and the allowed buttons."""
         extra = dict(extra_context or {})
         build = cast("Build | None", self.get_object(request, object_id))
         if build is not None:
@@ -160,12 +160,12 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The changing part of the page of one build."""
+        """Return the changing part of a build's page."""
         build = self._build(request, pk, Role.VIEWER)
         return TemplateResponse(request, "admin/projects/build/live.html", live_context(build))
 
     def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Cancel one, after a question."""
+        """Cancel a build after a confirmation."""
         build = self._build(request, pk, Role.OPERATOR)
         asked = ask_first(
             request,
@@ -184,7 +184,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         return HttpResponseRedirect(reverse("admin:projects_build_change", args=[pk]))
 
     def rebuild_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Build the tag of one again, and show the new build."""
+        """Repeat a build and show the new one."""
         build = self._build(request, pk, Role.OPERATOR)
         try:
             build = rebuild(
@@ -199,7 +199,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         return HttpResponseRedirect(reverse("admin:projects_build_change", args=[build.pk]))
 
     def build_view(self, request: HttpRequest, project: int) -> HttpResponse:
-        """Build a tag of the project, and show the build."""
+        """Build a tag of the project and show the build."""
         found = Project.objects.visible_to(request.user).filter(pk=project).first()
         if found is None:
             raise Http404
@@ -216,12 +216,12 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
             return HttpResponseRedirect(reverse("admin:projects_project_tags", args=[project]))
         return HttpResponseRedirect(reverse("admin:projects_build_change", args=[build.pk]))
 
-    # --- several at once ------------------------------------------------------------------------
+    # --- bulk actions -----------------------------------------------------------------------------
 
     @action(description=_("Cancel"), permissions=["operate"])
     @asks_first(verb=_("Cancel the builds"), loss=_("What they have done so far is thrown away."))
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
-        """Cancel those that have not ended, and say why the others were not."""
+        """Cancel the selected active builds and report the refusals."""
         done = self._each(request, queryset, cancel_build)
         if done:
             text = ngettext(
@@ -231,7 +231,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 
     @action(description=_("Build again"), permissions=["operate"])
     def rebuild_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
-        """Build the tags of those that have ended again."""
+        """Repeat the selected ended builds."""
         done = self._each(request, queryset, rebuild)
         if done:
             text = ngettext("%(count)d build was queued.", "%(count)d builds were queued.", done)
@@ -260,7 +260,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 
 
 def live_context(build: Build) -> dict[str, Any]:
-    """What changes on the page of a build while it goes on."""
+    """Return the context of the changing part of a build's page."""
     now = timezone.now()
     known = {each.get("step"): each for each in build.steps}
     steps = []
@@ -301,7 +301,7 @@ def _time(times: dict[str, Any] | None, name: str) -> datetime | None:
 
 
 def clock(started: datetime, ended: datetime) -> str:
-    """``1:02:03`` or ``2:03``."""
+    """Return a duration as ``1:02:03`` or ``2:03``."""
     seconds = max(timedelta(0), ended - started) // timedelta(seconds=1)
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

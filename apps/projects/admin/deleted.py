@@ -1,4 +1,4 @@
-"""Deleted projects, to be restored by superusers."""
+"""Deleted projects, which superusers can restore."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from apps.projects.services import restore_project
 
 @admin.register(DeletedProject)
 class DeletedProjectAdmin(DeletedAdmin):
-    """For those who see everything."""
+    """Deleted projects, for superusers and auditors."""
 
     list_display = ("name", "slug", "deleted_at", "deleted_by", "ends")
     fields = ("name", "slug", "deleted_at", "deleted_by", "ends")
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers and auditors: a deleted project is nobody's."""
+        """Superusers and auditors may: a deleted project has no members."""
         person = person_of(request)
         return person is not None and person.is_staff and person.sees_everything
 
     def restores(self, request: HttpRequest, obj: Any) -> bool:
-        """Superusers, as they delete them."""
+        """Superusers may restore, as they may delete."""
         person = person_of(request)
         return person is not None and person.rules_everything
 
     def restore_object(self, request: HttpRequest, obj: Any) -> None:
-        """By the service."""
         restore_project(actor=person_of(request), project=obj)

@@ -1,4 +1,4 @@
-"""Webhook deliveries: what came, what became of it and why."""
+"""Webhook deliveries in the admin: what arrived, its verdict and reason."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from apps.projects.services import replay_delivery
 from apps.projects.states import VERDICT_TONES, DeliveryVerdict
 
 SHOWN_REASON: Final = 120
-# A longer body is cut: a browser has to draw it. REST gives all of it.
+# Limit of a body shown on a page; REST returns all of it.
 SHOWN_BODY: Final = 200_000
 
 
 @admin.register(Delivery)
 class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
-    """To read; operators have one judged again."""
+    """Read-only admin of deliveries; operators replay them."""
 
     list_display = (
         "received_at",
@@ -94,11 +94,11 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Without the bodies, which may be long; the page of one reads its own."""
+        """Leave out the bodies, which may be long; the page of one delivery reads its own."""
         return super().get_queryset(request).defer("body", "headers")
 
     def get_urls(self) -> list[URLPattern]:
-        """One more address: the replay button's."""
+        """Add the address of the replay button."""
         replay = self.admin_site.admin_view(require_POST(self.replay_view))
         return [
             path("<int:pk>/replay", replay, name="projects_delivery_replay"),
@@ -107,29 +107,29 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("verdict"), ordering="verdict", label=VERDICT_TONES)
     def verdict_label(self, delivery: Delivery) -> tuple[str, Any]:
-        """Coloured."""
+        """Verdict, coloured."""
         return delivery.verdict, DeliveryVerdict(delivery.verdict).label
 
     @admin.display(description=_("source"), ordering="source")
     def source_label(self, delivery: Delivery) -> str:
-        """Who sent it."""
+        """Kind of sender."""
         return str(delivery.get_source_display()) or "–"
 
     @admin.display(description=_("reason"))
     def short_reason(self, delivery: Delivery) -> str:
-        """Its first words."""
+        """Beginning of the reason."""
         return Truncator(delivery.reason).chars(SHOWN_REASON)
 
     @admin.display(description=_("reason"))
     def reason_text(self, delivery: Delivery) -> SafeString | str:
-        """For people, and the code for programs."""
+        """Reason for people, and its code for programs."""
         if not delivery.code:
             return "–"
         return format_html('{} <code class="cy-subtle">{}</code>', delivery.reason, delivery.code)
 
     @admin.display(description=_("led to"))
     def made(self, delivery: Delivery) -> SafeString | str:
-        """The build or the image."""
+        """Link to the build or image that resulted."""
         for thing in (delivery.build, delivery.image):
             if thing is not None:
                 return _link(thing)
@@ -137,18 +137,18 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("replay of"))
     def origin(self, delivery: Delivery) -> SafeString | str:
-        """The delivery that this one repeats."""
+        """Link to the delivery that this one replays."""
         return _link(delivery.replay_of) if delivery.replay_of else "–"
 
     @admin.display(description=_("headers"))
     def headers_text(self, delivery: Delivery) -> SafeString | str:
-        """One a line. Those that carry secrets were never stored."""
+        """Headers, one a line; those with secrets are never stored."""
         lines = "\n".join(f"{name}: {value}" for name, value in sorted(delivery.headers.items()))
         return _pre(lines) if lines else "–"
 
     @admin.display(description=_("body"))
     def body_text(self, delivery: Delivery) -> SafeString | str:
-        """Indented where it is JSON, else as it came."""
+        """Body, indented where it is JSON."""
         size = filesizeformat(delivery.body_bytes)
         if delivery.verdict == DeliveryVerdict.REFUSED:
             return gettext("%(size)s, not kept: the delivery was not believed.") % {"size": size}
@@ -158,7 +158,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
             return format_html("<p>{}</p>{}", note, _pre(text[:SHOWN_BODY]))
         with contextlib.suppress(ValueError, RecursionError):
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        # Half a pair of surrogates can be written in JSON, and in no page.
+        # JSON may contain a lone surrogate, which no page can encode.
         return _pre(text.encode("utf-8", "replace").decode())
 
     def change_view(
@@ -168,7 +168,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The delivery, with the button for those who may press it."""
+        """Show a delivery with the allowed buttons."""
         extra = dict(extra_context or {})
         delivery = cast("Delivery | None", self.get_object(request, object_id))
         if delivery is not None:
@@ -179,7 +179,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     def replay_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Judge it again and show the new delivery."""
+        """Replay a delivery and show the new one."""
         delivery = Delivery.objects.visible_to(request.user).filter(pk=pk).first()
         if delivery is None:
             raise Http404

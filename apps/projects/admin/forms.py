@@ -22,20 +22,20 @@ SECRETS: Final = ("git_password", "webhook_secret", "registry_password")
 
 
 class NetworksField(forms.JSONField):
-    """One network a line, instead of JSON."""
+    """Networks, one a line."""
 
     widget = UnfoldAdminTextareaWidget
 
     def prepare_value(self, value: Any) -> Any:
-        """As lines."""
+        """Return lines."""
         return "\n".join(map(str, value)) if isinstance(value, list) else value
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """What was typed."""
+        """Return the typed text."""
         return data
 
     def to_python(self, value: Any) -> Any:
-        """Lines or a list."""
+        """Parse lines, or accept a list."""
         if isinstance(value, list):
             return value
         return [line.strip() for line in (value or "").splitlines() if line.strip()]
@@ -46,24 +46,24 @@ class NetworksField(forms.JSONField):
 
 
 class BuildArgumentsField(forms.JSONField):
-    """``NAME=value`` a line, instead of JSON."""
+    """Build arguments, one ``NAME=value`` a line."""
 
     widget = UnfoldAdminTextareaWidget
-    # Nothing typed is an object as well, and no missing value.
+    # An empty text is an empty object, not a missing value.
     empty_values = [None]
 
     def prepare_value(self, value: Any) -> Any:
-        """As lines."""
+        """Return lines."""
         if isinstance(value, dict):
             return "\n".join(f"{name}={text}" for name, text in value.items())
         return value
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """What was typed."""
+        """Return the typed text."""
         return data
 
     def to_python(self, value: Any) -> Any:
-        """Lines or an object. Raises ``ValidationError`` with the number of the line."""
+        """Parse lines, or accept an object. Raises ``ValidationError`` with the line number."""
         if isinstance(value, dict):
             return value
         found: dict[str, str] = {}
@@ -83,7 +83,7 @@ class BuildArgumentsField(forms.JSONField):
         return found
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare objects, not texts; what cannot be read is a change."""
+        """Compare objects, not texts; an invalid text is a change."""
         try:
             return bool((initial or {}) != self.to_python(data))
         except forms.ValidationError:
@@ -91,26 +91,26 @@ class BuildArgumentsField(forms.JSONField):
 
 
 class MebibytesField(forms.IntegerField):
-    """Bytes in the database, MiB on the page."""
+    """Size in MiB that is stored in bytes."""
 
     widget = UnfoldAdminIntegerFieldWidget
 
     def prepare_value(self, value: Any) -> Any:
-        """Stored bytes as MiB; what was typed stays."""
+        """Return stored bytes as MiB, typed text as it is."""
         return value // MIB if isinstance(value, int) else value
 
     def clean(self, value: Any) -> Any:
-        """Bytes."""
+        """Return bytes."""
         number = super().clean(value)
         return None if number is None else number * MIB
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """By what is shown: a limit of half a MiB more was set over REST, and stays."""
+        """Compare shown values: a size set to the byte over REST is kept."""
         return super().has_changed(self.prepare_value(initial), data)
 
 
 class ProjectForm(_ModelForm):
-    """A project, checked as REST checks it."""
+    """Form of a project with the same checks as REST."""
 
     allowed_networks = NetworksField(
         label=_("Allowed networks"),
@@ -174,19 +174,19 @@ class ProjectForm(_ModelForm):
         }
 
     def _get_validation_exclusions(self) -> set[str]:
-        """Secrets that nobody typed are not checked again: they would be sealed anew by that."""
+        """Exclude secrets that were not typed: validating them would encrypt them again."""
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
         return excluded | {name for name in SECRETS if not self.cleaned_data.get(name)}
 
     def clean_webhook_secret(self) -> Any:
-        """One that nobody guesses."""
+        """Reject a weak secret."""
         secret = self.cleaned_data["webhook_secret"]
         if secret is not CLEAR:
             validate_webhook_secret(secret)
         return secret
 
     def clean_max_image_bytes(self) -> Any:
-        """What was set to the byte over REST is kept where nobody changed it."""
+        """Keep the stored bytes where the shown value was not changed."""
         if "max_image_bytes" not in self.changed_data and self.instance.pk:
             return self.instance.max_image_bytes
         return self.cleaned_data["max_image_bytes"]

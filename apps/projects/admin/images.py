@@ -1,4 +1,6 @@
-"""Images in the admin: what builds gave and registries hold, and which jobs use it."""
+"""Images in the admin: results of builds and images of registries, with the jobs that use
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ SHOWN_DIGITS: Final = 12
 
 @admin.register(Image)
 class ImageAdmin(ReadOnly, ProjectScopedAdmin):
-    """What jobs may choose."""
+    """Read-only admin of the images that jobs can use."""
 
     list_display = (
         "image_reference",
@@ -71,34 +73,31 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("size"), ordering="size_bytes")
     def size(self, image: Image) -> str:
-        """Readable."""
         return filesizeformat(image.size_bytes) if image.size_bytes else "–"
 
     @admin.display(description=_("digest"))
     def short_digest(self, image: Image) -> SafeString:
-        """Its beginning."""
         shown = image.digest.removeprefix("sha256:")[:SHOWN_DIGITS]
         return format_html('<code title="{}">{}</code>', image.digest, shown)
 
     @admin.display(description=_("commit"))
     def short_commit(self, image: Image) -> SafeString | str:
-        """Its beginning."""
         if not image.commit:
             return "–"
         return format_html('<code title="{}">{}</code>', image.commit, image.commit[:SHOWN_DIGITS])
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """With the number of jobs, counted in the same query."""
+        """Annotate the number of jobs in the same query."""
         return with_jobs(super().get_queryset(request))
 
     @admin.display(description=_("used by jobs"), ordering="job_count")
     def used(self, image: Any) -> int:
-        """How many jobs have chosen it."""
+        """Number of jobs that use the image."""
         return int(image.job_count)
 
     @admin.display(description=_("build"))
     def build_link(self, image: Image) -> SafeString | str:
-        """The build that gave it."""
+        """Link to the build that made it."""
         if image.build_id is None:
             return "–"
         address = reverse("admin:projects_build_change", args=[image.build_id])
@@ -106,13 +105,13 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("labels"))
     def labels_text(self, image: Image) -> SafeString | str:
-        """One a line."""
+        """Labels, one a line."""
         lines = "\n".join(f"{name}={value}" for name, value in sorted(image.labels.items()))
         return format_html('<pre class="cy-code">{}</pre>', lines) if lines else "–"
 
 
 def with_jobs(images: QuerySet[Model]) -> QuerySet[Model]:
-    """With ``job_count``. Jobs are above this app: they are known by what points to an image."""
+    """Annotate ``job_count``, by the relation to images: this app may not import jobs."""
     for relation in Image._meta.get_fields(include_hidden=True):
         field: Any = getattr(relation, "field", None)
         if field is None or field.model._meta.label_lower != "jobs.job":

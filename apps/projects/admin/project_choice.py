@@ -1,4 +1,4 @@
-"""Which project a page is about, for pages that show what one configuration of it does."""
+"""Project selection of pages that show one project's configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class ProjectChoice:
-    """The project that was asked for, and those that the person may ask for."""
+    """The selected project, and the projects that the person may select."""
 
     project: Project
     projects: list[Project]
@@ -27,35 +27,33 @@ class ProjectChoice:
 
     @property
     def query(self) -> str:
-        """What the addresses of its pages end in."""
+        """Query string of the page's links."""
         return f"?project={self.project.pk}"
 
     def may(self, role: Role) -> bool:
-        """Whether the person has this role in the project."""
+        """Return whether the person has this role in the project."""
         return self.project.pk in projects_of(self.request, role)
 
     @property
     def may_operate(self) -> bool:
-        """Start, stop, cancel, submit again."""
+        """Whether the person may start, stop, cancel and submit again."""
         return self.may(Role.OPERATOR)
 
     @property
     def may_edit(self) -> bool:
-        """Save and activate."""
+        """Whether the person may save and activate."""
         return self.may(Role.EDITOR)
 
 
 def number_in(text: str) -> int | None:
-    """A number as an address may hold one; None for anything else."""
+    """Return an id from a query string; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
 def chosen(request: HttpRequest, kind: str) -> ProjectChoice | None:
-    """The project of ``?project=``; without, the first with a configuration of this kind.
+    """Return the project of ``?project=``; by default the first with such a configuration.
 
-    None: there is no project that this person sees.
-
-    Raises ``Http404`` for one that is not there, or not for this person.
+    None: the person sees no project. Raises ``Http404`` for a missing or invisible project.
     """
     projects = list(Project.objects.visible_to(request.user).order_by("name"))
     asked = request.GET.get("project") or request.POST.get("project") or ""
@@ -77,11 +75,11 @@ def _first(projects: list[Project], kind: str) -> Project | None:
 class ChosenProjectAdmin(ReadOnly, ProjectScopedAdmin):
     """Base of pages about one project, instead of a list of rows."""
 
-    # Of the configuration that they show.
+    # Kind of the configuration that the pages show.
     configuration_kind: ClassVar[str]
 
     def chosen(self, request: HttpRequest) -> ProjectChoice | None:
-        """See ``chosen``. Raises ``PermissionDenied``, too."""
+        """Return the selected project. Raises ``Http404``, ``PermissionDenied``."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         return chosen(request, self.configuration_kind)
@@ -89,7 +87,7 @@ class ChosenProjectAdmin(ReadOnly, ProjectScopedAdmin):
     def context(
         self, request: HttpRequest, choice: ProjectChoice | None, title: object
     ) -> dict[str, Any]:
-        """What every page of the admin needs, and whom this one is about."""
+        """Return the context of the page with the selected project."""
         return {
             **self.admin_site.each_context(request),
             "title": title,

@@ -1,4 +1,4 @@
-"""Projects and their members, where their code comes from, and how it is built."""
+"""Projects in the admin: members, git and build settings, webhook and registry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from apps.projects.services.webhook_setup import webhook_address
 
 
 class MemberInline(ProjectScopedInline):
-    """Who has which role here; for admins of the project."""
+    """Members of the project and their roles; for admins of the project."""
 
     model = Membership
     tab = True
@@ -59,7 +59,7 @@ class MemberInline(ProjectScopedInline):
 
 @admin.register(Project)
 class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
-    """Made and deleted by superusers, kept by the project's admins."""
+    """Admin of projects: superusers add and delete them, their admins change them."""
 
     form = ProjectForm
     add_role = Role.ADMIN
@@ -130,7 +130,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         js = [Script("access/copy.js", defer=True)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Networks are opened by those who run the installation, as ``change_project`` says."""
+        """Networks are read-only except for superusers, as in ``change_project``."""
         person = person_of(request)
         shown = super().get_readonly_fields(request, obj)
         if person is not None and person.rules_everything:
@@ -138,12 +138,12 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return (*shown, "allowed_networks")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """With the number of members, counted in the same query."""
+        """Annotate the number of members in the same query."""
         rows = super().get_queryset(request)
         return cast("QuerySet[Model]", rows.annotate(member_count=Count("memberships")))
 
     def get_urls(self) -> list[URLPattern]:
-        """The pages about tags and the webhook, and the button of the registry."""
+        """Add the pages about tags and webhook, and the registry button."""
         view = self.admin_site.admin_view
         refresh = view(require_POST(self.refresh_view))
         return [
@@ -160,13 +160,13 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
 
     @admin.display(description=_("members"), ordering="member_count")
     def members(self, project: Any) -> int:
-        """How many people have a role here."""
+        """Number of members."""
         count: int = project.member_count
         return count
 
     @admin.display(description=_("webhook address"))
     def deliveries_to(self, project: Project) -> SafeString | str:
-        """Where deliveries go, and the page that says how to set it up."""
+        """Webhook address, with a link to its setup."""
         if project.pk is None:
             return gettext("Shown here once the project is saved.")
         return format_html(
@@ -179,7 +179,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
     def save_model(
         self, request: HttpRequest, obj: Model, form: ModelForm[Any], change: bool
     ) -> None:
-        """A new project comes with a secret."""
+        """Save by the services; a new project gets a webhook secret."""
         if not change and isinstance(obj, Project) and not obj.has_secret("webhook_secret"):
             obj.webhook_secret = new_secret()
         super().save_model(request, obj, form, change)
@@ -191,7 +191,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The form, with the buttons that the person may press."""
+        """Show the form with the allowed buttons."""
         extra = dict(extra_context or {})
         project = cast("Project | None", self.get_object(request, object_id))
         if project is not None:
@@ -206,10 +206,10 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
             )
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
-    # --- pages ----------------------------------------------------------------------------------
+    # --- pages ------------------------------------------------------------------------------------
 
     def tags_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """How a tag would be read; by POST what the git server has."""
+        """Preview how a tag is read; by POST list the tags of the git server."""
         project = self._project(request, pk, Role.VIEWER)
         may_test = pk in projects_of(request, Role.EDITOR)
         if request.method == "POST" and not may_test:
@@ -219,7 +219,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return tags_page(request, project, context, may_test=may_test)
 
     def webhook_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """How to set the webhook up; by POST with the secret."""
+        """Show the webhook setup; by POST with the secret."""
         may_reveal = pk in projects_of(request, Role.EDITOR)
         project = self._project(request, pk, Role.VIEWER)
         secret = None
@@ -233,7 +233,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return never_cache(webhook_page)(request, project, context, secret)
 
     def rotate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Make a new secret and show it, after a question."""
+        """Replace the secret after a confirmation, and show it."""
         if not object_id.isascii() or not object_id.isdigit() or len(object_id) > 18:
             raise Http404
         project = self._project(request, int(object_id), Role.ADMIN)
@@ -255,7 +255,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return never_cache(webhook_page)(request, project, context, secret)
 
     def refresh_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Look into the registry and say what was found."""
+        """List the registry's images and report what was found."""
         project = self._project(request, pk, Role.OPERATOR)
         try:
             found = refresh_images(project=project, now=timezone.now(), actor=person_of(request))
@@ -293,25 +293,25 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
             "media": self.media,
         }
 
-    # --- who may what ---------------------------------------------------------------------------
+    # --- permissions ------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """A new project is nobody's yet, so only who rules everything may make one."""
+        """Superusers may: a new project has no members."""
         person = person_of(request)
         return person is not None and person.rules_everything
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Like making one."""
+        """Superusers may."""
         return self.has_add_permission(request)
 
     def get_prepopulated_fields(
         self, request: HttpRequest, obj: Model | None = None
     ) -> dict[str, Any]:
-        """Only where the form can be edited: Django looks for the fields."""
+        """Only for an editable form: Django requires the fields."""
         if obj is not None:
             return {}
         return dict(self.prepopulated_fields)
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        """By the service; not the default project."""
+        """Delete by the service, which refuses the default project."""
         delete_project(actor=person_of(request), project=cast(Project, obj))

@@ -1,4 +1,4 @@
-"""The page that says how to set a webhook up."""
+"""Page with the webhook setup of a project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATEST = 5
 def webhook_page(
     request: HttpRequest, project: Project, context: dict[str, Any], secret: str | None
 ) -> HttpResponse:
-    """With the secret where somebody has asked for it."""
+    """Show the setup, with the secret where it was requested."""
     context |= {
         "title": _("Webhook of %(project)s") % {"project": project},
         "project": project,

@@ -1,4 +1,4 @@
-"""REST of builds and their images."""
+"""Builds and images over REST."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_TAG = 250
     }
 )
 class StepsField(serializers.JSONField):
-    """The steps so far, with their times."""
+    """Steps of a build with their times."""
 
 
 class BuildSerializer(serializers.ModelSerializer[Build]):
@@ -81,20 +81,20 @@ class BuildSerializer(serializers.ModelSerializer[Build]):
         read_only_fields = fields
 
     def get_image(self, build: Build) -> int | None:
-        """Its id."""
+        """Id of the image; null while there is none."""
         image = getattr(build, "image", None)
         return None if image is None else cast(int, image.pk)
 
 
 class BuildRequestSerializer(KnownFields, serializers.Serializer[Any]):
-    """Which tag to build."""
+    """Tag to build."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.VIEWER)
     tag = serializers.CharField(max_length=MAX_TAG)
 
 
 class RebuildSerializer(KnownFields, serializers.Serializer[Any]):
-    """How to build again."""
+    """Options of a repeated build."""
 
     no_cache = serializers.BooleanField(
         default=True, help_text=_("Take no layer of an earlier build.")
@@ -103,11 +103,11 @@ class RebuildSerializer(KnownFields, serializers.Serializer[Any]):
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
 class ImageLabelsField(serializers.JSONField):
-    """The labels of an image."""
+    """Labels of an image."""
 
 
 class ImageSerializer(serializers.ModelSerializer[Image]):
-    """What a job may choose."""
+    """An image that jobs can use."""
 
     reference = serializers.CharField(read_only=True)
     available = serializers.SerializerMethodField(help_text=_("Whether a job may choose it."))
@@ -134,12 +134,12 @@ class ImageSerializer(serializers.ModelSerializer[Image]):
         read_only_fields = fields
 
     def get_available(self, image: Image) -> bool:
-        """Not removed."""
+        """Whether it has not been removed."""
         return image.removed_at is None
 
 
 class BuildViewSet(ReadViewSet[Build]):
-    """Builds, newest first. Operators ask for them, cancel them and repeat them."""
+    """Builds, newest first. Operators request, cancel and repeat them."""
 
     queryset = Build.objects.select_related("image", "project")
     serializer_class = BuildSerializer
@@ -157,7 +157,10 @@ class BuildViewSet(ReadViewSet[Build]):
     )
     @idempotent
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Build a tag. 409 when it is being built or has been, 422 when it does not fit."""
+        """Build a tag.
+
+        409 when it is being built or was built, 422 when it does not fit the template.
+        """
         body = BuildRequestSerializer(data=request.data, context=self.get_serializer_context())
         body.is_valid(raise_exception=True)
         project = body.validated_data["project"]
@@ -175,7 +178,7 @@ class BuildViewSet(ReadViewSet[Build]):
     @action(detail=True, methods=["post"])
     @idempotent
     def cancel(self, request: Request, pk: str | None = None) -> Response:
-        """Cancel it: at once while it waits, else its worker ends it. 409 when it has ended."""
+        """Cancel a build: at once while it is queued, else by its worker. 409 when it has ended."""
         build = self.get_object()
         cancel_build(build=build, now=timezone.now(), actor=self.person)
         return self.answer(build)
@@ -184,7 +187,7 @@ class BuildViewSet(ReadViewSet[Build]):
     @action(detail=True, methods=["post"])
     @idempotent
     def rebuild(self, request: Request, pk: str | None = None) -> Response:
-        """Build its tag anew; the image gets the new digest. 409 while it is being built."""
+        """Build the tag again; its image gets the new digest. 409 while it is being built."""
         build = self.get_object()
         body = RebuildSerializer(data=request.data)
         body.is_valid(raise_exception=True)
@@ -198,7 +201,7 @@ class BuildViewSet(ReadViewSet[Build]):
 
 
 class ImageViewSet(ReadViewSet[Image]):
-    """Images, newest first: of builds that have succeeded, and pushed to the registry."""
+    """Images, newest first: of successful builds and of the registry."""
 
     queryset = Image.objects.all()
     serializer_class = ImageSerializer

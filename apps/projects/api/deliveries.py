@@ -1,4 +1,4 @@
-"""REST of deliveries: read them, judge one again."""
+"""Webhook deliveries over REST."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.projects.services import replay_delivery
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
-    """A delivery, without what it held."""
+    """A delivery without headers and body."""
 
     class Meta:
         model = Delivery
@@ -47,7 +47,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
 
 
 class DeliveryDetailSerializer(DeliverySerializer):
-    """A delivery with its headers, of which none is a secret, and its body as text."""
+    """A delivery with its headers, none of which is a secret, and its body as text."""
 
     body = serializers.SerializerMethodField(help_text="UTF-8; what is none is replaced")
 
@@ -56,7 +56,7 @@ class DeliveryDetailSerializer(DeliverySerializer):
         read_only_fields = fields  # type: ignore[assignment]
 
     def get_body(self, delivery: Delivery) -> str:
-        """As it came."""
+        """Body as it was received."""
         return bytes(delivery.body).decode("utf-8", "replace")
 
 
@@ -69,18 +69,18 @@ class DeliveryViewSet(ReadViewSet[Delivery]):
     required_roles = {"replay": Role.OPERATOR}
 
     def get_queryset(self) -> Any:
-        """Bodies, which may be long, only where one is shown."""
+        """Load bodies, which may be long, only for a single delivery."""
         rows = super().get_queryset()
         return rows.defer("body", "headers") if self.action == "list" else rows
 
     def get_serializer_class(self) -> type[BaseSerializer[Delivery]]:
-        """A single one comes with its body."""
+        """Add the body of a single delivery."""
         return DeliveryDetailSerializer if self.action == "retrieve" else DeliverySerializer
 
     @extend_schema(request=None, responses={201: DeliverySerializer})
     @action(detail=True, methods=["post"])
     @idempotent
     def replay(self, request: Request, pk: str | None = None) -> Response:
-        """Judge its body again, by the settings of today. 409 for a refused one."""
+        """Process the body again with today's settings. 409 for a refused delivery."""
         again = replay_delivery(delivery=self.get_object(), actor=self.person, now=timezone.now())
         return self.answer(again, http_status=status.HTTP_201_CREATED)

@@ -1,4 +1,4 @@
-"""JSON of projects."""
+"""Serializers of projects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TAG_INPUT = 1000
 
 
 class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
-    """A project. Secrets are taken and never given back; ``*_set`` says whether there is one."""
+    """A project. Secrets are write-only; ``*_set`` says whether there is one."""
 
     allowed_networks = serializers.ListField(
         child=serializers.CharField(max_length=60), required=False, validators=[validate_networks]
@@ -70,11 +70,11 @@ class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
         extra_kwargs = {"build_script": {"trim_whitespace": False}}
 
     def validate_name(self, value: str) -> str:
-        """Of no other project; deleted ones have left theirs free."""
+        """Reject the name of another project; deleted ones do not count."""
         return self._free("name", value)
 
     def validate_slug(self, value: str) -> str:
-        """The same."""
+        """Reject the slug of another project; deleted ones do not count."""
         return self._free("slug", value)
 
     def _free(self, name: str, value: str) -> str:
@@ -86,19 +86,19 @@ class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
         return value
 
     def get_git_password_set(self, project: Project) -> bool:
-        """Without opening it."""
+        """Whether it is set; it is not decrypted."""
         return project.has_secret("git_password")
 
     def get_registry_password_set(self, project: Project) -> bool:
-        """Without opening it."""
+        """Whether it is set; it is not decrypted."""
         return project.has_secret("registry_password")
 
     def get_webhook_secret_set(self, project: Project) -> bool:
-        """Without opening it."""
+        """Whether it is set; it is not decrypted."""
         return project.has_secret("webhook_secret")
 
     def get_webhook_address(self, project: Project) -> str:
-        """By ``PUBLIC_URL``."""
+        """Address built from ``PUBLIC_URL``."""
         return webhook_address(project)
 
 
@@ -118,7 +118,7 @@ class TagPreviewSerializer(serializers.Serializer[Any]):
 
 
 class TagQuestionSerializer(KnownFields, serializers.Serializer[Any]):
-    """A tag to try, by the project's template or another."""
+    """A tag to preview, by the project's template or another."""
 
     tag = serializers.CharField(
         max_length=MAX_TAG_INPUT, trim_whitespace=False, allow_blank=True, default=""
@@ -129,7 +129,7 @@ class TagQuestionSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 class ConnectionSerializer(serializers.Serializer[Any]):
-    """What the git server answered."""
+    """Answer of the git server."""
 
     count = serializers.IntegerField(help_text=_("tags the server has"))
     fitting = serializers.IntegerField(help_text=_("of them fit the template"))
@@ -137,7 +137,7 @@ class ConnectionSerializer(serializers.Serializer[Any]):
 
 
 class SetupTextSerializer(serializers.Serializer[Any]):
-    """One way to set a webhook up."""
+    """Instructions for one kind of sender."""
 
     name = serializers.CharField(help_text=_("github, gitlab, gitea, curl, registry"))
     title = serializers.CharField()
@@ -145,7 +145,7 @@ class SetupTextSerializer(serializers.Serializer[Any]):
 
 
 class WebhookSerializer(serializers.Serializer[Any]):
-    """Where deliveries go, and what to type where; the secret only where it was asked for."""
+    """Webhook address and instructions; the secret only where it was requested."""
 
     address = serializers.CharField()
     secret = serializers.CharField(allow_null=True)
@@ -153,7 +153,7 @@ class WebhookSerializer(serializers.Serializer[Any]):
 
 
 class RefreshedSerializer(serializers.Serializer[Any]):
-    """What a look into the registry found."""
+    """Result of listing the registry's images."""
 
     added = serializers.ListField(child=serializers.CharField())
     moved = serializers.ListField(
@@ -166,7 +166,7 @@ class RefreshedSerializer(serializers.Serializer[Any]):
 
 
 class DeletedProjectSerializer(serializers.ModelSerializer[DeletedProject]):
-    """A deleted project, and how long it can be restored."""
+    """A deleted project, and until when it can be restored."""
 
     ends_at = serializers.DateTimeField(read_only=True, help_text=_("When it is deleted for good."))
 

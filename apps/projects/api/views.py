@@ -1,4 +1,4 @@
-"""REST of projects."""
+"""Projects over REST."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from apps.projects.services.webhook_setup import setup_texts, webhook_address
 
 
 class ProjectViewSet(WriteViewSet[Project]):
-    """Projects: made and deleted by superusers, kept by the project's admins."""
+    """Projects: superusers add and delete them, their admins change them."""
 
     queryset = Project.objects.all()
     serializer_class = ProjectSerializer
@@ -52,35 +52,33 @@ class ProjectViewSet(WriteViewSet[Project]):
     }
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """The preview is a question, though it is asked by POST."""
+        """Treat the tag preview as a read, although it is a POST."""
         self.only_reads = self.action == "preview_tag"
         super().initial(request, *args, **kwargs)
 
     def check_role_for_input(self, serializer: BaseSerializer[Project]) -> None:
-        """A new project is nobody's yet."""
+        """Require a superuser: a new project has no members."""
         if not self.person.rules_everything:
             raise RoleRequired
 
     def project_of_input(self, values: Any) -> int | None:
-        """The input names no project: it is one."""
+        """Return None: the input is a project, it does not name one."""
         return None
 
     def create_object(self, values: dict[str, Any]) -> Project:
-        """By the service."""
         return create_project(actor=self.person, values=values)
 
     def update_object(self, obj: Project, values: dict[str, Any]) -> Project:
-        """By the service."""
         return change_project(actor=self.person, project=obj, values=values)
 
     def delete_object(self, obj: Project) -> None:
-        """By the service; like making one, for superusers."""
+        """Delete by the service, for superusers."""
         if not self.person.rules_everything:
             raise RoleRequired
         delete_project(actor=self.person, project=obj)
 
     def get_queryset(self) -> QuerySet[Project]:
-        """Projects; where one is restored, the deleted ones too."""
+        """Return projects; for ``restore`` and ``deleted`` the deleted ones."""
         if self.action == "restore":
             self.queryset = Project.all_objects.all()
         if self.action == "deleted":
@@ -90,7 +88,9 @@ class ProjectViewSet(WriteViewSet[Project]):
     @extend_schema(summary="Deleted projects", responses=DeletedProjectSerializer(many=True))
     @action(detail=False, methods=["get"], filterset_fields=())
     def deleted(self, request: Request) -> Response:
-        """The newest first, until they are deleted for good; for those who see everything."""
+        """List deleted projects, the newest first, until they are purged; for superusers and
+        auditors.
+        """
         page: Any = self.paginate_queryset(self.get_queryset())
         return self.get_paginated_response(DeletedProjectSerializer(page, many=True).data)
 
@@ -98,7 +98,7 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=True, methods=["post"])
     @idempotent
     def restore(self, request: Request, pk: str | None = None) -> Response:
-        """A deleted project is there again with all that is in it. 409 when its name is taken."""
+        """Restore a deleted project with all that is in it. 409 when its name is taken."""
         project = self.get_object()
         if not self.person.rules_everything:
             raise RoleRequired
@@ -108,14 +108,14 @@ class ProjectViewSet(WriteViewSet[Project]):
     @extend_schema(request=None, responses=ConnectionSerializer)
     @action(detail=True, methods=["post"], url_path="test-connection")
     def test_connection(self, request: Request, pk: str | None = None) -> Response:
-        """The tags of the git server, and how each is read. 409 when it cannot be asked."""
+        """List the tags of the git server, and how each is read. 409 when it cannot be reached."""
         found = services.check_connection(project=self.get_object())
         return Response(ConnectionSerializer(found).data)
 
     @extend_schema(request=TagQuestionSerializer, responses=TagPreviewSerializer)
     @action(detail=True, methods=["post"], url_path="tags/preview")
     def preview_tag(self, request: Request, pk: str | None = None) -> Response:
-        """How a tag would be read, or why it would be ignored; nothing is changed."""
+        """Preview how a tag is read, or why it is ignored; nothing is changed."""
         project = self.get_object()
         question = TagQuestionSerializer(data=request.data)
         question.is_valid(raise_exception=True)
@@ -126,7 +126,7 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=True, methods=["post"], url_path="images/refresh")
     @repeatable
     def refresh_images(self, request: Request, pk: str | None = None) -> Response:
-        """List the newest images of the registry. 409 when it cannot be asked."""
+        """List the newest images of the registry. 409 when it cannot be reached."""
         project = self.get_object()
         found = services.refresh_images(project=project, now=timezone.now(), actor=self.person)
         return Response(RefreshedSerializer(found).data)
@@ -134,13 +134,13 @@ class ProjectViewSet(WriteViewSet[Project]):
     @extend_schema(responses=WebhookSerializer)
     @action(detail=True, methods=["get"])
     def webhook(self, request: Request, pk: str | None = None) -> Response:
-        """Where deliveries go, and how to set it up; without the secret."""
+        """Webhook address and setup, without the secret."""
         return self._webhook(self.get_object(), None)
 
     @extend_schema(request=None, responses=WebhookSerializer)
     @action(detail=True, methods=["post"], url_path="webhook/reveal")
     def reveal_secret(self, request: Request, pk: str | None = None) -> Response:
-        """The same with the secret; that it was shown is recorded."""
+        """Webhook address and setup with the secret; this is recorded in the audit trail."""
         project = self.get_object()
         secret = services.reveal_webhook_secret(project=project, actor=self.person)
         return self._webhook(project, secret)
@@ -149,16 +149,16 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=True, methods=["post"], url_path="webhook/rotate")
     @idempotent
     def rotate_secret(self, request: Request, pk: str | None = None) -> Response:
-        """A new secret, shown now; the old one is worth nothing from here on.
+        """Replace the secret and return it; the old one is invalid from now on.
 
-        A repeat by `Idempotency-Key` shows it no more: that is what `webhook/reveal` is for.
+        A repeated call with the same `Idempotency-Key` does not return it; use `webhook/reveal`.
         """
         project = self.get_object()
         secret = services.rotate_webhook_secret(project=project, actor=self.person)
         return self._webhook(project, secret)
 
     def stored_answer(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A repeat does not get the new secret: it is stored sealed alone."""
+        """Leave the secret out of the answer that is stored for repeated calls."""
         if self.action != "rotate_secret":
             return data
         return cast("dict[str, Any]", self._webhook(self.get_object(), None).data)

@@ -1,1 +1,1 @@
-"""The plain-Python parts: tags, signatures, payloads, git, builds."""
+"""Plain-Python parts: tags, signatures, payloads, git, builds."""

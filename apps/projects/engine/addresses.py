@@ -1,8 +1,8 @@
-"""Which addresses git and registries may be asked at: the guard against SSRF and worse.
+"""Allowed addresses of git servers and registries: the guard against SSRF.
 
-``check_clone_url`` is asked twice: when somebody saves an address (names are not looked up then),
-and right before each use, with a resolver; the addresses it gives then are the ones to connect
-to, so that a name cannot change its mind in between.
+``check_clone_url`` is called twice: when an address is saved, without name resolution, and
+right before each use, with a resolver. The resolved addresses are the ones to connect to, so
+that DNS rebinding is not possible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from yardkit.addresses import Network, Problem, Resolve, check_address
 CLONE_SCHEMES: Final = {"https": 443, "http": 80, "ssh": 22}
 REGISTRY_SCHEMES: Final = {"https": 443, "http": 80}
 MAX_URL: Final = 500
-# Neither blanks nor quotes nor percent escapes nor anything a shell would read.
+# No spaces, quotes, percent escapes or characters with a meaning to a shell.
 _PATH = re.compile(r"/(?:[^\W_]|[._~+@=,/-]|_)*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SCP = re.compile(r"(?P<user>[\w.-]+)@(?P<host>[\w.-]+):(?P<path>[^/:][^:]*)")
@@ -29,12 +29,12 @@ _DOCKER_REPOSITORY = re.compile(
 
 
 class AddressProblem(ProjectInputError):
-    """An address that is not asked; ``code`` says why."""
+    """An address that is not allowed; ``code`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """An address in its parts. ``addresses`` is empty where names were not to be looked up."""
+    """A parsed address. ``addresses`` is empty where names were not resolved."""
 
     url: str
     scheme: str
@@ -46,7 +46,7 @@ class RemoteAddress:
 
     @property
     def authority(self) -> str:
-        """``host`` or ``host:port``, as names of images and Host headers want it."""
+        """``host`` or ``host:port``, as in image names and Host headers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {**CLONE_SCHEMES, **REGISTRY_SCHEMES}[self.scheme]
         return host if self.port == usual else f"{host}:{self.port}"
@@ -58,12 +58,11 @@ def check_clone_url(
     allowed_networks: Sequence[str | Network] = (),
     resolve: Resolve | None = None,
 ) -> RemoteAddress:
-    """The address of a git repository. Raises ``AddressProblem``.
+    """Return the parsed address of a git repository. Raises ``AddressProblem``.
 
     Args:
-        allowed_networks: networks besides public addresses, of ``GIT_ALLOWED_NETWORKS``.
-        resolve: looks a name up (``yardkit.addresses.resolve_name``); None judges only what is
-            written, for the moment when an address is saved.
+        allowed_networks: networks besides public addresses (``GIT_ALLOWED_NETWORKS``).
+        resolve: resolver of names (``yardkit.addresses.resolve_name``); None checks only the text.
     """
     found = _SCP.fullmatch(url)
     if found and not found["user"].startswith("-") and not found["host"].startswith("-"):
@@ -83,7 +82,7 @@ def check_registry_url(
     allowed_networks: Sequence[str | Network] = (),
     resolve: Resolve | None = None,
 ) -> RemoteAddress:
-    """The address of a registry: ``https://host[:port]``, no path. Raises ``AddressProblem``."""
+    """Return a registry's address: ``https://host[:port]``, no path. Raises ``AddressProblem``."""
     address = _parse(url, REGISTRY_SCHEMES)
     if address.path not in ("", "/"):
         raise AddressProblem("registry_with_path", host=address.authority)
@@ -91,7 +90,7 @@ def check_registry_url(
 
 
 def check_repository(name: str) -> str:
-    """The name of a repository in a registry, ``team/spiders``. Raises ``AddressProblem``."""
+    """Return a registry's repository name, ``team/spiders``. Raises ``AddressProblem``."""
     if len(name) > 255 or not _DOCKER_REPOSITORY.fullmatch(name):
         raise AddressProblem("repository_malformed", name=name)
     return name
@@ -132,7 +131,7 @@ def _parse(url: str, schemes: dict[str, int]) -> RemoteAddress:
 
 def _check_user(user: str | None, password: str | None, scheme: str) -> None:
     if password is not None or (user and scheme != "ssh"):
-        # It would be shown on pages, and in the list of processes.
+        # A password in the address would be shown on pages and in the list of processes.
         raise AddressProblem("url_credentials")
     if user is not None and not _USER.fullmatch(user):
         raise AddressProblem("url_user")

@@ -1,8 +1,8 @@
-"""The one way to git: the tags of a remote, and the files of one of them.
+"""Access to git: tags of a remote, and the files of one tag.
 
-GitPython is used here and in ``git_process`` alone. A tag is fetched by its full name into a
-bare repository, and its files leave that as an archive: there is never a working copy, so
-neither a symbolic link nor a filter nor a hook of a stranger's repository meets this machine.
+GitPython is used only here and in ``git_process``. A tag is fetched by its full name into a
+bare repository and read as an archive: there is never a working copy, so that no symbolic link,
+filter or hook of a foreign repository takes effect on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIST_SECONDS: Final = 20.0
 MAX_TAGS: Final = 10_000
 DEFAULT_USERNAME: Final = "oauth2"
 _READ_SECONDS: Final = 60.0
-# No file of the repository decides what the archive leaves out or rewrites.
+# Attributes in the repository must not leave out or rewrite files of the archive.
 _ATTRIBUTES: Final = "* -export-ignore -export-subst -filter -ident -text\n"
 
 
@@ -53,14 +53,14 @@ class GitRemote:
     resolve: Resolve = field(default=resolve_name, repr=False)
 
     def checked(self) -> RemoteAddress:
-        """Its address, looked up and judged now. Raises ``AddressProblem``."""
+        """Return its address, resolved and checked now. Raises ``AddressProblem``."""
         return check_clone_url(
             self.url, allowed_networks=self.allowed_networks, resolve=self.resolve
         )
 
     @property
     def credentials(self) -> Credentials:
-        """For the askpass script; servers that want a token alone take any user name."""
+        """Credentials for askpass; servers that want only a token accept any user name."""
         if any(each in self.username + self.password for each in "\n\r\0"):
             raise GitFailed("git_password_characters")
         username = self.username or (DEFAULT_USERNAME if self.password else "")
@@ -69,7 +69,7 @@ class GitRemote:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTag:
-    """A tag and the commit that it leads to."""
+    """A tag and its commit."""
 
     name: str
     commit: str
@@ -77,8 +77,10 @@ class RemoteTag:
 
 @dataclass(frozen=True)
 class FetchedTag:
-    """The commit of a tag in a bare repository at ``folder``; ``tag_object`` is the commit's own
-    id for a light tag."""
+    """Commit of a tag in the bare repository at ``folder``.
+
+    ``tag_object``: id of the annotated tag, the commit's own id for a lightweight tag.
+    """
 
     git: GuardedGit
     folder: Path
@@ -86,7 +88,7 @@ class FetchedTag:
     tag_object: str
 
     def read(self, path: str, *, max_bytes: int) -> bytes | None:
-        """A plain file of the commit, None when there is none. Raises ``GitFailed``."""
+        """Return a regular file of the commit, None when there is none. Raises ``GitFailed``."""
         found = self.git.run(
             "--literal-pathspecs",
             *("ls-tree", "-z", "--full-tree", self.commit, "--", posixpath.normpath(path)),
@@ -107,7 +109,7 @@ class FetchedTag:
 
     @contextlib.contextmanager
     def archive(self, *, timeout: float, watch: Watch | None = None) -> Iterator[IO[bytes]]:
-        """All files of the commit as a tar stream, in git's order. Raises ``GitFailed``."""
+        """Return all files of the commit as a tar stream, in git's order. Raises ``GitFailed``."""
         with self.git.stream(
             *("archive", "--format=tar", self.commit),
             folder=self.folder,
@@ -117,7 +119,7 @@ class FetchedTag:
             yield stream
 
     def committed_at(self) -> int:
-        """Unix seconds."""
+        """Commit time in Unix seconds."""
         said = self.git.run(
             *("show", "--no-patch", "--format=%ct", self.commit),
             folder=self.folder,
@@ -128,7 +130,10 @@ class FetchedTag:
 
 @contextlib.contextmanager
 def remote_session(remote: GitRemote, home: Path) -> Iterator[tuple[GuardedGit, RemoteAddress]]:
-    """Git bound to the addresses that the remote's name has now. Raises ``AddressProblem``."""
+    """Return git bound to the addresses that the remote's name has now.
+
+    Raises ``AddressProblem``.
+    """
     address = remote.checked()
     yield (
         GuardedGit(
@@ -142,9 +147,9 @@ def remote_session(remote: GitRemote, home: Path) -> Iterator[tuple[GuardedGit, 
 
 
 def list_tags(remote: GitRemote, *, timeout: float = LIST_SECONDS) -> list[RemoteTag]:
-    """The tags of a remote, highest version first, at most ``MAX_TAGS``.
+    """Return the tags of a remote, highest version first, at most ``MAX_TAGS``.
 
-    Raises ``AddressProblem`` or ``GitFailed``, in whose texts no password stands.
+    Raises ``AddressProblem`` or ``GitFailed``, whose texts contain no password.
     """
     with tempfile.TemporaryDirectory(prefix="crawlyard-git-") as made:
         home = Path(made)
@@ -159,7 +164,7 @@ def list_tags(remote: GitRemote, *, timeout: float = LIST_SECONDS) -> list[Remot
         commit, _tab, ref = line.partition("\t")
         name = ref.removeprefix("refs/tags/")
         if name.endswith("^{}"):
-            # The commit behind an annotated tag stands in a line of its own.
+            # The commit of an annotated tag is in a line of its own.
             commits[name.removesuffix("^{}")] = commit
         elif name and len(commits) < MAX_TAGS:
             commits.setdefault(name, commit)
@@ -175,9 +180,9 @@ def fetch_tag(
     max_bytes: int,
     watch: Watch | None = None,
 ) -> FetchedTag:
-    """Fetch the newest commit of ``tag``, and nothing older, below the empty ``folder``.
+    """Fetch only the commit of ``tag``, without history, into the empty ``folder``.
 
-    ``watch`` is called all the time; what it raises ends the fetch. Raises ``RefRefused``,
+    ``watch`` is called continually; an exception of it ends the fetch. Raises ``RefRefused``,
     ``AddressProblem``, ``GitFailed``.
     """
     check_tag(tag)
@@ -203,12 +208,12 @@ def fetch_tag(
             watch=watch_size,
         )
         watch_size()
-    # What is asked from here on needs no password.
+    # No password is needed from here on.
     local = GuardedGit(home)
     try:
         commit = _id_of(local, bare, f"{ref}^{{commit}}")
     except GitFailed as error:
-        # A tag may also lead to a file or a folder.
+        # A tag may also point to a blob or a tree.
         raise GitFailed("git_no_commit") from error
     return FetchedTag(local, bare, commit, _id_of(local, bare, ref))
 

@@ -1,9 +1,8 @@
-"""Git as a process that can be trusted with strangers' addresses, names and repositories.
+"""Git as a sandboxed process for foreign addresses, names and repositories.
 
-Nothing of this machine's configuration counts, no hook, filter, submodule or helper runs, no
-transport but https, http and ssh is open, and the process sees of our environment only what is
-named here. A password reaches it by its environment and an askpass script: never by its
-arguments, its address or a file of the repository.
+No configuration of this machine is read, no hook, filter, submodule or helper runs, only https,
+http and ssh are allowed, and the process gets only the variables that are listed here. A
+password is passed by environment and askpass: never by arguments, address or a file.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from apps.projects.engine.refusals import ProjectInputError
 if TYPE_CHECKING:
     from git import Git
 
-# Otherwise GitPython refuses to be imported where git is missing. It is imported where it is
-# used: it takes long, and every page would wait for it after a start.
+# Without this GitPython cannot be imported where git is missing. It is imported where it is
+# used: the import is slow, and every page would wait for it after a start.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 Watch = Callable[[], None]
 
 MASK: Final = "•••"
-# http.curloptResolve, by which an address that was judged stays the one that is asked.
+# First version with http.curloptResolve, which pins the address that was checked.
 MIN_VERSION: Final = (2, 37)
 MAX_OUTPUT_BYTES: Final = 16 * 1024**2
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -76,12 +75,12 @@ _SETTINGS: Final[dict[str, str]] = {
 
 
 class GitFailed(ProjectInputError):
-    """Git said no, or could not; ``code`` says in which way."""
+    """Git failed or refused; ``code`` says how."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What the askpass script answers."""
+    """Answers of the askpass script."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -120,7 +119,8 @@ class GuardedGit:
         watch: Watch | None = None,
         max_bytes: int = MAX_OUTPUT_BYTES,
     ) -> bytes:
-        """What ``git *arguments`` writes. ``watch`` is called all the time; if it raises, git ends.
+        """Return the output of ``git *arguments``. ``watch`` is called continually; if it raises,
+        git ends.
 
         Raises ``GitFailed``.
         """
@@ -134,8 +134,8 @@ class GuardedGit:
     def stream(
         self, *arguments: str, folder: Path, timeout: float, watch: Watch | None = None
     ) -> Iterator[IO[bytes]]:
-        """The output of git while it runs; leaving the block ends git. Raises ``GitFailed``."""
-        # Held on to: GitPython ends a process that nobody refers to any more.
+        """Yield git's output stream; leaving the block ends git. Raises ``GitFailed``."""
+        # Keep a reference: GitPython ends a process that is no longer referenced.
         started = self._start(arguments, folder)
         process = cast("subprocess.Popen[bytes]", started.proc)
         keeper = _Keeper(process, timeout, watch)
@@ -153,7 +153,7 @@ class GuardedGit:
 
         check_version()
         given = self._environment()
-        # GitPython hands all of our environment on; the rest of it is taken out again by name.
+        # GitPython passes our whole environment on; the other variables are removed by name.
         hidden = [name for name in os.environ if name not in _KEPT and name not in given]
         command = ["env", *(each for name in hidden for each in ("-u", name)), "git", *arguments]
         return Git(str(folder)).execute(command, as_process=True, env=given, start_new_session=True)
@@ -208,15 +208,15 @@ class GuardedGit:
         }
         address = self._address
         if address is not None and address.addresses:
-            # The address that was judged, under the name whose key is known.
+            # The address that was checked, under the name whose host key is known.
             options |= {"HostName": address.addresses[0], "HostKeyAlias": address.host}
         given = [each for pair in options.items() for each in ("-o", "=".join(pair))]
         return shlex.join(["ssh", "-F", "/dev/null", *given])
 
-    # --- failures -------------------------------------------------------------------------------
+    # --- failures ---------------------------------------------------------------------------------
 
     def masked(self, text: str) -> str:
-        """``text`` without the password in any of its forms."""
+        """Return ``text`` with every form of the password masked."""
         for secret in self.credentials.secrets:
             text = text.replace(secret, MASK)
         return text
@@ -232,7 +232,7 @@ class GuardedGit:
         return GitFailed("git_failed", text=self.masked((fatal or lines or ["?"])[-1]))
 
 
-# In this order: the first sign that git's words hold decides.
+# In this order: the first pattern found in git's output decides.
 _SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "git_tag_missing": ("couldn't find remote ref",),
     "git_redirect": tuple(f"returned error: {code}" for code in (301, 302, 303, 307, 308)),
@@ -271,7 +271,7 @@ _SIGNS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class _Keeper(threading.Thread):
-    """Stands beside one process: reads its errors, and ends it when it takes too long."""
+    """Companion thread of a process: reads its stderr, and ends it after its timeout."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], timeout: float, watch: Watch | None
@@ -286,7 +286,7 @@ class _Keeper(threading.Thread):
         self._reader = threading.Thread(target=self._read_errors, name="git-errors", daemon=True)
 
     def start(self) -> None:
-        """Both threads."""
+        """Start this thread and the reader."""
         self._reader.start()
         super().start()
 
@@ -304,7 +304,7 @@ class _Keeper(threading.Thread):
                 return
 
     def finish(self) -> None:
-        """The output has been read: wait for the end, and raise what ended it early."""
+        """Wait for the end after the output was read; raise what ended it early."""
         stdout = self._process.stdout
         while self._problem is None and stdout is not None and stdout.read(65_536):
             pass
@@ -314,7 +314,7 @@ class _Keeper(threading.Thread):
                 break
 
     def end(self) -> None:
-        """Nothing of the process is left; raises what ended it early."""
+        """Kill what is left of the process; raise what ended it early."""
         self._done.set()
         self._kill()
         self._process.wait()
@@ -327,7 +327,7 @@ class _Keeper(threading.Thread):
             raise self._problem
 
     def error_text(self) -> str:
-        """The last of what git wrote as errors."""
+        """Return the end of git's stderr."""
         return bytes(self._errors[-MAX_ERROR_BYTES:]).decode("utf-8", "replace")
 
     def _kill(self) -> None:
@@ -345,7 +345,7 @@ class _Keeper(threading.Thread):
 
 @lru_cache(maxsize=1)
 def check_version() -> None:
-    """Raise ``GitFailed`` where git is missing or too old to hold on to an address."""
+    """Raise ``GitFailed`` where git is missing, or too old to pin an address."""
     from git import Git
     from git.exc import GitCommandNotFound
 

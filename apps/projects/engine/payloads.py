@@ -1,4 +1,4 @@
-"""What a delivery says: a tag was pushed, an image was pushed, or something to be ignored."""
+"""Meaning of a delivery's body: a pushed tag, a pushed image, or nothing to do."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Payload = Mapping[str, Any]
 
 
 class PayloadRefused(ProjectInputError):
-    """The body cannot be read: the sender's mistake (400)."""
+    """The body cannot be parsed: the sender's mistake (400)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagPushed:
-    """A new tag. ``commit`` is "" where the sender does not say it."""
+    """A new tag. ``commit`` is "" where the sender does not state it."""
 
     tag: str
     commit: str = ""
@@ -36,7 +36,7 @@ class TagPushed:
 
 @dataclass(frozen=True, slots=True)
 class ImagePushed:
-    """A new image in a registry. ``digest`` is "" where the sender does not say it."""
+    """A new image in a registry. ``digest`` is "" where the sender does not state it."""
 
     repository: str
     tag: str
@@ -44,7 +44,7 @@ class ImagePushed:
 
 
 class Ignored(ProjectInputError):
-    """Understood, and nothing to be done. ``tag`` is told where there is one."""
+    """A valid delivery that needs no action. ``tag`` is set where there is one."""
 
     def __init__(self, code: str, *, tag: str = "", **params: object) -> None:
         super().__init__(code, **params)
@@ -52,9 +52,9 @@ class Ignored(ProjectInputError):
 
 
 def read_body(body: bytes, content_type: str) -> Payload:
-    """The JSON object of a body. Raises ``PayloadRefused``.
+    """Return the JSON object of a body. Raises ``PayloadRefused``.
 
-    GitHub's default is a form with the JSON in one field, so that is read as well.
+    GitHub's default, a form with the JSON in one field, is accepted too.
     """
     try:
         text = body.decode("utf-8")
@@ -112,9 +112,10 @@ def _check_depth(value: object) -> None:
 
 
 def interpret(sender: WebhookSender, event: str, payload: Payload) -> TagPushed | ImagePushed:
-    """What to do. Raises ``Ignored`` with the reason, ``PayloadRefused`` for missing parts.
+    """Return what was pushed. Raises ``Ignored`` with the reason, ``PayloadRefused`` for missing
+    parts.
 
-    No clone address is ever read from here: it comes from the project.
+    No clone address is ever taken from a delivery: it comes from the project.
     """
     if sender is WebhookSender.GITLAB:
         return _gitlab(payload)
@@ -123,7 +124,7 @@ def interpret(sender: WebhookSender, event: str, payload: Payload) -> TagPushed 
     if _lookup(payload, "push_data") is not None:
         return _registry(payload)
     if sender is WebhookSender.REGISTRY:
-        # A token in an address is no signature: it lists images and builds nothing.
+        # A token in the address is no signature: it may list images but build nothing.
         raise PayloadRefused("field_missing", field="Push_Data")
     tag = _text(payload, "tag")
     commit = payload.get("commit")
@@ -160,7 +161,7 @@ def _gitlab(payload: Payload) -> TagPushed:
 
 
 def _push(payload: Payload) -> TagPushed:
-    """A push of one reference, as all three servers tell it."""
+    """Parse a push of one reference, in the shape common to all three servers."""
     ref = _text(payload, "ref")
     if not ref.startswith(TAGS):
         raise Ignored("branch", ref=ref)
@@ -178,7 +179,7 @@ def _push(payload: Payload) -> TagPushed:
 
 
 def _registry(payload: Payload) -> ImagePushed:
-    """The form of seed S1.6; registries differ in how they write its names."""
+    """Parse the form of seed S1.6; registries differ in the spelling of its names."""
     pushed = _object(payload, "push_data")
     repository = _object(payload, "repository")
     name = _lookup(repository, "repo_full_name") or _lookup(repository, "repo_name")
@@ -190,7 +191,7 @@ def _registry(payload: Payload) -> ImagePushed:
 
 
 def _package(payload: Payload) -> ImagePushed:
-    """GitHub's own registry."""
+    """Parse a package event of GitHub's registry."""
     package = payload.get("registry_package") or payload.get("package")
     if not isinstance(package, dict):
         raise PayloadRefused("field_missing", field="registry_package")
@@ -202,7 +203,7 @@ def _package(payload: Payload) -> ImagePushed:
     tag = metadata.get("tag") if isinstance(metadata, dict) else None
     name = tag.get("name") if isinstance(tag, dict) else None
     if not isinstance(version, dict) or not isinstance(name, str) or not name:
-        # Each layer and each platform of an image comes as a package of its own, without a tag.
+        # Each layer and platform of an image arrives as a package of its own, without a tag.
         raise Ignored("package_without_tag")
     digest = _digest(version.get("version")) or _digest(tag.get("digest") if tag else None)
     path = "/".join(str(package.get(each) or "") for each in ("namespace", "name"))
@@ -210,7 +211,7 @@ def _package(payload: Payload) -> ImagePushed:
 
 
 def _lookup(payload: Payload, name: str) -> Any:
-    """By name, whatever its case."""
+    """Look up a name without regard to case."""
     return next((value for key, value in payload.items() if key.lower() == name), None)
 
 

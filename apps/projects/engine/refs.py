@@ -1,7 +1,7 @@
-"""Which names of tags, branches and commits may reach git at all.
+"""Allow-list of names of tags, branches and commits that may be passed to git.
 
-An allow-list, far narrower than git's own rules: nothing that a shell, an option parser, a URL
-or the syntax of revisions (``^``, ``~``, ``@{``) could read as something else.
+Far narrower than git's own rules: nothing that a shell, an option parser, a URL or the revision
+syntax (``^``, ``~``, ``@{``) could interpret.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class TagRefused(ProjectInputError):
-    """A tag that is not read, with the reason; the base of every such refusal."""
+    """Base of refused tags, with the reason."""
 
 
 class RefRefused(TagRefused):
-    """No name that may be given to git."""
+    """A name that may not be passed to git."""
 
 
 def check_tag(tag: str, *, colon_allowed: bool = False) -> str:
-    """``tag`` itself. Raises ``RefRefused``.
+    """Return ``tag``. Raises ``RefRefused``.
 
-    ``colon_allowed``: the form ``release:name:version``, which git itself refuses (seed S1.5).
+    ``colon_allowed``: accept the form ``release:name:version``, which git itself rejects (seed
+    S1.5).
     """
     _check(tag, _MARKS | {":"} if colon_allowed else _MARKS)
     if tag.startswith("refs/"):
@@ -36,7 +37,7 @@ def check_tag(tag: str, *, colon_allowed: bool = False) -> str:
 
 
 def check_branch(branch: str) -> str:
-    """``branch`` itself. Raises ``RefRefused``."""
+    """Return ``branch``. Raises ``RefRefused``."""
     _check(branch, _MARKS)
     if branch.startswith("refs/") or branch == "HEAD":
         raise RefRefused("ref_has_prefix", ref=branch)
@@ -44,7 +45,7 @@ def check_branch(branch: str) -> str:
 
 
 def check_commit(commit: str) -> str:
-    """The full id of a commit, in lower case. Raises ``RefRefused``."""
+    """Return the full commit id in lower case. Raises ``RefRefused``."""
     lower = commit.lower()
     if not _COMMIT.fullmatch(lower):
         raise RefRefused("commit_malformed", commit=commit)

@@ -1,13 +1,13 @@
-"""Why something is refused or ignored: a stable code, and what the text for people needs.
+"""Base of refusals in the plain-Python parts: a stable code and parameters of its text.
 
-The texts are in ``apps.projects.reasons``, because they are translated.
+The translated texts are in ``apps.projects.reasons``.
 """
 
 from __future__ import annotations
 
 
 class ProjectInputError(Exception):
-    """``code`` is for programs; ``params`` fill the text that belongs to it."""
+    """A refusal. ``code`` is for programs; ``params`` are those of its text."""
 
     def __init__(self, code: str, **params: object) -> None:
         self.code = code

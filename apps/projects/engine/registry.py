@@ -1,12 +1,12 @@
-"""A client of the registry API v2, as far as images are listed (seed S1.7).
+"""Client of the registry API v2 for listing images (seed S1.7).
 
-    with Registry(address, repository, username="", password="") as registry:
+    with RegistryClient(address, repository, username="", password="") as registry:
         registry.tags()         # latest first, then descending, at most 20
         registry.digest("1.2")  # "sha256:..."
 
-It connects to the addresses that the guard has judged and to no others, follows no redirect,
-and gives up after ``timeout`` seconds of everything together. The registry may send it to
-another host for a token, as the big ones do; that host is judged the same way.
+It connects only to the addresses that the guard has checked, follows no redirect, and has one
+timeout for everything together. The registry may refer to another host for a token, as the
+large ones do; that host is checked in the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from yardkit.addresses import Network, resolve_name
 
 LATEST: Final = "latest"
 MAX_TAGS: Final = 20
-# Some registries have thousands of tags, and tell them in their own order.
+# Registries may have thousands of tags and return them in their own order.
 MAX_PAGES: Final = 20
 MAX_BYTES: Final = 4 * 1024 * 1024
 TIMEOUT_SECONDS: Final = 15.0
@@ -49,24 +49,24 @@ _MANIFESTS: Final = ", ".join(
 )
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-# Looked for at the beginning of a word alone: a long one is not tried anew at each of its letters.
+# Anchored at the beginning of a word, to avoid quadratic time on a long one.
 _CHALLENGE = re.compile(r'(?<![a-z_])([a-z_]++)="([^"]*)"', re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
 
 
 class RegistryProblem(ProjectInputError):
-    """The registry does not answer, refuses, or answers nonsense."""
+    """The registry does not answer, refuses, or sends an invalid answer."""
 
 
 def is_image_tag(tag: str) -> bool:
-    """Whether it can be the tag of an image."""
+    """Return whether the text is a valid image tag."""
     return bool(_TAG.fullmatch(tag))
 
 
 def choices(tags: Sequence[str], limit: int = MAX_TAGS) -> list[str]:
-    """``latest`` first, then descending, at most ``limit``.
+    """Return ``latest`` first, then the tags descending, at most ``limit``.
 
-    Numbers inside count as numbers, so that 1.10 comes before 1.9.
+    Digits are compared as numbers: 1.10 comes before 1.9.
     """
     known = {tag for tag in tags if is_image_tag(tag)}
     rest = sorted(known - {LATEST}, key=_sort_key, reverse=True)
@@ -74,7 +74,7 @@ def choices(tags: Sequence[str], limit: int = MAX_TAGS) -> list[str]:
 
 
 def _sort_key(tag: str) -> tuple[tuple[int, int, str], ...]:
-    # Odd pieces are numbers; huge ones stay texts, for int() of them is slow.
+    # Odd pieces are numbers; huge ones stay texts, since int() of them is slow.
     return tuple(
         (1, int(piece), "") if index % 2 and len(piece) < 20 else (0, 0, piece)
         for index, piece in enumerate(_NUMBER.split(tag))
@@ -82,7 +82,7 @@ def _sort_key(tag: str) -> tuple[tuple[int, int, str], ...]:
 
 
 class RegistryClient:
-    """One conversation with one registry about one repository."""
+    """Connection to one repository of one registry."""
 
     def __init__(
         self,
@@ -118,13 +118,13 @@ class RegistryClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def tags(self, limit: int = MAX_TAGS) -> list[str]:
-        """As ``choices`` orders them. Raises ``RegistryProblem``."""
+        """Return the tags in the order of ``choices``. Raises ``RegistryProblem``."""
         found: list[str] = []
         path = f"/v2/{self._repository}/tags/list?n=1000"
         for _page in range(MAX_PAGES):
@@ -137,7 +137,7 @@ class RegistryClient:
         return choices(found, limit)
 
     def digest(self, tag: str) -> str:
-        """The digest of an image. Raises ``RegistryProblem``."""
+        """Return the digest of an image. Raises ``RegistryProblem``."""
         if not is_image_tag(tag):
             raise RegistryProblem("image_tag_malformed", tag=tag)
         path = f"/v2/{self._repository}/manifests/{tag}"
@@ -147,12 +147,12 @@ class RegistryClient:
             raise RegistryProblem("registry_no_digest", image=f"{self._repository}:{tag}")
         return digest
 
-    # --- asking ---------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def _ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None
     ) -> tuple[dict[str, str], bytes]:
-        """Headers and body of a 200; asks for a token first where the registry wants one."""
+        """Return headers and body of a 200; get a token first where the registry wants one."""
         status, answered, body = self._send(method, path, headers)
         if status == 401 and not self._authorization:
             self._authorization = self._answer_challenge(answered.get("www-authenticate", ""))
@@ -164,7 +164,8 @@ class RegistryClient:
         self, method: str, path: str, headers: Mapping[str, str] | None
     ) -> tuple[int, dict[str, str], bytes]:
         if self._connection is None or self._connection.sock is None:
-            # The registry has closed it; http.client would look the name up anew by itself.
+            # The registry closed the connection; http.client would resolve the name again by
+            # itself.
             self._connection = self._connect(self._address)
         extra = {"Authorization": self._authorization} if self._authorization else {}
         try:
@@ -174,7 +175,7 @@ class RegistryClient:
             raise
 
     def _answer_challenge(self, challenge: str) -> str:
-        """The Authorization header that the registry wants."""
+        """Return the Authorization header for a challenge."""
         kind = challenge.partition(" ")[0].lower()
         if kind == "basic":
             if not self._username:
@@ -189,7 +190,7 @@ class RegistryClient:
         realm = challenge.get("realm", "")
         parts = urlsplit(realm)
         if self._address.scheme == "https" and parts.scheme != "https":
-            # The password would go over the wire as it is.
+            # The password would be sent in plain text.
             raise RegistryProblem("registry_nonsense", error="realm")
         address = check_registry_url(
             f"{parts.scheme}://{parts.netloc}",
@@ -240,7 +241,7 @@ class RegistryClient:
     def _read(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
     ) -> bytes:
-        """The body; a registry that drips it out ends at the deadline as well."""
+        """Return the body; the deadline also ends a slow one."""
         body = b""
         while True:
             self._set_timeout(connection)
@@ -263,7 +264,7 @@ class RegistryClient:
         return connection
 
     def _open(self, address: RemoteAddress) -> socket.socket:
-        """A socket to one of the judged addresses: the name is not looked up again."""
+        """Connect to one of the checked addresses: the name is not resolved again."""
         last: OSError = OSError("no address")
         for each in address.addresses:
             try:
@@ -287,7 +288,7 @@ class RegistryClient:
         return left
 
     def _set_timeout(self, connection: http.client.HTTPConnection) -> None:
-        # Gone where the registry has closed the connection after its answer.
+        # None where the registry closed the connection after its answer.
         if connection.sock is not None:
             connection.sock.settimeout(self._left())
 
@@ -325,7 +326,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 def _tags_of(body: bytes) -> list[str]:
     tags = _json_object(body).get("tags")
-    # A repository whose tags were all deleted has null.
+    # null for a repository whose tags were all deleted.
     if tags is None:
         return []
     if not isinstance(tags, list):
@@ -334,13 +335,13 @@ def _tags_of(body: bytes) -> list[str]:
 
 
 def _next_page(link: str, path: str) -> str:
-    """The path of the next page, on the same registry; "" at the end."""
+    """Return the path of the next page on the same registry; "" at the end."""
     found = re.match(r'\s*<([^>]*)>\s*;\s*rel="?next"?', link)
     if found is None:
         return ""
     parts = urlsplit(urljoin(path, found[1]))
     here = urlsplit(path)
-    # Only another page of the same list: a link may not lead anywhere else.
+    # Only a further page of the same list: a link must not lead anywhere else.
     if parts.path != here.path or parts.netloc or parts.scheme:
         return ""
     following = f"{parts.path}?{parts.query}"

@@ -1,4 +1,4 @@
-"""Who sends a delivery, by its headers, and whether to believe it."""
+"""Senders of deliveries: recognition by headers, and authentication."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apps.projects.engine.signatures import SignatureRefused
 
 MAX_ID: Final = 200
 MAX_EVENT: Final = 100
-# What is kept of a delivery's headers: what explains it. None of them is a secret.
+# Headers that are stored: those that explain the delivery. None of them is a secret.
 KEPT_HEADERS: Final = (
     "content-length",
     "content-type",
@@ -44,7 +44,7 @@ _MAX_HEADER: Final = 500
 
 
 class WebhookSender(enum.StrEnum):
-    """Kinds of senders; the values are those of ``Source``."""
+    """Kinds of senders; the values are those of ``DeliverySource``."""
 
     GITHUB = "github"
     GITLAB = "gitlab"
@@ -55,19 +55,19 @@ class WebhookSender(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncomingDelivery:
-    """A delivery as it came. ``headers`` have lower-case names; ``token`` is the query's."""
+    """A received delivery. ``headers`` have lower-case names; ``token`` is the query's."""
 
     headers: Mapping[str, str]
     body: bytes
     token: str = ""
 
     def header(self, *names: str) -> str:
-        """The first of ``names`` that was sent, "" when none was."""
+        """Return the first of ``names`` that was sent, else ""."""
         return next((self.headers[name] for name in names if self.headers.get(name)), "")
 
     @property
     def kept_headers(self) -> dict[str, str]:
-        """Those without secrets, shortened."""
+        """Headers without secrets, shortened."""
         return {
             name: printable(self.headers[name], _MAX_HEADER)
             for name in KEPT_HEADERS
@@ -76,15 +76,15 @@ class IncomingDelivery:
 
     @property
     def registry_token(self) -> str:
-        """The token of a registry, from the address or a header."""
+        """Token of a registry, from the address or a header."""
         scheme, _, rest = self.header("authorization").partition(" ")
         bearer = rest.strip() if scheme.lower() == "bearer" else ""
         return self.token or self.header("x-registry-token") or bearer
 
 
 def sender_of(incoming: IncomingDelivery) -> WebhookSender | None:
-    """By the headers; None where nothing tells."""
-    # Gitea and Forgejo send GitHub's headers as well, and Forgejo sends Gitea's.
+    """Return the kind of sender by the headers; None where they do not show it."""
+    # Gitea and Forgejo also send GitHub's headers, and Forgejo also sends Gitea's.
     if incoming.header(
         "x-gitea-event", "x-forgejo-event", "x-gitea-signature", "x-forgejo-signature"
     ):
@@ -99,7 +99,7 @@ def sender_of(incoming: IncomingDelivery) -> WebhookSender | None:
 
 
 def event_of(sender: WebhookSender | None, incoming: IncomingDelivery) -> str:
-    """What the sender calls the event; "" where its body alone tells."""
+    """Return the sender's name of the event; "" where only the body shows it."""
     names: dict[WebhookSender | None, tuple[str, ...]] = {
         WebhookSender.GITHUB: ("x-github-event",),
         WebhookSender.GITLAB: ("x-gitlab-event",),
@@ -111,10 +111,10 @@ def event_of(sender: WebhookSender | None, incoming: IncomingDelivery) -> str:
 def delivery_id_of(
     sender: WebhookSender | None, incoming: IncomingDelivery, *, now: datetime
 ) -> str:
-    """The sender's own id of the delivery, which a repetition has too.
+    """Return the sender's id of the delivery, which a repetition has too.
 
-    Where there is none, the body stands for itself for an hour: long enough to recognise that a
-    sender tries again, and short enough that somebody who sends the same on purpose is heard.
+    Without one, a hash of the body serves for an hour: long enough to recognise the retries of a
+    sender, and short enough to let through a deliberate repetition.
     """
     names: dict[WebhookSender | None, tuple[str, ...]] = {
         WebhookSender.GITHUB: ("x-github-delivery",),
@@ -134,10 +134,10 @@ def delivery_id_of(
 def check_sender(
     sender: WebhookSender | None, incoming: IncomingDelivery, *, secret: str, now: datetime
 ) -> None:
-    """Believe the delivery, or raise ``SignatureRefused``.
+    """Authenticate the delivery, or raise ``SignatureRefused``.
 
-    The id of a delivery is signed by the standard form alone. That is enough: the others' bodies
-    build what their tag says at most once, however often they come and under whatever id.
+    Only the standard form signs the delivery id. That is enough: the bodies of the other forms
+    build their tag at most once, whatever their id.
     """
     if sender is None:
         raise SignatureRefused("signature_missing")
@@ -163,7 +163,7 @@ def check_sender(
 
 
 def printable(text: str, limit: int) -> str:
-    """What every database stores and no page is harmed by."""
+    """Return text that every database can store and every page can show."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)[
         :limit
     ]

@@ -1,4 +1,4 @@
-"""Whether whoever sent a body knows the project's secret. All comparisons take constant time."""
+"""Signatures of deliveries by the project's secret. Comparisons take constant time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Final
 
 from apps.projects.engine.refusals import ProjectInputError
 
-# How far a sender's clock may be off, and for how long a signed body can be sent again.
+# Allowed clock difference, which is also the time in which a signed body can be replayed.
 TOLERANCE_SECONDS: Final = 300
-# As Standard Webhooks marks a secret whose rest is base64 of the key.
+# Prefix of Standard Webhooks for a secret whose rest is base64 of the key.
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the mark of a secret, none itself
 _SECRET_BYTES: Final = 30
 _TOKEN_PURPOSE: Final = b"crawlyard registry push"
 
 
 class SignatureRefused(ProjectInputError):
-    """Nobody who knows the secret has sent this, or not now."""
+    """A missing, wrong or expired signature."""
 
 
 def new_secret() -> str:
-    """A secret that every kind of sender takes: letters and digits after the prefix."""
+    """Return a secret that every kind of sender accepts: letters and digits after the prefix."""
     while True:
         text = base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
         if text.isalnum():
@@ -33,12 +33,14 @@ def new_secret() -> str:
 
 
 def registry_token(secret: str) -> str:
-    """What a registry that cannot sign sends along; it opens nothing but the registry's form."""
+    """Return the token of a registry that cannot sign; it is valid for the registry's form only."""
     return hmac.new(secret.encode(), _TOKEN_PURPOSE, hashlib.sha256).hexdigest()[:40]
 
 
 def check_hex(secret: str, body: bytes, signature: str, *, prefix: str = "") -> None:
-    """HMAC-SHA256 of the body, in hex: GitHub's with the prefix ``sha256=``, Gitea's without."""
+    """Check an HMAC-SHA256 of the body in hex: GitHub's has the prefix ``sha256=``, Gitea's
+    none.
+    """
     if not signature:
         raise SignatureRefused("signature_missing")
     expected = prefix + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
@@ -46,7 +48,7 @@ def check_hex(secret: str, body: bytes, signature: str, *, prefix: str = "") -> 
 
 
 def check_token(expected: str, token: str) -> None:
-    """A token that comes as it is, as GitLab's."""
+    """Check a plain token, as GitLab sends it."""
     if not token:
         raise SignatureRefused("signature_missing")
     _same(expected, token)
@@ -55,7 +57,10 @@ def check_token(expected: str, token: str) -> None:
 def check_standard(
     secret: str, body: bytes, *, message_id: str, timestamp: str, signatures: str, now: float
 ) -> None:
-    """Standard Webhooks: ``v1,<base64>`` over id, timestamp and body; several may be given."""
+    """Check a Standard Webhooks signature: ``v1,<base64>`` over id, timestamp and body.
+
+    Several signatures may be given.
+    """
     if not (message_id and timestamp and signatures):
         raise SignatureRefused("signature_missing")
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
@@ -65,7 +70,7 @@ def check_standard(
         base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in _keys(secret)
     ]
     given = [each[3:].encode() for each in signatures.split(" ")[:16] if each.startswith("v1,")]
-    # All of them, so that the time tells nothing about which one was near.
+    # Compare all, so that the time does not reveal which one was close.
     matches = [hmac.compare_digest(one, other) for one in expected for other in given]
     if not any(matches):
         raise SignatureRefused("signature_wrong")
@@ -74,7 +79,9 @@ def check_standard(
 
 
 def _keys(secret: str) -> list[bytes]:
-    """The secret as it is, for whoever signs by hand, and as the libraries of the standard do."""
+    """Return the secret as bytes, for manual signing, and decoded as the standard's libraries
+    do.
+    """
     keys = [secret.encode()]
     with contextlib.suppress(binascii.Error, ValueError):
         keys.append(base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True))

@@ -1,8 +1,8 @@
-"""How a tag is read as release, name and version (seed S1.4, S1.5), and what its image is called.
+"""Reading of a tag as release, name and version (seed S1.4, S1.5), and naming of its image.
 
     read_tag("{release}/{name}/{version}", "prod/news/1.2") == TagReading("prod", "news", "1.2")
 
-A tag that could be read in two ways is refused rather than guessed at.
+An ambiguous tag is refused.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _IMAGE_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class TemplateRefused(TagRefused):
-    """No template that tags could be read by."""
+    """An invalid template."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagReading:
-    """What a tag says; ``release`` and ``name`` are "" where the template has none."""
+    """Parts of a tag; ``release`` and ``name`` are "" where the template has none."""
 
     release: str
     name: str
@@ -46,7 +46,7 @@ class TagReading:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """``separators[i]`` stands between ``names[i]`` and ``names[i + 1]``."""
+    """A parsed template; ``separators[i]`` is between ``names[i]`` and ``names[i + 1]``."""
 
     names: tuple[str, ...]
     separators: tuple[str, ...]
@@ -62,10 +62,10 @@ SEED_TEMPLATE: Final = Template(NAMES, (COLON, COLON))
 
 
 def parse_template(text: str) -> Template:
-    """Read ``{release}/{name}/{version}`` and the like. Raises ``TemplateRefused``.
+    """Parse ``{release}/{name}/{version}`` and the like. Raises ``TemplateRefused``.
 
-    Between two names stands exactly one of ``/ - _``. ``{version}`` is needed, each name may
-    come once; the case of the names does not matter.
+    Exactly one of ``/ - _`` separates two names. ``{version}`` is required, each name may occur
+    once, and case does not matter.
     """
     if len(text) > MAX_TEMPLATE:
         raise TemplateRefused("template_too_long", limit=MAX_TEMPLATE)
@@ -106,11 +106,10 @@ def _bad_separator(between: str) -> TemplateRefused:
 
 
 def read_tag(template: str, tag: str, *, colon_allowed: bool = False) -> TagReading:
-    """What ``tag`` says by ``template``.
+    """Read ``tag`` by ``template``.
 
-    ``colon_allowed``: whoever says it can say ``release:name:version``, so that form is read as
-    the seed writes it. Raises ``TagRefused`` with the reason, of which ``RefRefused`` and
-    ``TemplateRefused`` are kinds.
+    ``colon_allowed``: accept ``release:name:version`` too, the form of the seed. Raises
+    ``TagRefused``, of which ``RefRefused`` and ``TemplateRefused`` are kinds.
     """
     parsed = parse_template(template)
     check_tag(tag, colon_allowed=colon_allowed)
@@ -127,9 +126,9 @@ def read_tag(template: str, tag: str, *, colon_allowed: bool = False) -> TagRead
 
 
 def write_tag(template: str, reading: TagReading) -> str:
-    """The tag that ``template`` writes for ``reading``, such that it reads back the same.
+    """Return the tag that ``template`` gives for ``reading`` and that reads back the same.
 
-    Raises ``TagRefused`` when it would not, as where a name holds the separator.
+    Raises ``TagRefused`` when there is none, as where a name contains the separator.
     """
     parsed = parse_template(template)
     values: dict[str, str] = {name: getattr(reading, name) for name in NAMES}
@@ -145,7 +144,7 @@ def write_tag(template: str, reading: TagReading) -> str:
 
 
 def _readings(template: Template, tag: str) -> Iterator[tuple[str, ...]]:
-    """Every way to cut the tag; at most two separators, so at most a few thousand."""
+    """Return every way to split the tag; with at most two separators, a few thousand."""
     yield from _cuts(tag, template.separators)
 
 
@@ -164,12 +163,12 @@ def _is_part(text: str) -> bool:
     return 0 < len(text) <= MAX_PART and text[0].isalnum() and "/" not in text and COLON not in text
 
 
-# --- names of images ----------------------------------------------------------------------------
+# --- image names ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ImageName:
-    """What the engine knows an image by: ``repository:tag``."""
+    """Name of an image in the engine: ``repository:tag``."""
 
     repository: str
     tag: str
@@ -179,10 +178,10 @@ class ImageName:
 
 
 def image_name(project: str, reading: TagReading) -> ImageName:
-    """The name of the image of ``reading`` in the project with the slug ``project``.
+    """Return the name of the image of ``reading`` in the project with the slug ``project``.
 
-    Always valid for the engine. Two readings never share one: where a letter had to be changed
-    or a border between parts could be mistaken, a piece of a hash of the whole is added.
+    Always valid for the engine, and unique for each reading: where a character was replaced or a
+    border between parts is ambiguous, part of a hash is appended.
     """
     said = "\0".join((project, reading.release, reading.name, reading.version))
     digest = "x" + hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
@@ -193,8 +192,8 @@ def image_name(project: str, reading: TagReading) -> ImageName:
         f"{IMAGE_PREFIX}/{project}" + (f"/{reading.name}" if reading.name else ""),
         "-".join(each for each in (reading.release, reading.version) if each),
     )
-    # A release with a hyphen could be taken for a shorter one whose version begins earlier;
-    # one version alone could be taken for a release with its version.
+    # A release with a hyphen could be mistaken for a shorter one whose version begins earlier; a
+    # version alone could be mistaken for a release with its version.
     clear = "-" not in reading.release and bool(reading.release or "-" not in reading.version)
     clear = clear and not _LIKE_A_HASH.fullmatch(tag)
     if (repository, tag) != exact or not clear or not _IMAGE_TAG.fullmatch(tag):

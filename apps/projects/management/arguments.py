@@ -1,4 +1,4 @@
-"""How commands are told which project is meant."""
+"""Project arguments of management commands."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _BAD_INPUT: Final = 2
 
 
 def project_named(name: str) -> Project:
-    """By short name or id. Raises ``CommandError``."""
-    # A short name first: one may consist of digits.
+    """Return a project by slug or id. Raises ``CommandError``."""
+    # The slug first: it may consist of digits.
     found = Project.objects.filter(slug=name).first()
     if found is None and name.isascii() and name.isdigit() and len(name) < 19:
         found = Project.objects.filter(pk=int(name)).first()

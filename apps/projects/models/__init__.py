@@ -1,4 +1,4 @@
-"""Projects, what their git servers tell, what is built of it."""
+"""Projects, webhook deliveries, builds and images."""
 
 from apps.projects.models.build import Build, Delivery, Image
 from apps.projects.models.project import (

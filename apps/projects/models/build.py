@@ -1,4 +1,4 @@
-"""What git servers and registries tell, the builds of tags, and their images."""
+"""Webhook deliveries, builds of tags, and their images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.projects.states import (
 
 
 class Build(models.Model):
-    """One docker build of one tag (seed S1.4). Its log is the stream ``build:<id>``."""
+    """One Docker build of one tag (seed S1.4). Its log is the stream ``build:<id>``."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="builds"
@@ -38,7 +38,7 @@ class Build(models.Model):
     )
     reason = models.TextField(_("reason"), blank=True)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
-    # The lost build that this one repeats by itself, or the one a person wanted anew.
+    # The lost build that this one retries, or the build that a person repeated.
     repeats = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="repeated_by"
     )
@@ -49,7 +49,7 @@ class Build(models.Model):
     steps = models.JSONField(_("steps"), default=list, blank=True)
     requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
     worker = models.CharField(_("worker"), max_length=200, blank=True)
-    # Changes with each claim, so that a worker that slept cannot end what another one does.
+    # Fencing token, new with each claim: a worker that slept cannot end another one's build.
     boot = models.CharField(max_length=16, blank=True)
     beat_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(_("created at"))
@@ -100,12 +100,12 @@ class Build(models.Model):
 
     @property
     def is_active(self) -> bool:
-        """Not in a final state."""
+        """Whether it is in no final state."""
         return self.state in BUILD_ACTIVE
 
 
 class Image(models.Model):
-    """What a job may choose: only an image whose build has succeeded is a row here."""
+    """An image that jobs can use: of a successful build or of the registry."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="images"
@@ -116,7 +116,7 @@ class Image(models.Model):
     source = models.CharField(
         _("source"), max_length=10, choices=ImageSource.choices, default=ImageSource.BUILD
     )
-    # With the registry's host where it has one: what the engine is told to run is name:tag.
+    # With the registry's host where it has one: the engine runs name:tag.
     name = models.CharField(_("name"), max_length=255)
     tag = models.CharField(_("tag"), max_length=128)
     digest = models.CharField(_("digest"), max_length=100)
@@ -149,7 +149,7 @@ class Image(models.Model):
 
 
 class Delivery(models.Model):
-    """One received webhook, with what became of it and why (seed S1.4, S1.6)."""
+    """One received webhook, its verdict and the reason (seed S1.4, S1.6)."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="deliveries"

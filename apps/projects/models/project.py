@@ -1,4 +1,4 @@
-"""Projects: what everything else belongs to, and derives its permissions from."""
+"""Projects, from which everything else derives its permissions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ DEFAULT_TAG_TEMPLATE: Final = "{release}/{name}/{version}"
 
 
 def validate_networks(value: object) -> None:
-    """Accept a list of CIDR strings such as ``10.20.0.0/16`` or ``fd00::/8``, else say which.
+    """Accept a list of CIDR strings such as ``10.20.0.0/16`` or ``fd00::/8``.
 
-    Host bits must be zero: ``10.20.0.5/16`` is refused with the network that may be meant,
-    because whoever writes it might believe that one address is allowed.
+    Host bits must be zero: ``10.20.0.5/16`` is refused with the network that may be meant, because
+    its author might believe that it allows one address.
     """
     if not isinstance(value, list):
         raise ValidationError(_('A list of networks is needed, as in ["10.20.0.0/16"].'))
@@ -73,7 +73,7 @@ def _refusals(index: int, entry: object) -> list[ValidationError]:
 
 
 class GitOptions(models.Model):
-    """Where a project's code lives, and how its tags are read (seed S1.1, S1.2, S1.5)."""
+    """Project fields of the git repository and the tag template (seed S1.1, S1.2, S1.5)."""
 
     git_url = models.CharField(
         _("git address"),
@@ -107,7 +107,7 @@ class GitOptions(models.Model):
 
 
 class BuildOptions(models.Model):
-    """How a tag becomes an image (seed S1.4), and which registry's pushes are listed (S1.6)."""
+    """Project fields of builds (seed S1.4) and of the registry (S1.6)."""
 
     builds_enabled = models.BooleanField(
         _("build tags"), default=True, help_text=_("a pushed tag that fits is built at once")
@@ -166,7 +166,7 @@ class BuildOptions(models.Model):
 
 
 class Project(Restorable, GitOptions, BuildOptions):
-    """A body of crawling work with its own members, code and images (seed S1.1)."""
+    """A crawling project with its own members, code and images (seed S1.1)."""
 
     name = models.CharField(_("name"), max_length=100)
     slug = models.SlugField(
@@ -196,7 +196,7 @@ class Project(Restorable, GitOptions, BuildOptions):
         verbose_name_plural = _("projects")
         ordering: ClassVar = ["name"]
         constraints: ClassVar = [
-            # What is deleted and may be restored does not keep its names from others.
+            # A deleted project, which may be restored, does not reserve its name.
             models.UniqueConstraint(
                 fields=["name"],
                 condition=Q(deleted_at=None),
@@ -215,7 +215,7 @@ class Project(Restorable, GitOptions, BuildOptions):
         return self.name
 
     def clean(self) -> None:
-        """Names that other projects have; deleted ones have left theirs free."""
+        """Check the uniqueness of name and slug; deleted projects do not count."""
         super().clean()
         others = Project.objects.exclude(pk=self.pk)
         errors = {
@@ -227,7 +227,7 @@ class Project(Restorable, GitOptions, BuildOptions):
             raise ValidationError(errors)
 
     def has_secret(self, name: str) -> bool:
-        """Whether the secret field ``name`` is set, without opening it."""
+        """Return whether the secret field ``name`` is set, without decrypting it."""
         return bool(self.__dict__.get(name))
 
     @property
@@ -237,7 +237,7 @@ class Project(Restorable, GitOptions, BuildOptions):
 
 
 class DeletedProject(Project):
-    """The deleted projects, as a list of its own."""
+    """Deleted projects."""
 
     objects = ProjectQuerySet["DeletedProject"].as_manager()  # type: ignore[assignment, misc]
 

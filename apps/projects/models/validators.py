@@ -1,4 +1,4 @@
-"""What a project's git, build and registry settings may be; each refusal says why."""
+"""Validators of a project's git, build and registry settings."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ def _checked(check: Callable[[], object]) -> None:
 
 
 def validate_git_url(value: str) -> None:
-    """An address that may be cloned; names are looked up when it is used."""
+    """Accept an address that may be cloned; names are resolved when it is used."""
     networks = settings.GIT_ALLOWED_NETWORKS
     _checked(lambda: check_clone_url(value, allowed_networks=networks))
 
 
 def validate_registry_url(value: str) -> None:
-    """The address of a registry, without a path."""
+    """Accept the address of a registry, without a path."""
     networks = settings.GIT_ALLOWED_NETWORKS
     _checked(lambda: check_registry_url(value, allowed_networks=networks))
 
 
 def validate_repository(value: str) -> None:
-    """The name of a repository in a registry."""
+    """Accept the name of a repository in a registry."""
     _checked(lambda: check_repository(value))
 
 
 def validate_branch(value: str) -> None:
-    """A plain name of a branch."""
+    """Accept a plain branch name."""
     _checked(lambda: check_branch(value))
 
 
 def validate_tag_template(value: str) -> None:
-    """A template that tags can be read by."""
+    """Accept a tag template."""
     _checked(lambda: parse_template(value))
 
 
 def validate_dockerfile(value: str) -> None:
-    """A path inside the repository."""
+    """Accept a path inside the repository."""
     parts = value.split("/")
     if value.startswith("/") or ".." in parts:
         raise ValidationError(_("The path must stay inside the repository."))
@@ -73,7 +73,7 @@ def validate_dockerfile(value: str) -> None:
 
 
 def validate_build_arguments(value: object) -> None:
-    """An object of texts by the names that a Dockerfile can use."""
+    """Accept an object of texts by names that a Dockerfile can use."""
     if not isinstance(value, dict):
         raise ValidationError(_('A JSON object of texts is needed, as in {"PYTHON": "3.12"}.'))
     if len(value) > MAX_ARGUMENTS:
@@ -93,13 +93,13 @@ def validate_build_arguments(value: object) -> None:
 
 
 def validate_username(value: str) -> None:
-    """What a header and a prompt can carry."""
+    """Accept a user name that a header and a prompt can carry."""
     if ":" in value or not value.isprintable():
         raise ValidationError(_("A user name holds no colon and no line break."))
 
 
 def validate_webhook_secret(value: object) -> None:
-    """One that nobody guesses, and that every sender can take."""
+    """Accept a strong secret that every kind of sender can use."""
     text = str(value)
     if text and (len(text) < MIN_SECRET or not text.isascii() or not text.isprintable()):
         raise ValidationError(

@@ -1,4 +1,4 @@
-"""The one way a build gets into another state."""
+"""State changes of builds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ def move_build(
     unchanged: tuple[str, ...] = (),
     **fields: Any,
 ) -> bool:
-    """Guarded update: only from a state that allows it.
+    """Move a build to another state by a guarded update, within the caller's transaction.
 
-    ``held_by``: and only while the build belongs to the worker of that boot. ``unchanged`` names
-    fields that must still be what ``build`` says.
+    ``held_by``: only while the build belongs to the worker of that boot. ``unchanged``: fields that
+    must still have the values of ``build``.
 
-    False when somebody was faster or the worker has been given up; then ``build`` stays as it
-    was. Called inside a transaction.
+    False when the move is not allowed, or another process was quicker; then ``build`` is unchanged.
     """
     rows = Build.objects.filter(pk=build.pk, state__in=BUILD_MOVES[to])
     if held_by is not None:
@@ -45,7 +44,7 @@ def move_build(
 
 
 def notify(build: Build) -> None:
-    """Let the pages know at the commit."""
+    """Emit ``BUILD_CHANGED`` on commit."""
     emit(
         BUILD_CHANGED,
         project=build.project_id,

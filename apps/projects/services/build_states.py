@@ -1,4 +1,4 @@
-"""Builds as their workers and the sweep see them: claim, beat, steps, end, lost."""
+"""Builds for workers and the sweep: claim, heartbeat, steps, end, reap."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from apps.runtime.deferring import defer
 from yardkit import topology
 
 BEAT_SECONDS: Final = 5.0
-# A worker that has not said anything for so long is taken for dead.
+# A worker is considered dead after this time without a heartbeat.
 LEASE_SECONDS: Final = 30.0
-# A build that waits longer is told to the workers again: a message may have been lost.
+# Workers are woken again for builds that wait longer: a message may have been lost.
 WAKE_SECONDS: Final = 30.0
 MAX_ATTEMPTS: Final = 2
 MAX_REASON: Final = 4000
@@ -30,7 +30,7 @@ MAX_REASON: Final = 4000
 
 @transaction.atomic
 def claim_build(*, build_id: int, worker: str, now: datetime) -> Build | None:
-    """The waiting build, now ``worker``'s under a new boot; None when it waits no more."""
+    """Claim a queued build for ``worker`` under a new boot; None when it is not queued."""
     build = Build.objects.select_related("project").filter(pk=build_id).first()
     if build is None:
         return None
@@ -47,19 +47,19 @@ def claim_build(*, build_id: int, worker: str, now: datetime) -> Build | None:
 
 
 def beat_build(*, build: Build, now: datetime) -> bool:
-    """Say that the worker is at it. False when the build is no longer its own."""
+    """Renew the lease; False when the build no longer belongs to this worker."""
     return bool(_mine(build).update(beat_at=now))
 
 
 def state_of_build(*, build: Build) -> str | None:
-    """Where the build is now; None when it is no longer this worker's."""
+    """Return the state; None when the build no longer belongs to this worker."""
     found = _mine(build).values_list("state", flat=True).first()
     return None if found is None else str(found)
 
 
 @transaction.atomic
 def enter_step(*, build: Build, step: BuildStep, now: datetime) -> bool:
-    """The worker begins ``step``. False when the build is no longer its own."""
+    """Record the beginning of ``step``; False when the build no longer belongs to this worker."""
     steps = [*_ended(build.steps, now)]
     steps.append({"step": step.value, "started_at": now.isoformat(), "ended_at": None})
     if not _mine(build).update(step=step, steps=steps):
@@ -70,7 +70,7 @@ def enter_step(*, build: Build, step: BuildStep, now: datetime) -> bool:
 
 
 def note_commit(*, build: Build, commit: str) -> bool:
-    """Which commit the tag leads to. False when the build is no longer this worker's."""
+    """Record the tag's commit; False when the build no longer belongs to this worker."""
     build.commit = commit
     return bool(_mine(build).update(commit=commit))
 
@@ -79,9 +79,10 @@ def note_commit(*, build: Build, commit: str) -> bool:
 def succeed_build(
     *, build: Build, image: ImageName, built: BuiltImage, now: datetime
 ) -> Image | None:
-    """Together: the build has succeeded, and its image may be chosen (seed S1.4).
+    """Record success and list the image, in one transaction (seed S1.4).
 
-    None when the build is no longer this worker's or is to be cancelled: then there is no image.
+    None when the build no longer belongs to this worker, or is being cancelled: then no image is
+    listed.
     """
     steps = [*_ended(build.steps, now)]
     if not move_build(
@@ -108,7 +109,7 @@ def succeed_build(
 
 @transaction.atomic
 def end_build(*, build: Build, state: BuildState, reason: str, now: datetime) -> bool:
-    """Failed or cancelled. False when the build is no longer this worker's."""
+    """Record failure or cancellation; False when the build no longer belongs to this worker."""
     steps = [*_ended(build.steps, now)]
     fields: dict[str, Any] = {"steps": steps}
     if reason:
@@ -117,7 +118,7 @@ def end_build(*, build: Build, state: BuildState, reason: str, now: datetime) ->
 
 
 def reap_builds(*, now: datetime) -> int:
-    """Builds whose worker has fallen silent are lost; each is tried once more, by itself."""
+    """Mark builds of silent workers as lost, and retry each once; return their number."""
     lost = 0
     for build in Build.objects.stale(now=now, lease_seconds=LEASE_SECONDS).select_related(
         "project"
@@ -131,9 +132,9 @@ def reap_builds(*, now: datetime) -> int:
 
 
 def leave_builds(*, worker: str, now: datetime) -> int:
-    """A worker that is told to stop leaves what it has begun to the next one.
+    """Hand the builds of a stopping worker over to other workers.
 
-    The build begins anew at once, and it is no failed attempt: restarting workers ends no build.
+    They start again at once, and not as a failed attempt: restarting workers ends no build.
     """
     reason = _("worker %(worker)s was stopped") % {"worker": worker}
     begun = Build.objects.filter(
@@ -178,12 +179,12 @@ def _try_again(build: Build, now: datetime, attempt: int) -> None:
                 no_cache=build.no_cache,
             )
     except ProjectError:
-        # Builds were switched off, or somebody asked for the tag in the meantime.
+        # Builds were disabled, or the tag was requested meanwhile.
         return
 
 
 def wake_builds(*, now: datetime) -> int:
-    """Tell the workers again of builds that wait; ever less often, the longer they do."""
+    """Wake workers for queued builds again, at growing intervals; return their number."""
     woken = 0
     for build in Build.objects.filter(
         state=BuildState.QUEUED, created_at__lt=now - timedelta(seconds=WAKE_SECONDS)
@@ -203,7 +204,7 @@ def wake_builds(*, now: datetime) -> int:
 
 
 def _mine(build: Build) -> Any:
-    """The row, as long as it belongs to the worker that ``build`` was claimed by."""
+    """Return the row while it belongs to the worker that claimed ``build``."""
     return Build.objects.filter(
         pk=build.pk, boot=build.boot, state__in=(BuildState.RUNNING, BuildState.CANCELLING)
     )

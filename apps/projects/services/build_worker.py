@@ -1,4 +1,4 @@
-"""The work of a build worker: one build from its claim to its end."""
+"""Work of a build worker: one build from its claim to its end."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-# How soon a cancelled build ends.
+# Interval of looking for a cancellation.
 LOOK_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 2.0
 LAST_LINES_SECONDS: Final = 10.0
-# Set when this process leaves its builds to others.
+# Set when this process hands its builds over to others.
 leaving: Final = threading.Event()
 _FOLDER = re.compile(r"(\d{1,18})-([0-9a-f]{8})")
 
 
 def work_on_build(*, build_id: int, worker: str) -> str | None:
-    """Do the build if it still waits; the state it came to, None when there was nothing to do.
+    """Do a queued build and return its final state; None when it is not queued.
 
-    A process that is ``leaving`` begins none, also in the moment in which it still listens.
+    A process that is ``leaving`` starts no build, even if it still receives messages.
     """
     if leaving.is_set():
         defer(BUILD_TASK, queue=topology.BUILDS, build=build_id)
@@ -82,18 +82,18 @@ def work_on_build(*, build_id: int, worker: str) -> str | None:
 
 
 def engine_options() -> EngineOptions:
-    """The Docker Engine of the settings."""
+    """Return the Docker Engine of the settings."""
     return EngineOptions(
         url=settings.DOCKER_URL,
         network=settings.BUILD_NETWORK,
         memory_bytes=settings.BUILD_MEMORY_BYTES,
-        # The same for every worker of this installation, and of no other.
+        # The same for all workers of this installation, and for no other installation.
         owner=salted_hmac("crawlyard.builds", "owner").hexdigest()[:16],
     )
 
 
 def plan_of(build: Build, folder: Path) -> BuildPlan:
-    """All that the plain part needs to know."""
+    """Return the input of the plain-Python part."""
     project = build.project
     remote = git_remote(project)
     secrets = [
@@ -128,7 +128,7 @@ def plan_of(build: Build, folder: Path) -> BuildPlan:
 
 
 class _BuildWork:
-    """One claimed build. Also the ``Teller`` of its steps."""
+    """One claimed build; receives the progress of its steps."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
@@ -140,7 +140,7 @@ class _BuildWork:
         )
 
     def run(self) -> str:
-        """The state it came to, or ``lost`` when it is no longer this worker's."""
+        """Build and return the final state, ``lost`` when it no longer belongs to this worker."""
         clear_folders()
         self.folder.mkdir(mode=0o700, parents=True)
         beat = _BuildHeartbeat(self.build, self.control)
@@ -156,7 +156,7 @@ class _BuildWork:
         return state
 
     def _leave_rest(self) -> None:
-        """The broker is away: the database keeps the last lines until it is back."""
+        """Store unsent log lines in the outbox, for when the broker is back."""
         rest = self.log.rest()
         try:
             with transaction.atomic():
@@ -169,7 +169,7 @@ class _BuildWork:
     def _run(self) -> str:
         try:
             build_image(
-                self.plan, control=self.control, log=self.log, teller=self, store=self._store
+                self.plan, control=self.control, log=self.log, progress=self, store=self._store
             )
         except BuildStopped as stopped:
             if stopped.why is StopReason.CANCELLED:
@@ -178,7 +178,7 @@ class _BuildWork:
         except ProjectInputError as refused:
             return self._end(BuildState.FAILED, text_of(refused))
         except DATABASE_ERRORS:
-            # Nothing can be written down now: the sweep will find it.
+            # Nothing can be recorded now: the sweep will mark the build as lost.
             logger.exception("build %s: the database is away", self.build.pk)
             return self._lost()
         except Exception as error:
@@ -188,13 +188,13 @@ class _BuildWork:
         return BuildState.SUCCEEDED
 
     def enter(self, step: str) -> None:
-        """The next step begins."""
+        """Record the next step."""
         self.control.check()
         if not enter_step(build=self.build, step=BuildStep(step), now=database_now()):
             raise BuildStopped(StopReason.GIVEN_UP)
 
     def commit(self, commit: str) -> None:
-        """The tag leads there."""
+        """Record the tag's commit."""
         if not note_commit(build=self.build, commit=commit):
             raise BuildStopped(StopReason.GIVEN_UP)
 
@@ -205,7 +205,7 @@ class _BuildWork:
             cancelled = state_of_build(build=self.build) == BuildState.CANCELLING
             raise BuildStopped(StopReason.CANCELLED if cancelled else StopReason.GIVEN_UP)
         failpoints.hit("projects.build.stored")
-        # After the commit, as everything that leaves the database; ``tidy`` does it otherwise.
+        # After the commit; if the process dies before this, ``tidy`` names the image.
         with contextlib.suppress(*FAILURES):
             engine.tag(built.digest, name.repository, name.tag)
         self.log.say(f"succeeded: {name}", source=BuildStep.STORE)
@@ -218,7 +218,7 @@ class _BuildWork:
         reason = self.log.masked(reason)
         if end_build(build=self.build, state=state, reason=reason, now=database_now()):
             return state
-        # A cancel came while it was failing.
+        # It was cancelled while it was failing.
         return self._lost()
 
     def _lost(self) -> str:
@@ -227,7 +227,7 @@ class _BuildWork:
 
 
 class _BuildHeartbeat(threading.Thread):
-    """Says that the worker is at it, and looks whether it still should be."""
+    """Thread that renews the lease of a build and watches for its cancellation."""
 
     def __init__(self, build: Build, control: BuildControl) -> None:
         super().__init__(name=f"build-{build.pk}-beat", daemon=True)
@@ -238,7 +238,7 @@ class _BuildHeartbeat(threading.Thread):
         self._outage = Outage(logger, f"heartbeat of build {build.pk}")
 
     def run(self) -> None:
-        """Beat until ``stop()``, whatever fails meanwhile: a silent worker loses its build."""
+        """Send heartbeats until ``stop()``, whatever fails: a silent worker loses its build."""
         try:
             keep_running(self.name, self._beat, self._ended)
         finally:
@@ -257,7 +257,7 @@ class _BuildHeartbeat(threading.Thread):
                 self._outage.recovered()
 
     def stop(self) -> None:
-        """Wait for its end."""
+        """Stop and join the thread."""
         self._ended.set()
         self.join(10.0)
 
@@ -274,7 +274,7 @@ class _BuildHeartbeat(threading.Thread):
 
 
 def send_lines(batch: LogBatch) -> bool:
-    """Publish lines for the store of logs; False while the broker is away."""
+    """Publish log lines; False while the broker is away."""
     message = Outgoing(body=encode(batch), key=topology.LOGS.name)
     try:
         shared_broker().publish([message]).result(CONFIRM_SECONDS)
@@ -284,7 +284,7 @@ def send_lines(batch: LogBatch) -> bool:
 
 
 def clear_folders() -> None:
-    """Remove what killed workers have left."""
+    """Remove folders of killed workers."""
     root = Path(settings.BUILDS_DIR)
     if not root.is_dir():
         return
@@ -300,10 +300,10 @@ def tidy(
     but: Build | None = None,
     connect: Callable[..., BuildEngine] = BuildEngine,
 ) -> int:
-    """Leave nothing in the engine that leads to no image; how many were removed.
+    """Remove our images and layers that belong to no listed image; return their number.
 
-    An image that was stored and not named yet, because its worker died in between, gets its name.
-    Layers of unfinished builds stay while another build runs: they may be its own.
+    An image that was stored but not named, because its worker died, gets its name. Layers of
+    unfinished builds stay while another build runs: it may use them.
     """
     removed = 0
     try:
@@ -316,7 +316,7 @@ def tidy(
         for digest, label in engine.nameless():
             if label and _belongs(engine, digest, label):
                 continue
-            # Asked for each: another build may begin at any moment, and take such a layer.
+            # Queried for each layer: another build may begin at any moment and use it.
             if label or not others.exists():
                 engine.remove(digest)
                 removed += 1
@@ -328,7 +328,7 @@ def tidy(
 
 
 def _belongs(engine: BuildEngine, digest: str, label: str) -> bool:
-    """Whether a finished image without a name is somebody's."""
+    """Return whether an unnamed finished image belongs to a build, and name it."""
     if not label.isascii() or not label.isdigit() or len(label) > 18:
         return False
     stored = Image.objects.filter(build_id=int(label), digest=digest).first()
@@ -337,5 +337,5 @@ def _belongs(engine: BuildEngine, digest: str, label: str) -> bool:
         engine.tag(digest, name.repository, name.tag)
         return True
     build = Build.objects.filter(pk=int(label)).first()
-    # An older image of a tag that was built again may still be run by its digest.
+    # A run may still use the digest of an older image whose tag was built again.
     return build is not None and (build.state == BuildState.SUCCEEDED or build.is_active)

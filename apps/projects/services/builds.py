@@ -1,4 +1,4 @@
-"""Builds as people and webhooks ask for them: queue, build a tag, cancel, build again."""
+"""Builds for people and webhooks: queue, cancel, repeat."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def queue_build(
     attempt: int = 1,
     no_cache: bool = False,
 ) -> Build:
-    """Add the row of a build and wake a worker at the commit.
+    """Insert a build and wake a worker on commit.
 
-    A tag that has been built is built again only as ``repeats`` of one of its builds, or when
-    its last build came to nothing.
+    A tag that was built is built again only as ``repeats`` of one of its builds, or when its last
+    build failed.
 
     Raises:
         BuildsDisabled: the project builds no tags, or has no git address.
-        AlreadyBuilt: the tag is being built, or has been; ``.build`` is the one.
+        AlreadyBuilt: the tag is being built or was built; ``.build`` is that build.
     """
     if not project.builds_enabled:
         raise BuildsDisabled
@@ -75,7 +75,7 @@ def queue_build(
         with transaction.atomic():
             build.save(force_insert=True)
     except IntegrityError:
-        # Another delivery of the same moment was quicker.
+        # A simultaneous delivery was quicker.
         _refuse_another(project, tag, repeats)
         raise
     defer(BUILD_TASK, queue=topology.BUILDS, build=build.pk)
@@ -114,7 +114,7 @@ def build_tag(
 
 @transaction.atomic
 def cancel_build(*, build: Build, now: datetime, actor: User | None) -> None:
-    """Cancel a waiting build at once; tell the worker of a running one, which ends it.
+    """Cancel a queued build at once, a running one by its worker.
 
     Raises:
         BuildNotActive: it has ended.
@@ -122,7 +122,7 @@ def cancel_build(*, build: Build, now: datetime, actor: User | None) -> None:
     """
     before = build.state
     reason = _("cancelled by %(who)s") % {"who": actor.get_username() if actor else "system"}
-    # A worker may take it between the two: then the second finds it running.
+    # A worker may claim it between the two moves: then the second one finds it running.
     done = _cancel_waiting(build, now, reason) or move_build(
         build, BuildState.CANCELLING, now=now, reason=reason
     )
@@ -151,7 +151,7 @@ def _cancel_waiting(build: Build, now: datetime, reason: str) -> bool:
 
 @transaction.atomic
 def rebuild(*, build: Build, now: datetime, actor: User | None, no_cache: bool = True) -> Build:
-    """Build the tag of ``build`` anew; the image gets the new digest when it has succeeded.
+    """Build the tag of ``build`` again; after success its image has the new digest.
 
     Raises:
         BuildStillActive: it has not ended.

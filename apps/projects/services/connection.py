@@ -1,4 +1,4 @@
-"""Looking before pushing: what the git server has, and how a tag would be read."""
+"""Preview of tags and test of the git connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN_TAGS: Final = 100
 
 
 def git_remote(project: Project) -> GitRemote:
-    """The project's repository, with its credentials."""
+    """Return the project's repository with its credentials."""
     return GitRemote(
         url=project.git_url,
         username=project.git_username,
@@ -32,7 +32,7 @@ def git_remote(project: Project) -> GitRemote:
 
 @dataclass(frozen=True)
 class TagPreview:
-    """How a tag is read, or the reason why it is ignored. ``git_tag`` is what is cloned."""
+    """How a tag is read, or why it is ignored. ``git_tag``: the tag that is cloned."""
 
     tag: str
     commit: str = ""
@@ -48,7 +48,7 @@ class TagPreview:
 
 @dataclass(frozen=True)
 class GitConnection:
-    """What the git server answered. ``tags`` are the first of ``count``."""
+    """Answer of the git server. ``tags`` are the first of ``count``."""
 
     count: int
     fitting: int
@@ -63,7 +63,7 @@ def preview_tag(
     commit: str = "",
     colon_allowed: bool = True,
 ) -> TagPreview:
-    """Read ``tag`` by the project's template, or by another that somebody thinks about."""
+    """Read ``tag`` by the project's template, or by another one."""
     template = project.tag_template if template is None else template
     try:
         reading = read_tag(template, tag, colon_allowed=colon_allowed)
@@ -83,10 +83,10 @@ def preview_tag(
 
 
 def check_connection(*, project: Project) -> GitConnection:
-    """Ask the git server for its tags, now.
+    """List the tags of the git server.
 
     Raises:
-        GitRefused: with the reason; no password stands in it.
+        GitRefused: with the reason, without any password.
     """
     if not project.git_url:
         raise GitRefused(text_of(ProjectInputError("no_git_url")))

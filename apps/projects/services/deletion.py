@@ -1,4 +1,4 @@
-"""Projects are deleted, restored for a while, and then deleted for good."""
+"""Deletion of projects: hidden at first, restorable for a while, then purged."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def delete_project(*, actor: User | None, project: Project, now: datetime | None = None) -> None:
-    """Hide a project and all that is in it, and stop what goes on there by itself.
+    """Hide a project with all that is in it, and stop its schedules.
 
     It can be restored for ``DELETED_DAYS``. Raises ``DefaultProjectStays``, and ``ProjectInUse``
-    while a build or a run has not ended.
+    while a build or a run is active.
     """
     refuse_default(project)
     at = now or timezone.now()
@@ -46,9 +46,9 @@ def delete_project(*, actor: User | None, project: Project, now: datetime | None
 
 @transaction.atomic
 def restore_project(*, actor: User | None, project: Project, now: datetime | None = None) -> None:
-    """Show a project again, with all that is in it, and let its schedules and rules go on.
+    """Restore a project with all that is in it, and resume its schedules and rules.
 
-    Raises ``NotDeleted``, and ``ProjectNameTaken`` when another has its name or slug by now.
+    Raises ``NotDeleted``, and ``ProjectNameTaken`` when another project has its name or slug.
     """
     at = now or timezone.now()
     try:
@@ -68,10 +68,10 @@ def restore_project(*, actor: User | None, project: Project, now: datetime | Non
 
 
 def purge_projects(*, now: datetime) -> int:
-    """Delete for good what was deleted longer than ``DELETED_DAYS`` ago; how many projects.
+    """Purge projects that were deleted more than ``DELETED_DAYS`` ago; return their number.
 
-    A project that other apps still keep something of stays hidden, and the log says of what: what
-    was collected is not thrown away unasked.
+    A project that other apps still refer to stays hidden, and the log names what: collected data is
+    not deleted without a decision.
     """
     old = Project.all_objects.filter(deleted_at__lt=now - timedelta(days=settings.DELETED_DAYS))
     purged = 0

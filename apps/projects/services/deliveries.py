@@ -1,7 +1,7 @@
-"""Webhooks: a delivery is believed, stored and acted on in one transaction, or refused.
+"""Webhooks: a delivery is authenticated, stored and acted on in one transaction, or refused.
 
-The sender's retry is the net: whatever fails here leaves no row, is answered with 5xx, and comes
-again. What has a row was answered, so a repetition only counts.
+The sender's retry is the safety net: a failure here stores no row, is answered with 5xx, and
+the delivery comes again. A stored delivery was answered, so its repetition is only counted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 KEPT_REFUSED: Final = 100
 FORGOTTEN_AT_ONCE: Final = 100
 MAX_TAG: Final = 250
-# Checked against where a project has none, so that the time does not tell which projects exist.
+# Dummy secret of unknown projects, so that the response time does not reveal which exist.
 _NOBODYS_SECRET: Final = new_secret()
 
 
@@ -64,7 +64,7 @@ _AWAY: Final = frozenset({"registry_away", "registry_too_slow"})
 
 @dataclass(frozen=True)
 class DeliveryReceipt:
-    """What the sender is told. ``malformed``: it was believed, and its body cannot be read."""
+    """Answer to the sender. ``malformed``: it was authenticated, but its body cannot be parsed."""
 
     delivery: Delivery
     code: str
@@ -76,7 +76,7 @@ class DeliveryReceipt:
 
 @dataclass
 class _Outcome:
-    """What becomes of a delivery; written onto its row."""
+    """Result of a delivery, as stored in its row."""
 
     verdict: DeliveryVerdict
     code: str = ""
@@ -89,25 +89,24 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Meaning:
-    """A body that was read: what it says, or why it says nothing."""
+    """Parsed meaning of a body, or the reason why it has none."""
 
     pushed: TagPushed | ImagePushed | None
     refusal: ProjectInputError | None
-    # Looked up before the transaction, so that no lock waits for a registry.
+    # Before the transaction, so that no lock waits for a registry.
     digest: str = ""
 
 
 def receive_delivery(
     *, slug: str, incoming: IncomingDelivery, remote_address: str, now: datetime
 ) -> DeliveryReceipt | None:
-    """Judge one delivery to the project ``slug``; None when it is not believed.
+    """Process one delivery to the project ``slug``; None when it is not authenticated.
 
-    Refused deliveries are kept without their bodies, the newest 100 of each project; for an
-    address that belongs to no project nothing is kept. Reasons are written in the language of
-    the installation, whatever the sender's.
+    Refused deliveries are stored without their bodies, the newest 100 of each project; for an
+    unknown project nothing is stored. Reasons are in the installation's language.
 
     Raises:
-        RegistryAway: it would tell the digest, and does not answer; nothing is stored.
+        RegistryAway: the registry, needed for the digest, does not answer; nothing is stored.
     """
     project = Project.objects.filter(slug=slug).first()
     sender = sender_of(incoming)
@@ -123,7 +122,7 @@ def receive_delivery(
             return None
         content_type = incoming.header("content-type")
         source = _source(sender, incoming.body, content_type)
-        # The event before the body is read: a body that cannot be read has one as well.
+        # The event before the body: an unparsable body has an event too.
         delivery = Delivery(
             project=project,
             source=source,
@@ -140,11 +139,11 @@ def receive_delivery(
 
 
 def replay_delivery(*, delivery: Delivery, actor: User | None, now: datetime) -> Delivery:
-    """Judge a stored delivery again, by the settings of today; the new delivery.
+    """Process a stored delivery again with today's settings; return the new delivery.
 
     Raises:
         DeliveryNotReplayable: it was refused.
-        RegistryAway: it would tell the digest, and does not answer.
+        RegistryAway: the registry, needed for the digest, does not answer.
     """
     if delivery.verdict == DeliveryVerdict.REFUSED:
         raise DeliveryNotReplayable
@@ -167,7 +166,9 @@ def replay_delivery(*, delivery: Delivery, actor: User | None, now: datetime) ->
 
 
 def forget_deliveries(*, now: datetime) -> int:
-    """Delete what is older than ``DELIVERY_DAYS``, in small transactions; returns how many."""
+    """Delete deliveries older than ``DELIVERY_DAYS``, in small transactions; return their
+    number.
+    """
     old = Delivery.objects.filter(received_at__lt=now - timedelta(days=settings.DELIVERY_DAYS))
     forgotten = 0
     while ids := list(old.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE]):
@@ -176,7 +177,7 @@ def forget_deliveries(*, now: datetime) -> int:
     return forgotten
 
 
-# --- judging ------------------------------------------------------------------------------------
+# --- processing -----------------------------------------------------------------------------------
 
 
 def _judge(
@@ -190,7 +191,7 @@ def _judge(
     meaning = _read(delivery, sender, content_type)
     try:
         with transaction.atomic():
-            # First of all, so that the same delivery at the same moment waits here.
+            # First, so that the same delivery at the same moment waits here.
             delivery.verdict = DeliveryVerdict.IGNORED
             delivery.save(force_insert=True)
             failpoints.hit("projects.delivery.stored")
@@ -219,7 +220,7 @@ def _read(delivery: Delivery, sender: WebhookSender, content_type: str) -> _Mean
         if sender is WebhookSender.GITLAB and isinstance(payload.get("object_kind"), str):
             delivery.event = printable(payload["object_kind"], MAX_EVENT)
         pushed = interpret(sender, delivery.event, payload)
-        # Where the sender has no word for it.
+        # Where the sender does not name the event.
         delivery.event = delivery.event or ("tag" if isinstance(pushed, TagPushed) else "image")
         digest = _digest(delivery.project, pushed) if isinstance(pushed, ImagePushed) else ""
     except ProjectInputError as error:
@@ -230,7 +231,7 @@ def _read(delivery: Delivery, sender: WebhookSender, content_type: str) -> _Mean
 
 
 def _digest(project: Project, pushed: ImagePushed) -> str:
-    """As the sender says it, else as the registry does."""
+    """Return the digest from the delivery, else from the registry."""
     _check_image(project, pushed)
     return pushed.digest or look_up_digest(project, pushed.tag)
 
@@ -284,7 +285,7 @@ def _build(delivery: Delivery, pushed: TagPushed, now: datetime, actor: User | N
 
 
 def git_tag(project: Project, tag: str, *, colon_allowed: bool = False) -> tuple[str, TagReading]:
-    """The tag as git has it, and how it is read: git has no colons. Raises ``TagRefused``."""
+    """Return git's form of the tag, which has no colons, and its reading. Raises ``TagRefused``."""
     reading = read_tag(project.tag_template, tag, colon_allowed=colon_allowed)
     if ":" in tag:
         return write_tag(project.tag_template, reading), reading
@@ -292,9 +293,9 @@ def git_tag(project: Project, tag: str, *, colon_allowed: bool = False) -> tuple
 
 
 def _check_image(project: Project, pushed: ImagePushed) -> str:
-    """``host/repository`` of an image that may be listed. Raises ``ProjectInputError``."""
+    """Return ``host/repository`` of an image that may be listed. Raises ``ProjectInputError``."""
     name = registry_name(project)
-    # With the host, as some registries write it.
+    # Some registries include their host.
     if pushed.repository not in (project.registry_repository, name):
         raise Ignored("unknown_repository", tag=pushed.tag, repository=pushed.repository)
     if pushed.tag == LATEST:
@@ -322,11 +323,11 @@ def _list(delivery: Delivery, pushed: ImagePushed, digest: str, now: datetime) -
     return _Outcome(DeliveryVerdict.LISTED, tag=pushed.tag, image=image)
 
 
-# --- rows ---------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def _source(sender: WebhookSender, body: bytes, content_type: str) -> DeliverySource:
-    """The signed form may carry the push of a registry; its answers are a registry's then."""
+    """Return the source; a signed form that carries a registry's push counts as a registry."""
     if sender is WebhookSender.SIGNED:
         try:
             payload = read_body(body, content_type)
@@ -362,7 +363,7 @@ def _write(delivery: Delivery, outcome: _Outcome) -> None:
 
 
 def _audit(delivery: Delivery, actor: User | None) -> None:
-    """What a person asked for, and what has made something. The rest is its own trail."""
+    """Record deliveries that a person replayed or that had an effect."""
     replayed = delivery.replay_of_id is not None
     if not replayed and delivery.verdict == DeliveryVerdict.IGNORED:
         return

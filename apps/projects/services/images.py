@@ -1,4 +1,4 @@
-"""The one place where images become rows that a job may choose."""
+"""Listing of images that jobs can use."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def list_image(
     build: Build | None = None,
     moves: bool = False,
 ) -> Image:
-    """Add the row of an image, or bring back one that was removed.
+    """Insert an image, or restore one that was removed.
 
     Args:
-        moves: the tag may be another image than before, as ``latest`` of a registry is and the
-            tag of a rebuild; then its row gets the new digest.
+        moves: the tag may move to another image, as ``latest`` of a registry and the tag of a
+            rebuild do; then its row gets the new digest.
 
     Raises:
-        ImageKnown: the image is listed already; ``.image`` is the row.
+        ImageKnown: the image is listed already; ``.image`` is its row.
     """
     values = {
         "source": source,

@@ -1,4 +1,4 @@
-"""Every write of projects."""
+"""Writes of projects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apps.projects.models import DEFAULT_SLUG, Project
 
 
 def default_project() -> Project:
-    """The project of everything that names none; made again should it be missing."""
+    """Return the project of everything that names none; created if missing."""
     project, _created = Project.objects.get_or_create(
         slug=DEFAULT_SLUG, defaults={"name": "Default"}
     )
@@ -27,7 +27,7 @@ def default_project() -> Project:
 
 @transaction.atomic
 def create_project(*, actor: User | None, values: Mapping[str, Any]) -> Project:
-    """Make a project from validated ``values``, with a webhook secret of its own."""
+    """Create a project from validated ``values``, with a webhook secret."""
     project = Project.objects.create(**{"webhook_secret": new_secret(), **values})
     record(actor=actor, action="projects.add_project", obj=project, after=snapshot(project))
     return project
@@ -37,8 +37,8 @@ def create_project(*, actor: User | None, values: Mapping[str, Any]) -> Project:
 def change_project(*, actor: User | None, project: Project, values: Mapping[str, Any]) -> Project:
     """Change the given validated fields; nothing is written when nothing differs.
 
-    Raises ``RoleRequired`` where somebody who does not run the installation opens networks: behind
-    the guard stand its own stores, and what its hosts reach.
+    Raises ``RoleRequired`` when anyone but a superuser changes the allowed networks: they open the
+    installation's own stores and internal hosts to downloads.
     """
     networks = values.get("allowed_networks", project.allowed_networks)
     if actor is not None and not actor.rules_everything and networks != project.allowed_networks:
@@ -56,7 +56,7 @@ def change_project(*, actor: User | None, project: Project, values: Mapping[str,
 
 @transaction.atomic
 def ensure_webhook_secret(*, project: Project, actor: User | None) -> str:
-    """The project's webhook secret, made now where there is none yet."""
+    """Return the project's webhook secret, created if missing."""
     locked = Project.objects.select_for_update().get(pk=project.pk)
     if not locked.has_secret("webhook_secret"):
         locked.webhook_secret = new_secret()
@@ -68,7 +68,7 @@ def ensure_webhook_secret(*, project: Project, actor: User | None) -> str:
 
 @transaction.atomic
 def reveal_webhook_secret(*, project: Project, actor: User | None) -> str:
-    """The secret, for somebody who sets a webhook up; that it was shown is recorded."""
+    """Return the webhook secret and record that it was shown."""
     secret = ensure_webhook_secret(project=project, actor=actor)
     record(actor=actor, action="projects.reveal_webhook_secret", obj=project)
     return secret
@@ -76,7 +76,7 @@ def reveal_webhook_secret(*, project: Project, actor: User | None) -> str:
 
 @transaction.atomic
 def rotate_webhook_secret(*, project: Project, actor: User | None) -> str:
-    """A new secret; from now on deliveries that are signed with the old one are refused."""
+    """Replace the secret; deliveries signed with the old one are refused from now on."""
     locked = Project.objects.select_for_update().get(pk=project.pk)
     secret = new_secret()
     locked.webhook_secret = secret

@@ -1,4 +1,4 @@
-"""Images that others push to a project's registry (seed S1.6, S1.7)."""
+"""Images of a project's registry (seed S1.6, S1.7)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from apps.projects.states import ImageSource
 
 logger = logging.getLogger(__name__)
 
-# A sender waits for the answer while this is looked up.
+# The sender of the webhook waits meanwhile.
 DELIVERY_SECONDS: Final = 6.0
 REFRESH_SECONDS: Final = 30.0
 
 
 @dataclass
 class Refreshed:
-    """What a look into the registry found, as references ``host/repository:tag``."""
+    """Result of listing a registry, as references ``host/repository:tag``."""
 
     added: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
-    # Listed with another digest: such a tag is not followed.
+    # Listed with another digest: such a tag is not updated.
     differ: list[str] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ def registry_name(project: Project) -> str:
 
 
 def open_registry(project: Project, *, timeout: float) -> RegistryClient:
-    """The client, with the project's password. Raises ``ProjectInputError``."""
+    """Return a client with the project's password. Raises ``ProjectInputError``."""
     if not (project.registry_url and project.registry_repository):
         raise ProjectInputError("registry_not_set")
     return RegistryClient(
@@ -67,7 +67,7 @@ def open_registry(project: Project, *, timeout: float) -> RegistryClient:
 
 
 def look_up_digest(project: Project, tag: str, *, timeout: float = DELIVERY_SECONDS) -> str:
-    """The digest of an image in the project's registry. Raises ``ProjectInputError``."""
+    """Return the digest of an image in the project's registry. Raises ``ProjectInputError``."""
     with open_registry(project, timeout=timeout) as registry:
         return registry.digest(tag)
 
@@ -75,10 +75,10 @@ def look_up_digest(project: Project, tag: str, *, timeout: float = DELIVERY_SECO
 def refresh_images(
     *, project: Project, now: datetime, actor: User | None, timeout: float = REFRESH_SECONDS
 ) -> Refreshed:
-    """List what the registry holds: ``latest``, then descending, at most 20 (seed S1.7).
+    """List the registry's images: ``latest``, then descending, at most 20 (seed S1.7).
 
-    ``latest`` follows the registry; any other tag stays what it was. The registry is asked
-    outside of the transaction.
+    ``latest`` follows the registry; any other tag keeps its digest. The registry is asked outside
+    of the transaction.
 
     Raises:
         RegistryRefused: with the reason.
@@ -102,7 +102,7 @@ def _list_found(
         image.tag: image
         for image in Image.objects.filter(project=project, name=name, removed_at=None)
     }
-    # Oldest first, so that the newest image has the highest id and heads the lists.
+    # Oldest first, so that the newest image has the highest id and is first in lists.
     for tag, digest in reversed(found):
         reference = f"{name}:{tag}"
         try:

@@ -1,4 +1,4 @@
-"""What has to be typed where so that a server tells this installation about new tags."""
+"""Instructions for setting up the webhook in git servers and registries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN_PLACEHOLDER: Final = "<token>"  # noqa: S105 - stands where a token would
 
 @dataclass(frozen=True)
 class SetupText:
-    """One way to set it up. ``text`` is what to copy."""
+    """Instructions for one kind of sender. ``text`` is to be copied."""
 
     name: str
     title: str
@@ -28,12 +28,12 @@ class SetupText:
 
 
 def webhook_address(project: Project) -> str:
-    """Where deliveries go, as senders reach this installation (``PUBLIC_URL``)."""
+    """Return the address of deliveries, by ``PUBLIC_URL``."""
     return f"{settings.PUBLIC_URL}{reverse('projects:webhook', args=[project.slug])}"
 
 
 def setup_texts(project: Project, secret: str | None = None) -> list[SetupText]:
-    """With the secret where it is given, else with a placeholder."""
+    """Return the instructions with the secret, else with a placeholder."""
     address = webhook_address(project)
     shown = secret or PLACEHOLDER
     token = registry_token(secret) if secret else TOKEN_PLACEHOLDER
@@ -81,7 +81,7 @@ def _gitea(address: str, secret: str) -> str:
 
 
 def _curl(project: Project, address: str, secret: str) -> str:
-    """Signed by the form of Standard Webhooks, with tools that every machine has."""
+    """Return a signed Standard Webhooks request as a shell command."""
     tag = write_tag(project.tag_template, _example(project.tag_template))
     return "\n".join(
         (

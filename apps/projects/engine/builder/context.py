@@ -1,7 +1,7 @@
-"""The context of a build: an archive of the commit's files, the same for the same commit.
+"""Build context: an archive of the commit's files, identical for the same commit.
 
-It goes from git's archive straight into ours, and is never unpacked on this machine: a link in it
-is a line of text here. One that would lead out of the context is refused by name.
+Files go from git's archive straight into ours and are never unpacked on this machine: a link is
+just an entry of the archive. A link out of the context is refused by name.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MAX_MEMBERS: Final = 200_000
 class BuildContext:
     """The archive at ``path`` with the Dockerfile at ``DOCKERFILE`` in it.
 
-    ``lines``: in which line of the Dockerfile each of its steps begins, 0 for those of ours.
-    ``dockerfile``: what stands there; ``bases``: the images that it builds on.
+    ``lines``: line of the Dockerfile in which each step begins, 0 for our own steps.
+    ``dockerfile``: its content; ``bases``: the images that it builds on.
     """
 
     path: Path
@@ -44,9 +44,9 @@ class BuildContext:
 
 
 def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) -> BuildContext:
-    """Write the archive. Raises ``BuildStepFailed``, ``GitFailed``, ``Stopped``."""
+    """Write the archive. Raises ``BuildStepFailed``, ``GitFailed``, ``BuildStopped``."""
     text, steps = labelled(_dockerfile(fetched, plan), plan.layer)
-    # Judged as the engine will read it.
+    # Parsed as the engine will parse it.
     bases = check_references(text, plan.image.repository, plan.arguments)
     ignore = fetched.read(IGNORE_FILE, max_bytes=MAX_IGNORE_BYTES)
     ignoring = Ignoring((ignore or b"").decode("utf-8", "replace"))
@@ -59,7 +59,7 @@ def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) ->
         for member, content in _members(stream, ignoring):
             writer.add(out, member, content)
         writer.text(out, DOCKERFILE, text)
-        # As the Docker client does it: the engine takes out again what only the build itself uses.
+        # As the Docker client does: the engine removes what only the build itself uses.
         hidden = [DOCKERFILE] if ignore is not None else [DOCKERFILE, IGNORE_FILE]
         lines = (ignore or b"").rstrip(b"\n") + b"\n" + "\n".join(hidden).encode() + b"\n"
         writer.text(out, IGNORE_FILE, lines.lstrip(b"\n"))
@@ -67,11 +67,11 @@ def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) ->
 
 
 def pin_bases(context: BuildContext, ids: Mapping[Base, str]) -> None:
-    """Have the Dockerfile of the archive name these images by their ids."""
+    """Replace the names of these images in the archive's Dockerfile by their ids."""
     text = pinned(context.dockerfile, context.bases, ids)
     info = tarfile.TarInfo(DOCKERFILE)
     info.size, info.mode = len(text), 0o644
-    # Of two members of one name the engine takes the last.
+    # Of two members with one name the engine takes the last.
     with tarfile.open(context.path, mode="a", format=tarfile.PAX_FORMAT) as out:
         info.mtime = out.getmember(DOCKERFILE).mtime
         out.addfile(info, io.BytesIO(text))
@@ -90,10 +90,10 @@ def _dockerfile(fetched: FetchedTag, plan: BuildPlan) -> bytes:
 
 
 def labelled(dockerfile: bytes, layer: str) -> tuple[bytes, tuple[int, ...]]:
-    """The Dockerfile with a label after each FROM, by which the layers of lost builds are found,
-    and the line in which each step begins.
+    """Return the Dockerfile with a label after each FROM, and the line of each step.
 
-    The classic builder has no way to label anything but the finished image.
+    The labels identify layers of lost builds. The classic builder can label nothing but the
+    finished image.
     """
     lines = dockerfile.decode("utf-8", "surrogateescape").removeprefix("\ufeff").splitlines()
     escape = _escape_of(lines)
@@ -130,7 +130,7 @@ def _escape_of(lines: list[str]) -> str:
 def _members(
     stream: IO[bytes], ignoring: Ignoring
 ) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """What belongs into the context, in git's order, which is that of the names."""
+    """Yield the files of the context in git's order, which is by name."""
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
@@ -143,7 +143,7 @@ def _members(
 
 
 class _ContextWriter:
-    """Adds members with nothing in them that another clone of the commit would have otherwise."""
+    """Adds archive members without anything that differs between clones of a commit."""
 
     def __init__(self, at: int, max_bytes: int, control: BuildControl) -> None:
         self.files = 0
@@ -153,7 +153,7 @@ class _ContextWriter:
         self._check: Callable[[], None] = control.check
 
     def add(self, out: tarfile.TarFile, member: tarfile.TarInfo, content: IO[bytes] | None) -> None:
-        """A file, a folder or a link."""
+        """Add a file, a folder or a link."""
         name = posixpath.normpath(member.name)
         if name.startswith(("/", "../")) or name == "..":
             raise BuildStepFailed("context_name", path=member.name)
@@ -170,7 +170,7 @@ class _ContextWriter:
         self._write(out, info, content)
 
     def text(self, out: tarfile.TarFile, name: str, content: bytes) -> None:
-        """A file of ours."""
+        """Add a file of ours."""
         info = tarfile.TarInfo(name)
         info.size, info.mode = len(content), 0o644
         self._write(out, info, io.BytesIO(content))
@@ -188,7 +188,7 @@ class _ContextWriter:
 
 
 def _refuse_way_out(name: str, target: str) -> None:
-    # An absolute one means a place in the image; it is not followed outside of it.
+    # An absolute link is a path in the image; it is not followed outside of it.
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
     if not target.startswith("/") and (reached == ".." or reached.startswith("../")):
         raise BuildStepFailed("context_link", path=name, target=target)

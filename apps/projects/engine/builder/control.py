@@ -1,4 +1,4 @@
-"""What can end a build early, and how a failure is told."""
+"""Early end and failure of a build."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from apps.projects.engine.refusals import ProjectInputError
 
 
 class BuildStepFailed(ProjectInputError):
-    """The build came to nothing; ``code`` and ``params`` say why."""
+    """The build failed; ``code`` and ``params`` say why."""
 
 
 class StopReason(enum.Enum):
     """Why a build is stopped from outside."""
 
     CANCELLED = "cancelled"
-    # Its worker has been taken for dead, or another one has it.
+    # Its worker was declared dead, or another worker has the build.
     GIVEN_UP = "given_up"
 
 
 class BuildStopped(Exception):
-    """Somebody wants the build to end now."""
+    """The build must end now."""
 
     def __init__(self, why: StopReason) -> None:
         self.why = why
@@ -30,7 +30,7 @@ class BuildStopped(Exception):
 
 
 class BuildControl:
-    """Asked by every step, told by other threads."""
+    """Stop request and time limit of one build; thread-safe."""
 
     def __init__(self, *, limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
@@ -39,14 +39,14 @@ class BuildControl:
         self._why = StopReason.CANCELLED
 
     def stop(self, why: StopReason) -> None:
-        """The first word counts."""
+        """Request a stop; the first reason counts."""
         if not self._told.is_set():
             self._why = why
             self._told.set()
 
     @property
     def remaining(self) -> float:
-        """Seconds of the time limit, at least a little."""
+        """Return the seconds left of the time limit, at least 0.1."""
         return max(0.1, self._deadline - time.monotonic())
 
     def check(self) -> None:
@@ -57,6 +57,6 @@ class BuildControl:
             raise BuildStepFailed("build_time_limit", seconds=round(self.limit_seconds))
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but no longer than the build may go on. Raises as ``check``."""
+        """Sleep, at most as long as the build may take. Raises as ``check``."""
         self._told.wait(min(seconds, self.remaining))
         self.check()

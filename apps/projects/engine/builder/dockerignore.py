@@ -1,6 +1,6 @@
-"""``.dockerignore``: which files stay out of the context, as the Docker client decides it.
+"""``.dockerignore``: which files stay out of the context, by the rules of the Docker client.
 
-Patterns are translated for re2, whose time grows with the text alone: the file is a stranger's.
+Patterns are translated to re2, whose time is linear in the text: the file is foreign.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Rule:
 
 
 class Ignoring:
-    """The rules of one ``.dockerignore``; the last one that fits a path decides."""
+    """Rules of one ``.dockerignore``; the last one that matches a path decides."""
 
     def __init__(self, text: str) -> None:
         lines = [line.strip() for line in text.lstrip("\ufeff").splitlines()]
@@ -35,7 +35,9 @@ class Ignoring:
         self._rules = [rule for line in wanted if (rule := _rule(line)) is not None]
 
     def leaves_out(self, path: str) -> bool:
-        """Whether ``path`` (relative) stays out; a rule for a folder covers all in it."""
+        """Return whether the relative ``path`` stays out; a rule for a folder covers its
+        content.
+        """
         parts = path.split("/")
         prefixes = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
         out = False
@@ -54,7 +56,7 @@ def _rule(line: str) -> _Rule | None:
         raise BuildStepFailed("ignore_bad_pattern", pattern=line)
     options = re2.Options()
     options.log_errors = False
-    # As large as re2 takes them: 1,000 rules with long names are unusual, and still no harm.
+    # Memory limit of re2: enough for 1,000 rules with long names.
     try:
         return _Rule(re2.compile(_translated(text), options), includes)
     except re2.error as error:

@@ -1,7 +1,7 @@
-"""The Docker Engine as builds use it: the classic builder over the engine's API.
+"""Docker Engine of builds: the classic builder over the engine's API.
 
-A build has no network, no memory and no time but what is given here. What it costs on the disk is
-watched from outside: the engine offers no limit for the layers of the classic builder.
+A build gets only the network, memory and time that are given here. Its disk usage is watched
+from outside, since the engine has no limit for layers of the classic builder.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from apps.projects.engine.builder.logs import BuildLog
 from apps.projects.engine.builder.plan import BUILD_LABEL, LAYER_LABEL, EngineOptions
 from yardkit.errors import first_line
 
-# Asked of the engine about something that it knows at once.
+# Timeout of queries that the engine answers at once.
 ASK_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 2.0
 SIZE_SECONDS: Final = 1.0
 GONE_SECONDS: Final = 20.0
-# Below this the engine's own disk is as good as full, whoever filled it.
+# Below this the engine's disk counts as full, whatever fills it.
 MIN_FREE_BYTES: Final = 512 * 1024**2
 _ENDED: Final = object()
 _HOURS: Final = 24 * 3600.0
@@ -45,7 +45,7 @@ FAILURES: Final = (DockerException, requests.RequestException, OSError)
 
 
 class BuildEngine:
-    """One connection for questions; each build has one of its own beside it."""
+    """Connection for queries; each build has another one of its own."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -53,11 +53,11 @@ class BuildEngine:
         self._root = _root_on_this_machine(options.url, self.api)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.api.close()
 
     def image(self, digest: str) -> dict[str, Any] | None:
-        """What the engine knows of an image; None when it has none."""
+        """Return the facts of an image; None when the engine has none."""
         try:
             found: dict[str, Any] = self.api.inspect_image(digest)
         except ImageNotFound:
@@ -65,22 +65,24 @@ class BuildEngine:
         return found
 
     def tag(self, digest: str, repository: str, tag: str) -> None:
-        """Give an image its name; an older one loses it."""
+        """Name an image; another image of that name loses it."""
         self.api.tag(digest, repository, tag, force=True)
 
     def remove(self, digest: str) -> None:
-        """Remove an image with the layers that only it has; what is in use stays."""
+        """Remove an image with the layers that only it has, unless it is in use."""
         with contextlib.suppress(APIError):
             self.api.remove_image(digest)
 
     def nameless(self) -> list[tuple[str, str]]:
-        """``(digest, build id)`` of our images without a name; "" for layers of no finished one."""
+        """Return ``(digest, build id)`` of our unnamed images; "" for layers of unfinished
+        builds.
+        """
         label = f"{LAYER_LABEL}={self.options.owner}"
         found = self.api.images(filters={"dangling": True, "label": [label]})
         return [(each["Id"], (each.get("Labels") or {}).get(BUILD_LABEL, "")) for each in found]
 
     def free_bytes(self) -> int | None:
-        """Free space of the engine's disk, None where it is on another machine."""
+        """Return the free space of the engine's disk, None where it is on another machine."""
         if self._root is None:
             return None
         with contextlib.suppress(OSError):
@@ -90,10 +92,10 @@ class BuildEngine:
 
 
 class BuildLimitWatcher:
-    """Looks at what one build takes of the disk while it runs.
+    """Watches the disk usage of one build while it runs.
 
-    Its containers are known by a line that the build gives to their hosts file, ``mark``: labels
-    and names are in the hands of the Dockerfile, and so is what it prints.
+    Its containers are identified by a line of their hosts file, ``mark``: the Dockerfile controls
+    labels, names and output.
     """
 
     def __init__(self, engine: BuildEngine, mark: str, max_bytes: int) -> None:
@@ -104,7 +106,7 @@ class BuildLimitWatcher:
         self._next = 0.0
 
     def check(self) -> None:
-        """Raise ``BuildStepFailed`` when it takes too much; looks only now and then."""
+        """Raise ``BuildStepFailed`` when the limit is exceeded; measures at intervals."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -117,11 +119,11 @@ class BuildLimitWatcher:
         free = self._engine.free_bytes()
         if free is not None and free < MIN_FREE_BYTES:
             raise BuildStepFailed("build_disk_full", free=free)
-        # Sizes of trees with many files take the engine long: it is asked the less often.
+        # The engine takes long to size trees with many files: the interval grows with that.
         self._next = time.monotonic() + max(SIZE_SECONDS, 5 * (time.monotonic() - now))
 
     def containers(self, *, running: bool = False) -> list[str]:
-        """Ids of the build's containers. Raises what ``FAILURES`` names."""
+        """Return the ids of the build's containers. Raises ``FAILURES``."""
         ids = [each["Id"] for each in self._engine.api.containers(all=not running)]
         self._known = {each: self._known[each] for each in ids if each in self._known}
         for each in ids:
@@ -131,7 +133,9 @@ class BuildLimitWatcher:
         return [each for each in ids if self._known.get(each)]
 
     def end_containers(self) -> None:
-        """The engine ends them when the connection is gone; wait for it, and help at the end."""
+        """Wait until the engine has ended the containers of a closed connection, then kill the
+        rest.
+        """
         deadline = time.monotonic() + GONE_SECONDS
         with contextlib.suppress(*FAILURES):
             while left := self.containers():
@@ -148,8 +152,10 @@ class BuildLimitWatcher:
 
 
 class EngineStream:
-    """What the engine says while it works, read by a thread of its own, so that silence holds up
-    nobody. ``ask`` begins the work, on a connection of its own."""
+    """Messages of a long call of the engine, read by a thread so that silence blocks nothing.
+
+    ``ask`` starts the call, on a connection of its own.
+    """
 
     def __init__(self, options: EngineOptions, ask: Callable[[Any], Iterator[Any]]) -> None:
         self._options = options
@@ -160,7 +166,7 @@ class EngineStream:
         self._thread = threading.Thread(target=self._read, name="docker-build", daemon=True)
 
     def messages(self, tick: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        """What the engine says, to the end; ``tick`` is called all the time and may raise.
+        """Yield the messages to the end; ``tick`` is called continually and may raise.
 
         Raises ``APIError`` when the engine refuses, ``BuildStepFailed`` when it goes away.
         """
@@ -184,7 +190,7 @@ class EngineStream:
         self._ended.set()
         response = self._response
         if response is not None:
-            # The thread sleeps inside a read, and only this wakes it.
+            # The thread is blocked in a read; only this wakes it.
             with contextlib.suppress(AttributeError, OSError):
                 response.raw._fp.fp.raw._sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(GONE_SECONDS)
@@ -215,7 +221,7 @@ class EngineStream:
 
 
 def building(context: Path, parameters: dict[str, Any]) -> Callable[[Any], Iterator[Any]]:
-    """A build, for ``EngineStream``."""
+    """Return the call of a build, for ``EngineStream``."""
 
     def ask(api: Any) -> Iterator[Any]:
         with context.open("rb") as file:
@@ -227,7 +233,7 @@ def building(context: Path, parameters: dict[str, Any]) -> Callable[[Any], Itera
 
 
 def pulling(image: str, platform: str) -> Callable[[Any], Iterator[Any]]:
-    """An image from its registry, for ``EngineStream``; without a tag it is the newest."""
+    """Return the call of a pull, for ``EngineStream``; without a tag the newest image."""
     repository, tag = parse_repository_tag(image)
 
     def ask(api: Any) -> Iterator[Any]:
@@ -239,7 +245,7 @@ def pulling(image: str, platform: str) -> Callable[[Any], Iterator[Any]]:
 
 
 def wait_for_engine(options: EngineOptions, control: BuildControl, log: BuildLog) -> BuildEngine:
-    """Connect; an engine that is away is waited for a while. Raises ``BuildStepFailed``."""
+    """Connect, and wait for a while if the engine is away. Raises ``BuildStepFailed``."""
     deadline = time.monotonic() + options.wait_seconds
     told = False
     while True:
@@ -260,11 +266,11 @@ def wait_for_engine(options: EngineOptions, control: BuildControl, log: BuildLog
 
 def _connect(url: str) -> Any:
     if url.startswith("unix://"):
-        # The SDK leaves a socket open when there is nobody at the other end.
+        # The SDK leaves the socket open when the connection fails.
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
             probe.settimeout(ASK_SECONDS)
             probe.connect("/" + url.removeprefix("unix://").lstrip("/"))
-    # Neither the environment nor a file of the user says where the engine is.
+    # No environment variable and no file of the user may choose the engine.
     return docker.APIClient(base_url=url, version="auto", timeout=ASK_SECONDS)
 
 
@@ -276,13 +282,13 @@ def _root_on_this_machine(url: str, api: Any) -> Path | None:
 
 
 def without_password(url: str) -> str:
-    """The address for people."""
+    """Return the address without its password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def words_of(error: APIError) -> str:
-    """What the engine itself said."""
+    """Return the engine's own error message."""
     text = str(error.explanation or error)
     with contextlib.suppress(ValueError):
         text = str(json.loads(text).get("message", text))

@@ -1,4 +1,4 @@
-"""The log of a build: complete lines, made harmless, sent while the build goes on."""
+"""Log of a build: complete, sanitised lines, sent while the build runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from yardkit.log_lines import one_line
 from yardkit.protocol import LogBatch, LogRecord
 
-# Hands a batch on; False when that is not possible now.
+# Sends a batch; False when that is not possible now.
 Send = Callable[[LogBatch], bool]
 
 FLUSH_SECONDS: Final = 0.4
@@ -20,9 +20,9 @@ BATCH_LINES: Final = 500
 MAX_LINE: Final = 8 * 1024
 MAX_LINES: Final = 50_000
 MAX_CHARACTERS: Final = 16 * 1024**2
-# While the broker is away; beyond it the newest lines are given up, and counted.
+# Buffer while the broker is away; lines beyond it are dropped and counted.
 MAX_WAITING: Final = 10_000
-# Kept free of the limits for what the build itself says at its end.
+# Reserved for the final lines of the build itself.
 LAST_LINES: Final = 50
 RETRY_SECONDS: Final = 2.0
 MASK: Final = "•••"
@@ -31,9 +31,9 @@ _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1
 
 
 class BuildLog:
-    """Lines of ``stream``; ``seq`` counts from 1 inside ``boot``. Any thread may write.
+    """Lines of ``stream``; ``seq`` counts from 1 within ``boot``. Thread-safe.
 
-    Whoever writes also sends what is due; ``tick()`` does it when nothing is written.
+    A writer also sends what is due; ``tick()`` sends when nothing is written.
     """
 
     def __init__(self, *, stream: str, boot: str, send: Send, secrets: Sequence[str] = ()) -> None:
@@ -52,24 +52,24 @@ class BuildLog:
 
     @property
     def dropped(self) -> int:
-        """Lines given up so far."""
+        """Number of lines dropped so far."""
         return self._dropped
 
     def say(self, text: str, *, source: str, level: str = "INFO") -> None:
-        """Lines of the build itself."""
+        """Add lines of the build itself."""
         with self._lock:
             for line in text.splitlines():
                 self._add(line, source, level, own=True)
         self.tick()
 
     def write(self, text: str, *, source: str) -> None:
-        """A piece of output; a line without its end waits for it."""
+        """Add a piece of output; an incomplete line waits for its end."""
         with self._lock:
             *ended, self._begun = (self._begun + text).split("\n")
             for line in ended:
                 self._add(line, source, "")
             if len(self._begun) > 2 * MAX_LINE:
-                # Before it is taken apart: no secret may hide across the cut.
+                # Mask before splitting: a secret must not hide across the cut.
                 self._begun = self.masked(self._begun)
             while len(self._begun) > 2 * MAX_LINE:
                 self._add(self._begun[:MAX_LINE], source, "")
@@ -77,24 +77,24 @@ class BuildLog:
         self.tick()
 
     def end_line(self, *, source: str) -> None:
-        """What has begun is a line."""
+        """End an incomplete line."""
         if self._begun:
             self.write("\n", source=source)
 
     def masked(self, text: str) -> str:
-        """``text`` without any secret."""
+        """Return ``text`` with secrets masked."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return text
 
     def clean(self, text: str) -> str:
-        """One line without secrets, colours or control characters."""
-        # Of a line that was written over again and again the last state is what one would see.
+        """Return one line without secrets, colours or control characters."""
+        # Of a line that was overwritten by carriage returns, keep the last state.
         visible = text.rstrip("\r").rpartition("\r")[2]
         return one_line(_ANSI.sub("", self.masked(visible)))
 
     def tick(self, *, force: bool = False) -> bool:
-        """Send what is due. True when nothing waits any more."""
+        """Send what is due; True when nothing waits."""
         with self._lock:
             now = time.monotonic()
             if now < self._flush_at and not force and len(self._waiting) < BATCH_LINES:
@@ -120,7 +120,7 @@ class BuildLog:
             time.sleep(0.2)
 
     def rest(self) -> list[LogBatch]:
-        """After ``close``: what could not be sent, for whoever can send it later."""
+        """Return what ``close`` could not send."""
         with self._lock:
             lines = list(self._waiting)
             begins = range(0, len(lines), BATCH_LINES)

@@ -1,4 +1,4 @@
-"""What a build needs to know, and what it gives."""
+"""Input and result of a build."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 from apps.projects.engine.git import GitRemote
 from apps.projects.engine.tags import ImageName
 
-# On every layer that is made here: whose it is. What no successful build has is removed.
+# Owner label of every layer made here; layers of no successful build are removed.
 LAYER_LABEL: Final = "crawlyard.layer"
-# On the finished image: the id of its build.
+# Label of the finished image: the id of its build.
 BUILD_LABEL: Final = "crawlyard.build"
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where and with what the Docker Engine builds; ``owner`` marks our layers."""
+    """Address and options of the Docker Engine; ``owner`` marks our layers."""
 
     url: str
     network: str
@@ -29,13 +29,13 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """One build. ``folder`` is empty, and its own."""
+    """Input of one build. ``folder`` is empty and used by this build alone."""
 
     build: int
     boot: str
     remote: GitRemote
     tag: str
-    # What the sender said that the tag leads to; "" when it said nothing.
+    # Commit of the tag as the sender stated it; "" when it stated none.
     expected_commit: str
     dockerfile: str
     script: str
@@ -50,13 +50,13 @@ class BuildPlan:
 
     @property
     def layer(self) -> str:
-        """The value of ``LAYER_LABEL``. The same for all builds, so that layers are reused."""
+        """Value of ``LAYER_LABEL``, the same for all builds, so that layers are reused."""
         return self.engine.owner
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """``digest`` is the id of the image: what a run is started from."""
+    """Result of a build; ``digest`` is the image id that runs are started from."""
 
     digest: str
     size_bytes: int

@@ -1,7 +1,7 @@
-"""Which images a Dockerfile may build on: never those of another project.
+"""Images that a Dockerfile may build on: never those of another project.
 
-The engine would give any image that it has to anyone who names it. Where its reading of a line
-is not certain, every reading is judged; what cannot be known before the build is refused.
+The engine would use any image that it has. Where the engine's parsing of a line is not certain,
+every possible parsing is checked; what cannot be known before the build is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from apps.projects.engine.builder.plan import LAYER_LABEL
 from apps.projects.engine.tags import IMAGE_PREFIX
 
 _HOSTS: Final = ("docker.io", "index.docker.io")
-# The engine takes the beginning of an id as well, however short.
+# The engine also accepts a prefix of an id, however short.
 _ID = re.compile(r"[0-9a-f]{1,64}|sha256[:@].*|.*@(?!sha256:[0-9a-f]{64}$).*")
 _ESCAPE_TOLD = re.compile(r"escape\s*+=", re.IGNORECASE)
 _ESCAPE_SURE = re.compile(r"#[ \t]*escape[ \t]*=[ \t]*`[ \t]*", re.IGNORECASE)
@@ -27,9 +27,9 @@ _QUOTING: Final = frozenset("'\"\\`")
 
 
 class Base(NamedTuple):
-    """A FROM that names an image: in lines ``first`` to ``last`` of what was read.
+    """A FROM that names an image, in lines ``first`` to ``last`` of the parsed text.
 
-    ``line``: of the Dockerfile, for people. ``stage``: what stands behind the image.
+    ``line``: of the Dockerfile, for messages. ``stage``: the text after the image.
     """
 
     line: int
@@ -41,13 +41,13 @@ class Base(NamedTuple):
 
     @property
     def platform(self) -> str:
-        """As it is written; "" is the engine's own."""
+        """Platform as written; "" is the engine's own."""
         named = [each for each in self.flags if each.lower().startswith("--platform=")]
         return named[-1].partition("=")[2] if named else ""
 
 
 def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]) -> list[Base]:
-    """The images that it builds on. Raises ``BuildStepFailed`` with the line.
+    """Return the images that it builds on. Raises ``BuildStepFailed`` with the line.
 
     ``image``: the repository that is built.
     """
@@ -56,7 +56,7 @@ def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]
     numbers = _numbers(lines)
     readings = []
     for escape in _escapes(lines):
-        # Engines differ in whether a doubled escape at the end of a line still is one.
+        # Engines differ on whether a doubled escape at the end of a line is one.
         for doubled in (True, False):
             reading = _DockerfileReading(own, arguments)
             for first, last, text in _instructions(lines, escape, doubled):
@@ -70,9 +70,9 @@ def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]
 
 
 def pinned(dockerfile: bytes, bases: Sequence[Base], ids: Mapping[Base, str]) -> bytes:
-    """The Dockerfile with the ids of images in the place of their names.
+    """Return the Dockerfile with image ids instead of names.
 
-    What was judged is what is built on, whatever has the name by then.
+    So the images that were checked are used, even if a name moves meanwhile.
     """
     lines = dockerfile.decode("utf-8", "surrogateescape").splitlines()
     for base in reversed(bases):
@@ -83,9 +83,9 @@ def pinned(dockerfile: bytes, bases: Sequence[Base], ids: Mapping[Base, str]) ->
 
 
 def check_triggers(triggers: Iterable[str], base: Base) -> None:
-    """What an image makes those do that build on it (ONBUILD): it must copy from no other image.
+    """Check the ONBUILD triggers of a base image: they must not copy from other images.
 
-    Whoever makes an image writes them as they like; no Dockerfile of ours is judged for it. Raises
+    Anyone can write them into an image, and they are part of no Dockerfile that we check. Raises
     ``BuildStepFailed``.
     """
     for trigger in triggers:
@@ -98,12 +98,12 @@ def check_triggers(triggers: Iterable[str], base: Base) -> None:
 
 
 class _DockerfileReading:
-    """One Dockerfile from its top: what its words mean so far."""
+    """State while parsing a Dockerfile: stages and values of arguments so far."""
 
     def __init__(self, own: str, arguments: Mapping[str, str]) -> None:
         self._own = own
         self._arguments = arguments
-        # None: declared, and the value cannot be known.
+        # None: declared, with an unknown value.
         self._values: dict[str, str | None] = {}
         self._stages: set[str] = set()
         self._count = 0
@@ -111,9 +111,9 @@ class _DockerfileReading:
         self.bases: list[Base] = []
 
     def take(self, line: int, first: int, last: int, text: str) -> None:
-        """The next instruction. Raises ``BuildStepFailed``."""
+        """Process the next instruction. Raises ``BuildStepFailed``."""
         name, *words = text.split()
-        # What an image of ours would make others do later.
+        # Triggers that our image would pass on.
         while name.upper() == "ONBUILD" and words:
             name, *words = words
         if name.upper() == "FROM":
@@ -167,7 +167,7 @@ class _DockerfileReading:
             elif equals:
                 self._values[name] = self._default(default)
             if _QUOTING & set(name):
-                # Nobody knows how the rest is cut.
+                # The splitting of the rest is not certain.
                 self._values.update(dict.fromkeys(self._values, None))
                 self._values.update({_bare(each): None for each in words[position:]})
                 return
@@ -191,7 +191,7 @@ class _DockerfileReading:
         end = 0
         for found in _VARIABLE.finditer(text):
             value = self._value(found)
-            # Values of values grow tenfold with each line; no name of an image is so long.
+            # Nested values can grow tenfold with each line; no image name is that long.
             if value is None or len(value) > _LONGEST:
                 return None
             pieces += text[end : found.start()], value
@@ -229,7 +229,7 @@ def _bare(word: str) -> str:
 
 
 def _escapes(lines: Sequence[str]) -> Iterator[str]:
-    """Characters that may join lines: two where a directive might be meant."""
+    """Yield the possible line-continuation characters: two where a directive is ambiguous."""
     if lines and _ESCAPE_SURE.fullmatch(lines[0]):
         yield "`"
         return
@@ -237,7 +237,7 @@ def _escapes(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if line.strip() and not line.strip().startswith("#"):
             return
-        # Before the last of them: a search once, however many words of the line are "escape".
+        # One search for the last directive, however many the line has.
         if _ESCAPE_TOLD.search(line.rpartition("`")[0]):
             yield "`"
             return
@@ -246,7 +246,7 @@ def _escapes(lines: Sequence[str]) -> Iterator[str]:
 def _instructions(
     lines: Sequence[str], escape: str, doubled: bool
 ) -> Iterator[tuple[int, int, str]]:
-    """Where each begins and ends, and its text on one line."""
+    """Yield first line, last line and joined text of each instruction."""
     before = "" if doubled else f"(?<!{re.escape(escape)})"
     joined = re.compile(f"{before}{re.escape(escape)}[ \\t]*$")
     begun, text = 0, ""
@@ -266,6 +266,6 @@ def _instructions(
 
 
 def _numbers(lines: Sequence[str]) -> list[int]:
-    """For each line, which one of the Dockerfile it is: without the lines that are ours."""
+    """Return the line number in the project's Dockerfile for each line, without our own lines."""
     ours = f"LABEL {LAYER_LABEL}="
     return [0, *accumulate(0 if each.startswith(ours) else 1 for each in lines)]

@@ -1,4 +1,4 @@
-"""The steps of a build, one after the other, each of which may be stopped at any moment."""
+"""Steps of a build; each can be stopped at any moment."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ STORE: Final = "store"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)", re.DOTALL)
 
 
-class Teller(Protocol):
-    """Told where the build is; raises when nobody may go on with it."""
+class BuildProgress(Protocol):
+    """Receiver of the progress of a build; raises when the build must not go on."""
 
     def enter(self, step: str) -> None: ...
 
@@ -48,19 +48,19 @@ def build_image(
     *,
     control: BuildControl,
     log: BuildLog,
-    teller: Teller,
+    progress: BuildProgress,
     store: Callable[[BuiltImage, BuildEngine], None],
 ) -> None:
-    """Do all of it; ``store`` writes the result down.
+    """Run all steps; ``store`` saves the result.
 
-    Raises ``Refused`` of any kind with the reason, or ``Stopped``.
+    Raises ``ProjectInputError`` with the reason, or ``BuildStopped``.
     """
 
     def tick() -> None:
         log.tick()
         control.check()
 
-    teller.enter(CLONE)
+    progress.enter(CLONE)
     log.say(f"fetching tag {plan.tag} of {plan.remote.url}", source=CLONE)
     fetched = fetch_tag(
         plan.remote,
@@ -70,23 +70,23 @@ def build_image(
         max_bytes=plan.max_image_bytes,
         watch=tick,
     )
-    teller.commit(fetched.commit)
+    progress.commit(fetched.commit)
     _tell_commit(fetched, plan, log)
     failpoints.hit("projects.build.cloned")
-    teller.enter(PREPARE)
+    progress.enter(PREPARE)
     context = make_context(fetched, plan, control)
     log.say(f"{context.files} files, {context.size_bytes:,} bytes", source=PREPARE)
-    teller.enter(BUILD)
+    progress.enter(BUILD)
     engine = wait_for_engine(plan.engine, control, log)
     try:
         image = ImageBuild(plan, engine, control, log).run(context)
-        teller.enter(CHECK)
+        progress.enter(CHECK)
         built = _checked(image, fetched.commit, plan, engine)
         log.say(f"{built.digest}, {built.size_bytes:,} bytes", source=CHECK)
-        teller.enter(STORE)
+        progress.enter(STORE)
         failpoints.hit("projects.build.before_store")
         tick()
-        # Whoever sees the end shall see the log before it.
+        # Flush the log before the end becomes visible.
         log.tick(force=True)
         store(built, engine)
     except FAILURES as error:
@@ -104,7 +104,7 @@ def _tell_commit(fetched: FetchedTag, plan: BuildPlan, log: BuildLog) -> None:
 
 
 class ImageBuild:
-    """The step of the engine."""
+    """The build step in the engine."""
 
     def __init__(
         self, plan: BuildPlan, engine: BuildEngine, control: BuildControl, log: BuildLog
@@ -121,7 +121,7 @@ class ImageBuild:
         self._image = ""
 
     def run(self, context: BuildContext) -> str:
-        """The digest of the image."""
+        """Build and return the digest of the image."""
         self.lines = context.lines
         pin_bases(context, self._ids_of(context.bases))
         stream = EngineStream(self._plan.engine, building(context.path, self._parameters()))
@@ -150,9 +150,9 @@ class ImageBuild:
         return {base: known[base.image, base.platform] for base in bases}
 
     def _id_of(self, base: Base) -> str:
-        """The id of an image that may be built on, got from its registry where it is missing.
+        """Return the id of a base image, pulled where it is missing.
 
-        By its id the builder takes the very image whose triggers were judged here.
+        Using the id, the builder takes the same image whose triggers were checked here.
         """
         found = self._engine.image(base.image)
         if found is None or not _is_for(found, base.platform):
@@ -196,7 +196,7 @@ class ImageBuild:
             "nocache": plan.no_cache,
             "buildargs": dict(plan.arguments),
             "labels": {**plan.labels, LAYER_LABEL: plan.layer, BUILD_LABEL: str(plan.build)},
-            # Swap on top of it would be a second limit as large as the first.
+            # No swap: it would double the memory limit.
             "container_limits": {"memory": memory, "memswap": memory},
             "network_mode": plan.engine.network,
             "extra_hosts": {self._mark: "127.0.0.1"},
@@ -204,7 +204,7 @@ class ImageBuild:
         }
 
     def hear(self, message: dict[str, Any]) -> None:
-        """One message of the builder. Raises ``BuildStepFailed``."""
+        """Process one message of the builder. Raises ``BuildStepFailed``."""
         if "error" in message or "errorDetail" in message:
             detail = message.get("errorDetail") or {}
             text = self._log.clean(str(detail.get("message") or message.get("error")))
@@ -223,7 +223,7 @@ class ImageBuild:
 
     def _hear_text(self, text: str) -> None:
         found = _STEP.fullmatch(text.rstrip("\n"))
-        # What a command prints may look like a step; it cannot be the next one and stay so.
+        # Output of a command may look like a step; it cannot be the next one and stay so.
         if found and int(found[1]) == self._number + 1:
             self._number = int(found[1])
             self._step = self._log.clean(found[3])
@@ -231,7 +231,7 @@ class ImageBuild:
         self._log.write(text, source=BUILD)
 
     def _hear_status(self, message: dict[str, Any]) -> None:
-        """Of a pull, or of an ADD from an address, which the engine does without a container."""
+        """Process a status of a pull, or of an ADD from a URL, which runs without a container."""
         progress = message.get("progressDetail") or {}
         if int(progress.get("current") or 0) > self._plan.max_image_bytes:
             raise BuildStepFailed(
@@ -244,7 +244,7 @@ class ImageBuild:
 
 
 def _is_for(image: dict[str, Any], platform: str) -> bool:
-    """Whether the image that has the name is one for the platform, such as linux/arm64."""
+    """Return whether the image is for the platform, such as linux/arm64."""
     there = f"{image.get('Os')}/{image.get('Architecture')}"
     return not platform or f"{platform}/".startswith(f"{there}/")
 
