@@ -22,7 +22,7 @@ def broker_management(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[
         return [
             Error(
                 "BROKER_MANAGEMENT_URL is set, but BROKER_URL is no RabbitMQ.",
-                hint="The embedded broker knows no accounts: whoever opens its file may do all.",
+                hint="The embedded broker has no accounts: its file gives access to everything.",
                 id="jobs.E001",
             )
         ]

@@ -92,7 +92,7 @@ metrics.gauge(
 )
 metrics.group(
     {
-        "schedules.late": "Schedules whose planned time is past and that nobody has started.",
+        "schedules.late": "Schedules whose planned time is past and that were not started.",
         "schedules.late_seconds": "For how long the most belated of them is late.",
     },
     _schedules,

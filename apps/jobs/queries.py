@@ -58,7 +58,7 @@ def spider_error(*, spider: str, image: object, command: Sequence[str]) -> str:
     """Return why the spider of a job cannot be found; "" where it can, or may.
 
     Only a run without an image takes its spider from ``SPIDERS_DIR``, and only a process that sees
-    spiders in that folder can tell.
+    spiders in that folder can check it.
     """
     folder = Path(settings.SPIDERS_DIR)
     modules = modules_in(folder)

@@ -60,8 +60,8 @@ def receive(request: HttpRequest, slug: str) -> JsonResponse:
 def _read(request: HttpRequest) -> bytes | None:
     """Return the body, None when it is too long; the reverse proxy has refused most of those."""
     limit: int = settings.WEBHOOK_MAX_BYTES
-    told = request.META.get("CONTENT_LENGTH") or "0"
-    if told.isdigit() and int(told[:20]) > limit:
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if length.isdigit() and int(length[:20]) > limit:
         return None
     body: bytes = request.read(limit + 1)
     return None if len(body) > limit else body

@@ -62,7 +62,7 @@ class RunFinisher:
             failpoints.hit("jobs.before_restart")
             if restart_here(run=run, now=self._here.now()):
                 failpoints.hit("jobs.restarted")
-                logger.info("run %s begins anew", run.pk)
+                logger.info("run %s restarts", run.pk)
                 self._here.claimed.append(run)
                 return
         state, reason = self._verdict(run, result, leaving)
@@ -96,8 +96,8 @@ class RunFinisher:
             host = {"host": self._here.host}
             return RunState.CANCELLED, _("the runner on %(host)s was stopped") % host
         if result.code is None and not result.state:
-            nobody = _("the process ended while no runner was watching it")
-            return RunState.LOST, result.reason or nobody
+            unwatched = _("the process ended while no runner was watching it")
+            return RunState.LOST, result.reason or unwatched
         return RunState.FAILED, result.reason
 
     def _timed_out(self, run: Run) -> bool:

@@ -124,15 +124,15 @@ def _seeds(job: Job) -> dict[str, str]:
 
 def _secrets(job: Job) -> dict[str, str]:
     try:
-        told = json.loads(job.secrets or "{}")
+        secrets = json.loads(job.secrets or "{}")
     except SecretError as error:
         raise CannotRun("no key of SECRETBOX_KEYS opens the job's secret environment") from error
     except ValueError as error:
         raise CannotRun("the job's secret environment is no JSON object") from error
-    return _texts(told)
+    return _texts(secrets)
 
 
-def _texts(told: Any) -> dict[str, str]:
-    if not isinstance(told, dict):
+def _texts(values: Any) -> dict[str, str]:
+    if not isinstance(values, dict):
         raise CannotRun("the job's environment is no JSON object")
-    return {str(name): str(value) for name, value in told.items()}
+    return {str(name): str(value) for name, value in values.items()}

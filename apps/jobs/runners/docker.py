@@ -183,15 +183,16 @@ class DockerRunner:
         if code and state.get("OOMKilled"):
             limit = int(facts["HostConfig"].get("Memory") or 0) // _MEBIBYTE
             return RunExit(code=code, reason=f"killed: memory limit of {limit} MiB")
-        told = read_exit(ours.folder, code, last_line=self._last_line(ours, code))
+        reported = read_exit(ours.folder, code, last_line=self._last_line(ours, code))
         if code and state.get("Error"):
-            return RunExit(code=code, state=told.state, reason=storable(str(state["Error"])))
-        return told
+            return RunExit(code=code, state=reported.state, reason=storable(str(state["Error"])))
+        return reported
 
     def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
         """Return what the execution has recorded itself; its container is gone."""
-        told = read_exit(folder, None)
-        return told if told.state else RunExit(code=None, reason="its container was removed")
+        reported = read_exit(folder, None)
+        removed = RunExit(code=None, reason="its container was removed")
+        return reported if reported.state else removed
 
     def _last_line(self, handle: ContainerHandle, code: int) -> str:
         if not code:

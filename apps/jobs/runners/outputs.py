@@ -31,8 +31,8 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
     Args:
         last_line: of the log, where that is no file in the folder.
     """
-    told = _read_exit_file(folder / EXIT_FILE)
-    state, reason = str(told.get("state", "")), str(told.get("reason", ""))
+    reported = _read_exit_file(folder / EXIT_FILE)
+    state, reason = str(reported.get("state", "")), str(reported.get("reason", ""))
     if not reason and code:
         died = _cause(code)
         if last_line is None:
@@ -42,8 +42,8 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
         code=code,
         state=state,
         reason=storable(reason),
-        total=_count(told.get("total")),
-        failed=_count(told.get("failed")),
+        total=_count(reported.get("total")),
+        failed=_count(reported.get("failed")),
     )
 
 
@@ -71,10 +71,10 @@ def _read_exit_file(path: Path) -> dict[str, Any]:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return {}
-            told = json.loads(file.read(_EXIT_FILE_BYTES))
+            reported = json.loads(file.read(_EXIT_FILE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return reported if isinstance(reported, dict) else {}
 
 
 def storable(text: str) -> str:

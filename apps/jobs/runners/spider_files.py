@@ -46,7 +46,7 @@ def module_file(name: str, folder: Path) -> Path | None:
 def classes_in(file: Path) -> list[str] | None:
     """Return every name that a module's source binds, its classes first.
 
-    None where the source does not tell: it cannot be read, or imports ``*``.
+    None where that is unknown: the source cannot be parsed, or imports ``*``.
     """
     try:
         tree = ast.parse(file.read_bytes())

@@ -46,7 +46,7 @@ def beat_host(*, name: str, about: HostDescription, beat: HostBeat, now: datetim
 def switch_host(*, host: Host, mode: HostMode, actor: User | None) -> bool:
     """Set whether a host gets new runs; its present runs go on. False when nothing changed.
 
-    Draining and disabled work alike: the first tells people that the host will come back.
+    Draining and disabled work alike: draining says that the host will come back.
     """
     stored = Host.objects.select_for_update().filter(pk=host.pk).exclude(mode=mode)
     before = stored.values_list("mode", flat=True).first()

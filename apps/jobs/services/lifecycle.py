@@ -322,12 +322,12 @@ def remind_runs(*, host: str, now: datetime) -> int:
         (one.run_id, one.action == RunAsk.TUNE): one
         for one in waiting.select_related("run__job__project")
     }
-    told = 0
+    reminded = 0
     for command in newest.values():
         if command.answered_at is None and command.boot == command.run.boot:
             send(command, command.run)
-            told += 1
-    return told
+            reminded += 1
+    return reminded
 
 
 def _arrive(

@@ -210,11 +210,11 @@ def _tell_early(now: datetime) -> None:
     """Record why early runs wait. They are not candidates, so their number delays no other run."""
     ahead = Subquery(_ahead().values("pk")[:1])
     early = _queued().filter(_early(now), host="").annotate(ahead=ahead)
-    told = 0
+    explained = 0
     for run in early[:MOST_PLACED]:
         reason = _too_early(run, run.ahead, now)
-        if reason != run.waiting_reason and told < MOST_REASONS:
-            told += 1
+        if reason != run.waiting_reason and explained < MOST_REASONS:
+            explained += 1
             _tell_reason(run, reason)
 
 

@@ -130,8 +130,8 @@ class ImportPlan:
     @property
     def digest(self) -> str:
         """Hash of the plan: an import is applied only as it was previewed."""
-        told = [[each.name, each.project, each.what, each.changes] for each in self.jobs]
-        text = json.dumps([told, self.said], default=str, sort_keys=True)
+        jobs = [[job.name, job.project, job.what, job.changes] for job in self.jobs]
+        text = json.dumps([jobs, self.said], default=str, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

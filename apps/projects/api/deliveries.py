@@ -49,7 +49,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
 class DeliveryDetailSerializer(DeliverySerializer):
     """A delivery with its headers, none of which is a secret, and its body as text."""
 
-    body = serializers.SerializerMethodField(help_text="UTF-8; what is none is replaced")
+    body = serializers.SerializerMethodField(help_text="As UTF-8; invalid bytes are replaced.")
 
     class Meta(DeliverySerializer.Meta):
         fields = (*DeliverySerializer.Meta.fields, "headers", "body")  # type: ignore[assignment]

@@ -106,7 +106,7 @@ class TagPreviewSerializer(serializers.Serializer[Any]):
     """How a tag is read, or why it is ignored."""
 
     tag = serializers.CharField()
-    commit = serializers.CharField(help_text=_("where the git server told it"))
+    commit = serializers.CharField(help_text=_("as the git server stated it"))
     fits = serializers.BooleanField()
     release = serializers.CharField()
     name = serializers.CharField()

@@ -15,7 +15,7 @@ from apps.projects.engine.tags import TagReading, write_tag
 from apps.projects.models import Project
 
 PLACEHOLDER: Final = "<secret>"
-TOKEN_PLACEHOLDER: Final = "<token>"  # noqa: S105 - stands where a token would
+TOKEN_PLACEHOLDER: Final = "<token>"  # noqa: S105 - a placeholder
 
 
 @dataclass(frozen=True)

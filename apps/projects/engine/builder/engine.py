@@ -247,7 +247,7 @@ def pulling(image: str, platform: str) -> Callable[[Any], Iterator[Any]]:
 def wait_for_engine(options: EngineOptions, control: BuildControl, log: BuildLog) -> BuildEngine:
     """Connect, and wait for a while if the engine is away. Raises ``BuildStepFailed``."""
     deadline = time.monotonic() + options.wait_seconds
-    told = False
+    reported = False
     while True:
         try:
             return BuildEngine(options)
@@ -256,10 +256,10 @@ def wait_for_engine(options: EngineOptions, control: BuildControl, log: BuildLog
                 raise BuildStepFailed(
                     "engine_away", url=without_password(options.url), error=first_line(error)
                 ) from error
-            if not told:
+            if not reported:
                 text = f"the Docker Engine at {without_password(options.url)} is away; waiting"
                 log.say(text, source="build", level="WARNING")
-                told = True
+                reported = True
         log.tick()
         control.wait(RETRY_SECONDS)
 
