@@ -21,13 +21,13 @@ _PROBLEMS: Final[dict[str, Promise]] = {
     "Expecting property name enclosed in double quotes": _(
         "a name in double quotes is missing here"
     ),
-    "Illegal trailing comma before end of object": _("this comma is one too many"),
-    "Illegal trailing comma before end of array": _("this comma is one too many"),
+    "Illegal trailing comma before end of object": _("this comma is superfluous"),
+    "Illegal trailing comma before end of array": _("this comma is superfluous"),
     "Unterminated string starting at": _("the string that starts here has no end"),
     "Invalid control character at": _("a line break or control character inside a string"),
     "Invalid \\escape": _("no such escape in JSON"),
     "Invalid \\uXXXX escape": _("\\u needs four hexadecimal digits"),
-    "Extra data": _("something follows after the end of the object"),
+    "Extra data": _("there is text after the end of the object"),
 }
 
 
@@ -73,7 +73,7 @@ def check_arguments(value: object) -> dict[str, Any]:
         ValidationError: the message names the path to the bad value.
     """
     if not isinstance(value, dict):
-        raise ValidationError(_('A JSON object is needed, such as {"start": "https://…"}.'))
+        raise ValidationError(_('Enter a JSON object such as {"start": "https://…"}.'))
     _check(value, "", 1)
     _check_size(json.dumps(value))
     return value
@@ -130,4 +130,4 @@ def _too_deep() -> ValidationError:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValidationError(_("%(name)s is no JSON value."), params={"name": name})
+    raise ValidationError(_("%(name)s is not a JSON value."), params={"name": name})

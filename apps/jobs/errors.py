@@ -111,4 +111,4 @@ class SecretsUnreadable(JobsError):
     """No key of this installation decrypts the stored secrets."""
 
     code = "secrets_unreadable"
-    detail = _("The stored secrets cannot be opened with the keys of this installation.")
+    detail = _("The stored secrets cannot be decrypted with the keys of this installation.")

@@ -153,24 +153,24 @@ class RunAsk(TextChoices):
     FREEZE = "freeze", _("freeze")
     THAW = "thaw", _("thaw")
     # Other window or speed for an active run.
-    TUNE = "tune", pgettext_lazy("run", "change the pace")
+    TUNE = "tune", pgettext_lazy("run", "tune")
 
 
 class OverlapPolicy(TextChoices):
     """What happens to a run that is due while an earlier one of its job is active."""
 
-    SKIP = "skip", _("skip the later one")
-    QUEUE = "queue", _("queue it behind the earlier one")
-    REPLACE = "replace", _("stop the earlier one and start it then")
-    ALLOW = "allow", _("let both run")
+    SKIP = "skip", _("skip the new run")
+    QUEUE = "queue", _("queue the new run")
+    REPLACE = "replace", _("stop the active run, then start")
+    ALLOW = "allow", _("run both")
 
 
 class MisfirePolicy(TextChoices):
     """What happens to planned runs that could not be started in time."""
 
-    SKIP = "skip", _("list them as missed")
-    ONCE = "once", _("catch up the last one, list the others as missed")
-    ALL = "all", _("catch up every one")
+    SKIP = "skip", _("skip: list as missed")
+    ONCE = "once", _("catch up the last, list the others as missed")
+    ALL = "all", _("catch up all")
 
 
 class PlanOutcome(TextChoices):
@@ -186,9 +186,9 @@ class PlanOutcome(TextChoices):
 class LinkCondition(TextChoices):
     """After which ends of a run its followers are queued."""
 
-    SUCCEEDED = "succeeded", _("it succeeded")
-    FAILED = "failed", _("it failed")
-    ALWAYS = "always", _("it ended")
+    SUCCEEDED = "succeeded", _("succeeded")
+    FAILED = "failed", _("failed")
+    ALWAYS = "always", _("ended")
 
 
 class HostKind(TextChoices):

@@ -24,7 +24,7 @@ class ProjectInUse(ProjectError):
     """A build or run of the project is active."""
 
     code = "project_in_use"
-    detail = _("Builds or runs of this project have not ended: stop them first.")
+    detail = _("This project has active builds or runs: stop them first.")
 
 
 class ProjectNameTaken(ProjectError):
@@ -85,7 +85,7 @@ class GitRefused(ProjectError):
     """The git server cannot be reached, or refuses."""
 
     code = "git_refused"
-    detail = _("The git server cannot be asked.")
+    detail = _("The git server cannot be reached.")
 
 
 class ImageKnown(ProjectError):
@@ -103,7 +103,7 @@ class RegistryRefused(ProjectError):
     """The registry cannot be reached, or refuses."""
 
     code = "registry_refused"
-    detail = _("The registry cannot be asked.")
+    detail = _("The registry cannot be reached.")
 
 
 class RegistryAway(ProjectError):

@@ -12,58 +12,58 @@ from apps.projects.engine.refusals import ProjectInputError
 
 _TEXTS: Final[dict[str, Promise]] = {
     # names of tags, branches and commits
-    "ref_empty": _("There is no name."),
+    "ref_empty": _("The name is empty."),
     "ref_too_long": _("The name is longer than %(limit)s bytes."),
     "ref_character": _(
-        "“%(ref)s” holds the character “%(character)s”, which no name here may hold."
+        "“%(ref)s” contains the character “%(character)s”, which is not allowed."
     ),
     "ref_has_prefix": _("“%(ref)s” is a full reference; a plain name is needed."),
     "ref_like_option": _("“%(ref)s” begins like an option of a command."),
-    "ref_malformed": _("“%(ref)s” is no name that git allows."),
+    "ref_malformed": _("“%(ref)s” is not a valid name in git."),
     "commit_malformed": _("“%(commit)s” is not the full id of a commit."),
     # templates
     "template_too_long": _("The template is longer than %(limit)s characters."),
     "template_brace": _("A brace is open, or closed twice; write {release}/{name}/{version}."),
     "template_no_separator": _(
-        "Nothing stands before {%(name)s}, so nobody could tell where it begins; "
-        "put one of / - _ there."
+        "A separator is missing before {%(name)s}; put one of / - _ there."
     ),
     "template_separator": _(
-        "“%(text)s” is no separator: exactly one of / - _ stands between two names."
+        "“%(text)s” is not a separator: use exactly one of / - _ between two names."
     ),
     "template_colon": _(
-        "Git allows no colon in a tag; choose one of / - _. "
-        "Senders that can say the form release:name:version are understood anyway."
+        "Git allows no colon in a tag; use one of / - _. Senders that use the form "
+"release:name:version are supported anyway."
     ),
     "template_unknown_name": _(
-        "{%(name)s} is not known; there are {release}, {name} and {version}."
+        "Unknown part {%(name)s}; use {release}, {name} and {version}."
     ),
-    "template_repeats": _("{%(name)s} comes twice."),
+    "template_repeats": _("{%(name)s} occurs twice."),
     "template_incomplete": _("The template ends without a name; write {release}/{name}/{version}."),
     "template_without_version": _("{version} is missing."),
     # tags
     "tag_does_not_fit": _("“%(tag)s” does not fit the template %(template)s."),
     "tag_ambiguous": _(
-        "The tag can be read in several ways by %(template)s, such as %(first)s or %(second)s."
+        "The tag is ambiguous for %(template)s: %(first)s or %(second)s."
     ),
     "tag_cannot_be_written": _("The template %(template)s has no place for {%(name)s}."),
     # signatures
-    "signature_missing": _("The delivery is not signed, or not in a form that is known here."),
-    "signature_wrong": _("The signature or the token does not fit the project's secret."),
-    "timestamp_malformed": _("The time of the delivery is no number of seconds."),
+    "signature_missing": _("The delivery is not signed, or signed in an unknown form."),
+    "signature_wrong": _("The signature or token does not match the project's secret."),
+    "timestamp_malformed": _("The timestamp of the delivery is not a number of seconds."),
     "timestamp_too_far": _(
-        "The time of the delivery is more than %(limit)s seconds from the time here."
+        "The timestamp of the delivery differs by more than %(limit)s seconds from "
+"the server's time."
     ),
     # request bodies
     "body_not_utf8": _("The body is not UTF-8, at byte %(position)s."),
-    "body_malformed": _("The body is no JSON: %(error)s"),
+    "body_malformed": _("The body is not JSON: %(error)s"),
     "body_too_deep": _("The JSON is nested deeper than %(limit)s levels."),
-    "body_no_object": _("The body is no JSON object."),
+    "body_no_object": _("The body is not a JSON object."),
     "body_without_payload": _("The form has no field “payload”."),
     "field_missing": _("The body lacks %(field)s."),
-    "field_no_text": _("%(field)s is no text."),
+    "field_no_text": _("%(field)s is not a text."),
     # ignored deliveries
-    "ping": _("A test of the connection; it arrived."),
+    "ping": _("Ping received: the connection works."),
     "branch": _("%(ref)s is a branch; only tags are built."),
     "tag_deleted": _("The tag %(ref)s was deleted; what was built from it stays."),
     "tag_moved": _(
@@ -74,7 +74,7 @@ _TEXTS: Final[dict[str, Promise]] = {
     "package_without_tag": _("The package has no tag, so it cannot be chosen."),
     "builds_disabled": _("The project builds no tags; its settings say so."),
     "no_git_url": _("The project has no git address."),
-    "already_built": _("The tag has a build already: %(build)s. A person can ask for another."),
+    "already_built": _("The tag was built already: %(build)s. Use “Build again” to repeat it."),
     "latest_pushed": _(
         "Warning: “latest” is another image after each push, so it is not listed. Push a version."
     ),
@@ -83,34 +83,36 @@ _TEXTS: Final[dict[str, Promise]] = {
         "The image %(image)s is listed already with another digest; push a new version."
     ),
     "unknown_repository": _("The project lists no images of the repository %(repository)s."),
-    "image_tag_malformed": _("“%(tag)s” is no tag of an image."),
-    "repeated": _("This delivery came before; nothing was done. It can be replayed on its page."),
+    "image_tag_malformed": _("“%(tag)s” is not a valid image tag."),
+    "repeated": _("This delivery is a repetition; nothing was done. It can be replayed on "
+"its page."),
     # registries
-    "registry_not_set": _("The project names no registry and repository."),
+    "registry_not_set": _("The project has no registry and repository."),
     "registry_away": _("The registry does not answer: %(error)s"),
     "registry_refused": _("The registry refuses (%(status)s): %(error)s"),
-    "registry_redirects": _("The registry sends elsewhere, which is not followed."),
+    "registry_redirects": _("The registry redirects, which is not followed."),
     "registry_too_much": _("The registry's answer is larger than %(limit)s bytes."),
     "registry_nonsense": _("The registry's answer cannot be read: %(error)s"),
     "registry_too_slow": _("The registry takes longer than %(limit)s seconds."),
-    "registry_no_digest": _("The registry knows no image %(image)s."),
+    "registry_no_digest": _("The registry has no image %(image)s."),
     # git
     "git_tag_missing": _("The git server has no such tag."),
     "git_no_commit": _("The tag leads to no commit."),
     "git_redirect": _(
-        "%(host)s sends git on to another address; write the final address of the repository."
+        "%(host)s redirects git to another address; enter the final address of the "
+"repository."
     ),
     "git_auth": _("%(host)s does not accept the user name and password, or asks for them."),
     "git_tls": _("The certificate of %(host)s is not trusted."),
-    "git_host_key": _("The key of %(host)s is not the one that it had before."),
+    "git_host_key": _("The host key of %(host)s has changed."),
     "git_unreachable": _("%(host)s does not answer."),
     "git_not_found": _("%(host)s has no such repository, or does not show it to this user."),
     "git_timeout": _("Git was stopped after %(seconds)s s."),
     "git_too_large": _("The repository is larger than %(limit)s bytes."),
     "git_output": _("Git wrote more than %(limit)s bytes."),
-    "git_no_plain_file": _("“%(path)s” is no plain file of the repository."),
+    "git_no_plain_file": _("“%(path)s” is not a regular file in the repository."),
     "git_file_too_large": _("“%(path)s” is larger than %(limit)s bytes."),
-    "git_password_characters": _("A user name or password holds a line break."),
+    "git_password_characters": _("The user name or password contains a line break."),
     "git_missing": _("Git is not installed on this machine."),
     "git_too_old": _("Git %(needed)s or newer is needed on this machine."),
     "git_failed": _("Git failed: %(text)s"),
@@ -129,7 +131,7 @@ _TEXTS: Final[dict[str, Promise]] = {
     "engine_away": _("The Docker Engine at %(url)s does not answer: %(error)s"),
     "engine_lost": _("The Docker Engine went away during the build: %(error)s"),
     "dockerfile_missing": _("The repository has no “%(path)s”."),
-    "dockerfile_outside": _("“%(path)s” is no path inside the repository."),
+    "dockerfile_outside": _("“%(path)s” is not a path inside the repository."),
     "dockerfile_image_foreign": _(
         "Line %(line)s of the Dockerfile names the image %(image)s of another project."
     ),
@@ -154,27 +156,27 @@ _TEXTS: Final[dict[str, Promise]] = {
     "ignore_too_many": _("The .dockerignore has more than %(limit)s patterns."),
     "ignore_bad_pattern": _("The .dockerignore has a pattern that cannot be read: %(pattern)s"),
     # addresses
-    "url_empty": _("There is no address."),
+    "url_empty": _("The address is empty."),
     "url_too_long": _("The address is longer than %(limit)s characters."),
-    "url_character": _("The address holds a blank, a backslash or a character one cannot see."),
-    "url_malformed": _("This is no address."),
+    "url_character": _("The address contains a space, a backslash or an invisible character."),
+    "url_malformed": _("This is not a valid address."),
     "url_scheme": _("The address must begin with one of %(schemes)s."),
     "url_scp_form": _("Write this address as %(meant)s."),
     "url_credentials": _(
-        "The address holds a user name or a password; there are fields of their own for them."
+        "The address contains a user name or password; use their own fields."
     ),
     "url_user": _("The user name in the address is not allowed."),
-    "url_query": _("The address must not hold “?” or “#”."),
-    "url_host": _("The host of the address is none."),
+    "url_query": _("The address must not contain “?” or “#”."),
+    "url_host": _("The host of the address is not valid."),
     "url_path": _("The path of the address is not allowed: %(url)s"),
     "url_without_path": _("The address names a host, but no repository."),
     "url_blocked": _(
         "%(host)s may not be reached (%(reason)s); "
         "GIT_ALLOWED_NETWORKS opens networks of your own."
     ),
-    "url_unresolved": _("The name %(host)s cannot be found."),
-    "registry_with_path": _("Only the host belongs here; the repository has a field of its own."),
-    "repository_malformed": _("“%(name)s” is no name of a repository in a registry."),
+    "url_unresolved": _("The name %(host)s cannot be resolved."),
+    "registry_with_path": _("Enter only the host here; the repository has a field of its own."),
+    "repository_malformed": _("“%(name)s” is not a valid repository name."),
 }  # fmt: skip
 
 

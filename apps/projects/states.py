@@ -42,7 +42,7 @@ class BuildState(TextChoices):
 class BuildStep(TextChoices):
     """Steps of a build, in order."""
 
-    NONE = "", _("not begun")
+    NONE = "", _("not started")
     CLONE = "clone", _("clone")
     PREPARE = "prepare", _("prepare")
     BUILD = "build", _("build")

@@ -205,7 +205,7 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
     html, text = page.content.decode(), text_of(page)
     for counter, value in {"left": 0, "total": 530, "success": 528, "failed": 2}.items():
         assert f'data-counter="{counter}">{value}</span>' in html
-    assert "The books balance." in text
+    assert "All requests accounted for." in text
     assert (
         "Total 530 = 528 succeeded + 2 failed + 0 left, "
         "that is 0 waiting in the run + 0 on their way."
@@ -218,7 +218,7 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
     assert "old silent 230" in text
     assert "https://a.org/2 404 not found" in text
     assert "https://a.org/中文" in text
-    assert "Start the job again" in text
+    assert "Start again" in text
 
 
 def test_books_that_do_not_balance_are_said_not_to() -> None:
@@ -268,7 +268,7 @@ def test_a_run_that_has_not_reported() -> None:
     run = make_run()
     text = text_of(logged_in(make_superuser()).get(f"/runs/{run.pk}"))
     assert "The run has not reported anything yet." in text
-    assert "No agent has been allocated to this run yet." in text
+    assert "No agent is assigned yet." in text
 
 
 def test_an_ended_run_is_spoken_of_as_one() -> None:
@@ -276,7 +276,7 @@ def test_an_ended_run_is_spoken_of_as_one() -> None:
     page = logged_in(make_superuser()).get(f"/runs/{run.pk}")
     text = text_of(page)
     assert "The run reported nothing." in text
-    assert "No agent was allocated to this run." in text
+    assert "No agent was assigned to this run." in text
     assert "No request failed." in text
     # Its bar is a share of all there was.
     assert "data-open" not in page.content.decode()
@@ -378,7 +378,7 @@ def test_the_page_of_a_run_says_how_its_agents_were_chosen_and_how_they_are() ->
     )
     page = logged_in(make_superuser()).get(f"/runs/{run.pk}")
     text = text_of(page)
-    assert "fixed: some agents, drawn at the start" in text
+    assert "fixed: some agents, chosen at the start" in text
     assert "3 agents asked for, 2 given (1 not alive)" in text
     assert "tired draining" in text
     assert f"/admin/agents/agent/{good.pk}/change/" in page.content.decode()

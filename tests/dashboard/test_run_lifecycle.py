@@ -80,7 +80,7 @@ def test_the_pace_shown_is_the_one_the_run_goes_by() -> None:
     html = page(run)
     assert 'name="concurrency" min="1" max="10000" value="100"' in html
     assert 'step="any" value="1.0"' in html
-    assert "change the pace asked by ann" in text_of(html)
+    assert "tune asked by ann" in text_of(html)
     answer = LifecycleAnswer(
         run=run.pk,
         boot=run.boot,
@@ -93,7 +93,7 @@ def test_the_pace_shown_is_the_one_the_run_goes_by() -> None:
     assert 'value="7"' in html
     assert "concurrency 7, speed 1" in text_of(html)
     run.commands.update(asked_at=timezone.now() - timedelta(seconds=11), answered_at=None)
-    assert "change the pace unanswered by ann" in text_of(page(run))
+    assert "tune unanswered by ann" in text_of(page(run))
 
 
 @pytest.mark.covers("S1.8")
@@ -131,13 +131,13 @@ def test_a_frozen_run_says_so_and_what_was_left_unanswered_is_void_after_a_resta
     mark_frozen(run=run, frozen=True, now=now)
     assert "Its host has halted it" in text_of(page(run))
     restart_run(run=run, now=now, actor=None)
-    assert "It is started again as soon as it has ended." in text_of(page(run))
+    assert "It restarts as soon as it has ended." in text_of(page(run))
     Run.objects.filter(pk=run.pk).update(boot="b2")
     assert "pause void" in text_of(page(run))
 
 
 def test_without_any_runner_a_run_says_why_it_waits() -> None:
-    assert "there is no host: start run_runner somewhere" in text_of(page(make_run()))
+    assert "no host is registered: start run_runner on a machine" in text_of(page(make_run()))
 
 
 def test_where_a_run_comes_from_and_what_it_waits_for() -> None:
@@ -165,7 +165,7 @@ def test_where_a_run_comes_from_and_what_it_waits_for() -> None:
     ):
         assert said in text, said
     text = text_of(page(first))
-    assert f"tried again as #{retry.pk}" in text
+    assert f"retried as #{retry.pk}" in text
     assert "exit code 137" in text
 
 

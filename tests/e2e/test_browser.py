@@ -71,7 +71,7 @@ def test_a_person_starts_the_sample_job_and_watches_it_end(
     figures = {name: counter(page, name) for name in ("left", "total", "success", "failed")}
     pages = demo.report()["pages"]
     assert figures == {"left": 0, "total": pages, "success": pages, "failed": 0}
-    expect(page.locator("#run")).to_contain_text("The books balance.")
+    expect(page.locator("#run")).to_contain_text("All requests accounted for.")
     keep(page, "run-ended")
     assert problems == []
 

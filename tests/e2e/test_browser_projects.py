@@ -152,7 +152,7 @@ def operate_run(page: Page, site: CountingSite, installation: Installation) -> N
     ask(page, "Stop", "exited|cancelled")
     expect(state).to_have_attribute("data-final", "true", timeout=SLOW)
     run = page.locator("#run")
-    expect(run).to_contain_text("The books balance.", timeout=SLOW)
+    expect(run).to_contain_text("All requests accounted for.", timeout=SLOW)
     for answered in ("pause", "resume", "restart"):
         expect(run).to_contain_text(answered)
 

@@ -186,7 +186,7 @@ def starts_a_run(page: Page) -> None:
     state = page.locator("#run [data-state]").first
     expect(state).to_have_attribute("data-state", "exited", timeout=180_000)
     run = page.locator("#run")
-    expect(run).to_contain_text("The books balance.")
+    expect(run).to_contain_text("All requests accounted for.")
 
 
 def makes_a_token(page: Page) -> str:

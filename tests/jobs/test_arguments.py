@@ -32,7 +32,7 @@ def test_an_object_passes_and_nothing_is_an_empty_one() -> None:
         ('{"a" 1}', "Line 1, column 6: a colon is missing here."),
         ("{'a': 1}", "Line 1, column 2: a name in double quotes is missing here."),
         ('{"a": "b}', "Line 1, column 7: the string that starts here has no end."),
-        ('{"a": 1} x', "Line 1, column 10: something follows after the end of the object."),
+        ('{"a": 1} x', "Line 1, column 10: there is text after the end of the object."),
         ('{"a": "\\x"}', "Line 1, column 8: no such escape in JSON."),
         ('{"a": NaN}', "NaN is no JSON value."),
         ('["a"]', "A JSON object is needed"),

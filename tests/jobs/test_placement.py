@@ -91,7 +91,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"beat_at": NOW - timedelta(seconds=43)}, "silent for 40 s"),
     ({"mode": HostMode.DRAINING}, "it is draining"),
     ({"mode": HostMode.DISABLED}, "it is disabled"),
-    ({"kind": "docker"}, "it runs containers, no local processes"),
+    ({"kind": "docker"}, "it runs only containers"),
     ({"problem": "Docker does not answer"}, "Docker does not answer"),
     ({"capacity": 0}, "all of its 0 places are taken"),
 ]

@@ -72,7 +72,7 @@ def test_a_frozen_run_hears_nothing() -> None:
     run = make_run(state=S.RUNNING)
     freeze_run(run=run, now=NOW, actor=None)
     mark_frozen(run=run, frozen=True, now=NOW)
-    with pytest.raises(MoveRefused, match="cannot be given another pace"):
+    with pytest.raises(MoveRefused, match="cannot be tuned"):
         tune_run(run=run, speed=1.0, now=NOW, actor=None)
 
 

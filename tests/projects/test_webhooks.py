@@ -295,7 +295,7 @@ def test_no_session_no_csrf_and_an_address_without_its_slash() -> None:
 
 def test_reasons_are_in_the_language_of_the_installation() -> None:
     answer = deliver(make_git_project(), github("ping", {}), **{"Accept-Language": "zh-hans"})
-    assert answer.json()["reason"] == "A test of the connection; it arrived."
+    assert answer.json()["reason"] == "Ping received: the connection works."
 
 
 # --- registries -----------------------------------------------------------------------------------

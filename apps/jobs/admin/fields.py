@@ -112,7 +112,7 @@ class RetryRulesFormField(JsonTextField):
         rules = parse_json(text) if text.strip() else []
         if not isinstance(rules, list):
             raise ValidationError(
-                _('A JSON list of rules is needed, such as [{"on": "lost", "retries": 1}].')
+                _('Enter a JSON list of rules such as [{"on": "lost", "retries": 1}].')
             )
         return rules
 
@@ -170,7 +170,7 @@ class MemoryField(TypedField):
             return None
         read = _SIZE.fullmatch(text)
         if read is None:
-            raise ValidationError(_("Write an amount such as 512, 512 MiB or 2 GiB."))
+            raise ValidationError(_("Enter an amount such as 512, 512 MiB or 2 GiB."))
         return int(float(read[1]) * _UNITS[(read[2] or read[3] or "").lower()])
 
     def show(self, value: Any) -> str:
@@ -225,7 +225,10 @@ class SecretsInput(UnfoldAdminTextareaWidget):
             ((name, each, each) for each in self.names),
         )
         return format_html(
-            '{}<div class="cy-stored"><span>{}</span> {}</div>', area, _("Stored; remove:"), boxes
+            '{}<div class="cy-stored"><span>{}</span> {}</div>',
+            area,
+            _("Stored secrets, tick to remove:"),
+            boxes,
         )
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> TypedSecrets:

@@ -47,14 +47,14 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         queryset=Image.objects.none(),
         required=False,
         empty_label=_("none: a local process"),
-        help_text=_("Only images whose build has succeeded, newest first."),
+        help_text=_("Images of successful builds, newest first."),
     )
     frontier = FrontierField(
         label=_("Frontier"),
         queryset=Frontier.objects.none(),
         required=False,
         empty_label=_("none"),
-        help_text=_("Whose seeds the runs add and work on."),
+        help_text=_("The runs add seeds to this frontier and crawl them."),
     )
     command = fields.CommandFormField(
         label=_("Command"),
@@ -79,15 +79,15 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         max_length=50,
         initial=lambda: settings.TIME_ZONE,
         widget=fields.TimeZoneInput(),
-        help_text=_("In which the cron is read, such as Asia/Shanghai."),
+        help_text=_("Time zone of the schedule, such as Asia/Shanghai."),
     )
     environment = fields.EnvironmentFormField(
         label=_("Environment"),
         required=False,
         widget=_area(5),
         help_text=_(
-            "NAME=value, parted by line breaks or spaces; values with spaces in quotes. Or a JSON "
-            "object. Readable by everybody who sees the job."
+            "NAME=value, separated by line breaks or spaces; quote values with spaces. "
+            "Or a JSON object. Visible to everyone who can see the job."
         ),
     )
     secrets = fields.SecretsFormField(
@@ -95,8 +95,8 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=fields.SecretsInput(attrs={"rows": 3}),
         help_text=_(
-            "One NAME=value a line, everything after the first = taken as it is; or a JSON object. "
-            "Sealed, never shown again. What you do not name stays as it is stored."
+            "One NAME=value a line, with literal values, or a JSON object. Encrypted "
+            "and never shown again; secrets that you do not name keep their values."
         ),
     )
     memory_limit_bytes = fields.MemoryField(
@@ -109,23 +109,23 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         label=_("Host labels"),
         required=False,
         widget=_area(2),
-        help_text=_("name=value, one a line: runs only on hosts that carry all of them."),
+        help_text=_("name=value, one a line; the job runs only on hosts with all of these labels."),
     )
     retry_rules = fields.RetryRulesFormField(
         label=_("Retry rules"),
         required=False,
         widget=_area(4),
         help_text=_(
-            "A JSON list; the first rule that fits a run's end repeats it, such as "
-            '[{"on": "lost", "retries": 1}, {"on": "failed", "codes": [137], "retries": 3, '
-            '"delay_seconds": 60}].'
+            "A JSON list; the first rule that matches how a run ended applies, such as "
+            '[{"on": "lost", "retries": 1}, {"on": "failed", "codes": [137], '
+            '"retries": 3, "delay_seconds": 60}].'
         ),
     )
     tags = fields.TagsFormField(
         label=_("Tags"),
         required=False,
         widget=_line(),
-        help_text=_("Words to find and group jobs by, parted by spaces or commas."),
+        help_text=_("Words to find and group jobs by, separated by spaces or commas."),
     )
     cut = fields.CutRulesFormField(
         label=_("Cut rules"),
@@ -142,7 +142,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         label=_("Cookies"),
         required=False,
         widget=SecretInput(attrs={"class": " ".join(INPUT_CLASSES)}),
-        help_text=_('Sent from the start: "name=value; name=value" or a JSON object. Sealed.'),
+        help_text=_('Initial cookies: "name=value; name=value" or a JSON object. Encrypted.'),
     )
 
     class Meta:

@@ -121,26 +121,24 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         """Enable the selected hosts."""
         self._switch_all(request, queryset, HostMode.ENABLED)
 
-    @action(description=_("Drain: no new runs"), permissions=["switch"])
+    @action(description=_("Drain"), permissions=["switch"])
     def drain_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
         """Drain the selected hosts: no new runs for a while."""
         self._switch_all(request, queryset, HostMode.DRAINING)
 
-    @action(description=_("Disable: no new runs until it is enabled"), permissions=["switch"])
+    @action(description=_("Disable"), permissions=["switch"])
     def disable_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
         """Disable the selected hosts: no new runs."""
         self._switch_all(request, queryset, HostMode.DISABLED)
 
-    @action(description=_("Forget: delete hosts that are offline"), permissions=["switch"])
-    @asks_first(
-        verb=_("Forget"), loss=_("Those that are offline are deleted, with their mode and labels.")
-    )
+    @action(description=_("Delete offline hosts"), permissions=["switch"])
+    @asks_first(verb=_("Delete"), loss=_("Offline hosts are deleted with their mode and labels."))
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
         """Delete the rows of hosts that will not come back."""
         actor, now = person_of(request), timezone.now()
         gone = do_each(request, queryset, lambda host: forget_host(host=host, actor=actor, now=now))
         if gone:
-            text = ngettext("%(count)d host is forgotten.", "%(count)d hosts are forgotten.", gone)
+            text = ngettext("%(count)d host was deleted.", "%(count)d hosts were deleted.", gone)
             messages.success(request, text % {"count": gone})
 
     def _switch_all(self, request: HttpRequest, hosts: Any, mode: HostMode) -> None:

@@ -91,14 +91,17 @@ class JobActions:
             request,
             count,
             ngettext(
-                "%(count)d run was asked to go on.", "%(count)d runs were asked to go on.", count
+                "%(count)d run was asked to resume.", "%(count)d runs were asked to resume.", count
             ),
         )
 
     @action(description=_("Stop their runs"), permissions=["operate"])
     @asks_first(
         verb=_("Stop their runs"),
-        loss=_("Every active run of these jobs ends; what it has not downloaded yet stays undone."),
+        loss=_(
+            "Every active run of these jobs is stopped; pages that are not downloaded "
+            "yet are skipped."
+        ),
     )
     def stop_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Stop the active runs of the selected jobs."""

@@ -37,7 +37,7 @@ class JobImportForm(forms.Form):
         label=_("File"),
         required=False,
         widget=UnfoldAdminFileFieldWidget,
-        help_text=_("YAML or CSV, as exported here; 1 MiB and 1,000 jobs at most."),
+        help_text=_("An exported YAML or CSV file, at most 1 MiB and 1,000 jobs."),
     )
     text = forms.CharField(
         label=_("Or its text"),
@@ -46,10 +46,10 @@ class JobImportForm(forms.Form):
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 8, "spellcheck": "false"}),
     )
     kind = forms.ChoiceField(
-        label=_("JobFileFormat"),
+        label=_("Format"),
         required=False,
         choices=[
-            ("", _("by the name of the file")),
+            ("", _("by file name")),
             *((each.value, each.name) for each in JobFileFormat),
         ],
         widget=UnfoldAdminSelectWidget,
@@ -58,12 +58,12 @@ class JobImportForm(forms.Form):
         label=_("Project"),
         queryset=Project.objects.none(),
         required=False,
-        empty_label=_("as each job says"),
+        empty_label=_("as named in the file"),
         widget=UnfoldAdminSelectWidget,
-        help_text=_("Where all jobs of the file go."),
+        help_text=_("Target project of all jobs in the file."),
     )
     mode = forms.ChoiceField(
-        label=_("What it may do"),
+        label=_("Mode"),
         choices=ImportMode.choices,
         initial=ImportMode.UPSERT,
         widget=UnfoldAdminSelectWidget,
@@ -84,7 +84,7 @@ class JobImportForm(forms.Form):
         file, text = values.get("file"), values.get("text")
         if file is not None and file.size > MAX_BYTES:
             size = {"limit": MAX_BYTES // 1024}
-            self.add_error("file", gettext("Larger than %(limit)d KiB.") % size)
+            self.add_error("file", gettext("The file is larger than %(limit)d KiB.") % size)
         elif file is not None:
             values["raw"], values["name"] = file.read(), file.name
         elif values.get("packed"):

@@ -50,7 +50,7 @@ FIELDSETS = (
     ),
     (_("Environment"), {"classes": ["tab"], "fields": ("environment", "secrets")}),
     (
-        _("Pace and agents"),
+        _("Speed and agents"),
         {
             "classes": ["tab"],
             "fields": (("speed", "concurrency"), ("policy", "agents"), "obey_robots"),
@@ -70,13 +70,13 @@ FIELDSETS = (
         },
     ),
     (
-        _("Addresses"),
+        _("Outgoing IPs"),
         {
             "classes": ["tab"],
             "fields": (("use_proxy", "redial"), "switch_pattern", "switch_retries"),
         },
     ),
-    (_("Text"), {"classes": ["tab"], "fields": (("encoding", "decode_html"), "cut")}),
+    (_("Encoding"), {"classes": ["tab"], "fields": (("encoding", "decode_html"), "cut")}),
     (
         _("Limits and hosts"),
         {

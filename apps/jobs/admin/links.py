@@ -42,7 +42,7 @@ class JobLinkInline(ProjectScopedInline):
     fk_name = "job"
     fields = ("after", "condition")
     tab = True
-    verbose_name = _("job it follows")
+    verbose_name = _("preceding job")
     verbose_name_plural = _("runs after other jobs")
 
     def get_queryset(self, request: Any) -> Any:

@@ -21,7 +21,7 @@ class JobFilter(FilterSet):
 
     project = IdFilter(field_name="project_id")
     name = django_filters.CharFilter(lookup_expr="icontains")
-    tag = django_filters.CharFilter(method="by_tag", help_text=_("Exactly this one."))
+    tag = django_filters.CharFilter(method="by_tag", help_text=_("Exact match."))
     image = IdFilter(field_name="image_id")
     has_cron = BooleanFilter(method="by_cron")
 
@@ -45,7 +45,7 @@ class RunFilter(FilterSet):
     project = IdFilter(field_name="job__project_id")
     state = django_filters.MultipleChoiceFilter(choices=RunState.choices, distinct=False)
     trigger = django_filters.MultipleChoiceFilter(choices=Trigger.choices, distinct=False)
-    host = django_filters.CharFilter(help_text=_("Exactly this one."))
+    host = django_filters.CharFilter(help_text=_("Exact match."))
     since = MomentFilter(method="by_since", help_text=_("Queued at this time or later."))
 
     class Meta:

@@ -28,7 +28,7 @@ from apps.jobs.models.validators import MAX_RULES
 class FiniteField(serializers.FloatField):
     """A finite number."""
 
-    default_error_messages = {"not_finite": _("A finite number is needed.")}
+    default_error_messages = {"not_finite": _("Enter a finite number.")}
 
     def to_internal_value(self, data: Any) -> float:
         """Reject NaN and infinity, which JSON parsers accept."""

@@ -81,18 +81,20 @@ class ImportSerializer(serializers.Serializer[Any]):
         default=JobFileFormat.YAML.value,
     )
     text = serializers.CharField(
-        trim_whitespace=False, help_text=gettext_lazy("The file itself, 1 MiB at most.")
+        trim_whitespace=False, help_text=gettext_lazy("Content of the file, at most 1 MiB.")
     )
     project = VisibleRelatedField(
         queryset=Project.objects.all(),
         at_least=Role.EDITOR,
         required=False,
         allow_null=True,
-        help_text=gettext_lazy("Where all jobs go; without it each job of the file names its own."),
+        help_text=gettext_lazy(
+            "Target project of all jobs; without it each job of the file names its own."
+        ),
     )
     mode = serializers.ChoiceField(choices=ImportMode.choices, default=ImportMode.UPSERT)
     dry_run = serializers.BooleanField(
-        default=False, help_text=gettext_lazy("Only say what would be done.")
+        default=False, help_text=gettext_lazy("Return the plan without importing anything.")
     )
 
 
@@ -115,16 +117,14 @@ class _OptionsSerializer(ImportSerializer):
 class PlannedJobSerializer(serializers.Serializer[Any]):
     """What an import does with one job of the file."""
 
-    id = serializers.SerializerMethodField(
-        help_text=gettext_lazy("null where it is yet to be added.")
-    )
+    id = serializers.SerializerMethodField(help_text=gettext_lazy("null for a new job."))
     name = serializers.CharField()
-    project = serializers.CharField(help_text=gettext_lazy("Its slug."))
+    project = serializers.CharField(help_text=gettext_lazy("Slug of the project."))
     what = serializers.ChoiceField(
         choices=[("added", "added"), ("changed", "changed"), ("unchanged", "unchanged")]
     )
     changes = serializers.SerializerMethodField(
-        help_text=gettext_lazy("By field what it is now and what it becomes.")
+        help_text=gettext_lazy("Old and new value by field.")
     )
     secrets_to_set = serializers.ListField(
         child=serializers.CharField(),
@@ -149,7 +149,9 @@ class PlanSerializer(serializers.Serializer[Any]):
     unchanged = serializers.IntegerField()
     problems = serializers.ListField(
         child=serializers.CharField(),
-        help_text=gettext_lazy("Of a dry run; else they are an error, and nothing is imported."),
+        help_text=gettext_lazy(
+            "Only in a dry run; otherwise problems are an error and nothing is imported."
+        ),
     )
     jobs = PlannedJobSerializer(many=True)
 
@@ -190,7 +192,7 @@ class JobFilesMixin:
         """Export the filtered jobs, at most 1,000, without secrets."""
         asked = request.query_params.get("format", JobFileFormat.YAML.value)
         if asked not in set(JobFileFormat):
-            message = _("There is no such format; there are %(known)s.")
+            message = _("Unknown format; use one of %(known)s.")
             known = ", ".join(each.value for each in JobFileFormat)
             raise serializers.ValidationError({"format": message % {"known": known}})
         jobs = self.filter_queryset(self.get_queryset())

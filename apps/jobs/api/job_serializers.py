@@ -55,7 +55,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         queryset=Frontier.objects.all(),
         required=False,
         allow_null=True,
-        help_text=_("A frontier of the same project, whose seeds the runs add and work on."),
+        help_text=_("A frontier of the same project; the runs add seeds to it and crawl them."),
     )
     image_reference = serializers.SerializerMethodField(help_text=_("name:tag of the image."))
     command = CommandField(
@@ -67,13 +67,13 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
     environment = EnvironmentField(
         required=False,
         validators=[validate_environment],
-        help_text=_("Readable by everybody who sees the job."),
+        help_text=_("Visible to everyone who can see the job."),
     )
     secrets = SecretsField(
         required=False,
-        help_text=_("More environment, sealed and never given back. A null removes a name."),
+        help_text=_("Encrypted environment variables, write-only. A null removes a name."),
     )
-    secret_names = serializers.SerializerMethodField(help_text=_("Of the secrets that are stored."))
+    secret_names = serializers.SerializerMethodField(help_text=_("Names of the stored secrets."))
     cpu_limit = FiniteField(
         required=False,
         allow_null=True,
@@ -88,23 +88,27 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         required=False,
         min_value=0,
         max_value=MAX_SPEED,
-        help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
+        help_text=_("Requests per second; 0 is unlimited, 0.1 is one every ten seconds."),
     )
     timeout_seconds = FiniteField(
-        required=False, min_value=0.1, max_value=MAX_TIMEOUT_SECONDS, help_text=_("of a download")
+        required=False,
+        min_value=0.1,
+        max_value=MAX_TIMEOUT_SECONDS,
+        help_text=_("Timeout of a download, seconds."),
     )
     request_timeout_seconds = FiniteField(
         required=False,
         allow_null=True,
         min_value=0.1,
         max_value=3600.0,
-        help_text=_("until the spider sends a request again; null is the spider's own"),
+        help_text=_(
+            "Seconds until the spider repeats an unanswered request; null uses the "
+            "spider's own setting."
+        ),
     )
     cut = CutRulesField(required=False, validators=[validate_cut_rules])
-    cookies = CookiesField(
-        required=False, help_text=_("Sent from the start. Sealed, never given back.")
-    )
-    cookies_set = serializers.SerializerMethodField(help_text=_("Whether there are cookies."))
+    cookies = CookiesField(required=False, help_text=_("Initial cookies; encrypted, write-only."))
+    cookies_set = serializers.SerializerMethodField(help_text=_("Whether cookies are stored."))
 
     class Meta:
         model = Job
@@ -216,14 +220,14 @@ class CloneSerializer(KnownFields, serializers.Serializer[Any]):
         required=False,
         max_length=100,
         validators=[validate_line],
-        help_text=_("Without it the job's own with (copy), (copy 2) and so on."),
+        help_text=_("By default the job's name with (copy), (copy 2) and so on."),
     )
 
 
 class DeletedJobSerializer(serializers.ModelSerializer[DeletedJob]):
     """A deleted job, and until when it can be restored."""
 
-    ends_at = serializers.DateTimeField(read_only=True, help_text=_("When it is deleted for good."))
+    ends_at = serializers.DateTimeField(read_only=True, help_text=_("Time of the final deletion."))
 
     class Meta:
         model = DeletedJob

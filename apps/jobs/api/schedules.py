@@ -24,7 +24,7 @@ from apps.jobs.queries import schedule_facts, times_to_come
 class NextTimeSerializer(serializers.Serializer[Any]):
     """A future time, in the job's zone and in UTC."""
 
-    local = serializers.SerializerMethodField(help_text=_("by the clock of the job's zone"))
+    local = serializers.SerializerMethodField(help_text=_("In the job's time zone."))
     utc = serializers.DateTimeField()
 
     def get_local(self, row: Any) -> str:
@@ -49,10 +49,12 @@ class ScheduleSerializer(serializers.Serializer[Any]):
 
     cron = serializers.CharField(allow_blank=True)
     time_zone = serializers.CharField()
-    active = serializers.BooleanField(help_text=_("It has a cron and is enabled."))
+    active = serializers.BooleanField(
+        help_text=_("Whether it has a cron expression and is enabled.")
+    )
     next_times = NextTimeSerializer(many=True)
     planned_through = serializers.DateTimeField(
-        allow_null=True, help_text=_("Every planned time until then is accounted for.")
+        allow_null=True, help_text=_("All planned times up to this one are processed.")
     )
     counts = serializers.DictField(
         child=serializers.IntegerField(), help_text=_("Planned runs by outcome.")

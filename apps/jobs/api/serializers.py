@@ -28,15 +28,12 @@ class StartSerializer(KnownFields, serializers.Serializer[Any]):
     """Options of a start."""
 
     arguments = ArgumentsField(
-        required=False, help_text=_("Laid over the job's own arguments, for this run alone.")
+        required=False, help_text=_("Override the job's own arguments, for this run only.")
     )
     overlap = serializers.ChoiceField(
         choices=OverlapPolicy.choices,
         required=False,
-        help_text=_(
-            "What becomes of this run while an earlier one of the job is active: instead of the "
-            "job's own policy."
-        ),
+        help_text=_("Overlap policy for this start, instead of the job's own."),
     )
 
 
@@ -60,7 +57,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
         read_only=True,
         allow_null=True,
         default=None,
-        help_text=_("By its schedule."),
+        help_text=_("Planned time of a scheduled run."),
     )
 
     class Meta:
@@ -119,13 +116,13 @@ class TuneSerializer(KnownFields, serializers.Serializer[Any]):
         required=False,
         min_value=1,
         max_value=MAX_CONCURRENCY,
-        help_text=_("how many requests may be without an answer at once"),
+        help_text=_("Requests that may be unanswered at once."),
     )
     speed = FiniteField(
         required=False,
         min_value=0,
         max_value=MAX_SPEED,
-        help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
+        help_text=_("Requests per second; 0 is unlimited, 0.1 is one every ten seconds."),
     )
 
 
@@ -154,7 +151,7 @@ class RunDetailSerializer(RunSerializer):
     allowed = serializers.ListField(
         child=serializers.ChoiceField(choices=RunAsk.choices),
         read_only=True,
-        help_text=_("What may be asked of it now; exit is what stop asks."),
+        help_text=_("Actions that are allowed now; `stop` sends `exit`."),
     )
 
     class Meta(RunSerializer.Meta):

@@ -107,7 +107,7 @@ def validate_time_zone(name: str) -> None:
     """Accept a zone of the IANA database. Raises ``ValidationError``."""
     if name not in _zones():
         raise ValidationError(
-            _("%(name)r is no time zone; use one such as Asia/Shanghai.") % {"name": name[:100]},
+            _("%(name)r is not a time zone; use one such as Asia/Shanghai.") % {"name": name[:100]},
             code="time_zone",
         )
 
@@ -133,7 +133,7 @@ def parse_cron(text: str) -> Cron:
     if not _can_fit(cron):
         raise ValidationError(
             _("The cron expression is not valid: %(why)s")
-            % {"why": _("no month it names has such a day, so it never fires.")},
+            % {"why": _("none of its months has such a day, so it never fires.")},
             code="cron",
         )
     return cron
@@ -167,7 +167,7 @@ def _parse(text: str) -> Cron:
         raise _CronError(_("it is longer than %(limit)d characters.") % {"limit": MAX_LENGTH})
     parts = text.upper().split()
     if len(parts) != len(FIELDS):
-        message = _("it needs five fields (minute hour day month weekday), not %(count)d.")
+        message = _("it must have five fields (minute hour day month weekday), not %(count)d.")
         raise _CronError(message % {"count": len(parts)})
     minutes, hours, days, months, weekdays = (
         _values(field, part) for field, part in zip(FIELDS, parts, strict=True)

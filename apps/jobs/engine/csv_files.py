@@ -113,7 +113,7 @@ def _header(row: tuple[int, list[str]], known: Mapping[str, Column]) -> list[str
             text = unknown_field(name, known)
             raise JobFileUnreadable(line, text, _("column %(number)d") % {"number": number})
         if name in names[: number - 1]:
-            text = _("“%(name)s” is there twice.") % {"name": name}
+            text = _("“%(name)s” occurs twice.") % {"name": name}
             raise JobFileUnreadable(line, text, _("column %(number)d") % {"number": number})
     return names
 
@@ -180,14 +180,14 @@ def _boolean(cell: str) -> bool:
     try:
         return _BOOLEAN[cell.lower()]
     except KeyError as error:
-        raise _CsvError(_("true or false is needed.")) from error
+        raise _CsvError(_("Enter true or false.")) from error
 
 
 def _integer(cell: str) -> int:
     # Spreadsheets may write 5 as 5.0.
     whole = re.sub(r"\.0*$", "", cell)
     if not _INTEGER.fullmatch(whole):
-        raise _CsvError(_("A whole number is needed."))
+        raise _CsvError(_("Enter a whole number."))
     return int(whole)
 
 
@@ -195,7 +195,7 @@ def _number(cell: str) -> float:
     try:
         value = float(cell) if len(cell) <= _MOST_CHARACTERS and cell.isascii() else math.nan
     except ValueError as error:
-        raise _CsvError(_("A number is needed.")) from error
+        raise _CsvError(_("Enter a number.")) from error
     if not math.isfinite(value):
-        raise _CsvError(_("A number is needed."))
+        raise _CsvError(_("Enter a number."))
     return value

@@ -124,30 +124,30 @@ def decoded(raw: bytes | str) -> str:
 def said_of_text(error: YamlError) -> str:
     """Return a decoding error as a translated message."""
     if error.code == "too_large":
-        return _("Larger than %(limit)d KiB.") % {"limit": MAX_BYTES // 1024}
+        return _("The file is larger than %(limit)d KiB.") % {"limit": MAX_BYTES // 1024}
     if error.code == "not_utf8":
         return _("Not UTF-8; save the file as UTF-8.")
     words = {"code": error.parameters["character"]}
-    return _("A control character, %(code)s, is refused.") % words
+    return _("The control character %(code)s is not allowed.") % words
 
 
 def kind_problem(column: Column, value: object) -> str | None:
     """Return what is wrong with the type of a value, "" when nothing is."""
     if value is None:
-        return None if column.nullable else _("A value is needed; leave the line out instead.")
+        return None if column.nullable else _("The value is missing; leave the line out instead.")
     if column.kind is ColumnKind.TEXT and not isinstance(value, str):
-        return _("A text is needed; put it in quotes.")
+        return _("Enter a text in quotes.")
     if column.kind is ColumnKind.BOOLEAN and not isinstance(value, bool):
-        return _("true or false is needed.")
+        return _("Enter true or false.")
     whole = isinstance(value, int) and not isinstance(value, bool)
     if column.kind is ColumnKind.INTEGER and not whole:
-        return _("A whole number is needed.")
+        return _("Enter a whole number.")
     if column.kind is ColumnKind.NUMBER and not (whole or isinstance(value, float)):
-        return _("A number is needed.")
+        return _("Enter a number.")
     if whole and not -(2**63) <= value < 2**63:  # type: ignore[operator]
         return _("The number is too large.")
     if column.kind is ColumnKind.WORDS and not isinstance(value, list):
-        return _("A list of words is needed, such as [news, daily].")
+        return _("Enter a list of words such as [news, daily].")
     return None
 
 
@@ -155,12 +155,12 @@ def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
     """Return the message for an unknown field, with a similar name."""
     shown = _CONTROL.sub("?", str(name)[:_SHOWN]).encode("utf-8", "replace").decode()
     if shown in ("secrets", "cookies"):
-        return _("%(name)s are not taken from files; set them on the page of the job.") % {
+        return _("%(name)s are not imported from files; set them on the job's page.") % {
             "name": shown
         }
     if shown == "<<":
         return _("Merge keys (<<) are not supported; write the fields out.")
-    return _("There is no field “%(name)s”; there are %(known)s.") % {
+    return _("Unknown field “%(name)s”; the fields are %(known)s.") % {
         "name": shown,
         "known": ", ".join(columns),
     }
@@ -169,7 +169,9 @@ def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
 def check_version(value: object, line: int) -> None:
     """Raise ``JobFileUnreadable`` for a file of another version."""
     if value != VERSION or isinstance(value, bool):
-        text = _("This is version %(given)s of the format; version %(ours)d is understood.")
+        text = _(
+            "This file has version %(given)s of the format; only version %(ours)d is supported."
+        )
         shown = _CONTROL.sub("?", str(value)[:20]).encode("utf-8", "replace").decode()
         raise JobFileUnreadable(line, text % {"given": shown, "ours": VERSION}, VERSION_KEY)
 

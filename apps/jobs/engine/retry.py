@@ -64,7 +64,7 @@ def read_rules(value: object) -> list[RetryRule]:
         raise ValidationError(_("A JSON list of rules is needed."), code="invalid_rules")
     if len(value) > MAX_RULES:
         raise ValidationError(
-            _("%(count)d rules, %(limit)d are allowed."),
+            _("%(count)d rules are given, at most %(limit)d are allowed."),
             code="invalid_rules",
             params={"count": len(value), "limit": MAX_RULES},
         )
@@ -103,7 +103,7 @@ def _rule(value: dict[str, Any]) -> RetryRule:
 def _problems(number: int, rule: object) -> Iterable[ValidationError]:
     if not isinstance(rule, dict):
         yield ValidationError(
-            _('Rule %(number)d is no JSON object such as {"on": "lost", "retries": 1}.'),
+            _('Rule %(number)d is not a JSON object such as {"on": "lost", "retries": 1}.'),
             code="invalid_rules",
             params={"number": number},
         )
@@ -111,12 +111,12 @@ def _problems(number: int, rule: object) -> Iterable[ValidationError]:
     for name in rule:
         if name not in _FIELDS:
             known = ", ".join(_FIELDS)
-            problem = _("there is no such field; there are: %(known)s") % {"known": known}
+            problem = _("unknown field; the fields are %(known)s") % {"known": known}
             yield _problem(number, name, problem)
     if rule.get("on") not in ENDS:
-        yield _problem(number, "on", _("one of %(ends)s is needed") % {"ends": ", ".join(ENDS)})
+        yield _problem(number, "on", _("must be one of %(ends)s") % {"ends": ", ".join(ENDS)})
     if not _whole(rule.get("retries"), 1, MAX_RETRIES):
-        problem = _("a whole number from 1 to %(most)d is needed") % {"most": MAX_RETRIES}
+        problem = _("must be a whole number from 1 to %(most)d") % {"most": MAX_RETRIES}
         yield _problem(number, "retries", problem)
     codes = rule.get("codes", [])
     if not (
@@ -128,7 +128,7 @@ def _problems(number: int, rule: object) -> Iterable[ValidationError]:
         yield _problem(
             number,
             "codes",
-            _("a list of whole numbers from %(least)d to %(most)d is needed") % words,
+            _("must be a list of whole numbers from %(least)d to %(most)d") % words,
         )
     yield from _number(number, rule, "delay_seconds", 0, MAX_DELAY_SECONDS)
     yield from _number(number, rule, "backoff", 1, MAX_BACKOFF)
@@ -141,7 +141,7 @@ def _number(
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and math.isfinite(value) and least <= value <= most):
         words = {"least": least, "most": most}
-        yield _problem(number, name, _("a number from %(least)d to %(most)d is needed") % words)
+        yield _problem(number, name, _("must be a number from %(least)d to %(most)d") % words)
 
 
 def _whole(value: object, least: int, most: int) -> bool:

@@ -64,8 +64,8 @@ def _said(error: YamlError) -> str:
         ),
         "bad_name": _("The name of a field must be a text."),
         "name_without_quotes": _("The name of a field must be a text; quote it."),
-        "duplicate_key": _("“%(name)s” is there twice."),
-        "tag": _("Tags such as %(tag)s are refused."),
+        "duplicate_key": _("“%(name)s” occurs twice."),
+        "tag": _("YAML tags such as %(tag)s are not allowed."),
         "too_many_digits": _("A number has too many digits."),
         "bad_character": _("A character that cannot be stored (\\u0000 or half of a pair)."),
     }
@@ -85,13 +85,15 @@ def _take_file(document: Document, columns: Mapping[str, Column], read: JobFile)
     check_version(root[VERSION_KEY], lines[VERSION_KEY,])
     for name in root:
         if name not in (VERSION_KEY, _JOBS):
-            text = _("Only %(key)s and jobs are known here.") % {"key": VERSION_KEY}
+            text = _("Unknown field; only %(key)s and jobs are allowed here.") % {
+                "key": VERSION_KEY
+            }
             raise JobFileUnreadable(lines[name,], text, shown_path((name,)))
     jobs = root.get(_JOBS)
     if not isinstance(jobs, list):
-        raise JobFileUnreadable(lines.get((_JOBS,), 1), _("A list of jobs is needed."), _JOBS)
+        raise JobFileUnreadable(lines.get((_JOBS,), 1), _("`jobs` must be a list."), _JOBS)
     if len(jobs) > MAX_JOBS:
-        text = _("At most %(limit)d jobs, these are %(count)d.")
+        text = _("%(count)d jobs are given, at most %(limit)d are allowed.")
         raise JobFileUnreadable(
             lines[_JOBS,], text % {"limit": MAX_JOBS, "count": len(jobs)}, _JOBS
         )
@@ -110,7 +112,7 @@ def _take_job(
     read: JobFile,
 ) -> None:
     if not isinstance(job, dict):
-        read.problems.append(entry.problem("", _("A job is a mapping of fields.")))
+        read.problems.append(entry.problem("", _("A job must be a mapping of fields.")))
         return
     entry.lines = {name: lines.get((_JOBS, entry.number, name), entry.line) for name in job}
     for name, value in job.items():

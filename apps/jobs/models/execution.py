@@ -39,14 +39,14 @@ class ExecutionOptions(models.Model):
         blank=True,
         on_delete=models.PROTECT,
         related_name="+",
-        help_text=_("only images whose build has succeeded; none is a local process"),
+        help_text=_("An image of a successful build; without one runs are local processes."),
     )
     command = models.JSONField(
         _("command"),
         default=list,
         blank=True,
         validators=[validate_command],
-        help_text=_("program and arguments, as a JSON list of texts; instead of a spider"),
+        help_text=_("Program and arguments as a JSON list of texts, instead of a spider."),
     )
     frontier = models.ForeignKey(
         Frontier,
@@ -55,52 +55,52 @@ class ExecutionOptions(models.Model):
         blank=True,
         on_delete=models.PROTECT,
         related_name="jobs",
-        help_text=_("whose seeds the runs add and work on"),
+        help_text=_("The runs add seeds to this frontier and crawl them."),
     )
     environment = models.JSONField(
         _("environment"),
         default=dict,
         blank=True,
         validators=[validate_environment],
-        help_text=_("a JSON object of texts"),
+        help_text=_("A JSON object of texts."),
     )
     secrets = SecretTextField(
         _("secret environment"),
-        help_text=_("a JSON object of texts; sealed, never shown again"),
+        help_text=_("A JSON object of texts; encrypted, never shown again."),
     )
     host_labels = models.JSONField(
         _("host labels"),
         default=dict,
         blank=True,
         validators=[validate_host_labels],
-        help_text=_("runs only on hosts that carry all of these labels"),
+        help_text=_("The job runs only on hosts with all of these labels."),
     )
     priority = models.SmallIntegerField(
         _("priority"),
         default=0,
         validators=[MinValueValidator(-100), MaxValueValidator(100)],
-        help_text=_("a waiting run of higher priority gets the next free place"),
+        help_text=_("A waiting run of higher priority is placed first."),
     )
     cpu_limit = models.FloatField(
         _("CPU limit"),
         null=True,
         blank=True,
         validators=[MinValueValidator(0.01), MaxValueValidator(256.0), validate_finite],
-        help_text=_("cores; empty is the installation's default"),
+        help_text=_("Cores; leave empty for the installation's default."),
     )
     memory_limit_bytes = models.PositiveBigIntegerField(
         _("memory limit"),
         null=True,
         blank=True,
         validators=[MinValueValidator(16 * 1024**2), MaxValueValidator(LARGEST_MEMORY_BYTES)],
-        help_text=_("bytes; empty is the installation's default"),
+        help_text=_("Bytes; leave empty for the installation's default."),
     )
     max_run_seconds = models.PositiveIntegerField(
-        _("time limit of a run"),
+        _("time limit"),
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(366 * 86400)],
-        help_text=_("seconds; a run that lasts longer is stopped and has failed"),
+        help_text=_("Seconds; a run that takes longer is stopped and fails."),
     )
     max_failed_percent = models.FloatField(
         _("allowed failed requests"),
@@ -116,9 +116,9 @@ class ExecutionOptions(models.Model):
         blank=True,
         validators=[validate_retry_rules],
         help_text=_(
-            "the first rule that fits a run's end repeats it: a JSON list such as "
-            '[{"on": "lost", "retries": 1}, {"on": "failed", "codes": [137], "retries": 3, '
-            '"delay_seconds": 60}]'
+            "A JSON list; the first rule that matches how a run ended applies, such as "
+            '[{"on": "lost", "retries": 1}, {"on": "failed", "codes": [137], '
+            '"retries": 3, "delay_seconds": 60}].'
         ),
     )
 

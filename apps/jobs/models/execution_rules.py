@@ -52,24 +52,24 @@ def is_storable(text: str) -> bool:
 def validate_line(text: str) -> None:
     """Accept a name that fits on one line."""
     if _CONTROL.search(text) or text != text.strip() or not is_storable(text):
-        raise ValidationError(_("Line breaks, control characters and spaces around are refused."))
+        raise ValidationError(
+            _("Line breaks, control characters and surrounding spaces are not allowed.")
+        )
 
 
 def validate_finite(value: float) -> None:
     """Reject NaN and infinity."""
     if not math.isfinite(value):
-        raise ValidationError(_("A finite number is needed."))
+        raise ValidationError(_("Enter a finite number."))
 
 
 def validate_command(value: object) -> None:
     """Accept a list of texts: a program and its arguments."""
     if not isinstance(value, list):
-        raise ValidationError(
-            _('A list of texts is needed, such as ["python", "crawl.py", "--all"].')
-        )
+        raise ValidationError(_('Enter a list of texts such as ["python", "crawl.py", "--all"].'))
     if len(value) > MAX_WORDS:
         raise ValidationError(
-            _("At most %(limit)d words, these are %(count)d."),
+            _("%(count)d words are given, at most %(limit)d are allowed."),
             params={"limit": MAX_WORDS, "count": len(value)},
         )
     for number, word in enumerate(value, 1):
@@ -82,9 +82,9 @@ def validate_command(value: object) -> None:
 
 def _word_problem(word: object) -> str | None:
     if not isinstance(word, str):
-        return gettext("a text is needed, this is %(value)s.") % {"value": shown(word)}
+        return gettext("%(value)s is not a text.") % {"value": shown(word)}
     if not word:
-        return gettext("an empty word is refused.")
+        return gettext("it must not be empty.")
     if len(word) > MAX_WORD_CHARACTERS:
         return gettext("longer than %(limit)d characters.") % {"limit": MAX_WORD_CHARACTERS}
     if not is_storable(word):
@@ -95,10 +95,10 @@ def _word_problem(word: object) -> str | None:
 def validate_environment(value: object) -> None:
     """Accept an object of variable names and texts."""
     if not isinstance(value, dict):
-        raise ValidationError(_('An object of texts is needed, such as {"DEPTH": "3"}.'))
+        raise ValidationError(_('Enter an object of texts such as {"DEPTH": "3"}.'))
     if len(value) > MAX_VARIABLES:
         raise ValidationError(
-            _("At most %(limit)d variables, these are %(count)d."),
+            _("%(count)d variables are given, at most %(limit)d are allowed."),
             params={"limit": MAX_VARIABLES, "count": len(value)},
         )
     errors = [problem for name, text in value.items() if (problem := _variable_problem(name, text))]
@@ -126,7 +126,7 @@ def _variable_problem(name: str, text: object) -> str | None:
     if name in RESERVED or name.upper().startswith(RESERVED_PREFIX):
         return gettext("%(name)s is reserved: the host that runs the job sets it.") % named
     if not isinstance(text, str):
-        return gettext("%(name)s: a text is needed, so put it in quotes.") % named
+        return gettext("%(name)s: the value must be a text in quotes.") % named
     if len(text) > MAX_VALUE_CHARACTERS:
         return gettext("%(name)s: longer than %(limit)d characters.") % named
     if not is_storable(text):
@@ -140,10 +140,10 @@ def _variable_problem(name: str, text: object) -> str | None:
 def validate_host_labels(value: object) -> None:
     """Accept an object of label names and values."""
     if not isinstance(value, dict):
-        raise ValidationError(_('An object of texts is needed, such as {"zone": "eu"}.'))
+        raise ValidationError(_('Enter an object of texts such as {"zone": "eu"}.'))
     if len(value) > MAX_LABELS:
         raise ValidationError(
-            _("At most %(limit)d labels, these are %(count)d."),
+            _("%(count)d labels are given, at most %(limit)d are allowed."),
             params={"limit": MAX_LABELS, "count": len(value)},
         )
     for name, text in value.items():
@@ -162,10 +162,10 @@ def validate_host_labels(value: object) -> None:
 def validate_tags(value: object) -> None:
     """Accept a list of distinct short words."""
     if not isinstance(value, list):
-        raise ValidationError(_('A list of words is needed, such as ["news", "daily"].'))
+        raise ValidationError(_('Enter a list of words such as ["news", "daily"].'))
     if len(value) > MAX_TAGS:
         raise ValidationError(
-            _("At most %(limit)d tags, these are %(count)d."),
+            _("%(count)d tags are given, at most %(limit)d are allowed."),
             params={"limit": MAX_TAGS, "count": len(value)},
         )
     seen = set()
@@ -179,7 +179,7 @@ def validate_tags(value: object) -> None:
                 params={"tag": shown(tag), "limit": MAX_TAG_CHARACTERS},
             )
         if tag in seen:
-            raise ValidationError(_("The tag %(tag)s is there twice."), params={"tag": shown(tag)})
+            raise ValidationError(_("The tag %(tag)s occurs twice."), params={"tag": shown(tag)})
         seen.add(tag)
 
 
@@ -213,10 +213,8 @@ def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
         errors["command"] = gettext("Give a spider or a command, not both.")
     whole = "spider" in values and "command" in values and "image" in values
     if whole and not (values["spider"] or values["command"] or image):
-        errors["spider"] = gettext("Without an image a spider or a command is needed.")
+        errors["spider"] = gettext("Enter a spider or a command, or choose an image.")
     both = sorted(set(values.get("environment") or ()) & set(values.get("secret_names") or ()))
     if both:
-        errors["environment"] = gettext("%(name)s is among the secrets already.") % {
-            "name": both[0]
-        }
+        errors["environment"] = gettext("%(name)s is already a secret.") % {"name": both[0]}
     return errors

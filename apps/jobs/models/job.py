@@ -67,7 +67,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         _("spider"),
         max_length=200,
         blank=True,
-        help_text=_("module:Class, importable in the image or on the runner's host"),
+        help_text=_("module:Class, importable in the image or from SPIDERS_DIR."),
         validators=[
             RegexValidator(
                 r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z",
@@ -80,7 +80,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         default=dict,
         blank=True,
         validators=[check_arguments],
-        help_text=_("a JSON object the spider receives"),
+        help_text=_("A JSON object that the spider receives."),
     )
     speed = models.FloatField(
         _("speed"),
@@ -108,7 +108,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         default=list,
         blank=True,
         validators=[validate_tags],
-        help_text=_("words to find and group jobs by"),
+        help_text=_("Words to find and group jobs by."),
     )
     notes = models.TextField(
         _("notes"), blank=True, validators=[MaxLengthValidator(MAX_NOTES_CHARACTERS)]

@@ -32,9 +32,9 @@ USUAL_REQUEST_TIMEOUT_SECONDS: Final = 15.0
 class DownloadPolicy(models.TextChoices):
     """How the agents of a run are chosen (seed S1.36)."""
 
-    RANDOM = Policy.RANDOM.value, _("random over all agents")
-    FIXED = Policy.FIXED.value, _("fixed: some agents, drawn at the start")
-    CHAINED = Policy.CHAINED.value, _("chained: fixed, and links go to the agent of their page")
+    RANDOM = Policy.RANDOM.value, _("random: over all agents")
+    FIXED = Policy.FIXED.value, _("fixed: some agents, chosen at the start")
+    CHAINED = Policy.CHAINED.value, _("chained: fixed, and links stay with the agent of their page")
 
 
 class DownloaderKind(models.TextChoices):
@@ -43,7 +43,7 @@ class DownloaderKind(models.TextChoices):
     HTTP = DownloaderType.HTTP.value, _("HTTP")
     IMPERSONATE = DownloaderType.IMPERSONATE.value, _("HTTP like a browser")
     BROWSER = DownloaderType.BROWSER.value, _("browser")
-    FILE = DownloaderType.FILE.value, _("files of the agent")
+    FILE = DownloaderType.FILE.value, _("files on the agent")
 
 
 class DownloadOptions(models.Model):
@@ -60,63 +60,70 @@ class DownloadOptions(models.Model):
         default=0,
         validators=[MaxValueValidator(MOST_AGENTS)],
         help_text=_(
-            "how many; 0 is all of them with the policy random, one with fixed and chained"
+            "Number of agents; 0 means all with the policy random, and one with fixed or chained."
         ),
     )
     obey_robots = models.BooleanField(
         _("obey robots.txt"),
         default=True,
-        help_text=_("what a host's robots.txt forbids is not fetched, its delays are kept"),
+        help_text=_(
+            "Pages that a site's robots.txt disallows are skipped, and its crawl delay "
+            "is respected."
+        ),
     )
     downloader = models.CharField(
         _("downloader"),
         max_length=12,
         choices=DownloaderKind.choices,
         default=DownloaderKind.HTTP,
-        help_text=_("only agents that can make this type are given to the job"),
+        help_text=_("Only agents that support this type are assigned."),
     )
     timeout_seconds = models.FloatField(
-        _("time-out of a download"),
+        _("download timeout"),
         default=15.0,
         validators=[MinValueValidator(0.1), MaxValueValidator(MAX_TIMEOUT_SECONDS)],
-        help_text=_("seconds, the body included"),
+        help_text=_("Seconds, including the body."),
     )
     max_body_bytes = models.PositiveIntegerField(
-        _("largest body"),
+        _("maximum body size"),
         default=8 * 1024 * 1024,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_BODY_BYTES)],
-        help_text=_("bytes; the rest of a longer answer is cut off. 8388608 are 8 MiB"),
+        help_text=_("Bytes; longer responses are cut off. 8388608 is 8 MiB."),
     )
     follow_redirects = models.BooleanField(_("follow redirects"), default=True)
     max_redirects = models.PositiveSmallIntegerField(
-        _("most redirects"), default=10, validators=[MaxValueValidator(50)]
+        _("maximum redirects"), default=10, validators=[MaxValueValidator(50)]
     )
     encoding = models.CharField(
         _("encoding"),
         max_length=40,
         blank=True,
         validators=[validate_encoding],
-        help_text=_("of pages that tell none or a wrong one, such as gb18030; empty believes them"),
+        help_text=_(
+            "Overrides the encoding that pages declare, such as gb18030; leave empty to use theirs."
+        ),
     )
     decode_html = models.BooleanField(
-        _("resolve entities"),
+        _("decode entities"),
         default=False,
-        help_text=_("texts arrive with HTML entities turned into the characters they stand for"),
+        help_text=_("HTML entities are replaced by their characters."),
     )
     cut = models.JSONField(
         _("cut rules"),
         default=list,
         blank=True,
         validators=[validate_cut_rules],
-        help_text=_("applied one after another on the agent, so that less travels back"),
+        help_text=_("Applied in order on the agent, to reduce what is sent back."),
     )
     use_proxy = models.BooleanField(
-        _("use proxies"), default=False, help_text=_("those the agent's owner has given it")
+        _("use proxies"),
+        default=False,
+        help_text=_("The proxies that are configured on the agent."),
     )
     redial = models.BooleanField(
         _("redial"),
         default=False,
-        help_text=_("the agent may change its address by its owner's redial command"),
+        help_text=_("The agent may change its IP with its configured redial command."),
     )
     switch_pattern = models.CharField(
         _("switch pattern"),
@@ -124,93 +131,99 @@ class DownloadOptions(models.Model):
         blank=True,
         validators=[validate_pattern],
         help_text=_(
-            "an RE2 expression; an answer it matches was refused, and the agent switches its "
-            "address and tries again. The text begins with the status line, as in HTTP 403"
+            "An RE2 expression for blocked responses: the agent switches its IP and "
+            "retries them. The text begins with the status line, as in HTTP 403."
         ),
     )
     switch_retries = models.PositiveSmallIntegerField(
-        _("switches"),
+        _("IP switches"),
         default=3,
         validators=[MaxValueValidator(100)],
-        help_text=_("so often is a request tried again with another address"),
+        help_text=_("Retries of a request with another IP."),
     )
     user_agent = models.CharField(
         _("user agent"),
         max_length=300,
         blank=True,
         validators=[validate_header_text],
-        help_text=_("empty: Crawlyard, or the browser's own where a browser is used or imitated"),
+        help_text=_(
+            "Leave empty for Crawlyard, or for the browser's own where one is used or imitated."
+        ),
     )
     impersonate = models.CharField(
-        _("imitated browser"),
+        _("browser profile"),
         max_length=40,
         default="chrome",
         validators=[
             RegexValidator(
-                r"^[a-z][a-z0-9_]*\Z", _("A name such as chrome, firefox or safari is needed.")
+                r"^[a-z][a-z0-9_]*\Z", _("Enter a name such as chrome, firefox or safari.")
             )
         ],
-        help_text=_("for the downloader HTTP like a browser, as curl_cffi names them"),
+        help_text=_("For the downloader “HTTP like a browser”, a profile name of curl_cffi."),
     )
     use_cookies = models.BooleanField(
         _("keep cookies"),
         default=True,
-        help_text=_("each downloader sends back the cookies its sites have set"),
+        help_text=_("Each downloader keeps and sends back the cookies of its sites."),
     )
     cookies = SecretTextField(
         _("cookies"),
-        help_text=_('sent from the start: "name=value; name=value" or a JSON object; never shown'),
+        help_text=_(
+            'Initial cookies: "name=value; name=value" or a JSON object; never shown again.'
+        ),
     )
     request_timeout_seconds = models.FloatField(
-        _("time-out of a request"),
+        _("request timeout"),
         null=True,
         blank=True,
         validators=[MinValueValidator(0.1), MaxValueValidator(3600.0)],
         help_text=_(
-            "seconds without an answer until the spider sends it again; empty is the spider's own, "
-            "as a rule 15"
+            "Seconds without an answer until the spider repeats a request. Leave empty "
+            "to use the spider's own setting (15 unless it sets one)."
         ),
     )
     timeout_retries = models.PositiveSmallIntegerField(
-        _("retries after a time-out"),
+        _("retries after a timeout"),
         null=True,
         blank=True,
         validators=[MaxValueValidator(1000)],
-        help_text=_("empty is the spider's own, as a rule 20"),
+        help_text=_("Leave empty to use the spider's own setting (20 unless it sets one)."),
     )
     download_retries = models.PositiveSmallIntegerField(
-        _("retries of a download"),
+        _("download retries"),
         null=True,
         blank=True,
         validators=[MaxValueValidator(1000)],
         help_text=_(
-            "after a refused connection, HTTP 429 or 5xx; empty is the spider's own, as a rule 5"
+            "After a refused connection, HTTP 429 or 5xx. Leave empty to use the "
+            "spider's own setting (5 unless it sets one)."
         ),
     )
     no_answer_seconds = models.FloatField(
-        _("silence that ends a run"),
+        _("no-answer timeout"),
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(86_400.0)],
         help_text=_(
-            "seconds in which nothing at all comes back while requests are out; empty is the "
-            "spider's own, as a rule 300"
+            "Seconds without any answer to open requests after which the run fails. "
+            "Leave empty to use the spider's own setting (300 unless it sets one)."
         ),
     )
     publish_retries = models.PositiveIntegerField(
-        _("retries of the broker"),
+        _("broker retries"),
         null=True,
         blank=True,
         validators=[MaxValueValidator(MOST_PUBLISH_RETRIES)],
         help_text=_(
-            "so often, once a second, is a broker that is gone tried again before the run fails; "
-            "empty is the spider's own, as a rule 60. 28800 are 8 hours"
+            "Retries, one a second, while the broker is unreachable, before the run "
+            "fails. Leave empty to use the spider's own setting (60 unless it sets "
+            "one)."
         ),
     )
     fed_from_outside = models.BooleanField(
         _("fed from outside"),
         default=False,
-        help_text=_("with nothing to do the run waits 30 s for more before it ends"),
+        help_text=_("A run without requests waits 30 s for new ones before it ends."),
     )
 
     class Meta:
@@ -261,9 +274,11 @@ def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     if download is not None and request < download <= MAX_TIMEOUT_SECONDS:
         # Requests would be sent again while their first download is still running (seed S1.59).
         errors["request_timeout_seconds"] = gettext(
-            "Shorter than a download may take (%(download)g s): every slow page would be asked "
-            "for again. Set at least %(download)g."
+            "Must be at least the download timeout (%(download)g s): otherwise every "
+            "slow page would be requested again."
         ) % {"download": download}
     if values.get("redial") and not values.get("switch_pattern"):
-        errors["switch_pattern"] = gettext("Say which answers make the agent redial.")
+        errors["switch_pattern"] = gettext(
+            "Enter a switch pattern: it decides which responses make the agent redial."
+        )
     return errors

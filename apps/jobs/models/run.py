@@ -67,7 +67,7 @@ class Run(models.Model):
     placed_at = models.DateTimeField(_("placed at"), null=True, blank=True)
     requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
     boot = models.CharField(
-        max_length=16, blank=True, help_text=_("changes each time the run is started")
+        max_length=16, blank=True, help_text=_("Changes with each start of the run.")
     )
     restarts = models.PositiveIntegerField(_("restarts"), default=0)
     # It is stopping in order to be restarted.
@@ -219,7 +219,7 @@ class RunCommand(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commands")
     action = models.CharField(_("action"), max_length=10, choices=RunAsk.choices)
     settings = models.JSONField(
-        _("settings"), default=dict, blank=True, help_text=_("what a run is tuned to")
+        _("settings"), default=dict, blank=True, help_text=_("New settings of the run.")
     )
     boot = models.CharField(max_length=16, blank=True)
     asked_by = models.CharField(_("asked by"), max_length=150, blank=True)

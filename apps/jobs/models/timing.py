@@ -19,28 +19,30 @@ class TimingOptions(models.Model):
         max_length=100,
         blank=True,
         validators=[validate_cron],
-        help_text=_("minute hour day month weekday, such as 0 6 * * 1-5; empty is never"),
+        help_text=_(
+            "minute hour day month weekday, such as 0 6 * * 1-5; leave empty for no schedule."
+        ),
     )
     time_zone = models.CharField(
         _("time zone"),
         max_length=50,
         default="UTC",
         validators=[validate_time_zone],
-        help_text=_("such as Asia/Shanghai"),
+        help_text=_("Such as Asia/Shanghai."),
     )
     overlap = models.CharField(
         _("overlap policy"),
         max_length=10,
         choices=OverlapPolicy.choices,
         default=OverlapPolicy.SKIP,
-        help_text=_("what becomes of a planned run while an earlier one is still active"),
+        help_text=_("What happens to a planned run while an earlier one is active."),
     )
     misfire = models.CharField(
         _("misfire policy"),
         max_length=10,
         choices=MisfirePolicy.choices,
         default=MisfirePolicy.ONCE,
-        help_text=_("what becomes of planned runs that nobody could start in time"),
+        help_text=_("What happens to planned runs that could not be started in time."),
     )
 
     class Meta:

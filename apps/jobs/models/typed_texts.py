@@ -34,7 +34,7 @@ def parse_command(text: str) -> list[str]:
     except ValueError as error:
         if "escape" in str(error).lower():
             raise ValidationError(_("The backslash at the end escapes nothing.")) from error
-        raise ValidationError(_("A quotation mark has no partner.")) from error
+        raise ValidationError(_("A quotation mark is not closed.")) from error
 
 
 def format_command(words: list[str]) -> str:
@@ -59,8 +59,8 @@ def parse_environment(text: str) -> dict[str, Any]:
         if not separator:
             raise ValidationError(
                 _(
-                    "Line %(line)d: there is a word without “=”. Write NAME=value, and quote "
-                    'values with spaces: NAME="two words".'
+                    "Line %(line)d: “=” is missing. Write NAME=value, and quote values with "
+                    'spaces: NAME="two words".'
                 ),
                 params={"line": line},
             )
@@ -114,7 +114,7 @@ def _words(text: str) -> Iterator[tuple[int, str]]:
         word = _WORD.match(text, begin)
         if word is None or (word.end() < len(text) and text[word.end()] in "\"'"):
             raise ValidationError(
-                _("Line %(line)d: a quotation mark has no partner."), params={"line": line}
+                _("Line %(line)d: a quotation mark is not closed."), params={"line": line}
             )
         yield line, _QUOTED.sub(lambda found: found[1] or found[2] or "", word[0])
         place = word.end()
@@ -123,7 +123,7 @@ def _words(text: str) -> Iterator[tuple[int, str]]:
 def _add(found: dict[str, Any], name: str, value: str, line: int) -> None:
     if name in found:
         raise ValidationError(
-            _("Line %(line)d: %(name)s is there twice."),
+            _("Line %(line)d: %(name)s occurs twice."),
             params={"line": line, "name": shown(name)},
         )
     found[name] = value
@@ -131,7 +131,7 @@ def _add(found: dict[str, Any], name: str, value: str, line: int) -> None:
 
 def _object(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValidationError(_('An object of texts is needed, such as {"DEPTH": "3"}.'))
+        raise ValidationError(_('Enter an object of texts such as {"DEPTH": "3"}.'))
     return value
 
 

@@ -41,10 +41,10 @@ _PROBLEMS: Final[dict[str, Promise]] = {
     "no argument for repetition operator": _("there is nothing to repeat"),
     "invalid repetition size": _("repeated too often"),
     "invalid escape sequence": _("no such escape in RE2 (there are no back-references)"),
-    "invalid character class": _("no such class of characters"),
+    "invalid character class": _("unknown character class"),
     "invalid character class range": _("the range ends before it begins"),
     "trailing \\": _("a backslash at the end escapes nothing"),
-    "invalid named capture group": _("a bad name of a group"),
+    "invalid named capture group": _("invalid group name"),
 }
 _NAMED_FIELDS: Final = {field.name for field in msgspec.structs.fields(CutRule)}
 
@@ -124,7 +124,7 @@ def validate_encoding(text: str) -> None:
         "a".encode(text)
     except (LookupError, UnicodeError, ValueError) as error:
         raise ValidationError(
-            _("“%(name)s” is no known encoding; write utf-8, gb18030, shift_jis or such."),
+            _("“%(name)s” is not a known encoding; use one such as utf-8, gb18030 or shift_jis."),
             params={"name": text[:_SHOWN]},
         ) from error
 
@@ -132,7 +132,9 @@ def validate_encoding(text: str) -> None:
 def validate_header_text(text: str) -> None:
     """Accept a valid value of an HTTP header."""
     if _CONTROL.search(text) or text != text.strip():
-        raise ValidationError(_("Line breaks, control characters and spaces around are refused."))
+        raise ValidationError(
+            _("Line breaks, control characters and surrounding spaces are not allowed.")
+        )
     try:
         text.encode("latin-1")
     except UnicodeEncodeError as error:
@@ -146,11 +148,11 @@ def validate_cut_rules(value: object) -> None:
     """Accept a list of cut rules that agents accept; the message names the rule."""
     if not isinstance(value, list):
         raise ValidationError(
-            _('A JSON list of rules is needed, such as [{"start": "<main", "end": "</main>"}].')
+            _('Enter a JSON list of rules such as [{"start": "<main", "end": "</main>"}].')
         )
     if len(value) > MAX_RULES:
         raise ValidationError(
-            _("At most %(limit)d rules, these are %(count)d."),
+            _("%(count)d rules are given, at most %(limit)d are allowed."),
             params={"limit": MAX_RULES, "count": len(value)},
         )
     errors = []
@@ -169,10 +171,10 @@ def validate_cut_rules(value: object) -> None:
 
 def _rule_problem(rule: object) -> str | None:
     if not isinstance(rule, dict):
-        return gettext('an object is needed, such as {"start": "<main", "end": "</main>"}.')
+        return gettext('must be an object such as {"start": "<main", "end": "</main>"}.')
     unknown = sorted(set(rule) - _NAMED_FIELDS)
     if unknown:
-        return gettext("there is no “%(name)s”; there are %(known)s.") % {
+        return gettext("unknown field “%(name)s”; the fields are %(known)s.") % {
             "name": str(unknown[0])[:_SHOWN].encode("utf-8", "replace").decode(),
             "known": ", ".join(sorted(_NAMED_FIELDS)),
         }
@@ -188,7 +190,7 @@ def _meaning_problem(rule: CutRule) -> str | None:
     if rule == CutRule():
         return gettext("it cuts nothing; give start, end or pattern.")
     if rule.pattern and (rule.start or rule.end):
-        return gettext("a pattern goes with no start and no end.")
+        return gettext("give either a pattern, or start and end.")
     for name in ("start", "end"):
         text = getattr(rule, name)
         if len(text) > MAX_EDGE_CHARACTERS:
@@ -200,7 +202,10 @@ def _meaning_problem(rule: CutRule) -> str | None:
             return gettext("%(name)s has a character that cannot be stored.") % {"name": name}
     for name in ("start_offset", "end_offset"):
         if abs(getattr(rule, name)) > MAX_OFFSET:
-            return gettext("%(name)s is beyond ±%(limit)d.") % {"name": name, "limit": MAX_OFFSET}
+            return gettext("%(name)s must be between -%(limit)d and %(limit)d.") % {
+                "name": name,
+                "limit": MAX_OFFSET,
+            }
     if "\x00" in rule.pattern:
         return gettext("%(name)s has a character that cannot be stored.") % {"name": "pattern"}
     problem = pattern_problem(rule.pattern)
@@ -217,7 +222,7 @@ def parse_cookies(text: str) -> dict[str, str]:
         try:
             return check_cookies(json.loads(text))
         except (json.JSONDecodeError, RecursionError) as error:
-            raise ValidationError(_("This is no JSON object.")) from error
+            raise ValidationError(_("This is not a JSON object.")) from error
     found: dict[str, Any] = {}
     for number, part in enumerate(filter(None, (each.strip() for each in text.split(";"))), 1):
         name, separator, value = part.partition("=")
@@ -233,10 +238,10 @@ def parse_cookies(text: str) -> dict[str, str]:
 def check_cookies(value: object) -> dict[str, str]:
     """Return the value if it is an object of valid cookie names and values."""
     if not isinstance(value, dict):
-        raise ValidationError(_("An object of names and values is needed."))
+        raise ValidationError(_("Enter an object of names and values."))
     if len(value) > MAX_COOKIES:
         raise ValidationError(
-            _("At most %(limit)d cookies, these are %(count)d."),
+            _("%(count)d cookies are given, at most %(limit)d are allowed."),
             params={"limit": MAX_COOKIES, "count": len(value)},
         )
     for name, text in value.items():
@@ -248,6 +253,7 @@ def check_cookies(value: object) -> dict[str, str]:
         good = isinstance(text, str) and len(text) <= MAX_COOKIE_CHARACTERS
         if not good or not _COOKIE_VALUE.fullmatch(text):
             raise ValidationError(
-                _("The value of the cookie %(name)s cannot be sent as one."), params={"name": name}
+                _("The value of the cookie %(name)s contains characters that cannot be sent."),
+                params={"name": name},
             )
     return value

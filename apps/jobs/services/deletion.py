@@ -36,7 +36,7 @@ def delete_job(*, job: Job, actor: User | None, now: datetime | None = None) -> 
     if not Job.objects.select_for_update().filter(pk=job.pk).values_list("pk", flat=True):
         return
     if job.runs.active().exists():
-        text = _("Job %(name)s has runs that have not ended: stop them first.")
+        text = _("Job %(name)s has active runs: stop them first.")
         raise JobHasRuns(text % {"name": job.name})
     before = snapshot(job)
     job.deleted_at = at

@@ -93,7 +93,7 @@ def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
         RunState.STOPPING,
         now=now,
         actor=_name(actor),
-        reason=_("to be started again"),
+        reason=_("restart requested"),
         restart_wanted=True,
         freeze_wanted=False,
     ):
@@ -134,7 +134,9 @@ def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     command = _asked(run, RunAsk.THAW, before, now=now, actor=actor)
     if not run.frozen:
         # The host has not acted yet: freeze and thaw cancel each other out.
-        _answer_open(run, RunAsk.FREEZE, now=now, accepted=False, text=_("taken back in time"))
+        _answer_open(
+            run, RunAsk.FREEZE, now=now, accepted=False, text=_("withdrawn before it took effect")
+        )
         answer(command, now=now, accepted=True)
     return command
 
@@ -162,7 +164,7 @@ def tune_run(
     _check_pace(settings)
     before = _locked(run)
     if RunAsk.TUNE not in run.allowed:
-        raise _refused(run, _("cannot be given another pace"))
+        raise _refused(run, _("cannot be tuned"))
     return _asked(run, RunAsk.TUNE, before, now=now, actor=actor, settings=settings)
 
 

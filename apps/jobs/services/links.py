@@ -30,7 +30,10 @@ def add_link(*, job: Job, after: Job, condition: str, actor: User | None) -> Job
     hold_links()
     refuse_cycle(job=job, after=after, actor=actor)
     if JobLink.objects.filter(job=job, after=after).exists():
-        message = _("%(job)s follows %(after)s already.") % {"job": job.name, "after": after.name}
+        message = _("%(job)s already runs after %(after)s.") % {
+            "job": job.name,
+            "after": after.name,
+        }
         raise LinkExists(message, fields={"after": [message]})
     link = JobLink.objects.create(job=job, after=after, condition=condition)
     record(actor=actor, action="jobs.add_joblink", obj=link, after=snapshot(link))
@@ -90,5 +93,5 @@ def refuse_cycle(*, job: Job, after: Job, actor: User | None) -> None:
     visible = rows if actor is None else rows.visible_to(actor)
     names = dict(visible.values_list("pk", "name"))
     way = " → ".join(names.get(each, "…") for each in [*path, job.pk])
-    message = _("These jobs would follow each other for ever: %(way)s.") % {"way": way}
+    message = _("The links would form a cycle: %(way)s.") % {"way": way}
     raise LinkCycle(message, fields={"after": [message]})

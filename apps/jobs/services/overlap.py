@@ -46,7 +46,9 @@ def make_way(
     if overlap == OverlapPolicy.REPLACE:
         return _replace(job, now, actor, reason or _("replaced by a later run"))
     if len(active) > WAITING_LIMIT:
-        raise TooManyWaiting(_("%(count)d runs are waiting already") % {"count": WAITING_LIMIT})
+        raise TooManyWaiting(
+            _("%(count)d runs are waiting, no more are allowed") % {"count": WAITING_LIMIT}
+        )
     return active[0]
 
 

@@ -320,7 +320,7 @@ def _text(hosts: Any, wanted: RunRequirements) -> str:
         }
         for host in hosts
     ]
-    return "; ".join(said) or _("there is no host: start run_runner somewhere")
+    return "; ".join(said) or _("no host is registered: start run_runner on a machine")
 
 
 def _refusal_text(refusal: HostRefusal) -> str:
@@ -329,8 +329,8 @@ def _refusal_text(refusal: HostRefusal) -> str:
 
 def _kind_text(figures: Mapping[str, Any]) -> str:
     if figures["wanted"] == HostKind.DOCKER:
-        return _("it runs local processes, no containers")
-    return _("it runs containers, no local processes")
+        return _("it runs only local processes")
+    return _("it runs only containers")
 
 
 def _mode_text(figures: Mapping[str, Any]) -> str:
@@ -361,5 +361,5 @@ _TEXTS: Final[dict[RefusalReason, Callable[[Mapping[str, Any]], str]]] = {
     RefusalReason.LABEL: lambda figures: _("label %(label)s is missing") % figures,
     RefusalReason.CPU: _cpu_text,
     RefusalReason.MEMORY: _memory_text,
-    RefusalReason.FULL: lambda figures: _("all of its %(capacity)d places are taken") % figures,
+    RefusalReason.FULL: lambda figures: _("all %(capacity)d of its run slots are in use") % figures,
 }

@@ -156,17 +156,17 @@ def _row(schedule: Schedule, job: Job, decision: DueTimeDecision, now: datetime)
 def _why_missed(decision: DueTimeDecision, now: datetime) -> str:
     minutes = {"minutes": (now - decision.planned_at).total_seconds() // 60}
     if decision.verdict is DueTimeVerdict.REPLACED:
-        return _("noticed %(minutes)d min late; a later one stands for it") % minutes
+        return _("missed by %(minutes)d min; a later run replaces it") % minutes
     if decision.verdict is DueTimeVerdict.TOO_MANY:
-        text = _("noticed %(minutes)d min late; only the last %(limit)d are caught up")
+        text = _("missed by %(minutes)d min; only the last %(limit)d are caught up")
         return text % {**minutes, "limit": CATCH_UP_LIMIT}
-    return _("noticed %(minutes)d min late") % minutes
+    return _("missed by %(minutes)d min") % minutes
 
 
 def _start(job: Job, planned_at: datetime, now: datetime) -> tuple[Run | None, str]:
     """Queue the run if the overlap policy allows it; return it, or the reason it was skipped."""
     newest = job.runs.active().order_by("-id").values_list("pk", flat=True).first()
-    instead = _("a planned run takes its place")
+    instead = _("replaced by a planned run")
     try:
         behind = make_way(job=job, overlap=job.overlap, now=now, actor=None, reason=instead)
     except JobRunning as error:
@@ -175,7 +175,7 @@ def _start(job: Job, planned_at: datetime, now: datetime) -> tuple[Run | None, s
         return None, error.text
     reason = ""
     if newest is not None and job.overlap == OverlapPolicy.REPLACE:
-        reason = _("in the place of run %(run)d") % {"run": newest}
+        reason = _("replaces run %(run)d") % {"run": newest}
     elif behind is not None:
         reason = _("after run %(run)d") % {"run": behind.pk}
     return _queue(job, planned_at, now, behind), reason

@@ -70,9 +70,9 @@ FIELDS: Final = (
 class ImportMode(models.TextChoices):
     """What an import may do."""
 
-    CREATE = "create", gettext_lazy("only add jobs")
-    UPDATE = "update", gettext_lazy("only change jobs that exist")
-    UPSERT = "upsert", gettext_lazy("add and change")
+    CREATE = "create", gettext_lazy("Add new jobs only")
+    UPDATE = "update", gettext_lazy("Change existing jobs only")
+    UPSERT = "upsert", gettext_lazy("Add and change")
 
 
 def _column(name: str) -> Column:
@@ -146,7 +146,7 @@ def export_jobs(jobs: Iterable[Job], kind: JobFileFormat) -> str:
     """
     rows = [portable(job) for job in jobs]
     if len(rows) > MAX_JOBS:
-        text = _("These are %(count)d jobs, a file holds %(limit)d; narrow the selection.")
+        text = _("%(count)d jobs are selected, a file may hold %(limit)d; narrow the selection.")
         raise TooManyJobs(text % {"count": len(rows), "limit": MAX_JOBS})
     return write_csv(rows, COLUMNS) if kind is JobFileFormat.CSV else write_yaml(rows)
 
@@ -189,7 +189,7 @@ def plan_import(
     read = (read_csv if kind is JobFileFormat.CSV else read_yaml)(raw, COLUMNS)
     plan.problems += read.problems
     if not read.entries and not plan.problems:
-        plan.problems.append(FileProblem(1, "jobs", _("There is no job in the file.")))
+        plan.problems.append(FileProblem(1, "jobs", _("The file has no jobs.")))
     planner = _Planner(plan, actor, project, mode)
     planner.look_up(read.entries)
     for entry in read.entries:
@@ -292,12 +292,12 @@ class _Planner:
         project = self._project(entry, values.pop("project", None))
         name = values.get("name")
         if not name:
-            self._refuse(entry, "name", _("A job needs a name."))
+            self._refuse(entry, "name", _("The name is missing."))
         if project is None or not name:
             return
         self._seen[project.pk, name] += 1
         if self._seen[project.pk, name] > 1:
-            self._refuse(entry, "name", _("This job is there twice."))
+            self._refuse(entry, "name", _("This job occurs twice."))
             return
         job = self._jobs.get((project.pk, name))
         if not self._mode_allows(entry, exists=job is not None):
@@ -319,15 +319,15 @@ class _Planner:
         if self._into is not None:
             return self._into
         if not slug:
-            text = _("A job needs a project; name it in the file or choose one for all jobs.")
+            text = _("The project is missing; name it in the file or choose one for all jobs.")
             self._refuse(entry, "project", text)
         elif slug in self._editable:
             return self._editable[str(slug)]
         elif slug in self._visible:
-            text = _("Your role in this project does not allow to change jobs.")
+            text = _("You do not have permission to change jobs in this project.")
             self._refuse(entry, "project", text)
         else:
-            text = _("There is no project “%(slug)s”.") % {"slug": str(slug)[:60]}
+            text = _("Project “%(slug)s” does not exist.") % {"slug": str(slug)[:60]}
             self._refuse(entry, "project", text)
         return None
 
@@ -337,7 +337,7 @@ class _Planner:
             self._refuse(entry, "name", text)
             return False
         if not exists and self._mode == ImportMode.UPDATE:
-            self._refuse(entry, "name", _("There is no job of this name to change."))
+            self._refuse(entry, "name", _("No job of this name exists."))
             return False
         return True
 
@@ -351,7 +351,11 @@ class _Planner:
             if values[name] is None:
                 values[name] = default
             elif type(values[name]) is not type(default):
-                text = _("A list is needed.") if default == [] else _("A mapping is needed.")
+                text = (
+                    _("The value must be a list.")
+                    if default == []
+                    else _("The value must be a mapping.")
+                )
                 self._refuse(entry, name, text)
                 fit = False
         return fit

@@ -170,7 +170,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         asked = ask_first(
             request,
             verb=gettext("Cancel the build"),
-            loss=gettext("What it has done so far is thrown away."),
+            loss=gettext("The work done so far is discarded."),
             ids=[pk],
             names=[build],
             back=reverse("admin:projects_build_change", args=[pk]),
@@ -219,7 +219,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
     # --- bulk actions -----------------------------------------------------------------------------
 
     @action(description=_("Cancel"), permissions=["operate"])
-    @asks_first(verb=_("Cancel the builds"), loss=_("What they have done so far is thrown away."))
+    @asks_first(verb=_("Cancel the builds"), loss=_("The work done so far is discarded."))
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
         """Cancel the selected active builds and report the refusals."""
         done = self._each(request, queryset, cancel_build)

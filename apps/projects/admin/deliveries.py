@@ -127,7 +127,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
             return "–"
         return format_html('{} <code class="cy-subtle">{}</code>', delivery.reason, delivery.code)
 
-    @admin.display(description=_("led to"))
+    @admin.display(description=_("result"))
     def made(self, delivery: Delivery) -> SafeString | str:
         """Link to the build or image that resulted."""
         for thing in (delivery.build, delivery.image):
@@ -151,7 +151,9 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         """Body, indented where it is JSON."""
         size = filesizeformat(delivery.body_bytes)
         if delivery.verdict == DeliveryVerdict.REFUSED:
-            return gettext("%(size)s, not kept: the delivery was not believed.") % {"size": size}
+            return gettext("%(size)s, not stored: the delivery was not authenticated.") % {
+                "size": size
+            }
         text = bytes(delivery.body).decode("utf-8", "replace")
         if len(text) > SHOWN_BODY:
             note = gettext("%(size)s; only the beginning is shown.") % {"size": size}
@@ -191,7 +193,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
             messages.error(request, error.text)
             return HttpResponseRedirect(reverse("admin:projects_delivery_change", args=[pk]))
         label = DeliveryVerdict(again.verdict).label
-        text = gettext("Judged again: %(verdict)s. %(reason)s")
+        text = gettext("Replayed: %(verdict)s. %(reason)s")
         messages.info(request, text % {"verdict": label, "reason": again.reason})
         return HttpResponseRedirect(reverse("admin:projects_delivery_change", args=[again.pk]))
 

@@ -76,7 +76,7 @@ class BuildArgumentsField(forms.JSONField):
                 raise forms.ValidationError(_("Line %(line)d: write NAME=value."), params=params)
             if name.strip() in found:
                 raise forms.ValidationError(
-                    _("Line %(line)d: %(name)s comes twice."), params=params
+                    _("Line %(line)d: %(name)s occurs twice."), params=params
                 )
             found[name.strip()] = text
         validate_build_arguments(found)
@@ -168,8 +168,8 @@ class ProjectForm(_ModelForm):
         )
         help_texts: ClassVar = {
             "webhook_secret": _(
-                "Signs deliveries. One is made with the project; "
-                "give one only where a sender insists on its own."
+                "Signs deliveries. Generated with the project; enter one only if a sender "
+                "requires its own."
             ),
         }
 

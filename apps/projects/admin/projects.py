@@ -173,7 +173,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
             '<code class="cy-address">{}</code> <a class="cy-strong" href="{}">{}</a>',
             webhook_address(project),
             reverse("admin:projects_project_webhook", args=[project.pk]),
-            gettext("How to set it up, and the secret"),
+            gettext("Setup and secret"),
         )
 
     def save_model(
@@ -240,9 +240,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         asked = ask_first(
             request,
             verb=_("New secret"),
-            loss=_(
-                "Make a new secret? Deliveries signed with the old one are refused from then on."
-            ),
+            loss=_("Replace the secret? Deliveries signed with the old one will be refused."),
             ids=[project.pk],
             names=[project],
             back=reverse("admin:projects_project_webhook", args=[project.pk]),
@@ -250,7 +248,9 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         if asked is not None:
             return asked
         secret = rotate_webhook_secret(project=project, actor=person_of(request))
-        messages.success(request, gettext("There is a new secret; the old one is worth nothing."))
+        messages.success(
+            request, gettext("The secret was replaced; the old one is no longer valid.")
+        )
         context = self._context(request) | {"may_reveal": True, "may_rotate": True}
         return never_cache(webhook_page)(request, project, context, secret)
 
@@ -272,9 +272,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
             }
             messages.success(request, text % counts)
             if found.differ:
-                text = gettext(
-                    "Not followed, because they were listed with other digests: %(list)s"
-                )
+                text = gettext("Not updated, since they are listed with other digests: %(list)s")
                 messages.warning(request, text % {"list": ", ".join(found.differ)})
         return HttpResponseRedirect(reverse("admin:projects_project_change", args=[pk]))
 

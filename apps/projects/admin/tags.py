@@ -33,7 +33,7 @@ class TagForm(forms.Form):
         max_length=MAX_INPUT,
         required=False,
         widget=UnfoldAdminTextInputWidget(attrs={"spellcheck": "false", "autocomplete": "off"}),
-        help_text=_("To try another one; it is not saved here."),
+        help_text=_("Preview another template; it is not saved."),
     )
 
 

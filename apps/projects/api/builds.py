@@ -49,8 +49,8 @@ class BuildSerializer(serializers.ModelSerializer[Build]):
         source="is_active", read_only=True, help_text=_("Not in a final state.")
     )
     steps = StepsField(read_only=True)
-    image = serializers.SerializerMethodField(help_text=_("What it has given, if it is current."))
-    stream = serializers.CharField(read_only=True, help_text=_("The name of its log."))
+    image = serializers.SerializerMethodField(help_text=_("Image of this build, if it is current."))
+    stream = serializers.CharField(read_only=True, help_text=_("Name of its log."))
 
     class Meta:
         model = Build
@@ -96,9 +96,7 @@ class BuildRequestSerializer(KnownFields, serializers.Serializer[Any]):
 class RebuildSerializer(KnownFields, serializers.Serializer[Any]):
     """Options of a repeated build."""
 
-    no_cache = serializers.BooleanField(
-        default=True, help_text=_("Take no layer of an earlier build.")
-    )
+    no_cache = serializers.BooleanField(default=True, help_text=_("Build without cached layers."))
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
@@ -110,7 +108,7 @@ class ImageSerializer(serializers.ModelSerializer[Image]):
     """An image that jobs can use."""
 
     reference = serializers.CharField(read_only=True)
-    available = serializers.SerializerMethodField(help_text=_("Whether a job may choose it."))
+    available = serializers.SerializerMethodField(help_text=_("Whether jobs can use it."))
     labels = ImageLabelsField(read_only=True)
 
     class Meta:

@@ -26,7 +26,7 @@ class ImageFilter(FilterSet):
 
     project = IdFilter(field_name="project_id")
     available = BooleanFilter(
-        field_name="removed_at", lookup_expr="isnull", help_text=_("Whether a job may choose it.")
+        field_name="removed_at", lookup_expr="isnull", help_text=_("Whether jobs can use it.")
     )
 
     class Meta:

@@ -22,18 +22,22 @@ class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
     allowed_networks = serializers.ListField(
         child=serializers.CharField(max_length=60), required=False, validators=[validate_networks]
     )
-    git_password = SecretCharField(max_length=4096, help_text=_("password or token; sealed"))
-    registry_password = SecretCharField(max_length=4096, help_text=_("password or token; sealed"))
+    git_password = SecretCharField(
+        max_length=4096, help_text=_("Password or token; encrypted, write-only.")
+    )
+    registry_password = SecretCharField(
+        max_length=4096, help_text=_("Password or token; encrypted, write-only.")
+    )
     webhook_secret = SecretCharField(
         allow_blank=False,
         max_length=500,
         validators=[validate_webhook_secret],
-        help_text=_("signs deliveries; made with the project, so it is seldom given"),
+        help_text=_("Signs deliveries; generated with the project."),
     )
-    git_password_set = serializers.SerializerMethodField(help_text=_("Whether there is one."))
-    registry_password_set = serializers.SerializerMethodField(help_text=_("Whether there is one."))
-    webhook_secret_set = serializers.SerializerMethodField(help_text=_("Whether there is one."))
-    webhook_address = serializers.SerializerMethodField(help_text=_("where deliveries go"))
+    git_password_set = serializers.SerializerMethodField(help_text=_("Whether it is set."))
+    registry_password_set = serializers.SerializerMethodField(help_text=_("Whether it is set."))
+    webhook_secret_set = serializers.SerializerMethodField(help_text=_("Whether it is set."))
+    webhook_address = serializers.SerializerMethodField(help_text=_("Address for deliveries."))
 
     class Meta:
         model = Project
@@ -106,15 +110,15 @@ class TagPreviewSerializer(serializers.Serializer[Any]):
     """How a tag is read, or why it is ignored."""
 
     tag = serializers.CharField()
-    commit = serializers.CharField(help_text=_("as the git server stated it"))
+    commit = serializers.CharField(help_text=_("As stated by the git server."))
     fits = serializers.BooleanField()
     release = serializers.CharField()
     name = serializers.CharField()
     version = serializers.CharField()
-    git_tag = serializers.CharField(help_text=_("what is cloned: git has no colons"))
-    image = serializers.CharField(help_text=_("what the image will be called"))
-    code = serializers.CharField(help_text=_("stable, why it does not fit"))
-    reason = serializers.CharField(help_text=_("why it does not fit"))
+    git_tag = serializers.CharField(help_text=_("The tag in git, which allows no colons."))
+    image = serializers.CharField(help_text=_("Name of the image."))
+    code = serializers.CharField(help_text=_("Stable code of the reason."))
+    reason = serializers.CharField(help_text=_("Why the tag does not fit."))
 
 
 class TagQuestionSerializer(KnownFields, serializers.Serializer[Any]):
@@ -131,9 +135,9 @@ class TagQuestionSerializer(KnownFields, serializers.Serializer[Any]):
 class ConnectionSerializer(serializers.Serializer[Any]):
     """Answer of the git server."""
 
-    count = serializers.IntegerField(help_text=_("tags the server has"))
-    fitting = serializers.IntegerField(help_text=_("of them fit the template"))
-    tags = TagPreviewSerializer(many=True, help_text=_("the first of them"))
+    count = serializers.IntegerField(help_text=_("Number of tags on the server."))
+    fitting = serializers.IntegerField(help_text=_("Number of tags that fit the template."))
+    tags = TagPreviewSerializer(many=True, help_text=_("The first tags."))
 
 
 class SetupTextSerializer(serializers.Serializer[Any]):
@@ -141,7 +145,7 @@ class SetupTextSerializer(serializers.Serializer[Any]):
 
     name = serializers.CharField(help_text=_("github, gitlab, gitea, curl, registry"))
     title = serializers.CharField()
-    text = serializers.CharField(help_text=_("to copy"))
+    text = serializers.CharField(help_text=_("Text to copy."))
 
 
 class WebhookSerializer(serializers.Serializer[Any]):
@@ -157,18 +161,18 @@ class RefreshedSerializer(serializers.Serializer[Any]):
 
     added = serializers.ListField(child=serializers.CharField())
     moved = serializers.ListField(
-        child=serializers.CharField(), help_text=_("latest, which is another image now")
+        child=serializers.CharField(), help_text=_("`latest`, if it is another image now.")
     )
     known = serializers.ListField(child=serializers.CharField())
     differ = serializers.ListField(
-        child=serializers.CharField(), help_text=_("listed with another digest, so not followed")
+        child=serializers.CharField(), help_text=_("Listed with another digest and not updated.")
     )
 
 
 class DeletedProjectSerializer(serializers.ModelSerializer[DeletedProject]):
     """A deleted project, and until when it can be restored."""
 
-    ends_at = serializers.DateTimeField(read_only=True, help_text=_("When it is deleted for good."))
+    ends_at = serializers.DateTimeField(read_only=True, help_text=_("Time of the final deletion."))
 
     class Meta:
         model = DeletedProject

@@ -43,7 +43,9 @@ class Build(models.Model):
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="repeated_by"
     )
     no_cache = models.BooleanField(
-        _("without cache"), default=False, help_text=_("no layer of an earlier build is taken")
+        _("without cache"),
+        default=False,
+        help_text=_("Cached layers of earlier builds are not used."),
     )
     # [{"step": "clone", "started_at": ISO 8601, "ended_at": ISO 8601 or null}, ...]
     steps = models.JSONField(_("steps"), default=list, blank=True)
@@ -170,7 +172,7 @@ class Delivery(models.Model):
     body_bytes = models.PositiveIntegerField(_("size"), default=0)
     remote_address = models.CharField(_("from"), max_length=64, blank=True)
     repeats = models.PositiveIntegerField(
-        _("repeats"), default=0, help_text=_("how often the same delivery came again")
+        _("repeats"), default=0, help_text=_("Number of repetitions of the same delivery.")
     )
     replay_of = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="replays"

@@ -38,10 +38,10 @@ def validate_networks(value: object) -> None:
     its author might believe that it allows one address.
     """
     if not isinstance(value, list):
-        raise ValidationError(_('A list of networks is needed, as in ["10.20.0.0/16"].'))
+        raise ValidationError(_('Enter a list of networks such as ["10.20.0.0/16"].'))
     if len(value) > MAX_NETWORKS:
         raise ValidationError(
-            _("At most %(limit)d networks, these are %(count)d."),
+            _("%(count)d networks are given, at most %(limit)d are allowed."),
             params={"limit": MAX_NETWORKS, "count": len(value)},
         )
     errors = [error for index, entry in enumerate(value, 1) for error in _refusals(index, entry)]
@@ -66,9 +66,7 @@ def _refusals(index: int, entry: object) -> list[ValidationError]:
     except ValueError:
         message = _("Entry %(index)d, %(value)s: not a network; write it as 10.20.0.0/16.")
         return [ValidationError(message, params=params)]
-    message = _(
-        "Entry %(index)d, %(value)s: bits are set behind the network part; is %(meant)s meant?"
-    )
+    message = _("Entry %(index)d, %(value)s: host bits are set; did you mean %(meant)s?")
     return [ValidationError(message, params=params | {"meant": str(meant)})]
 
 
@@ -79,14 +77,14 @@ class GitOptions(models.Model):
         _("git address"),
         max_length=500,
         blank=True,
-        help_text=_("https://, http:// or ssh://; the only address that is ever cloned"),
+        help_text=_("https://, http:// or ssh://; builds clone only this address."),
         validators=[validate_git_url],
     )
     git_username = models.CharField(
         _("git user name"), max_length=200, blank=True, validators=[validate_username]
     )
     git_password = SecretTextField(
-        _("git password or token"), help_text=_("sealed; never shown again")
+        _("git password or token"), help_text=_("Encrypted; never shown again.")
     )
     default_branch = models.CharField(
         _("default branch"), max_length=200, default="main", validators=[validate_branch]
@@ -95,11 +93,11 @@ class GitOptions(models.Model):
         _("tag template"),
         max_length=100,
         default=DEFAULT_TAG_TEMPLATE,
-        help_text=_("how tags are written; git allows / - _ between the parts, but no colon"),
+        help_text=_("Format of tags; git allows / - _ between the parts, but no colon."),
         validators=[validate_tag_template],
     )
     webhook_secret = SecretTextField(
-        _("webhook secret"), help_text=_("signs deliveries; made with the project")
+        _("webhook secret"), help_text=_("Signs deliveries; generated with the project.")
     )
 
     class Meta:
@@ -110,26 +108,30 @@ class BuildOptions(models.Model):
     """Project fields of builds (seed S1.4) and of the registry (S1.6)."""
 
     builds_enabled = models.BooleanField(
-        _("build tags"), default=True, help_text=_("a pushed tag that fits is built at once")
+        _("build tags"),
+        default=True,
+        help_text=_("A pushed tag that fits the template is built at once."),
     )
     dockerfile = models.CharField(
         _("Dockerfile"),
         max_length=200,
         default="Dockerfile",
-        help_text=_("its path in the repository"),
+        help_text=_("Path in the repository."),
         validators=[validate_dockerfile],
     )
     build_script = models.TextField(
         _("build script"),
         blank=True,
         max_length=64 * 1024,
-        help_text=_("the text of a Dockerfile, used instead of the repository's own"),
+        help_text=_("The text of a Dockerfile, used instead of the repository's own."),
     )
     build_arguments = models.JSONField(
         _("build arguments"),
         default=dict,
         blank=True,
-        help_text=_("a JSON object of texts; not for secrets, they stay readable in the image"),
+        help_text=_(
+            "A JSON object of texts; not for secrets, which would stay readable in the image."
+        ),
         validators=[validate_build_arguments],
     )
     build_timeout_seconds = models.PositiveIntegerField(
@@ -139,16 +141,16 @@ class BuildOptions(models.Model):
         help_text=_("seconds"),
     )
     max_image_bytes = models.PositiveBigIntegerField(
-        _("largest image"),
+        _("maximum image size"),
         default=4 * 1024**3,
         validators=[MinValueValidator(1024**2), MaxValueValidator(100 * 1024**3)],
-        help_text=_("bytes; a larger one is removed and the build fails"),
+        help_text=_("Bytes; a larger image is removed and the build fails."),
     )
     registry_url = models.CharField(
         _("registry"),
         max_length=300,
         blank=True,
-        help_text=_("https://registry.example.com, where images are pushed by others"),
+        help_text=_("Registry that images are pushed to, such as https://registry.example.com."),
         validators=[validate_registry_url],
     )
     registry_repository = models.CharField(
@@ -158,7 +160,7 @@ class BuildOptions(models.Model):
         _("registry user name"), max_length=200, blank=True, validators=[validate_username]
     )
     registry_password = SecretTextField(
-        _("registry password or token"), help_text=_("sealed; never shown again")
+        _("registry password or token"), help_text=_("Encrypted; never shown again.")
     )
 
     class Meta:

@@ -67,7 +67,7 @@ def validate_dockerfile(value: str) -> None:
     if value.startswith("/") or ".." in parts:
         raise ValidationError(_("The path must stay inside the repository."))
     if "\\" in value or not all(_PATH_PART.fullmatch(part) for part in parts):
-        raise ValidationError(_("This is no path of a file, such as docker/Dockerfile."))
+        raise ValidationError(_("Enter the path of a file, such as docker/Dockerfile."))
     if value.startswith("-"):
         raise ValidationError(_("The path must not begin with a hyphen."))
 
@@ -75,7 +75,7 @@ def validate_dockerfile(value: str) -> None:
 def validate_build_arguments(value: object) -> None:
     """Accept an object of texts by names that a Dockerfile can use."""
     if not isinstance(value, dict):
-        raise ValidationError(_('A JSON object of texts is needed, as in {"PYTHON": "3.12"}.'))
+        raise ValidationError(_('Enter a JSON object of texts such as {"PYTHON": "3.12"}.'))
     if len(value) > MAX_ARGUMENTS:
         raise ValidationError(
             _("At most %(limit)d build arguments."), params={"limit": MAX_ARGUMENTS}
@@ -83,7 +83,9 @@ def validate_build_arguments(value: object) -> None:
     for name, text in value.items():
         params = {"name": str(name)[:60], "limit": MAX_ARGUMENT}
         if not isinstance(name, str) or not _ARGUMENT_NAME.fullmatch(name):
-            raise ValidationError(_("“%(name)s” is no name of a build argument."), params=params)
+            raise ValidationError(
+                _("“%(name)s” is not a valid name of a build argument."), params=params
+            )
         if not isinstance(text, str):
             raise ValidationError(_("The value of %(name)s must be a text."), params=params)
         if len(text) > MAX_ARGUMENT or "\0" in text:
@@ -95,7 +97,7 @@ def validate_build_arguments(value: object) -> None:
 def validate_username(value: str) -> None:
     """Accept a user name that a header and a prompt can carry."""
     if ":" in value or not value.isprintable():
-        raise ValidationError(_("A user name holds no colon and no line break."))
+        raise ValidationError(_("A user name must not contain a colon or a line break."))
 
 
 def validate_webhook_secret(value: object) -> None:
@@ -103,6 +105,9 @@ def validate_webhook_secret(value: object) -> None:
     text = str(value)
     if text and (len(text) < MIN_SECRET or not text.isascii() or not text.isprintable()):
         raise ValidationError(
-            _("At least %(limit)d printable ASCII characters; leave it out to have one made."),
+            _(
+                "Enter at least %(limit)d printable ASCII characters, or leave it empty to "
+                "generate one."
+            ),
             params={"limit": MIN_SECRET},
         )

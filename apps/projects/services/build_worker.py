@@ -184,7 +184,7 @@ class _BuildWork:
         except Exception as error:
             logger.exception("build %s failed unforeseen", self.build.pk)
             text = self.log.clean(f"{type(error).__name__}: {error}")
-            return self._end(BuildState.FAILED, _("unforeseen: %(error)s") % {"error": text})
+            return self._end(BuildState.FAILED, _("unexpected error: %(error)s") % {"error": text})
         return BuildState.SUCCEEDED
 
     def enter(self, step: str) -> None:

@@ -42,7 +42,7 @@ def change_project(*, actor: User | None, project: Project, values: Mapping[str,
     """
     networks = values.get("allowed_networks", project.allowed_networks)
     if actor is not None and not actor.rules_everything and networks != project.allowed_networks:
-        text = _("Only superusers say which networks downloads may reach.")
+        text = _("Only superusers may change the allowed networks.")
         raise RoleRequired(fields={"allowed_networks": [text]})
     before = snapshot(project)
     for name, value in values.items():

@@ -208,7 +208,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         """The outcome or state, coloured."""
         return run.status, str(run.status.label)
 
-    @display(description=_("Left"))
+    @display(description=_("Pending"))
     def left(self, run: Any) -> str:
         """Not yet finished (seed S1.19)."""
         return f"{run.books.left:,}"
@@ -218,7 +218,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         """Distinct requests so far."""
         return f"{run.books.total:,}"
 
-    @display(description=_("Success"))
+    @display(description=_("Succeeded"))
     def success(self, run: Any) -> str:
         """Answered and handled."""
         return f"{run.books.success:,}"
