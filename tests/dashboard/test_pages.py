@@ -227,7 +227,7 @@ def test_books_that_do_not_balance_are_said_not_to() -> None:
     assert 'data-books data-balanced="false"' in html
     assert 'data-equation="requests" data-balanced="false"' in html
     assert 'data-equation="attempts" data-balanced="true"' in html
-    assert "some requests are unaccounted for" in html
+    assert "Some requests are unaccounted for" in html
 
 
 @pytest.mark.covers("S1.19")
@@ -242,14 +242,14 @@ def test_the_page_of_a_run_accounts_for_every_attempt() -> None:
     page = client.get(f"/runs/{run.pk}")
     assert (
         "60 sent + 40 retried = 50 returned + 20 skipped + 10 timed out + 5 refused "
-        "+ 2 cancelled + 13 out (of these 4 held back)."
+        "+ 2 cancelled + 13 in flight (4 of them deferred)."
     ) in text_of(page)
     assert "received =" not in text_of(page)
     counts = {"received": 90, "dispatched": 70, "skipped": 12, "expired": 3, "refused": 2}
     center_report(run, **counts, held=4)
     page = client.get(f"/runs/{run.pk}/live")
     assert (
-        "90 received = 70 dispatched + 12 skipped + 3 expired + 2 refused + 4 held back."
+        "90 received = 70 dispatched + 12 skipped + 3 expired + 2 refused + 4 deferred."
     ) in text_of(page)
     html = page.content.decode()
     assert 'data-books data-balanced="false"' in html
@@ -258,7 +258,7 @@ def test_the_page_of_a_run_accounts_for_every_attempt() -> None:
     assert found == {"requests": "true", "attempts": "true", "center": "false"}
 
 
-@pytest.mark.parametrize(("obey", "said"), [(True, "is obeyed"), (False, "is ignored")])
+@pytest.mark.parametrize(("obey", "said"), [(True, "respected"), (False, "ignored")])
 def test_the_page_of_a_run_says_whether_robots_txt_is_obeyed(obey: bool, said: str) -> None:
     run = make_run(job=make_job(obey_robots=obey))
     assert f"robots.txt {said}" in text_of(logged_in(make_superuser()).get(f"/runs/{run.pk}"))

@@ -34,9 +34,9 @@ def test_an_object_passes_and_nothing_is_an_empty_one() -> None:
         ('{"a": "b}', "Line 1, column 7: the string that starts here has no end."),
         ('{"a": 1} x', "Line 1, column 10: there is text after the end of the object."),
         ('{"a": "\\x"}', "Line 1, column 8: no such escape in JSON."),
-        ('{"a": NaN}', "NaN is no JSON value."),
-        ('["a"]', "A JSON object is needed"),
-        ('"a"', "A JSON object is needed"),
+        ('{"a": NaN}', "NaN is not a JSON value."),
+        ('["a"]', "Enter a JSON object"),
+        ('"a"', "Enter a JSON object"),
     ],
 )
 def test_a_refusal_names_the_position(text: str, expected: str) -> None:

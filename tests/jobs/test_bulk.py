@@ -67,7 +67,7 @@ def test_the_runs_of_jobs_are_paused_resumed_and_stopped(project: Project) -> No
     assert set(busy.runs.values_list("state", flat=True)) == {RunState.PAUSING}
     (refused,) = act(client, "pause_runs", busy)
     assert refused.count("pausing") == 2
-    assert act(client, "resume_runs", busy) == ["2 runs were asked to go on."]
+    assert act(client, "resume_runs", busy) == ["2 runs were asked to resume."]
     assert act(client, "stop_runs", busy) == ["2 runs were asked to stop."]
     assert set(busy.runs.values_list("state", flat=True)) == {RunState.STOPPING}
     asked = RunCommand.objects.filter(run=runs[0]).values_list("action", flat=True)
@@ -200,7 +200,7 @@ def test_the_page_of_a_job_says_what_goes_on(project: Project) -> None:
     text = page.content.decode()
     assert "Run now with other arguments" in text
     assert "No host would take a run now" in text
-    assert "there is no host" in text
+    assert "no host is registered" in text
 
 
 def test_a_run_is_started_with_arguments_that_were_typed(project: Project) -> None:

@@ -68,7 +68,7 @@ def test_bulk_actions_switch_and_forget() -> None:
     assert set(Host.objects.values_list("mode", flat=True)) == {HostMode.DRAINING}
     page = act("forget_selected")
     assert "Host here is online; stop its runner first." in page
-    assert "1 host is forgotten." in page
+    assert "1 host was deleted." in page
     assert [host.name for host in Host.objects.all()] == ["here"]
 
 

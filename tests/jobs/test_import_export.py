@@ -173,29 +173,29 @@ def test_an_import_changes_what_the_file_names_and_nothing_else(project: Project
 BAD_JOBS: list[tuple[str, str, str]] = [
     ("name: a\n  cron: 61 * * * *", "jobs[0].cron", ":4: jobs[0].cron: The cron expression is"),
     ("name: a\n  time_zone: Mars", "jobs[0].time_zone", ":4: "),
-    ("name: a\n  spider: ''", "jobs[0].spider", "Without an image a spider or a command"),
+    ("name: a\n  spider: ''", "jobs[0].spider", "Enter a spider or a command"),
     ("name: a\n  command: [x]", "jobs[0].command", "not both"),
-    ("name: a\n  command: {}", "jobs[0].command", "A list is needed"),
-    ("name: a\n  environment: []", "jobs[0].environment", "A mapping is needed"),
-    ("name: a\n  environment:\n    A: 5", "jobs[0].environment", "A: a text is needed"),
+    ("name: a\n  command: {}", "jobs[0].command", "The value must be a list"),
+    ("name: a\n  environment: []", "jobs[0].environment", "The value must be a mapping"),
+    ("name: a\n  environment:\n    A: 5", "jobs[0].environment", "A: the value must be a text"),
     ("name: a\n  environment: {BROKER_URL: x}", "jobs[0].environment", "reserved"),
     ("name: a\n  image: news:9", "jobs[0].image", "has no image “news:9”"),
-    ("name: a\n  tags: [a, a]", "jobs[0].tags", "there twice"),
+    ("name: a\n  tags: [a, a]", "jobs[0].tags", "occurs twice"),
     ("name: a\n  tags: [5]", "jobs[0].tags", "cannot be a tag"),
     ("name: a\n  policy: mine", "jobs[0].policy", "mine"),
     ("name: a\n  priority: 101", "jobs[0].priority", "100"),
     ("name: a\n  speed: 1e400", "jobs[0].speed", ":4: "),
     ("name: a\n  notes: " + "x" * 10_001, "jobs[0].notes", "10000"),
     ("name: a\n  arguments: {a: 1e400}", "jobs[0].arguments", "too large"),
-    ("name: a\n  cut: [{strat: x}]", "jobs[0].cut", "Rule 1: there is no “strat”"),
+    ("name: a\n  cut: [{strat: x}]", "jobs[0].cut", "Rule 1: unknown field “strat”"),
     ("name: a\n  retry_rules: [{on: bored}]", "jobs[0].retry_rules", "ule 1"),
     ("name: a\n  request_timeout_seconds: 5", "jobs[0].request_timeout_seconds", "Shorter"),
-    ("name: ''", "jobs[0].name", "A job needs a name"),
-    ("spider: a:B", "jobs[0].name", "A job needs a name"),
+    ("name: ''", "jobs[0].name", "The name is missing"),
+    ("spider: a:B", "jobs[0].name", "The name is missing"),
     (
         "name: a\n  spider: a:B\n- name: a",
         "jobs[1].name",
-        ":5: jobs[1].name: This job is there twice",
+        ":5: jobs[1].name: This job occurs twice",
     ),
     (f"name: {'x' * 101}", "jobs[0].name", "100"),
     ('name: "a\\nb"', "jobs[0].name", "control characters"),
@@ -237,7 +237,7 @@ def test_modes(project: Project) -> None:
     assert list(created.json()["fields"]) == ["jobs[0].name"]
     assert "already exists" in str(created.json()["fields"])
     assert list(updated.json()["fields"]) == ["jobs[1].name"]
-    assert "There is no job of this name" in str(updated.json()["fields"])
+    assert "No job of this name exists" in str(updated.json()["fields"])
     assert Job.objects.count() == 1
     assert call("upsert").status_code == 200
     assert Job.objects.count() == 2
@@ -255,7 +255,7 @@ def test_jobs_go_only_where_the_person_may_change_jobs(project: Project) -> None
         answer = api.post("jobs/import", {"text": file})
         assert answer.status_code == 422
         texts.append(answer.json()["fields"]["jobs[0].project"][0])
-    assert "Your role in this project" in texts[0]
+    assert "You do not have permission to change jobs" in texts[0]
     assert texts[1].replace(hidden.slug, "nowhere") == texts[2]
     assert "A job needs a project" in texts[3]
     for target in (seen, hidden):
@@ -395,7 +395,7 @@ def test_the_page_tells_every_problem_and_offers_nothing(project: Project) -> No
     for body in ({}, {"mode": "x"}, {"packed": "%%%", "mode": "upsert"}, {"project": "9" * 30}):
         assert client.post(PAGE, body).status_code == 200
     large = SimpleUploadedFile("jobs.yaml", b"#" * (MAX_BYTES + 1))
-    assert "Larger than 1024 KiB" in client.post(PAGE, {"file": large}).content.decode()
+    assert "The file is larger than 1024 KiB" in client.post(PAGE, {"file": large}).content.decode()
 
 
 @pytest.mark.django_db

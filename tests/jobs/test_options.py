@@ -49,23 +49,27 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"publish_retries": -1}, "publish_retries", "0"),
     ({"publish_retries": 604_801}, "publish_retries", "604800"),
     ({"request_timeout_seconds": 0}, "request_timeout_seconds", "0.1"),
-    ({"request_timeout_seconds": 5}, "request_timeout_seconds", "Shorter than a download may take"),
-    ({"timeout_seconds": 60}, "request_timeout_seconds", "Set at least 60"),
-    ({"redial": True}, "switch_pattern", "Say which answers"),
+    (
+        {"request_timeout_seconds": 5},
+        "request_timeout_seconds",
+        "Must be at least the download",
+    ),
+    ({"timeout_seconds": 60}, "request_timeout_seconds", "download timeout (60 s)"),
+    ({"redial": True}, "switch_pattern", "Enter a switch pattern"),
     ({"switch_pattern": "HTTP 403|ban(ned"}, "switch_pattern", "At character 13"),
     ({"switch_pattern": "(?=x)"}, "switch_pattern", "no look-ahead"),
     ({"switch_pattern": "(a{500}){3}"}, "switch_pattern", "repeat"),
-    ({"encoding": "klingon"}, "encoding", "is no known encoding"),
+    ({"encoding": "klingon"}, "encoding", "is not a known encoding"),
     ({"user_agent": "Møøse 文"}, "user_agent", "Character 7"),
-    ({"impersonate": "Chrome 1"}, "impersonate", "A name such as chrome"),
-    ({"cut": {}}, "cut", "A JSON list of rules is needed"),
-    ({"cut": [{"start": "a"}, {"strat": "b"}]}, "cut", "Rule 2: there is no “strat”"),
-    ({"cut": [{"pattern": "a"}, 7]}, "cut", "Rule 2: an object is needed"),
+    ({"impersonate": "Chrome 1"}, "impersonate", "Enter a name such as chrome"),
+    ({"cut": {}}, "cut", "Enter a JSON list of rules"),
+    ({"cut": [{"start": "a"}, {"strat": "b"}]}, "cut", "Rule 2: unknown field “strat”"),
+    ({"cut": [{"pattern": "a"}, 7]}, "cut", "Rule 2: must be an object"),
     ({"cut": [{"start_offset": "x"}]}, "cut", "Rule 1: start_offset: Expected `int`"),
     ({"cut": [{"pattern": "x(y"}]}, "cut", "Rule 1: pattern: At character 2"),
-    ({"cut": [{"pattern": "x", "end": "y"}]}, "cut", "Rule 1: a pattern goes with no start"),
+    ({"cut": [{"pattern": "x", "end": "y"}]}, "cut", "Rule 1: give either a pattern"),
     ({"cut": [{}]}, "cut", "Rule 1: it cuts nothing"),
-    ({"cut": [{"start": "a"}] * 51}, "cut", "At most 50 rules, these are 51"),
+    ({"cut": [{"start": "a"}] * 51}, "cut", "51 rules are given, at most 50 are allowed"),
 ]
 
 
@@ -152,7 +156,7 @@ def test_encodings_that_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rot13", "base64", "nul\x00", "undefined", "x" * 40, "é"])
 def test_what_is_no_encoding_of_texts(name: str) -> None:
-    with pytest.raises(ValidationError, match="is no known encoding"):
+    with pytest.raises(ValidationError, match="is not a known encoding"):
         validate_encoding(name)
 
 
@@ -202,7 +206,7 @@ def test_what_no_cookie_can_be_is_refused_without_its_value(text: str) -> None:
 
 
 def test_cookies_have_a_number() -> None:
-    with pytest.raises(ValidationError, match="At most 100 cookies, these are 101"):
+    with pytest.raises(ValidationError, match="101 cookies are given, at most 100 are allowed"):
         check_cookies({f"c{number}": "x" for number in range(101)})
 
 

@@ -69,7 +69,7 @@ def test_no_person_queues_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) ->
     make_run(job=job, state=S.RUNNING)
     for _ in range(2):
         start_run(job=job, now=NOW, actor=None)
-    with pytest.raises(TooManyWaiting, match="2 runs are waiting already") as refused:
+    with pytest.raises(TooManyWaiting, match="2 runs are waiting, no more are allowed") as refused:
         start_run(job=job, now=NOW, actor=None)
     assert (refused.value.code, refused.value.status) == ("too_many_waiting", 409)
     assert job.runs.count() == 3
@@ -111,7 +111,10 @@ def test_no_follower_queues_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) 
     make_run(job=follower)
     assert finish_run(run=cause, state=S.EXITED, reason="", now=NOW)
     assert follower.runs.count() == 2
-    assert "1 runs are waiting already" in AuditRecord.objects.get(action="jobs.skip_follower").note
+    assert (
+        "1 runs are waiting, no more are allowed"
+        in AuditRecord.objects.get(action="jobs.skip_follower").note
+    )
 
 
 @pytest.mark.django_db

@@ -79,7 +79,7 @@ def test_a_higher_priority_gets_the_only_place() -> None:
     early, urgent = make_run(), make_run(priority=5)
     assert place() == 1
     assert places(early, urgent) == ["", "small"]
-    assert early.waiting_reason == "host small: all of its 1 places are taken"
+    assert early.waiting_reason == "host small: all 1 of its run slots are in use"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -93,7 +93,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"mode": HostMode.DISABLED}, "it is disabled"),
     ({"kind": "docker"}, "it runs only containers"),
     ({"problem": "Docker does not answer"}, "Docker does not answer"),
-    ({"capacity": 0}, "all of its 0 places are taken"),
+    ({"capacity": 0}, "all 0 of its run slots are in use"),
 ]
 
 
@@ -112,7 +112,7 @@ def test_an_unfit_host_is_refused_with_the_reason(fields: dict[str, Any], reason
     assert place() == 0
     assert places(run, waiting) == ["fit", ""]
     assert waiting.waiting_reason == (
-        f"host fit: all of its 1 places are taken; host unfit: {reason}"
+        f"host fit: all 1 of its run slots are in use; host unfit: {reason}"
     )
     assert explain_placement(job=run.job, now=NOW).reason == waiting.waiting_reason
 
@@ -227,7 +227,7 @@ def test_what_is_full_for_one_is_still_free_for_another() -> None:
     third = make_run(job=make_job(host_labels={"gpu": "yes"}))
     assert place() == 2
     assert places(first, second, third) == ["plain", "gpu", ""]
-    assert "all of its 1 places are taken" in third.waiting_reason
+    assert "all 1 of its run slots are in use" in third.waiting_reason
 
 
 def test_more_that_fit_no_host_than_one_look_holds_hold_up_no_others(

@@ -39,18 +39,21 @@ def test_rules_that_can_be_followed(rules: Any) -> None:
 @pytest.mark.parametrize(
     ("rules", "problem"),
     [
-        ({}, "A JSON list of rules is needed"),
-        ("lost", "A JSON list of rules is needed"),
+        ({}, "Enter a JSON list of rules"),
+        ("lost", "Enter a JSON list of rules"),
         ([{"on": "lost", "retries": 1}] * 21, "21 rules, 20 are allowed"),
-        ([{"on": "lost", "retries": 1}, 7], "Rule 2 is no JSON object"),
-        ([{"retries": 1}], "Rule 1, on: one of failed, lost, cancelled is needed"),
+        ([{"on": "lost", "retries": 1}, 7], "Rule 2 is not a JSON object"),
+        ([{"retries": 1}], "Rule 1, on: must be one of failed, lost, cancelled"),
         ([{"on": "exited", "retries": 1}], "Rule 1, on: one of"),
         ([{"on": [], "retries": 1}], "Rule 1, on: one of"),
-        ([{"on": "lost"}], "Rule 1, retries: a whole number from 1 to 100 is needed"),
+        ([{"on": "lost"}], "Rule 1, retries: must be a whole number from 1 to 100"),
         ([{"on": "lost", "retries": 101}], "Rule 1, retries: a whole number"),
         ([{"on": "lost", "retries": True}], "Rule 1, retries: a whole number"),
         ([{"on": "lost", "retries": 1.5}], "Rule 1, retries: a whole number"),
-        ([{"on": "failed", "retries": 1, "codes": 137}], "Rule 1, codes: a list of whole numbers"),
+        (
+            [{"on": "failed", "retries": 1, "codes": 137}],
+            "Rule 1, codes: must be a list of whole numbers",
+        ),
         ([{"on": "failed", "retries": 1, "codes": ["137"]}], "Rule 1, codes: a list"),
         ([{"on": "failed", "retries": 1, "codes": [9999]}], "Rule 1, codes: a list"),
         ([{"on": "lost", "retries": 1, "delay_seconds": -1}], "Rule 1, delay_seconds: a number"),
@@ -58,7 +61,7 @@ def test_rules_that_can_be_followed(rules: Any) -> None:
         ([{"on": "lost", "retries": 1, "delay_seconds": float("nan")}], "Rule 1, delay_seconds"),
         ([{"on": "lost", "retries": 1, "delay_seconds": None}], "Rule 1, delay_seconds"),
         ([{"on": "lost", "retries": 1, "backoff": 0.5}], "Rule 1, backoff: a number from 1 to 10"),
-        ([{"on": "lost", "retries": 1, "again": 1}], "Rule 1, again: there is no such field"),
+        ([{"on": "lost", "retries": 1, "again": 1}], "Rule 1, again: unknown field"),
     ],
 )
 def test_rules_that_cannot_be_followed_are_refused_by_number_and_field(

@@ -68,7 +68,7 @@ def test_a_preview_stores_nothing(api: Api) -> None:
     [
         ({"cron": "61 * * * *"}, "cron", "minute “61”: not between 0 and 59"),
         ({"cron": "* * 31 2 *"}, "cron", "never fires"),
-        ({"cron": "* * * * *", "time_zone": "Mars/Base"}, "time_zone", "no time zone"),
+        ({"cron": "* * * * *", "time_zone": "Mars/Base"}, "time_zone", "is not a time zone"),
         ({"cron": ["*"]}, "cron", "string"),
         ({"cron": "* " * 200}, "cron", "100"),
     ],
@@ -87,7 +87,7 @@ def test_planned_runs_are_listed_and_filtered(api: Api, job: Job) -> None:
     assert everything[0]["job"] == job.pk
     missed = api.get(f"planned-runs?job={job.pk}&outcome=missed").json()["results"]
     assert {row["outcome"] for row in missed} == {"missed"}
-    assert all("later one stands for it" in row["reason"] for row in missed)
+    assert all("later run replaces it" in row["reason"] for row in missed)
     later = f"{timezone.now() + timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
     assert api.get(f"planned-runs?planned_from={later}").json()["results"] == []
     assert api.get("planned-runs?outcome=lost").status_code == 400
@@ -132,7 +132,7 @@ def test_the_page_of_a_job_shows_what_comes_and_what_was_missed(browser: Client,
     text = browser.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
     assert "Next runs" in text
     assert "Missed, skipped and late runs" in text
-    assert "a later one stands for it" in text
+    assert "a later run replaces it" in text
     next_time = PlannedRun.objects.latest("planned_at").planned_at + timedelta(minutes=10)
     assert f"{next_time:%Y-%m-%d %H:%M}" in text
     assert f"{next_time + timedelta(hours=8):%Y-%m-%d %H:%M} CST" in text
@@ -168,7 +168,7 @@ def test_links_are_made_on_the_page_of_the_job(browser: Client, job: Job) -> Non
     values["name"], values["project"] = other.name, other.project_id
     refused = browser.post(circle, values | links_form((job.pk, "always")))
     assert refused.status_code == 200
-    assert "would follow each other for ever" in refused.content.decode()
+    assert "would form a cycle" in refused.content.decode()
     assert JobLink.objects.count() == 1
 
 

@@ -51,7 +51,7 @@ def test_each_run_starts_once_on_a_host_with_room_and_outlives_a_killed_one(
     for run in held:
         yard.until_state(run, "running")
     waiting = yard.start(QUICK)
-    yard.until(lambda: "places are taken" in yard.look(waiting)["waits"], "the reason", waiting)
+    yard.until(lambda: "run slots are in use" in yard.look(waiting)["waits"], "the reason", waiting)
     yard.kill_runner("two")
     for run in held:
         if yard.look(run)["host"] == "one":

@@ -106,15 +106,15 @@ def test_a_size_that_rest_set_to_the_byte_stays() -> None:
         ({"git_url": "ext::sh -c id"}, "blank"),
         ({"git_url": "git@example.com:x/y.git"}, "ssh://git@example.com/x/y.git"),
         ({"git_url": "http://169.254.169.254/x.git"}, "cloud metadata service"),
-        ({"tag_template": "{release}{version}"}, "nobody could tell"),
-        ({"default_branch": "--upload-pack=x"}, "no name here may hold"),
+        ({"tag_template": "{release}{version}"}, "A separator is missing"),
+        ({"default_branch": "--upload-pack=x"}, "which is not allowed"),
         ({"dockerfile": "../x"}, "inside the repository"),
         ({"build_arguments": "A=1\nB"}, "Line 2"),
-        ({"build_arguments": "A=1\nA=2"}, "comes twice"),
-        ({"build_arguments": "a b=1"}, "no name of a build argument"),
+        ({"build_arguments": "A=1\nA=2"}, "occurs twice"),
+        ({"build_arguments": "a b=1"}, "not a valid name of a build argument"),
         ({"build_timeout_seconds": "1"}, "10"),
         ({"max_image_bytes": "0"}, "1"),
-        ({"registry_url": "https://registry.example.com/v2"}, "Only the host"),
+        ({"registry_url": "https://registry.example.com/v2"}, "Enter only the host"),
         ({"webhook_secret": "short"}, "At least 16"),
     ],
 )
@@ -147,7 +147,7 @@ def test_the_secret_is_shown_on_demand() -> None:
 def test_a_new_secret_is_asked_for_twice() -> None:
     project = make_git_project()
     client = member(project, Role.ADMIN)
-    assert "Make a new secret?" in text_of(client.get(at(project, "webhook/rotate")))
+    assert "Replace the secret?" in text_of(client.get(at(project, "webhook/rotate")))
     project.refresh_from_db()
     assert project.webhook_secret == SECRET
     shown = confirm(client, at(project, "webhook/rotate"))
