@@ -207,8 +207,7 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
         assert f'data-counter="{counter}">{value}</span>' in html
     assert "All requests accounted for." in text
     assert (
-        "Total 530 = 528 succeeded + 2 failed + 0 left, "
-        "that is 0 waiting in the run + 0 on their way."
+        "Total 530 = 528 succeeded + 2 failed + 0 pending ( 0 queued in the run + 0 in flight)."
     ) in text
     assert 'data-books data-balanced="true"' in html
     assert "pages/s on average 5.2" in text
@@ -242,7 +241,7 @@ def test_the_page_of_a_run_accounts_for_every_attempt() -> None:
     page = client.get(f"/runs/{run.pk}")
     assert (
         "60 sent + 40 retried = 50 returned + 20 skipped + 10 timed out + 5 refused "
-        "+ 2 cancelled + 13 in flight (4 of them deferred)."
+        "+ 2 cancelled + 13 in flight ( 4 of them deferred)."
     ) in text_of(page)
     assert "received =" not in text_of(page)
     counts = {"received": 90, "dispatched": 70, "skipped": 12, "expired": 3, "refused": 2}

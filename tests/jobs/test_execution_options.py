@@ -58,7 +58,11 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"host_labels": {"a b": "x"}}, "host_labels", "cannot be the name of a label"),
     ({"host_labels": {"zone": "e u"}}, "host_labels", "cannot be the value of a label"),
-    ({"host_labels": {f"a{n}": "x" for n in range(21)}}, "host_labels", "At most 20 labels"),
+    (
+        {"host_labels": {f"a{n}": "x" for n in range(21)}},
+        "host_labels",
+        "21 labels are given, at most 20",
+    ),
     ({"cron": "* * * *"}, "cron", "The cron expression is not valid: it must have five fields"),
     ({"cron": "61 * * * *"}, "cron", "The cron expression is not valid: minute “61”"),
     ({"cron": "@daily"}, "cron", "The cron expression is not valid"),

@@ -189,7 +189,11 @@ BAD_JOBS: list[tuple[str, str, str]] = [
     ("name: a\n  arguments: {a: 1e400}", "jobs[0].arguments", "too large"),
     ("name: a\n  cut: [{strat: x}]", "jobs[0].cut", "Rule 1: unknown field “strat”"),
     ("name: a\n  retry_rules: [{on: bored}]", "jobs[0].retry_rules", "ule 1"),
-    ("name: a\n  request_timeout_seconds: 5", "jobs[0].request_timeout_seconds", "Shorter"),
+    (
+        "name: a\n  request_timeout_seconds: 5",
+        "jobs[0].request_timeout_seconds",
+        "Must be at least",
+    ),
     ("name: ''", "jobs[0].name", "The name is missing"),
     ("spider: a:B", "jobs[0].name", "The name is missing"),
     (
@@ -257,7 +261,7 @@ def test_jobs_go_only_where_the_person_may_change_jobs(project: Project) -> None
         texts.append(answer.json()["fields"]["jobs[0].project"][0])
     assert "You do not have permission to change jobs" in texts[0]
     assert texts[1].replace(hidden.slug, "nowhere") == texts[2]
-    assert "A job needs a project" in texts[3]
+    assert "The project is missing" in texts[3]
     for target in (seen, hidden):
         answer = api.post("jobs/import", {"text": HEAD + "- name: a", "project": target.pk})
         assert list(answer.json()["fields"]) == ["project"]

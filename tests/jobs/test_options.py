@@ -172,9 +172,9 @@ def test_what_no_header_can_carry(text: str) -> None:
         ({"start": "a\x00"}, "start has a character"),
         ({"end": "\ud800"}, "end has a character"),
         ({"start": "a" * 1001}, "start is longer"),
-        ({"start": "a", "end_offset": 10**9}, "end_offset is beyond"),
+        ({"start": "a", "end_offset": 10**9}, "end_offset must be between"),
         ({"pattern": "a\x00"}, "pattern has a character"),
-        ({"\ud800": 1}, "there is no"),
+        ({"\ud800": 1}, "unknown field"),
         ({"trim": "yes"}, "trim: Expected `bool`"),
     ],
 )

@@ -54,15 +54,15 @@ def test_good_networks(networks: list[str]) -> None:
         (None, "list"),
         (["example.com"], "Entry 1"),
         (["10.0.0.0/8", "10.0.0.0/33"], "Entry 2"),
-        (["10.20.0.5/16"], "is 10.20.0.0/16 meant?"),
-        (["fe80::1/64"], "is fe80::/64 meant?"),
+        (["10.20.0.5/16"], "did you mean 10.20.0.0/16?"),
+        (["fe80::1/64"], "did you mean fe80::/64?"),
         (["fe80::%eth0/64"], "Entry 1"),
         ([" 10.0.0.0/8"], "Entry 1"),
         ([167772160], "Entry 1"),
         ([None], "Entry 1"),
         (["010.0.0.0/8"], "Entry 1"),
         (["x" * 1000], "Entry 1"),
-        (["10.0.0.0/8"] * 257, "At most 256"),
+        (["10.0.0.0/8"] * 257, "at most 256"),
     ],
 )
 def test_bad_networks(networks: Any, said: str) -> None:

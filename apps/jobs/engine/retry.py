@@ -61,7 +61,7 @@ def validate_retry_rules(value: object) -> None:
 def read_rules(value: object) -> list[RetryRule]:
     """Return the rules. Raises ``ValidationError`` like ``validate_retry_rules``."""
     if not isinstance(value, list):
-        raise ValidationError(_("A JSON list of rules is needed."), code="invalid_rules")
+        raise ValidationError(_("Enter a JSON list of rules."), code="invalid_rules")
     if len(value) > MAX_RULES:
         raise ValidationError(
             _("%(count)d rules are given, at most %(limit)d are allowed."),
