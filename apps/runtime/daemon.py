@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from apps.runtime.services import beat, free_daemon_name, register_daemon, wake_
 from apps.runtime.states import DaemonState
 from yardkit.broker import traffic
 from yardkit.daemon import Daemon
+from yardkit.guard import keep_running
 from yardkit.heartbeat import Beat
 from yardkit.outage import Outage
 
@@ -79,7 +81,7 @@ class HeartbeatRow:
         self._detail: dict[str, Any] = {}
         self._outage = Outage(logger, f"heartbeat of {identity.kind} {identity.name}")
         self._due = threading.Event()
-        self._ending = False
+        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -94,7 +96,8 @@ class HeartbeatRow:
             version=own_version(),
         )
         if threads_share_database():
-            self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+            guarded = partial(keep_running, "heartbeat", self._run, self._stop)
+            self._thread = threading.Thread(target=guarded, name="heartbeat", daemon=True)
             self._thread.start()
 
     def note(self, sign: Beat) -> None:
@@ -111,7 +114,7 @@ class HeartbeatRow:
     def finish(self, *, failed: bool, timeout: float = 1.0) -> None:
         """Write the last state and end the thread."""
         self._state = DaemonState.FAILED if failed else DaemonState.STOPPED
-        self._ending = True
+        self._stop.set()
         self._due.set()
         if self._thread is None:
             self._write()
@@ -120,7 +123,7 @@ class HeartbeatRow:
 
     def _run(self) -> None:
         try:
-            while not self._ending:
+            while not self._stop.is_set():
                 self._write()
                 wake_relay()
                 self._due.wait(self._interval)
@@ -151,7 +154,7 @@ class HeartbeatRow:
                 detail={**more, **({"settled": settled} if settled else {}), **self._detail},
             )
         except DaemonReplaced:
-            if not self.replaced and not self._ending:
+            if not self.replaced and not self._stop.is_set():
                 self.replaced = True
                 logger.error(
                     "another %s has started under the name %s: this one ends; "

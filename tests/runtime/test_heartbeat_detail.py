@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -65,3 +66,26 @@ def test_one_that_cannot_tell_is_alive_all_the_same(caplog: pytest.LogCaptureFix
 
     assert tell(broken)["steps"] == 3
     assert "is not known" in caplog.text
+
+
+def test_heartbeats_go_on_after_an_unforeseen_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``RuntimeError`` stands for a defect in what is written with each heartbeat."""
+    twice = threading.Semaphore(0)
+
+    def failing() -> dict[str, int]:
+        twice.release()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("apps.runtime.daemon.threads_share_database", lambda: True)
+    monkeypatch.setattr("apps.runtime.daemon.traffic.counts", failing)
+    row = HeartbeatRow(Identity("sample", "one"), on_replaced=lambda: None)
+    row.start()
+    try:
+        assert twice.acquire(timeout=10)
+        assert twice.acquire(timeout=10)
+    finally:
+        row.finish(failed=False, timeout=10)
+    assert "thread heartbeat failed" in caplog.text
+    assert "heartbeat" not in {thread.name for thread in threading.enumerate()}

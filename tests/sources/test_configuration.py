@@ -214,3 +214,8 @@ def test_other_records_have_another_content() -> None:
     one = Source(task_id="a", base_url="https://dataapi.octoparse.com")
     assert one.content == Source(task_id="a", base_url="https://dataapi.bazhuayu.com").content
     assert one.content != Source(task_id="b").content
+
+
+def test_the_list_of_the_old_program_is_refused_with_the_key_that_is_meant() -> None:
+    found = {each.place: each.text for each in KIND.check({"tasks": [{"task_id": "t1"}]})}
+    assert found["tasks"] == "not known here; is sources meant?"

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.authentication import SessionAuthentication
-from rest_framework.parsers import FormParser, JSONParser, MultiPartParser
+from rest_framework.parsers import FormParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -26,6 +26,7 @@ from apps.access.api.network import (
     NetworkAuthentication,
     PerCallerThrottle,
 )
+from apps.access.api.parsers import StrictJSONParser
 from apps.access.models import User
 from apps.access.states import Role
 from apps.sources.api.callers import Sourced, sourced_project
@@ -59,7 +60,7 @@ class SeedView(ApiView):
     permission_classes = (InsideScopesOrNetwork,)
     throttle_classes = (PerCallerThrottle,)
     # No path takes a body; a form is understood only to be refused by its fields.
-    parser_classes = (JSONParser, FormParser, MultiPartParser)
+    parser_classes = (StrictJSONParser, FormParser, MultiPartParser)
     # Whether a GET is more than a question.
     changes_by_get = False
     least_role = Role.VIEWER

@@ -199,11 +199,15 @@ def _told(call: Callable[[], None]) -> str:
     return ""
 
 
+# Keys of the program that this app replaces.
+_RENAMED: Final = {"tasks": ("sources",)}
+
+
 def _unknown(place: str, data: Mapping[str, Any], known: Iterable[str]) -> Iterator[Found]:
     names = list(known)
     for key in data:
         if key not in names:
-            near = difflib.get_close_matches(key, names, n=1)
+            near = [*difflib.get_close_matches(key, names, n=1), *_RENAMED.get(key, ())]
             text = f"not known here; is {near[0]} meant?" if near else "not known here"
             yield Found(f"{place}.{key}".lstrip(".")[:200], "unknown_field", text)
 

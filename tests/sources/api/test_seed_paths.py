@@ -117,6 +117,10 @@ def test_what_start_and_stop_do_not_know_does_nothing(project: Project, verb: st
     ):
         refused = Client().post(path, body, content_type="application/json", headers=mine)
         assert (refused.status_code, list(refused.json()["fields"])) == (400, [field])
+    deep = Client().post(
+        f"/crawl/{verb}", b"[" * 100_000, content_type="application/json", headers=mine
+    )
+    assert deep.status_code == 400
     assert not SourceState.objects.exclude(activity=SourceActivity.IDLE).exists()
     several = post(f"/crawl/{verb}?source=news&source=nothing", mine)
     assert (several.status_code, several.json()["code"]) == (404, "unknown_source")
