@@ -138,7 +138,7 @@ class TooManyCodes(AccessError):
 
 
 class WrongPassword(AccessError):
-    """Whoever asks does not know the password in use."""
+    """The current password given by the caller is wrong."""
 
     code = "wrong_password"
     status = 422
@@ -176,7 +176,7 @@ class FilterNameTaken(AccessError):
 
 
 class TooManyFilters(AccessError):
-    """The person has as many filters on this page as anybody can tell apart."""
+    """The person has reached the limit of saved filters for this page."""
 
     code = "too_many_filters"
     detail = _("You have many filters on this page already: delete one first.")

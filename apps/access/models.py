@@ -196,10 +196,9 @@ class ApiToken(models.Model):
 
 
 class AuditRecord(models.Model):
-    """One thing that somebody did. Only added to, never changed, never deleted by the product.
+    """One recorded action. The product only adds records; it never changes or deletes them.
 
-    The references may become null when what they point to is deleted; the labels beside them
-    stay.
+    References become null when their object is deleted; the labels beside them stay.
     """
 
     at = models.DateTimeField(_("at"), default=timezone.now, db_index=True)
@@ -299,16 +298,16 @@ class LoginSession(AbstractBaseSession):
     agent = models.CharField(_("browser"), max_length=200, blank=True, default="")
 
     class Meta(AbstractBaseSession.Meta):
-        # The stubs of the base say "str", as if nobody translated.
+        # The stubs of the base class say "str", as if the text were never translated.
         verbose_name = _("session")  # type: ignore[assignment]
         verbose_name_plural = _("sessions")  # type: ignore[assignment]
 
 
 class SetupLink(models.Model):
-    """A link by which somebody sets a name and a password, once. Its key is kept as a hash."""
+    """One-time link to set a user name and a password. Its key is stored as a hash."""
 
     digest = models.CharField(max_length=64, unique=True, editable=False)
-    # Somebody who is here already gets another password by it; else it makes a person.
+    # For an existing person the link sets a new password; otherwise it creates the person.
     user = models.ForeignKey(
         User,
         verbose_name=_("user"),

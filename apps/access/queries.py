@@ -25,7 +25,7 @@ OBJECT: Final = "object_id"
 NOTHING: Final = "–"
 # A value longer than this, or of several lines, is compared line by line.
 LONG_TEXT: Final = 160
-# A page shows so many lines of one comparison, and looks no deeper into a mapping.
+# Limits of one comparison on a page: lines shown, and depth of mappings looked into.
 SHOWN_LINES: Final = 400
 DEPTH: Final = 3
 

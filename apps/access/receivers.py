@@ -15,6 +15,6 @@ from apps.access.services.sessions import begin
 
 @receiver(user_logged_in, dispatch_uid="access.record_login")
 def record_login(sender: object, request: HttpRequest, user: User, **kwargs: Any) -> None:
-    """Somebody proved with a password who they are."""
+    """Record a login by password."""
     begin(request)
     record(actor=user, action="access.log_in", obj=user)

@@ -43,7 +43,7 @@ class NotOfPlatform(ConfigError):
 
 
 class SavedMeanwhile(ConfigError):
-    """Somebody has saved a version since the caller read the newest one."""
+    """A newer version was saved after the caller read the latest one."""
 
     code = "saved_meanwhile"
     detail = _("Another version was saved meanwhile; compare with it and save again.")

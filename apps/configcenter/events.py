@@ -1,4 +1,4 @@
-"""What pages are told about configurations."""
+"""Events about configurations, sent to open pages."""
 
 from __future__ import annotations
 

@@ -110,10 +110,10 @@ class Fixed(models.Model):
 
 
 class ConfigVersion(Fixed):
-    """One saved state of a configuration, fixed for ever.
+    """One saved state of a configuration, immutable.
 
-    The data is kept as text: databases order the keys of their JSON types anew, and people want
-    their file back as they wrote it. ``digest`` is the same for the same values in any order.
+    The data is kept as text: databases reorder the keys of their JSON types, and people want their
+    file back as they wrote it. ``digest`` is the same for the same values in any order.
     """
 
     configuration = models.ForeignKey(

@@ -45,7 +45,7 @@ class Tally:
 
     @property
     def complete(self) -> bool:
-        """Nobody is behind."""
+        """Return whether every daemon has applied the version."""
         return self.on == self.of
 
     def count(self, number: int) -> int:

@@ -101,7 +101,7 @@ class HeartbeatRow:
             self._thread.start()
 
     def note(self, sign: Beat) -> None:
-        """The loop tells how it is; a change of state is written at once."""
+        """Take over the state of the daemon's loop; a change of state is written at once."""
         changed = sign.state != self._state
         # "stopped" is written by finish(), when the connections are closed too.
         self._state = DaemonState.STOPPING if sign.state == "stopped" else sign.state
@@ -140,7 +140,7 @@ class HeartbeatRow:
         try:
             more = self._more() if self._more is not None else {}
         except Exception:
-            # A row that tells less is better than a process that seems dead.
+            # A row with less detail is better than a process that seems dead.
             logger.exception("what the row of %s %s should tell is not known", me.kind, me.name)
         try:
             beat(

@@ -1,7 +1,7 @@
 """Celery tasks by name, sent when the transaction commits.
 
-A task is only a wake-up: its row says what to do, and a sweep finds what no wake-up reached. So
-a broker that is away holds nobody up, and costs time, never work.
+A task is only a wake-up: its row says what to do, and a sweep finds rows that no wake-up reached.
+An unreachable broker therefore delays work and never loses it.
 """
 
 from __future__ import annotations

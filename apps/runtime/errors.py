@@ -73,7 +73,7 @@ class NoFreeNumber(RuntimeRefusal):
 
 
 class LeaseLost(RuntimeRefusal):
-    """Somebody else holds the number now: whoever sees this must stop using it at once."""
+    """Another process holds the number now: the caller must stop using it at once."""
 
     code = "lease_lost"
     detail = _("The lease has passed to another process.")

@@ -44,7 +44,7 @@ def secret_box() -> SecretBox:
 
 
 class SealedText:
-    """A secret as it lies in the database. Whatever prints it, prints a mask."""
+    """A secret as it is stored in the database. Printing it shows a mask."""
 
     __slots__ = ("sealed",)
 
@@ -56,7 +56,7 @@ class SealedText:
         return secret_box().open(self.sealed)
 
     def __eq__(self, other: object) -> bool:
-        # Whether it is the same sealing: enough to see that nobody has changed it.
+        # Whether it is the same ciphertext: enough to see that the value is unchanged.
         return isinstance(other, SealedText) and self.sealed == other.sealed
 
     def __hash__(self) -> int:
@@ -104,7 +104,7 @@ class SecretTextField(_TextField):
 
     description = _("Secret text")
     descriptor_class = SecretAttribute
-    # What tells the audit trail to hide the value, whatever the field is called.
+    # Marks the value as secret for the audit trail, whatever the field is called.
     is_secret = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -167,10 +167,10 @@ class IdempotencyKey(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A message that nobody could use, kept whole until a person decides about it.
+    """A message that no consumer could process, kept whole until a person decides about it.
 
-    ``message_id``, ``queue`` and ``died_at`` together are one death: a letter that the broker
-    hands over twice is stored once, and one that is sent back and dies again is a new letter.
+    ``message_id``, ``queue`` and ``died_at`` together identify one death: a letter that the broker
+    delivers twice is stored once, and one that is requeued and dies again is a new letter.
     """
 
     message_id = models.CharField(_("message id"), max_length=255)

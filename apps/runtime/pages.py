@@ -97,7 +97,7 @@ def _disk() -> str | None:
 
 
 def _away(store: str, error: Exception) -> str:
-    # The text may name hosts and users: it is for the log, not for whoever asks.
+    # The text may name hosts and users: it is logged and not shown to the caller.
     logger.warning("not ready: %s: %s", store, error)
     return "no connection"
 

@@ -31,5 +31,5 @@ def tell_read_only(
 def watch_writes(connection: BaseDatabaseWrapper, **_signal: Any) -> None:
     """Of every connection to PostgreSQL; receives ``connection_created``."""
     if connection.vendor == "postgresql" and tell_read_only not in connection.execute_wrappers:
-        # In front: whoever wraps statements for a while takes the last one away at the end.
+        # In front: code that wraps statements for a while removes the last wrapper at its end.
         connection.execute_wrappers.insert(0, tell_read_only)

@@ -97,14 +97,14 @@ class QueueNeeded(SourceRefusal):
 
 
 class QueueOfOthers(SourceRefusal):
-    """Somebody else's records are in it, or the platform's own messages."""
+    """The queue holds records of another project, or the platform's own messages."""
 
     code = "queue_of_others"
     detail = _("This queue belongs to another project.")
 
 
 class NoSuchLease(SourceRefusal):
-    """Acknowledged, given back or over its deadline and handed to somebody else."""
+    """The records were acknowledged, given back, or leased to another consumer after the deadline."""
 
     code = "unknown_lease"
     status = 404

@@ -56,10 +56,10 @@ class Credential(models.Model):
 
 
 class SourceState(models.Model):
-    """How far a source was read, and who reads it now (seed S0.17, S0.27).
+    """How far a source was read, and which process reads it now (seed S0.17, S0.27).
 
-    ``marker`` is the seed's last_start_offset: it moves only when a harvest is complete. While one
-    is under way ``checkpoint`` says where it goes on. Whoever harvests holds the row: ``owner``
+    ``marker`` is the seed's last_start_offset: it moves only when a harvest is complete. Meanwhile
+    ``checkpoint`` says where the harvest goes on. The harvesting process leases the row: ``owner``
     until ``leased_until``, and each of its writes names its ``generation``.
     """
 
@@ -125,7 +125,7 @@ class Harvest(models.Model):
     """One pull from a source, from its start to why it ended.
 
     Every record that was read is counted once: read = published + filtered + re_read + refused.
-    ``bad_dates`` counts those among them whose date could not be read or lies in the future.
+    ``bad_dates`` counts those among them whose date could not be read or is in the future.
     """
 
     project = models.ForeignKey(
@@ -224,10 +224,10 @@ class RecordQueue(models.Model):
 
 
 class PublishedSpan(models.Model):
-    """How many records went into a queue within one minute, and when those expire.
+    """Number of records published to a queue within one minute, and their expiry.
 
-    A broker counts messages that have expired behind living ones as waiting (seed S0.24); the
-    newest of these rows tell how many of those that wait that can be.
+    A broker counts expired messages behind living ones as waiting (seed S0.24); the newest of these
+    rows show how many of the waiting ones are alive.
     """
 
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="spans")
@@ -254,14 +254,14 @@ class PublishedSpan(models.Model):
 
 
 class HandedRecord(models.Model):
-    """A record that was taken out of its queue for somebody who has not acknowledged it yet.
+    """A record taken out of its queue and not yet acknowledged by its consumer.
 
-    ``lease`` is what he shows. Once its deadline is over, or when he gave it back, it goes to
-    whoever asks next, before those that still are in the queue.
+    The consumer acknowledges with ``lease``. After the deadline, or when given back, the record
+    goes to the next consumer, before those still in the queue.
 
-    The broker may hand out a record again whose row is there already: when a process died before
-    its acknowledgement got there. Until it is ``settled`` a row that is ``done`` stays, without its
-    body, so that such a copy is known.
+    The broker may redeliver a record that has a row already, when a process died before its
+    acknowledgement arrived. Until it is ``settled`` a row that is ``done`` stays, without its body,
+    so that such a copy is recognised.
     """
 
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="handed")

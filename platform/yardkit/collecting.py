@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-# The youngest are looked at when there are so many more of them; the others a little oftener than
-# by default, because that is seldomer now.
+# The youngest generation is collected at a higher threshold; the older ones a little more often
+# than by default, because they are counted in collections of the youngest.
 THRESHOLDS: Final = (20_000, 10, 5)
 
 

@@ -74,7 +74,7 @@ def _inflate(body: bytes, name: str, wbits: int, limit: int, partial: bool) -> t
         while at < len(whole) and not inflater.eof:
             piece = whole[at : at + _PIECE_BYTES]
             try:
-                # One byte more than allowed tells "exactly full" from "too much".
+                # One byte more than allowed distinguishes "exactly full" from "too much".
                 chunk = inflater.decompress(piece, limit - size + 1)
             except zlib.error as error:
                 if members > 1:

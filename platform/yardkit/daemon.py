@@ -262,7 +262,7 @@ class _Loop:
     def _heartbeat(self, *, now: bool = False) -> None:
         if not now and time.monotonic() < self._next_beat:
             return
-        # From this thread alone, which does the work: one that hangs in a step tells nobody.
+        # From this thread alone, which does the work: a step that hangs sends no sign of life.
         if self._state not in ("stopping", "stopped"):
             self._life.feed(self._state, self._error, now=True)
         self._next_beat = time.monotonic() + self._options.heartbeat_seconds

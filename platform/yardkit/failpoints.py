@@ -35,8 +35,8 @@ _ENTRY = re.compile(
 )
 _DEFAULT_SECONDS: Final = {"kill": 0.0, "stop": 12.0, "raise": 0.0, "sleep": 1.0}
 _TIMED: Final = frozenset({"stop", "sleep"})
-# The waker checks its parent first: a process that was killed while stopped has left its number
-# to somebody else. Its last argument is the name of the failpoint, for who looks at the processes.
+# The waker checks its parent first: the id of a process killed while stopped may have been reused.
+# Its last argument is the failpoint's name, shown in process lists.
 _WAKER: Final = (
     "import os, signal, sys, time\n"
     "parent = int(sys.argv[1])\n"
@@ -125,7 +125,7 @@ def _hit(name: str) -> None:
     if point.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif point.action == "stop":
-        # Said, because nobody sees from outside where a process stands still.
+        # Logged, because a stopped process shows nothing from outside.
         logger.warning("stands still at %s", name)
         _stop(name, point.seconds)
         logger.warning("goes on at %s", name)

@@ -17,7 +17,7 @@ from typing import Final
 from yardkit.heartbeat import Beat, write_beat
 
 FILE_SETTING: Final = "CRAWLYARD_HEARTBEAT_PATH"
-# A loop that turns faster than this does not tell of every turn.
+# A loop that turns faster than this does not report every turn.
 FEED_SECONDS: Final = 5.0
 _NOTIFY: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 

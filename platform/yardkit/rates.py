@@ -20,7 +20,7 @@ from yardkit.protocol import SampleKind, SampleNote, Samples
 
 MINUTE: Final = 60
 HOUR: Final = 3600
-# So many spans of each length wait unsent; then the oldest becomes part of a longer one.
+# Most unsent spans of each length; beyond it the oldest is merged into a longer one.
 WAITING_SECONDS: Final = 120
 WAITING_MINUTES: Final = 120
 WAITING_HOURS: Final = 48

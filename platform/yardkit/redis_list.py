@@ -28,9 +28,9 @@ import redis
 from yardkit import redis_list_scripts as scripts
 from yardkit.redis_server import WAIT_SECONDS, RedisServer
 
-# Values moved by one script: Redis serves nobody else meanwhile.
+# Values moved by one script: Redis serves no other client meanwhile.
 _MOST_AT_ONCE: Final = 1000
-# A consumer's name stays known so long after its lease: a frozen process may wake and take again.
+# How long a consumer's name is kept after its lease: a frozen process may wake and take again.
 _KNOWN_MILLISECONDS: Final = 24 * 3600 * 1000
 # The least wait for another thread that is just taking: without it a full list looks empty.
 _SHARE_SECONDS: Final = 0.1

@@ -19,7 +19,7 @@ from yardkit.protocol.resources import MAX_REASON
 from yardkit.seeds import SeedServiceClient
 from yardkit.stop import Stop
 
-# A resource may be given back before the time that was told.
+# A resource may be given back before its announced time.
 _LOOK_AGAIN_SECONDS: Final = 2.0
 _SOONEST_SECONDS: Final = 0.05
 

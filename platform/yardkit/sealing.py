@@ -1,11 +1,11 @@
 """Secrets on their way through a queue: sealed for the one process that may read them.
 
-    key = SealKey()                                     # of the receiver, who tells key.public
+    key = SealKey()                                     # of the receiver, who publishes key.public
     sealed = seal(key.public, b"secret", purpose="run 7")
     key.open(sealed, purpose="run 7")
 
-X25519 with a key pair for each sealing, HKDF-SHA256, ChaCha20-Poly1305: whoever reads the queue,
-or a copy of it, learns nothing. It says nothing of who has sealed.
+X25519 with a key pair for each sealing, HKDF-SHA256, ChaCha20-Poly1305: a reader of the queue, or
+of a copy of it, learns nothing. The sender is not authenticated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NONCE: Final = bytes(12)
 
 
 class SealKey:
-    """A key pair that lives as long as its process; ``public`` may be told to everybody."""
+    """Key pair that lives as long as its process; ``public`` is not secret."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()

@@ -160,7 +160,7 @@ class SeedClient(SeedServiceClient):
         stop: Stop | None = None,
     ) -> None:
         super().__init__(broker, token, owner=owner, timeout=timeout, patience=patience, stop=stop)
-        # Names of calls that leases may have been given to, though they brought none.
+        # Names of calls that may have leased seeds although their answers were lost.
         self._unanswered: list[str] = []
         self.frontier = frontier
 
@@ -186,10 +186,10 @@ class SeedClient(SeedServiceClient):
         seconds: float = 0.0,
         wait_seconds: float = 0.0,
     ) -> SeedsLeased:
-        """Up to ``limit`` seeds; empty when none became due in ``wait_seconds`` (at most 30).
+        """Lease up to ``limit`` seeds; empty when none became due in ``wait_seconds`` (at most 30).
 
-        After a call that got no answer, or a refusal: what that one may have been given, so that
-        nothing is leased to nobody. Raises as ``add``.
+        After a call without an answer, or a refusal, it first returns what that call may have
+        leased, so that no lease is lost. Raises as ``add``.
         """
         try:
             name, again = self._unanswered.pop(), True
@@ -215,9 +215,8 @@ class SeedClient(SeedServiceClient):
     def finish(self, finishes: Sequence[SeedFinish], found: Iterable[Seed] = ()) -> SeedsFinished:
         """End leased seeds, then add those found meanwhile. Raises as ``add``.
 
-        Both travel in one call, so that who is killed after it loses none of those found; what is
-        too much for one is added before. A result that no message can hold is None for whoever
-        waits for it.
+        Both travel in one call, so that a process killed after it loses none of those found; what
+        exceeds one call is added before. A result too large for any message is stored as None.
         """
         if not finishes:
             return SeedsFinished(answers=[], added=self.add(found))

@@ -82,7 +82,7 @@ class Snowflake:
         self._rolling = rolling
         self._lock = threading.Lock()
         self._forks = _forks
-        # Everything given out before lies below the mark, so the mark itself is free.
+        # Every id issued before is below the mark, so the mark itself is free.
         self._mark = store.load(worker)
         self._ms = max(self._mark, EPOCH_MS) - 1
         self._sequence = _PER_MS - 1

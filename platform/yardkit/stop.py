@@ -1,8 +1,8 @@
-"""How a process is asked to stop, and how it waits without missing the request.
+"""Stop requests by signal, and waiting that does not miss them.
 
 A signal handler may interrupt any line, also one that holds a lock: ``threading.Event.set()``
-called there can wait for the very lock its own thread holds, for ever. So the handler only sets
-a bool and writes one byte to a pipe, and waiting is ``select`` on that pipe.
+called there can deadlock on a lock of its own thread. So the handler only sets a bool and writes
+one byte to a pipe, and waiting is ``select`` on that pipe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
-# Set by a supervisor for its children: its own process id, or 1 for whoever the parent is.
+# Set by a supervisor for its children: its own process id, or 1 for any parent.
 DIE_WITH_PARENT = "CRAWLYARD_DIE_WITH_PARENT"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -29,10 +29,10 @@ _LONGEST_SELECT_SECONDS = 3600.0
 
 
 class Stop:
-    """The wish to stop, from a signal or from ``request()``.
+    """Stop request, from a signal or from ``request()``.
 
-    The first signal is noted; from then on the handlers from before are back, so that a second
-    signal kills. Whoever starts children that use this must put each into a session of its own
+    The first signal is noted and restores the previous handlers, so that a second signal kills.
+    Children that use this class must be started in a session of their own
     (``start_new_session=True``): Ctrl-C reaches a whole process group, and the supervisor's own
     SIGTERM would be the second signal.
 
@@ -97,7 +97,7 @@ class Stop:
         return self
 
     def uninstall(self) -> None:
-        """Give the signals back to whoever had them before; the object stays usable."""
+        """Restore the previous signal handlers; the object stays usable."""
         for number, handler in self._before.items():
             signal.signal(number, handler or signal.SIG_DFL)  # type: ignore[arg-type]
         self._before.clear()

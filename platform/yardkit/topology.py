@@ -10,9 +10,9 @@ from yardkit.broker.base import DEAD_QUEUE, QueueSpec
 # An agent is alive while its last heartbeat is younger than this (seed S1.38).
 AGENT_ALIVE_SECONDS = 11.0
 HEARTBEAT_SECONDS = 5.0
-# A download nobody has started after this long is void (seed S1.32, S1.46).
+# A download not started after this long is void (seed S1.32, S1.46).
 DOWNLOAD_EXPIRES_SECONDS = 60.0
-# An allocate request nobody answered in time is void (seed S1.31, S1.35).
+# An allocate request not answered in time is void (seed S1.31, S1.35).
 ALLOCATE_EXPIRES_SECONDS = 30.0
 
 # Celery's queues: short tasks, and builds, which take long.
@@ -68,9 +68,9 @@ def center_heartbeats(center: str) -> QueueSpec:
 
 
 def center_reports(center: str) -> QueueSpec:
-    """What agents tell one center: how hosts answered, and the robots.txt it asked for.
+    """Queue for reports of agents to one center: host results, and robots.txt files it requested.
 
-    Runs that pause ask here for what it holds of them.
+    Runs that pause withdraw their held requests here.
     """
     return QueueSpec(
         f"center.reports.{center}",
@@ -96,7 +96,7 @@ def run_answers(run: int, boot: str) -> QueueSpec:
 
 
 def run_commands(run: int, boot: str) -> QueueSpec:
-    """What one execution of a run is told, bound to the topic of its job; gone soon after it."""
+    """Queue of commands to one execution of a run, bound to its job's topic; expires soon after it."""
     return QueueSpec(f"run.{run}.{boot}.commands", durable=False, expires_seconds=120)
 
 

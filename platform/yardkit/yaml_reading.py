@@ -75,7 +75,7 @@ class Limits:
     # Values, those of an alias counted as often as it is used.
     values: int = 100_000
     aliases: int = 100
-    # Deeper than this the line of the value around is told.
+    # Deeper than this the line of the surrounding value is given.
     depth_of_lines: int = 3
 
 

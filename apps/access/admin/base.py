@@ -244,7 +244,7 @@ class ProjectScopedAdmin(_ScopedMixin, AuditedAdmin):
     show_full_result_count = False
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """The app is listed for whoever may see something of it."""
+        """List the app for users who may view at least one of its objects."""
         return self.has_view_permission(request)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:

@@ -1,4 +1,4 @@
-"""What people do with many rows at once: each by itself, and the first refusals are told."""
+"""Bulk actions of the admin: each row is processed by itself, and the first refusals are shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apps.access.states import Role
 
 T = TypeVar("T")
 
-# Of a whole list each row may be refused: no page, and no session, holds so many messages.
+# Every row of a whole list may be refused: no page and no session holds that many messages.
 MOST_TOLD: Final = 10
 
 

@@ -1,4 +1,4 @@
-"""Lists that answer also when somebody wrote their address or the selection by hand."""
+"""Change lists that answer even when their address or their selection was written by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def renamed(field: str, label: Any) -> Callable[[Any, Any], Any]:
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # generic only in the stubs
-    """Counts and turns pages up to a bound; who looks for what lies behind it narrows the list."""
+    """Paginator that counts up to a bound; rows beyond it are found by filters."""
 
     template_name = "access/pagination.html"
 
@@ -62,7 +62,7 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # generic only in 
 
     @property
     def shown_count(self) -> int:
-        """For people, who are told when there are more."""
+        """Return the number of rows to show; the page says when there are more."""
         return min(self.count, MOST_COUNTED)
 
 

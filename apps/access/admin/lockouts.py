@@ -1,4 +1,4 @@
-"""Wrong passwords, and whoever is locked out for them."""
+"""Admin page of failed logins and of the lockouts that follow them."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     )
 
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
-        """A password that somebody else chose is a one-time password."""
+        """Save the user; a password set by another person is a one-time password."""
         user = cast(User, obj)
         if change:
             keep_one_admin(user, stays=user.is_active and user.is_superuser)
@@ -151,7 +151,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     )
     @shows_refusals
     def reset_factor(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """For somebody who lost the phone and the codes for emergencies."""
+        """Remove the second factor of a user who lost both the phone and the recovery codes."""
         user = User.objects.get(pk=object_id)
         remove_factor(actor=cast(User, person_of(request)), user=user)
         messages.success(request, _("The second factor has been removed."))

@@ -7,16 +7,16 @@ from django.http import HttpRequest
 
 
 class ReadOnly:
-    """Nobody adds, changes or deletes; placed before ``ProjectScopedAdmin`` in the bases."""
+    """Mixin that forbids adding, changing and deleting; goes before ``ProjectScopedAdmin``."""
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
+        """Return False."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
+        """Return False."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
+        """Return False."""
         return False

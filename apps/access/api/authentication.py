@@ -21,12 +21,11 @@ class TokenAuthentication(BaseAuthentication):
     """The token's user, acting through the token (``user.acting_token``)."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """None without such a header, so that a session may be tried; 401 for a bad token, 429
-        for too many wrong secrets of one, 403 for a good one that is not for the network where
-        the call came from.
+        """Return the user and the token; None without the header, so that a session may be tried.
 
-        Whoever does not know the secret gets one answer whatever is wrong; that a token has
-        expired is told only to who knows its secret.
+        Raises 401 for a wrong token, 429 after too many wrong secrets for one prefix, and 403 for a
+        valid token used from outside its networks. A caller without the secret gets the same answer
+        whatever is wrong; only a caller with the right secret learns that the token has expired.
         """
         words = get_authorization_header(request).split()
         if not words or words[0].lower() not in SCHEMES:

@@ -221,7 +221,8 @@ class WriteViewSet(ReadViewSet[M], Generic[M]):
     def _locked(self, request: Request) -> M:
         obj = self.get_object()
         if "If-Match" in request.headers:
-            # Locked and read again: nobody may change it between this check and our change.
+            # Locked and read again: no other process may change it between this check and our
+            # change.
             locked = type(obj)._default_manager.select_for_update()
             # Without the order of the model, whose joins PostgreSQL cannot lock.
             if not locked.filter(pk=obj.pk).order_by().values_list("pk", flat=True):

@@ -38,7 +38,7 @@ UNAVAILABLE: Final = (*DATABASE_AWAY, BrokerError)
 
 
 class PreconditionFailed(exceptions.APIException):
-    """If-Match does not match: somebody else has changed the object."""
+    """If-Match does not match: the object has been changed meanwhile."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_code = "changed_meanwhile"

@@ -23,7 +23,7 @@ class MomentField(IsoDateTimeField):
     """A moment in UTC: databases refuse offsets that ISO 8601 allows."""
 
     def to_python(self, value: Any) -> datetime | None:
-        """Raises ``ValidationError`` for what is none, or lies outside the calendar."""
+        """Raise ``ValidationError`` for text that is not a time, or a time outside the calendar."""
         moment: datetime | None = super().to_python(value)
         try:
             return moment.astimezone(UTC) if moment else None

@@ -88,7 +88,7 @@ def resumable(action: Action[P]) -> Action[P]:
 
 
 def keep_for_repeat(view: Any, notes: dict[str, Any]) -> None:
-    """Write ``notes`` beside the key of this call, if it has one, for whoever repeats it."""
+    """Store ``notes`` with the idempotency key of this call, if it has one, for a repeated call."""
     reservation: IdempotencyKey | None = getattr(view, _RESERVATION, None)
     if reservation is None:
         return
@@ -148,7 +148,7 @@ def _honouring(
                     response = action(view, request, *args, **kwargs)
                     keep = getattr(view, "stored_answer", None)
                     _store(reservation, response, keep(response.data) if keep else response.data)
-            # Whatever ends it: a repeat must not find the key taken for ever.
+            # However it ends: a repeated call must not find the key in use.
             except BaseException:
                 _free(reservation)
                 raise
@@ -270,7 +270,7 @@ def _hash_of(request: Request) -> str:
 
 
 def _fingerprint(value: Any) -> str:
-    """What stands for a part of a body that is no JSON: a file is told by all that is in it."""
+    """Return a digest for a part of a body that is not JSON; of a file, its name and content."""
     if isinstance(value, File):
         digest = hashlib.sha256()
         for piece in value.chunks():

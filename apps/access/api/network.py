@@ -18,7 +18,7 @@ from apps.access.services import client_address, stands_in
 
 
 class Guest(AnonymousUser):
-    """Nobody in particular, from a network whose clients need no token."""
+    """Anonymous caller from a network whose clients need no token."""
 
     # Keys of Idempotency-Key belong to a number; people's begin with 1.
     pk = 0  # type: ignore[assignment]  # Django's stranger has none
@@ -34,10 +34,10 @@ class NetworkAuthentication(BaseAuthentication):
 
 
 def of_another_site(request: Request) -> bool:
-    """Whether a browser says that a page of another site has sent this.
+    """Return whether the browser says that a page of another site sent the request.
 
-    Programs say nothing of the kind. Over plain http a browser does not tell of an image or a
-    link where it comes from, if its page does not want that.
+    Programs send no such header. Over plain http a browser may leave out the origin of an image or
+    a link when the page asks it to.
     """
     if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
         return True
@@ -54,10 +54,10 @@ class InsideScopesOrNetwork(InsideScopes):
     """By token or login as everywhere, or from a network of ``COMPAT_ANONYMOUS_FROM``."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Who has a token is held to it, wherever the call comes from.
+        """Limit a token to its scopes, wherever the call comes from.
 
-        Whoever stands in an open network also opens pages of strangers there, and what such a
-        page has the browser send comes from inside: it may change nothing.
+        A browser in an open network also shows pages of strangers, whose requests come from inside:
+        they may change nothing.
         """
         if not isinstance(request.user, Guest):
             return super().has_permission(request, view)

@@ -56,7 +56,7 @@ class PersonViewSet(WriteViewSet[User]):
     http_method_names = ("get", "post", "patch", "delete")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """A token for a part of the platform gives nobody, nor itself, the whole of it."""
+        """Refuse tokens that are limited to a part of the platform: they may not grant all of it."""
         super().initial(request, *args, **kwargs)
         token = request.auth
         if (
@@ -101,7 +101,7 @@ class PersonViewSet(WriteViewSet[User]):
         return change_account(actor=self.person, user=obj, values=values)
 
     def delete_object(self, obj: User) -> None:
-        """Delete somebody with their roles and tokens."""
+        """Delete a person with their roles and tokens."""
         delete_account(actor=self.person, user=obj)
 
     @extend_schema(
@@ -124,7 +124,9 @@ class PersonViewSet(WriteViewSet[User]):
     @action(detail=True, methods=["post"], url_path="reset-factor")
     @idempotent
     def reset_factor(self, request: Request, pk: str) -> Response:
-        """For somebody who lost the phone and the codes for emergencies; 409 without a factor."""
+        """Remove the second factor of a person who lost phone and recovery codes; 409 without a
+        factor.
+        """
         user = self.get_object()
         remove_factor(actor=self.person, user=user)
         return self.answer(self.get_object())

@@ -10,7 +10,7 @@ from apps.access.models import SecondFactor, User
 
 
 class PersonSerializer(serializers.ModelSerializer[User]):
-    """Somebody who may log in. Roles in projects: `/memberships`."""
+    """A person who may log in. Roles in projects: `/memberships`."""
 
     email = serializers.EmailField(required=False, allow_blank=True)
     has_second_factor = serializers.SerializerMethodField()
@@ -41,7 +41,7 @@ class PersonSerializer(serializers.ModelSerializer[User]):
 
 
 class NewPersonSerializer(PersonSerializer):
-    """Somebody, with a one-time password; null when the answer is a repeat."""
+    """A new person with a one-time password; the password is null when the answer is a repeat."""
 
     password = serializers.CharField(read_only=True, allow_null=True)
 

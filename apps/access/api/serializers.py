@@ -196,7 +196,7 @@ class ChangedFieldSerializer(serializers.Serializer[Any]):
 
 
 class AuditRecordSerializer(serializers.ModelSerializer[AuditRecord]):
-    """One thing that somebody did."""
+    """One recorded action."""
 
     changes = serializers.SerializerMethodField(
         help_text=_("Before and after by field, nested ones by dotted names.")

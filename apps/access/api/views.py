@@ -189,7 +189,7 @@ class SavedFilterViewSet(WriteViewSet[SavedFilter]):
         return SavedFilter.objects.visible_to(self.person)
 
     def check_role_for_input(self, serializer: BaseSerializer[SavedFilter]) -> None:
-        """Whoever may log in may keep filters; a token of one project acts for that alone."""
+        """Allow every user who may log in; a token of one project acts for that project only."""
         holder = self.person.acting_token
         if holder is not None and holder.project_id is not None:
             raise RoleRequired

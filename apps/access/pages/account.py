@@ -83,5 +83,5 @@ def end_others(request: HttpRequest) -> HttpResponse:
 
 
 def _person(request: HttpRequest) -> User:
-    """The admin's door has let nobody else in."""
+    """Return the logged-in user; the admin site has refused all others."""
     return cast(User, request.user)

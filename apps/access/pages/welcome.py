@@ -1,7 +1,7 @@
-"""The page of a link by which somebody sets a name and a password.
+"""Page of a one-time link to set a user name and a password.
 
-The key stands behind the ``#`` of the address, so it is in no log of a server or a proxy; a script
-of ours hands it in. Without scripts it can be pasted.
+The key stands behind the ``#`` of the address, so no server or proxy logs it; a script of the page
+submits it. Without scripts it can be pasted.
 """
 
 from __future__ import annotations

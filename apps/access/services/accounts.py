@@ -19,9 +19,9 @@ from apps.access.services.sessions import end_sessions
 
 @transaction.atomic
 def create_account(*, actor: User | None, values: Mapping[str, Any]) -> tuple[User, str]:
-    """Somebody new, and a one-time password, which is stored nowhere.
+    """Create a person; return the user and a one-time password, which is stored nowhere.
 
-    Raises ``ValidationError`` for what a person cannot be called or be.
+    Raises ``ValidationError`` for values that a person cannot have.
     """
     password = secrets.token_urlsafe(12)
     # Who is added is meant to work here; what is seen depends on the roles.
@@ -71,7 +71,7 @@ def reset_password(*, actor: User | None, user: User) -> str:
     user.set_password(password)
     user.save(update_fields=["password"])
     password_was_set(actor=actor, user=user)
-    # Also where somebody resets their own.
+    # Also where a person resets their own password.
     User.objects.filter(pk=user.pk).update(must_change_password=True)
     user.must_change_password = True
     return password

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.crypto import constant_time_compare, salted_hmac
 
-# So many are named; the others are counted.
+# Number of objects listed by name; the rest is counted.
 NAMED: Final = 10
 SEAL: Final = "confirmed"
 TYPED: Final = "typed"
@@ -73,7 +73,7 @@ def ask_first(
 
 
 def _seal(request: HttpRequest, ids: Sequence[Any]) -> str:
-    """Of who does what to which: good for nobody else, no other act and no other selection."""
+    """Return a signature over caller, action and selection, valid for exactly these."""
     what = [request.path, request.POST.get("action", ""), *sorted(str(each) for each in ids)]
     value = "\n".join([str(request.user.pk), *what])
     return salted_hmac("apps.access.admin.confirm", value, algorithm="sha256").hexdigest()

@@ -50,7 +50,7 @@ def set_role(
 def keep_one_admin(user: User, *, stays: bool) -> None:
     """Raise ``LastAdmin`` if ``user`` is the only active superuser and will not stay one.
 
-    In the caller's transaction, until whose end nobody else can take the right from another one.
+    Runs in the caller's transaction, and locks the superusers until its end.
     """
     if stays:
         return
@@ -61,10 +61,9 @@ def keep_one_admin(user: User, *, stays: bool) -> None:
 
 @transaction.atomic
 def password_was_set(*, actor: User | None, user: User, but: str | None = None) -> None:
-    """Record a new password; one that somebody else chose must be changed by its owner.
+    """Record a new password; its owner must change one that another person chose.
 
-    Every session of theirs ends, but the one with the key ``but``, and so does a link by which
-    they could have set another one.
+    Ends every session of the user except the one with the key ``but``, and invalidates setup links.
     """
     by_owner = actor is not None and actor.pk == user.pk
     User.objects.filter(pk=user.pk).update(must_change_password=not by_owner)

@@ -100,7 +100,7 @@ def verify_factor(*, user: User, code: str, now: datetime | None = None) -> None
 
 @transaction.atomic
 def remove_factor(*, actor: User, user: User) -> None:
-    """End it: by its person, or by a superuser for somebody who lost the phone."""
+    """Remove a second factor: by its owner, or by a superuser for a user who lost the phone."""
     if not SecondFactor.objects.filter(user=user).delete()[0]:
         raise NoFactor
     before, after = {"second_factor": True}, {"second_factor": False}
@@ -108,9 +108,9 @@ def remove_factor(*, actor: User, user: User) -> None:
 
 
 def needs_factor(user: User, session: Any) -> str:
-    """What is missing in this session: ``"verify"``, ``"enrol"``, or ``""`` for nothing.
+    """Return what is missing in this session: ``"verify"``, ``"enrol"``, or ``""`` for nothing.
 
-    ``user``: as the session's backend has brought it, with its factor.
+    ``user``: as loaded by the session's backend, with its factor.
     """
     factor = getattr(user, "second_factor", None)
     if factor is None or factor.confirmed_at is None:
@@ -119,7 +119,7 @@ def needs_factor(user: User, session: Any) -> str:
 
 
 def must_have_factor(user: User) -> bool:
-    """By ``ADMIN_TOTP``: nobody, superusers and whoever is admin of a project, or everyone."""
+    """Return whether ``ADMIN_TOTP`` requires a factor: of no one, of admins, or of everyone."""
     if not settings.ADMIN_TOTP:
         return False
     if settings.ADMIN_TOTP == "everyone" or user.is_superuser:

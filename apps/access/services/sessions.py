@@ -23,7 +23,7 @@ from apps.access.models import LoginSession, User
 from apps.access.services.audit import record
 from apps.access.services.clients import client_address
 
-# So often at most a session notes that it was seen.
+# Shortest interval between two writes of a session's last activity.
 NOTED_EVERY: Final = timedelta(minutes=1)
 _BEGAN, _ADDRESS, _AGENT = "began_at", "address", "agent"
 
@@ -77,7 +77,7 @@ class SessionStore(DatabaseStore):
         return await sync_to_async(self.create_model_instance)(data)
 
     def is_alive(self) -> bool:
-        """Asked anew: it has neither been ended nor come to its end."""
+        """Query the database for whether the session has neither been ended nor expired."""
         rows = LoginSession.objects.filter(session_key=self.session_key)
         return bool(self.session_key) and rows.filter(expire_date__gt=timezone.now()).exists()
 
@@ -105,7 +105,7 @@ class OwnSession:
 
 
 def begin(request: HttpRequest) -> None:
-    """Somebody has just logged in: from when and where."""
+    """Record time and address of a login in its session."""
     LoginSession.objects.filter(expire_date__lt=timezone.now()).delete()
     request.session[_BEGAN] = timezone.now().isoformat()
     request.session[_ADDRESS] = client_address(request)[:45]

@@ -159,12 +159,10 @@ def revoke_token(*, actor: User | None, token: ApiToken, now: datetime | None = 
 
 
 def find_token(presented: str, *, now: datetime | None = None) -> ApiToken | None:
-    """The token whose secret was presented, whether still usable or not; None for a wrong one.
+    """Return the token whose secret was presented, usable or not; None for a wrong secret.
 
-    A secret from before the last rotation is wrong once its time is over.
-
-    Takes the same steps for an unknown prefix as for a wrong secret, so that the time of the
-    answer does not tell them apart.
+    A secret from before the last rotation is wrong once its grace period is over. An unknown prefix
+    takes as long as a wrong secret, so that the response time reveals nothing.
     """
     kind, _first, rest = presented.partition("_")
     prefix, _second, secret = rest.partition("_")
@@ -247,7 +245,7 @@ def _refuse_wider(actor: User, wanted: ApiToken) -> None:
 def _networks_within(wanted: ApiToken, holder: ApiToken) -> bool:
     outer = [ipaddress.ip_network(each) for each in holder.allowed_networks]
     inner = [ipaddress.ip_network(each) for each in wanted.allowed_networks]
-    # Of two versions none lies within the other, and Python refuses the question.
+    # An IPv4 and an IPv6 network never contain each other, and Python refuses the comparison.
     return bool(inner) and all(
         any(each.version == one.version and each.subnet_of(one) for one in outer)  # type: ignore[arg-type]
         for each in inner

@@ -86,11 +86,11 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         css = {"all": MEDIA}
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody: what changes are versions."""
+        """Return False: only versions change."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody: the history stays."""
+        """Return False: the history is kept."""
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:

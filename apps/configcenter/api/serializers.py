@@ -123,7 +123,7 @@ class ConfigVersionDetailSerializer(ConfigVersionSerializer):
         read_only_fields = fields  # type: ignore[assignment]
 
     def get_data(self, version: ConfigVersion) -> dict[str, Any]:
-        """By the role of whoever asks."""
+        """Return the data as the caller's role may see it."""
         return data_for(self.context.get("request"), version)
 
 

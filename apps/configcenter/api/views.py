@@ -91,7 +91,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     @extend_schema(request=ConfigTrialSerializer, responses=ConfigCheckedSerializer)
     @action(detail=True, methods=["post"])
     def check(self, request: Request, pk: str | None = None) -> Response:
-        """Problems and differences of what somebody might save; nothing is changed."""
+        """Return problems and differences of data that could be saved; nothing is changed."""
         row = self.get_object()
         asked = ConfigTrialSerializer(data=request.data)
         asked.is_valid(raise_exception=True)

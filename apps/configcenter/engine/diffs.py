@@ -1,7 +1,7 @@
-"""What differs between two versions, in words that say where.
+"""Differences between two versions, each with its place.
 
-Entries of a list that have a ``name`` are told apart by it, so that an entry that was put in
-front does not make all others look changed. Other lists are compared by what they hold.
+Entries of a list that have a ``name`` are matched by it, so that an entry inserted in front does
+not make all others look changed. Other lists are compared by content.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _values(place: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _same(old: Any, new: Any) -> bool:
-    # To Python 1 == True == 1.0 and 0.0 == -0.0; to whoever reads the file they differ.
+    # To Python 1 == True == 1.0 and 0.0 == -0.0; to a reader of the file they differ.
     return _text(old) == _text(new)
 
 

@@ -146,7 +146,7 @@ class YamlKind(Kind):
 
     suffix: ClassVar[str] = "yaml"
     media_type: ClassVar[str] = "application/yaml"
-    # Told of a text that is no mapping: what it has to be.
+    # What a text has to be, for the error about one that is not a mapping.
     shape: ClassVar[str] = "a configuration is a mapping"
 
     def read(self, raw: bytes, name: str = "") -> Data:

@@ -180,7 +180,7 @@ def _switch(
 
 
 def tell_all_followers() -> None:
-    """A project was deleted or restored: whoever follows configurations looks at them again."""
+    """Make every daemon re-read its configurations, after a project was deleted or restored."""
     KindSerial.objects.update(serial=F("serial") + 1)
 
 

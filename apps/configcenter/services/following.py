@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.5
 # What could not be applied is tried again: the reason may have been elsewhere.
 RETRY_SECONDS: Final = 10.0
-# Everything is reported again so often: a report may have been lost with its daemon's row.
+# Interval of full reports: an earlier report may have been lost with its daemon's row.
 REPORT_SECONDS: Final = 30.0
 # Stands for the platform where the id of a project would stand.
 PLATFORM: Final = 0

@@ -27,7 +27,7 @@ class _Gone(Kind):
     title = _("a kind that is gone")
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """Refused: nobody knows what it must hold."""
+        """Report a problem: no installed app knows this kind."""
         return [Found("", "unknown_kind", str(UnknownKind.detail))]
 
 

@@ -161,7 +161,7 @@ def _add(
     )
     version.summary = kind_named(configuration.kind).summary(version.data)[:200]
     version.save()
-    # Under the lock that ``configuration_of`` took, so nobody counts the same number.
+    # Under the lock that ``configuration_of`` took, so numbers are unique.
     Configuration.objects.filter(pk=configuration.pk).update(newest=number, changed_at=now)
     configuration.newest, configuration.changed_at = number, now
     return version

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-# After an error nobody foresaw; those foreseen choose their own pause.
+# After an unforeseen error; ``work`` chooses its own pause after those it foresees.
 UNFORESEEN_PAUSE_SECONDS = 5.0
 
 

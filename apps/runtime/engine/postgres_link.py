@@ -1,8 +1,8 @@
-"""How a connection to PostgreSQL hears that nobody is at its other end any more.
+"""Keep-alive settings that notice a PostgreSQL connection whose other end is gone.
 
-A host that loses its power, or a firewall that forgets a connection, says nothing: without these
-the system asks after two hours, and waits a quarter of an hour for what was sent. What an address
-says itself, behind its ``?``, stands.
+A host that loses power, or a firewall that drops a connection, sends nothing: by default the system
+probes after two hours, and waits fifteen minutes for unacknowledged data. Options in the address
+(behind its ``?``) take precedence.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def said(error: Exception) -> str:
-    """What the server said, or why nobody could ask it, in one line."""
+    """Return the server's error, or why it could not be reached, in one line."""
     if isinstance(error, errors.DiskFull):
         return "its disk is full"
     if isinstance(error, PoolTimeout):

@@ -25,9 +25,9 @@ def make_folder(folder: Path) -> None:
 
 
 def when_free(attempt: Callable[[], T], seconds: float) -> T:
-    """As soon as nobody is in the way; each waits a little and not always the same.
+    """Call ``attempt`` until the file is not locked, waiting with jitter in between.
 
-    Raises what ``attempt`` raises, and after so many seconds ``sqlite3.OperationalError``.
+    Raises what ``attempt`` raises, and ``sqlite3.OperationalError`` after ``seconds``.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -51,7 +51,7 @@ def read(connection: sqlite3.Connection, work: Work[T], seconds: float) -> T:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    # Nobody who writes is waited for, but who mends the file after a crash.
+    # Readers wait for no writer, only for a process that repairs the file after a crash.
     return when_free(look, seconds)
 
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 # A web request rather fails than waits longer than this for a broker that is not there.
 CONNECT_TIMEOUT_SECONDS = 3.0
-# After a failed attempt the next callers are refused at once for so long: otherwise an outage
+# After a failed attempt further callers are refused at once for this long: otherwise an outage
 # would park every web thread for the whole time-out, one after the other.
 FAIL_FAST_SECONDS = 2.0
 

@@ -58,7 +58,7 @@ def store_dead_letters(
             DeadLetter.objects.bulk_create(letters, ignore_conflicts=True)
         failpoints.hit("dead_letters.after_commit")
     except BaseException:
-        # Taken and not acknowledged, they would count against the prefetch for ever.
+        # Delivered and not acknowledged, they would count against the prefetch limit until the end.
         subscription.requeue(deliveries)
         raise
     subscription.ack(deliveries)
@@ -71,12 +71,12 @@ def requeue_dead_letter(
 ) -> None:
     """Send the message back to the queue where it died, once.
 
-    It keeps its message id, so that a consumer that did deal with it before it died (an ack that
-    got lost, for example) knows it again. The caller writes the audit record.
+    It keeps its message id, so that a consumer that had processed it before it died (because an
+    acknowledgement was lost, for example) recognises it. The caller writes the audit record.
 
     Raises:
-        DeadLetterResolved: somebody was quicker.
-        DeadLetterHasNoQueue: nobody knows where it came from.
+        DeadLetterResolved: it was requeued or dropped before.
+        DeadLetterHasNoQueue: its queue is unknown.
     """
     if not letter.queue:
         raise DeadLetterHasNoQueue
@@ -91,7 +91,7 @@ def requeue_dead_letter(
 
 @transaction.atomic
 def drop_dead_letter(*, letter: DeadLetter, actor_label: str, now: datetime | None = None) -> None:
-    """Nobody will need this message. Raises ``DeadLetterResolved``."""
+    """Mark the message as not needed. Raises ``DeadLetterResolved``."""
     _resolve(letter, DeadLetterState.DROPPED, actor_label, now or database_now())
 
 
@@ -123,7 +123,7 @@ def _letter(delivery: Delivery, now: datetime) -> DeadLetter:
 
 
 def _message_id(delivery: Delivery) -> str:
-    # Without an id two equal messages cannot be told from one that came twice: keep both.
+    # Without an id two equal messages look like one that was redelivered: keep both.
     return _text(delivery.message_id, 255) or f"unnamed-{uuid.uuid4().hex}"
 
 

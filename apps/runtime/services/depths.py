@@ -1,4 +1,4 @@
-"""How much waits in the broker's queues; nobody waits long for a broker that hangs."""
+"""Depth of the broker's queues; a broker that hangs delays callers only briefly."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FRESH_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 3.0
 # More queues than this are not asked for: each costs the broker a question.
 MOST_QUEUES: Final = 500
-# Nobody in particular reads what died: ``run_statistics`` stores it.
+# The dead-letter queue has no project: ``run_statistics`` stores what is in it.
 _OWN: Final = (*(spec.name for spec in topology.SHARED), DEAD_QUEUE)
 _CELERY: Final = (topology.TASKS, topology.BUILDS)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerQueue:
-    """A queue of the broker that somebody wants to know about."""
+    """A queue of the broker whose depth is measured."""
 
     name: str
     project: int | None = None
@@ -52,7 +52,7 @@ def watch_queues(read: Callable[[], Iterable[BrokerQueue]]) -> None:
 
 
 def broker_readings() -> list[QueueReading]:
-    """Every queue of the broker that somebody knows by name.
+    """Return the depth of every known queue of the broker.
 
     Raises:
         BrokerError, TimeoutError: the broker does not answer.
@@ -142,7 +142,7 @@ def _depth(broker: Broker, name: str) -> _Depth | None:
     try:
         depth = broker.depth(name)
     except Unroutable:
-        # Nobody has declared it yet, or it is gone.
+        # It has not been declared yet, or it has expired.
         return None
     return _Depth(depth.ready, depth.unacked if depth.unacked >= 0 else None, depth.consumers)
 

@@ -33,7 +33,7 @@ os.register_at_fork(after_in_child=_waiting.clear)
 def emit(
     kind: str, *, project: int | None = None, payload: Mapping[str, Any] | None = None
 ) -> None:
-    """Tell every web process that something happened; at the commit of a running transaction.
+    """Send an event to every web process, on commit of a running transaction.
 
     Never waits and never raises: a page that misses it sees the change at its next refresh.
     """

@@ -1,4 +1,4 @@
-"""Forgets what nobody will ask for again."""
+"""Delete rows that are past their retention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEEP_PROCESSED: Final = timedelta(days=7)
 KEEP_IDEMPOTENCY_KEYS: Final = timedelta(days=1)
 KEEP_DAEMONS: Final = timedelta(days=7)
 KEEP_RESOLVED_DEAD_LETTERS: Final = timedelta(days=30)
-# One statement deletes at most so many rows, so that nobody waits long for the locks.
+# Most rows deleted by one statement, so that its locks are short.
 CHUNK: Final = 1000
 
 
@@ -46,7 +46,7 @@ def prune(*, now: datetime | None = None) -> Pruned:
         idempotency_keys=_delete(
             IdempotencyKey.objects.filter(created_at__lt=now - KEEP_IDEMPOTENCY_KEYS)
         ),
-        # A process silent for so long is gone, whatever it said last.
+        # A process silent for this long is gone, whatever state it reported last.
         daemons=_delete(Daemon.objects.filter(silent)),
         dead_letters=_delete(DeadLetter.objects.filter(resolved)),
     )

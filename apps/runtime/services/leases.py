@@ -26,11 +26,11 @@ def lease_worker(
     now: datetime | None = None,
     numbers: int = MAX_WORKER + 1,
 ) -> WorkerLease:
-    """Get a number from 0 to ``numbers`` - 1 that is nobody's.
+    """Lease a free number from 0 to ``numbers`` - 1.
 
-    ``owner`` names a process, not a host: an owner that asks again gets its own number back,
-    as a new generation. An unused number is preferred to one whose lease has run out, because
-    its last holder may be alive and only late.
+    ``owner`` names a process, not a host: an owner that calls again gets its own number back, as a
+    new generation. An unused number is preferred to one whose lease has expired, because its last
+    holder may be alive and only late.
 
     Raises:
         NoFreeNumber: all are leased.
@@ -57,25 +57,25 @@ def renew_lease(*, lease: WorkerLease, ttl: timedelta, now: datetime | None = No
 
 
 def hold_lease(*, lease: WorkerLease) -> None:
-    """Have nobody else take the number before the caller's transaction ends.
+    """Lock the lease until the end of the caller's transaction.
 
-    So a holder that slept through its lease writes nothing after its successor has begun.
-    Raises ``LeaseLost``.
+    So a holder that slept through its lease writes nothing after its successor has begun. Raises
+    ``LeaseLost``.
     """
     if _held(lease).select_for_update().first() is None:
         raise LeaseLost
 
 
 def release_lease(*, lease: WorkerLease, now: datetime | None = None) -> None:
-    """Give the number back; harmless when it is somebody else's by now."""
+    """Release the number; does nothing when another process has leased it."""
     _held(lease).update(expires_at=now or database_now())
 
 
 def steady_for(*, purpose: str, gap: timedelta, now: datetime) -> timedelta:
-    """For how long this has been asked, and could be written down, at least once each ``gap``.
+    """Return how long the database has been writable without a gap longer than ``gap``.
 
-    For who must not judge others by what they wrote, when perhaps nobody could write. Short after
-    each gap, whoever asks: the answer is in the database, in the row of number 0 of ``purpose``.
+    Rows of others must not be judged by their age when perhaps no one could write. Every call notes
+    itself in the row of number 0 of ``purpose``, so all processes get the same answer.
     """
     since_ms = int(now.timestamp() * 1000)
     row, created = WorkerLease.objects.get_or_create(
@@ -86,7 +86,7 @@ def steady_for(*, purpose: str, gap: timedelta, now: datetime) -> timedelta:
     if not created:
         going_on = WorkerLease.objects.filter(pk=row.pk, expires_at__gte=now)
         if going_on.update(expires_at=now + gap):
-            # Read afterwards: another process may have begun anew just before us.
+            # Read afterwards: another process may have restarted the count just before us.
             row.refresh_from_db(fields=["high_water_ms"])
             since_ms = row.high_water_ms
         else:
@@ -119,10 +119,10 @@ class DatabaseHighWater:
         return mark
 
     def save(self, worker: int, ms: int) -> None:
-        """Committed when this returns, and so refused inside a transaction: take the ids first.
+        """Commit the mark before returning; call it outside a transaction, before ids are used.
 
         Raises:
-            LeaseLost: somebody else has the number.
+            LeaseLost: another process has the number.
             RuntimeError: the caller is in a transaction, whose rollback would undo the mark.
         """
         self._check(worker)

@@ -8,11 +8,10 @@ from apps.runtime.models import ProcessedMessage
 
 
 def claim_message(*, consumer: str, message_id: str) -> bool:
-    """Whether this message is new to ``consumer``; call it in the transaction of its effect.
+    """Return whether the message is new to ``consumer``; call it in the transaction of its effect.
 
-    True: nobody has dealt with it, and once the caller commits, nobody will again. False: it was
-    dealt with before; acknowledge it and do nothing. While another process is at the same
-    message, PostgreSQL makes this wait for how that ends. A message without an id is new.
+    False: it was processed before; acknowledge it and do nothing. While another process works on
+    the same message, PostgreSQL waits for the outcome. A message without an id is always new.
     """
     if not message_id:
         return True

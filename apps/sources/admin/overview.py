@@ -18,10 +18,10 @@ from apps.sources.models import Harvest, SourceState
 from apps.sources.queries import KIND, SourceStatus, progress_of, statuses
 from apps.sources.states import BUSY, HarvestState, SourceActivity
 
-# A harvest that moves no more for so long is worth a look.
+# A harvest without progress for this long needs attention.
 QUIET: Final = timedelta(minutes=5)
 _WIDTH: Final = 1000
-# A gap as it should be: nobody wants what is too old.
+# A gap by design: its records are too old.
 TOO_OLD: Final = "expired"
 
 
@@ -48,7 +48,7 @@ class NumberLine:
     read: int
     start: int
     next: int
-    # Where each begins, how wide it is, and whether somebody misses it.
+    # Start and width of each, and whether it is a problem.
     gaps: list[tuple[int, int, bool]]
 
     @property
@@ -133,7 +133,7 @@ class SourceLine:
 
     @property
     def gaps(self) -> list[tuple[str, bool]]:
-        """What was never read, and why; whether somebody misses it."""
+        """Return the ranges that were never read, each with its reason and whether it is a problem."""
         gaps = self.state.gaps if self.state is not None else []
         return [(gap_text(each), each["why"] != TOO_OLD) for each in gaps]
 
@@ -228,7 +228,7 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[Trouble]:
         found.append(Trouble("danger", "cloud_off", text, detail))
     for each in lines:
         state, harvest = each.state, each.harvest
-        # One that was switched off or taken out of the configuration since needs nobody.
+        # One that was disabled or removed from the configuration since needs no attention.
         wanted = each.activity not in ("off", "gone")
         if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
             text = _("%(name)s failed; it goes on where it was when it is started again.")

@@ -58,7 +58,7 @@ class MarkerForm(forms.Form):
             "One that leaves out the first total % batch records: they are noted as never read."
         ),
     )
-    # An empty field alone must not read a source anew: the page may be older than the marker.
+    # An empty field alone must not restart a source: the page may be older than the marker.
     everything = forms.BooleanField(
         label=gettext_lazy("Read everything again"),
         required=False,

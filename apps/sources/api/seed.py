@@ -169,9 +169,9 @@ class ConsumeView(SeedView):
     changes_by_get = True
 
     def get(self, request: Request, slug: str | None = None) -> Response:
-        """The oldest records; they are gone from the queue with this answer.
+        """Return the oldest records and remove them from the queue.
 
-        Whoever must not lose any uses a lease: ``/api/v1/sources/projects/ID/lease``.
+        Callers that must not lose any use a lease: ``/api/v1/sources/projects/ID/lease``.
         """
         sourced = self.sourced(request, slug)
         query = _query(request)

@@ -161,7 +161,7 @@ class SourceNameSerializer(serializers.Serializer[Any]):
 
 
 class HarvestPreviewSerializer(serializers.Serializer[Any]):
-    """What a harvest would read; ``counted`` is false where nobody can tell before."""
+    """What an import would read; ``counted`` is false where the number is unknown beforehand."""
 
     total = serializers.IntegerField()
     batches = serializers.IntegerField()

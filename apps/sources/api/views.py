@@ -54,12 +54,12 @@ from apps.sources.services.handing import (
 from apps.sources.services.previewing import preview
 from apps.sources.services.queues import queue_of_project, queue_size
 
-# Records are somebody's data.
+# Records are the customer's data.
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class SourceProjectViewSet(ReadViewSet[Configuration]):
-    """Projects with sources: what is read, by whom it was started, and what lies in the queues."""
+    """Projects with sources: settings, progress, and the records in their queues."""
 
     queryset = Configuration.objects.filter(kind=KIND).select_related("active", "project")
     serializer_class = SourceProjectSerializer
@@ -159,10 +159,10 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], pagination_class=None)
     @repeatable
     def lease(self, request: Request, pk: str | None = None) -> Response:
-        """Take the oldest records until they are acknowledged, or the time is over.
+        """Lease the oldest records until they are acknowledged, or the time is over.
 
-        What is not acknowledged by then goes to whoever asks next. Call it without fear again
-        after a lost answer: those records come back by themselves.
+        Unacknowledged records are given to the next caller. A call whose answer was lost can be
+        repeated: the records of the first one come back by themselves.
         """
         values = _valid(RecordLeaseSerializer(data=request.data))
         queue = self._queue(values)
@@ -186,7 +186,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], url_path="give-back", pagination_class=None)
     @idempotent
     def give_back(self, request: Request, pk: str | None = None) -> Response:
-        """Leased records go to whoever asks next."""
+        """Release leased records for the next caller."""
         return self._end(request, give_back)
 
     def _ask(self, request: Request, service: Any) -> Response:
@@ -225,7 +225,7 @@ class HarvestViewSet(ReadViewSet[Harvest]):
 
 
 class CredentialViewSet(WriteViewSet[Credential]):
-    """What record APIs ask of their callers. Editors write them; nobody reads them."""
+    """Credentials for record APIs. Editors write them; they are never shown."""
 
     queryset = Credential.objects.select_related("project")
     serializer_class = CredentialSerializer

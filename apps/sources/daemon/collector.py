@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.4
 RENEW_SECONDS: Final = 3.0
-# Without any source for so long there is nothing to do.
+# Pause while there is no source at all.
 IDLE_SECONDS: Final = 1.0
 # Of the 4 s in which a process has to be gone: the rest closes connections.
 _END_SECONDS: Final = 3.3
@@ -102,7 +102,7 @@ class CollectorDaemon:
             try:
                 self._look()
             except DATABASE_AWAY:
-                # Harvests go on as long as their leases last; the loop tells of the outage.
+                # Harvests go on as long as their leases last; the loop reports the outage.
                 self._look_at = now + RENEW_SECONDS
                 raise
         if self._works:
@@ -180,7 +180,7 @@ class CollectorDaemon:
                 )
 
     def _take(self, held: Held) -> None:
-        # Whoever started it may know newer settings than this process does yet.
+        # The process that started it may know newer settings than this one.
         self.rules.wake()
         self.rules.poll()
         known = self._known(held.project_id, held.name)

@@ -24,12 +24,12 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class Publishing:
-    """One harvest's way to the broker.
+    """Publish the records of one harvest, with confirms.
 
     Args:
-        wish: why the harvest should end, or None; raises ``LeaseLost``.
-        waiting: is told what is waited for, "" when it goes on.
-        pause: waits so many seconds, or shorter when the process is to stop.
+        wish: returns why the harvest should end, or None; raises ``LeaseLost``.
+        waiting: called with what is waited for, "" when publishing goes on.
+        pause: waits this many seconds, or less when the process is to stop.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Publishing:
         self._declared = ""
 
     def publish(self, messages: Sequence[Outgoing]) -> int:
-        """All of them, in their order; how many the broker refuses for what they are.
+        """Publish all messages in order; return how many the broker refuses for their content.
 
-        Raises ``Interrupted`` and ``LeaseLost``: then nobody knows which of them have arrived.
+        Raises ``Interrupted`` and ``LeaseLost``: it is then unknown which of them have arrived.
         """
         # A stack: the group in hand is its last.
         groups = [list(messages)]
@@ -85,7 +85,7 @@ class Publishing:
             self._declared = queue
 
     def _away(self, error: BrokerError, backoff: Backoff) -> None:
-        # Also when somebody has deleted the queue.
+        # Also when the queue has been deleted.
         self._declared = ""
         line = first_line(error)
         self._waiting(f"broker: {line}")
@@ -94,8 +94,8 @@ class Publishing:
         self._refuse_when_unwanted()
 
     def _confirmed(self, future: Future[None]) -> None:
-        # What is under way is waited for, whatever is wished: it is confirmed or lost in a moment,
-        # and then the checkpoint can tell. A broker that hangs is not waited for at a stop.
+        # Messages under way are waited for, whatever is wished: confirmed or lost in a moment, they
+        # decide the checkpoint. A broker that hangs is not waited for at a stop.
         looks = 0
         while True:
             done, _ = wait([future], timeout=_LOOK_SECONDS)

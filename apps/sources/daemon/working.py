@@ -87,7 +87,7 @@ class Work:
         self._leased_until = max(self._leased_until, at + LEASE_SECONDS)
 
     def lose(self) -> None:
-        """Somebody else has the source: nothing more is published."""
+        """Stop publishing: another process has leased the source."""
         self._lost = True
 
     # --- a harvest ----------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Work:
             self._database(lambda: finish(begun=begun, ended=ended, now=self._clock.now()))
 
     def _break(self, error: Exception) -> None:
-        """A bug, or what nobody foresaw: the source is free again and says so."""
+        """Release the source after an unforeseen error, and record the error."""
         text = f"{type(error).__name__}: {error}"[:300]
         try:
             self._finish(Ended(Why.ERROR, error=text))
@@ -186,7 +186,9 @@ class Work:
         return self._environment.submit(work)
 
     def publish(self, messages: Sequence[Outgoing]) -> int:
-        """With confirm, through outages. Raises ``ApiFailed``: the queue is somebody else's."""
+        """Publish with confirms, through outages. Raises ``ApiFailed``: the queue is another
+        owner's.
+        """
         for name in {each.key for each in messages} - self._queues:
             try:
                 self._database(partial(claim_queue, project_id=self.held.project_id, name=name))

@@ -50,7 +50,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "retries": (0, 20),
 }
 _LONGEST: Final = {"description": 500, "base_url": 2000, "task_id": 200, "date_format": 100}
-# Records of bizzes: of whichever project, and read by whoever consumes those.
+# Queues of records of bizzes: of any project, and read by other consumers.
 _RECORDS: Final = "records."
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _TASK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
@@ -122,7 +122,7 @@ def _of_type(place: str, value: Any, wanted: Any) -> Found | None:
     except msgspec.ValidationError as error:
         if isinstance(wanted, enum.EnumMeta):
             return Found(place, "bad_value", f"one of: {', '.join(map(str, wanted))}")
-        # "Expected `int`, got `str` - at `$.total`": the place within is told with the text.
+        # "Expected `int`, got `str` - at `$.total`": the place within is kept in the text.
         text = str(error).replace("`", "").replace(" - at $", " at ")
         return Found(place, "bad_value", text)
     return None

@@ -32,7 +32,7 @@ class Age(enum.Enum):
 
     VALID = "valid"
     EXPIRED = "expired"
-    # No date where one should be, or one nobody can read.
+    # No date where one should be, or an unreadable one.
     UNREADABLE = "unreadable"
     FUTURE = "future"
 

@@ -26,7 +26,7 @@ class LeaseLost(HarvestError):
 
 
 class Interrupted(HarvestError):
-    """Somebody wants the harvest to end now; ``why`` says what for."""
+    """The harvest is to end now; ``why`` is the reason."""
 
     code = "interrupted"
 

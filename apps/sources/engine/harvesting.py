@@ -42,7 +42,7 @@ T = TypeVar("T")
 _LEAST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 32
 _LOOK_SECONDS: Final = 0.1
-# So many records in a row that were marked as exported and come again: the marks do nothing.
+# This many records in a row that were marked as exported and come again: the marks have no effect.
 _MOST_REPEATS: Final = 3
 
 
@@ -110,7 +110,7 @@ class Harvesting:
         self._recognised = 0
 
     def run(self) -> Ended:
-        """To the end, or to where somebody or something stops it."""
+        """Harvest to the end, or until it is interrupted."""
         try:
             if self._around.source().mode is Mode.NOT_EXPORTED:
                 return self._run_unexported()
@@ -311,7 +311,7 @@ class _Ahead:
         return self._pending.popleft() if self._pending else None
 
     def cancel(self) -> None:
-        """Let go of what nobody waits for any more."""
+        """Cancel requests whose answers are not needed."""
         for _offset, _size, pending in self._pending:
             pending.cancel()
         self._pending.clear()

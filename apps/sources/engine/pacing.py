@@ -1,4 +1,4 @@
-"""So many requests a second, evenly (seed S0.40): a leaky bucket without a burst.
+"""Leaky bucket without a burst: a fixed number of requests a second (seed S0.40).
 
 One pacer belongs to one account at one API, however many of its sources are harvested here.
 """
@@ -32,6 +32,6 @@ class Pacer:
                 return
 
     def pause(self, seconds: float) -> None:
-        """The API has asked for a pause: nobody asks before it is over, who waits already too."""
+        """Hold back every request for this long, as the API demanded; those waiting too."""
         self._paused_until = max(self._paused_until, self._clock() + seconds)
         self._next = max(self._next, self._paused_until)

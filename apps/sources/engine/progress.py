@@ -47,8 +47,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     The next batch is ``next`` to ``until``, the latter excluded. Below ``covered`` everything was
     read by earlier harvests. ``top``: message ids of the first batch, the next harvest's overlap.
-    ``expired``: batches in a row without a valid record. ``unmarked``: of the mode not_exported,
-    message ids that are published and that the API has not been told of.
+    ``expired``: consecutive batches without a valid record. ``unmarked``: in the mode not_exported,
+    ids of published messages that are not yet marked as exported at the API.
     """
 
     start: int = 0
@@ -103,10 +103,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> Plan:
-    """The offsets of a new harvest (seed S0.4, S0.5, S0.15, S0.16).
+    """Return the offsets of a new harvest (seed S0.4, S0.5, S0.15, S0.16).
 
-    A source that has fewer records than before was cleared: its marker means nothing any more, and
-    with it every harvest would read nothing for ever.
+    A source with fewer records than before was cleared: its marker is void, and with it every
+    further harvest would read nothing.
     """
     least = marker.start if marker.total is None else marker.total
     shrunk = least is not None and total < least
@@ -118,7 +118,7 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> P
     end, covered = 0, 0
     if marker.start is not None and not first:
         end = marker.start
-        # Somebody else's progress says no total: by the seed's rule it was a batch more.
+        # Progress of the replaced program holds no total: by the seed's rule it was one batch more.
         covered = marker.start + size if marker.total is None else marker.total
     start = max(total - size, end, 0)
     found = Checkpoint(
@@ -155,11 +155,11 @@ def measure(at: Checkpoint) -> tuple[int, int]:
 
 
 def advanced(at: Checkpoint) -> Checkpoint:
-    """After the batch at ``at.next``; ``next`` is -1 when that was the last.
+    """Return the checkpoint after the batch at ``at.next``; ``next`` is -1 after the last one.
 
     Where a whole batch would begin below ``end`` the harvest is over (seed S0.10), unless records
     in between were never read: then the last batch begins at ``end`` and is smaller. By the seed's
-    own rule a total that is no multiple of the size leaves them out for ever (seed S0.14).
+    own rule a total that is not a multiple of the size leaves them out (seed S0.14).
     """
     here = at.next
     below = here - at.size

@@ -65,10 +65,10 @@ def sort_batch(
     offset: int | None,
     known: Collection[str] = (),
 ) -> Sorted:
-    """Sort a batch: too old, read before, refused, or to be sent (seed S0.7, S0.13).
+    """Sort a batch into too old, read before, refused, and to be sent (seed S0.7, S0.13).
 
-    ``offset`` is that of its first record; None where records have no place, as in the mode
-    not_exported: there equal records of a batch are told apart by their order.
+    ``offset``: that of the first record; None where records have no position, as in the mode
+    not_exported: there equal records of a batch are distinguished by their order.
     """
     found = Sorted()
     counts = found.counts

@@ -55,14 +55,14 @@ class Shrunk(enum.StrEnum):
 
 
 class BadDates(enum.StrEnum):
-    """What is done with records whose date cannot be read or lies in the future."""
+    """What is done with records whose date cannot be read or is in the future."""
 
     KEEP = "keep"
     REFUSE = "refuse"
 
 
 class Auth(enum.StrEnum):
-    """How a JSON API is told who asks; the secrets are those of the credentials."""
+    """How a JSON API authenticates its callers; the secrets are those of the credentials."""
 
     NONE = "none"
     BASIC = "basic"

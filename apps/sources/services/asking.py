@@ -78,7 +78,7 @@ def _start(
     queued = mine.filter(activity=SourceActivity.IDLE).update(
         activity=SourceActivity.QUEUED, asked_at=now, asked_by=by
     )
-    # A stop that nobody has acted on yet is taken back.
+    # A stop request that no process has seen yet is withdrawn.
     mine.filter(activity=SourceActivity.STOPPING).update(activity=SourceActivity.RUNNING)
     became = Became.QUEUED if queued else Became.ALREADY
     record(
@@ -170,7 +170,7 @@ def set_marker(
     state.marker, state.last_total, state.overlap, state.checkpoint = marker, None, [], None
     state.content = settings.content
     state.problem = ""
-    # The generation rises: whoever still believes to hold the row writes nothing more.
+    # The generation rises: a process that still believes to hold the row writes nothing more.
     state.generation = F("generation") + 1
     state.save(
         update_fields=[

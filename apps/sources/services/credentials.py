@@ -77,7 +77,7 @@ def delete_credential(*, credential: Credential, actor: User | None, actor_label
 
 
 def _set_fields(row: Credential) -> str:
-    """Their names alone: what they hold is for nobody to read."""
+    """Return the names of the fields that are set; their values are never shown."""
     return ", ".join(field for field in SECRETS if getattr(row, field))
 
 

@@ -1,7 +1,8 @@
-"""Records out of their queue (seed S0.34 to S0.36): consumed, looked at, or leased until an ack.
+"""Consumption of record queues (seed S0.34 to S0.36): consume, peek, or lease until an
+acknowledgement.
 
-A lease takes records out of the broker into rows before the broker forgets them, so that any web
-process can take the acknowledgement, and what nobody acknowledges goes to whoever asks next.
+A lease moves records out of the broker into rows before the broker forgets them, so that any web
+process can take the acknowledgement; unacknowledged records go to the next caller.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MAX_LEASE_SECONDS: Final = 24 * 3600
 _WAIT_SECONDS: Final = 2.0
 # Longer than any call that consumes.
 _CONSUMING: Final = timedelta(seconds=60)
-# So long a copy that the broker still has of an acknowledged record is known.
+# How long an acknowledged record is remembered, to recognise a copy that the broker still has.
 _REMEMBERED: Final = timedelta(days=1)
 
 
@@ -80,7 +81,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordLease:
-    """Records that are somebody's until ``deadline_at``; none: the queue is empty."""
+    """Records leased until ``deadline_at``; empty when the queue is."""
 
     lease: str
     deadline_at: datetime
@@ -151,10 +152,10 @@ def acknowledge(
     message_ids: Sequence[str] | None = None,
     now: datetime,
 ) -> int:
-    """These records, or all of the lease, are safe with their holder; how many were left.
+    """Acknowledge these records, or all of the lease; return how many were left to acknowledge.
 
-    A lease whose deadline is over can still be acknowledged while nobody else has its records.
-    Raises ``NoSuchLease``: none of it is there any more, by its name.
+    An expired lease can still be acknowledged while its records are not leased again. Raises
+    ``NoSuchLease``: no record of this lease is left.
     """
     return _done(_leased(queue, lease, message_ids), now)
 
@@ -166,7 +167,9 @@ def give_back(
     message_ids: Sequence[str] | None = None,
     now: datetime,
 ) -> int:
-    """Whoever asks next gets these records, or all of the lease; how many. Raises as above."""
+    """Release these records, or all of the lease, for the next caller; return how many. Raises as
+    above.
+    """
     mine = _leased(queue, lease, message_ids)
     return mine.update(lease="", holder="", deadline_at=now)
 
@@ -210,7 +213,7 @@ def _leased(
 
 @transaction.atomic
 def _done(rows: QuerySet[HandedRecord], now: datetime) -> int:
-    """Nobody gets these any more; how many."""
+    """Mark the records as delivered for good; return how many."""
     gone = rows.filter(settled=True).delete()[0]
     # The broker may still have a copy.
     return gone + rows.filter(settled=False).update(
@@ -275,7 +278,7 @@ def _keep(
             )
             for each in records
         ),
-        # Somebody else may be given another copy of one at this moment: one gets it.
+        # Another process may receive another copy at this moment: one of them gets it.
         ignore_conflicts=True,
     )
     # Those that were free before have been handed out more than once.
@@ -331,7 +334,7 @@ def _of_delivery(delivery: Delivery) -> Record:
     expires_at = None
     if isinstance(at, int) and not isinstance(at, bool) and 0 < at < 2**47:
         expires_at = datetime.fromtimestamp(at / 1000, UTC)
-    # Somebody else's message may have no id.
+    # A message of another program may have no id.
     name = delivery.message_id or secrets.token_hex(16)
     return Record(name[:255], delivery.body, expires_at)
 

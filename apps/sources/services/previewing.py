@@ -21,7 +21,7 @@ from apps.sources.queries import settings_of
 from apps.sources.services.clients import client_of, secrets_of
 from apps.sources.states import BUSY
 
-# Somebody waits for the answer.
+# A person waits for the answer.
 _TIMEOUT_SECONDS: Final = 10.0
 _PATIENCE: Final = Patience(first=0.2, longest=1.0)
 

@@ -36,10 +36,10 @@ class Begun:
 
 @transaction.atomic
 def begin(*, held: Held, source: Source, collector: str, version: int, now: datetime) -> Begun:
-    """Open the books of a harvest; it goes on at the checkpoint of the last one, if there is one.
+    """Open a harvest; it goes on at the checkpoint of the last one, if there is one.
 
-    One that is still open belongs to a collector that is gone. Marker and checkpoint of other
-    records than the settings speak of now are void. Raises ``LeaseLost``.
+    One that is still open belongs to a collector that has died. Marker and checkpoint are void when
+    the settings now name other records. Raises ``LeaseLost``.
     """
     state = held.row.select_for_update().first()
     if state is None:
@@ -127,10 +127,10 @@ def move(
 
 @transaction.atomic
 def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> None:
-    """Close the books and let go of the source. Only a complete harvest moves the marker (S0.11).
+    """Close a harvest and release the source. Only a complete one moves the marker (S0.11).
 
-    One that was interrupted waits for the next collector, all others for their next start, and
-    these go on at the checkpoint. Raises ``LeaseLost``.
+    An interrupted harvest is resumed by the next collector, all others at their next start, at the
+    checkpoint. Raises ``LeaseLost``.
     """
     reason = Reason(ended.why.value)
     state = STATE_OF[reason]

@@ -18,9 +18,12 @@ from yardkit.broker import BrokerError, QueueSpec
 
 @dataclass(frozen=True, slots=True)
 class QueueSize:
-    """``waiting`` in the broker, of which about ``expired`` are dead and only not yet thrown away,
-    because living ones stand before them (seed S0.24); ``leased`` are in somebody's hands, and
-    ``returned`` go to whoever asks next."""
+    """Size of a record queue.
+
+    ``waiting`` messages are in the broker, of which about ``expired`` have expired and are only not
+    yet removed, because living ones precede them (seed S0.24); ``leased`` are with consumers, and
+    ``returned`` go to the next caller.
+    """
 
     queue: str
     waiting: int
@@ -67,7 +70,7 @@ def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
 
 @transaction.atomic
 def note_published(*, queue: RecordQueue, count: int, ttl_seconds: float, now: datetime) -> None:
-    """So many records went into it at once. In the transaction that notes the batch."""
+    """Count records published to the queue at once. Runs in the transaction that stores the batch."""
     if not count:
         return
     minute = now.replace(second=0, microsecond=0)

@@ -54,7 +54,7 @@ class AsyncSubscription:
         try:
             made._subscription = await settled(subscribing)
         except asyncio.CancelledError:
-            # A consumer that nobody knows of would keep its deliveries for ever.
+            # An unknown consumer would keep its deliveries until the connection ends.
             subscribing.add_done_callback(_close_unwanted)
             raise
         return made

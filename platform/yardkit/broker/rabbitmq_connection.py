@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pika
 
-# What is told of a delivery: its tag, redelivered, exchange, routing key, its properties or None
-# when the message id, which follows, is all of them that matters, body.
+# Arguments of a delivery: tag, redelivered, exchange, routing key, properties (None when the
+# message id, which follows, is all of them that matters), message id, body.
 Plain = Callable[[int, bool, str, str, "pika.BasicProperties | None", str, bytes], None]
 
 # More at once than pika asks the socket for.

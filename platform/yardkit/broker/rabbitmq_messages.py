@@ -13,7 +13,7 @@ import pika
 from yardkit.broker.base import DEAD_QUEUE, Delivery, Outgoing, QueueSpec
 from yardkit.broker.deadletters import Headers, dead_headers
 
-# Numbers a message on its channel, so that a returned one can be told from its twins.
+# Numbers a message on its channel, to match a returned one to its publication.
 _APP_ID = "crawlyard "
 # pika refuses to write floating point headers and cuts those it reads to whole numbers, so they
 # travel as text in a table of one.

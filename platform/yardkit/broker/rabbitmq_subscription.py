@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 _NOT_FOUND = 404
 _CLOSE_SECONDS = 5.0
-# Whoever ends has more to do than to wait for a server that hangs.
+# A process that ends does not wait longer for a server that hangs.
 _CANCEL_SECONDS = 1.0
 _BURIAL_ATTEMPTS = 3
 
@@ -65,7 +65,7 @@ class RabbitSubscription:
         self._generation = 0
         self._backoff = Backoff()
         self._arrived: list[Delivery] = []
-        # In the order of delivery; ``_open`` are those of them that nobody has finished.
+        # In the order of delivery; ``_open`` are those not yet settled.
         self._order: deque[int] = deque()
         self._open: set[int] = set()
         self._acked: set[int] = set()

@@ -21,7 +21,7 @@ from yardkit.broker.gateway import belongs_to, sender_of
 
 # Long enough for a reconnect, short enough that the queue of a killed asker does not stay.
 REPLY_QUEUE_EXPIRES_SECONDS = 60.0
-# An answer nobody waits for any more should not outlive its question for long.
+# An answer that is not waited for should not outlive its question for long.
 REPLY_TTL_SECONDS = 60.0
 _PREFETCH = 1000
 

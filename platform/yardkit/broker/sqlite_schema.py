@@ -228,7 +228,7 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     for pragma in (
         "journal_mode=WAL",
         "synchronous=NORMAL",
-        # Debian's SQLite overwrites deleted rows with zeros unless told not to.
+        # Debian's SQLite overwrites deleted rows with zeros unless this is set.
         "secure_delete=OFF",
         "temp_store=MEMORY",
         "cache_size=-16000",

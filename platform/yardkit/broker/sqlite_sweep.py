@@ -24,8 +24,8 @@ from yardkit.broker.sqlite_tables import (
 )
 
 _EXPIRED_PER_STEP = 1000
-# Free pages are used again anyway; only a file that is mostly empty is made smaller, a bit at
-# a time so that nobody waits for it.
+# Free pages are used again anyway; only a file that is mostly empty is made smaller, in small steps
+# that block no one.
 _VACUUM_FREE_PAGES = 2048
 _VACUUM_STEP_PAGES = 1000
 # A busy queue fills and empties within seconds: only what stays empty is given back.

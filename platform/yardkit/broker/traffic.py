@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-# A process that makes up queues, such as one for each run, is told of by the first ones.
+# A process with many queues, such as one for each run, reports the first ones.
 MOST_QUEUES: Final = 64
 
 _lock = threading.Lock()

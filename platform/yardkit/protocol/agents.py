@@ -76,7 +76,7 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     impersonate: str = "chrome"
     use_cookies: bool = True
     cookies: dict[str, str] = {}
-    # Of pages that tell no character set, or a wrong one; "" believes them.
+    # For pages that state no character set, or a wrong one; "" trusts the page.
     encoding: str = ""
     # Texts come with "&amp;" and its like resolved (seed S1.30).
     decode_html: bool = False
@@ -86,7 +86,7 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     redial: bool = False
     # google-re2, searched in the text of the answer after its status line: "HTTP 403\n...".
     switch_pattern: str = ""
-    # So often is a request tried again after its address has been switched (seed S1.30).
+    # Retries of a request after its address has been switched (seed S1.30).
     switch_retries: int = 3
     # For the center: whether the hosts' robots.txt is kept to.
     obey_robots: bool = True

@@ -68,7 +68,7 @@ class DownloadCommand(Message, frozen=True, kw_only=True, tag="download"):
     reply_to: str
     items: list[RequestItem]
     dispatched_at: float
-    # Where to say how the hosts answered (``DownloadsFinished``); "" for nobody.
+    # Queue for ``DownloadsFinished``; "": no reports.
     report_to: str = ""
 
 

@@ -96,11 +96,11 @@ class SeedFinish(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SeedFinished(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to one finish. ``state``: that of the seed now, None where there is none.
+    """Answer to one finish. ``state``: the seed's state now, None where there is none.
 
-    ``code``: ``finished``, ``retried`` (pending again), or what was refused and changed nothing:
-    ``late`` (leased anew or expired since), ``repeated`` (finished by this lease before),
-    ``wrong_lease`` (no lease of this owner), ``unknown_key``.
+    ``code``: ``finished``, ``retried`` (pending again), or a refusal that changed nothing: ``late``
+    (leased again or expired since), ``repeated`` (finished by this lease before), ``wrong_lease``
+    (no lease of this owner), ``unknown_key``.
     """
 
     code: str
@@ -144,10 +144,10 @@ class SeedsAdded(Message, frozen=True, kw_only=True, tag="seeds_added"):
 
 
 class LeaseSeeds(Message, frozen=True, kw_only=True, tag="seeds_lease"):
-    """Hand out up to ``limit`` seeds to ``owner`` for ``seconds`` (0: as the frontier says).
+    """Lease up to ``limit`` seeds to ``owner`` for ``seconds`` (0: the frontier's default).
 
-    ``wait_seconds``: while nothing is due the answer waits so long. ``call``: the owner's name of
-    this call; when it comes ``again``, since its answer got lost, it gets the same lease.
+    ``wait_seconds``: longest wait while nothing is due. ``call``: the owner's name of this call;
+    when it is repeated with ``again``, since its answer got lost, it gets the same lease.
     """
 
     frontier: int

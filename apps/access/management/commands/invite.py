@@ -1,4 +1,4 @@
-"""Prints a link by which somebody sets a password: a new person, or one who lost theirs."""
+"""Print a link to set a password, for a new person or one who has lost theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets somebody log in again who gave too many wrong passwords."""
+"""End the lockout of a person after too many wrong passwords."""
 
 from __future__ import annotations
 

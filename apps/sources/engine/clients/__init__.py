@@ -1,1 +1,1 @@
-"""Who asks record APIs."""
+"""Clients of record APIs."""

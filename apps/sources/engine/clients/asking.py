@@ -1,7 +1,7 @@
-"""Asking a record API: evenly, again after a failure, and never for ever.
+"""HTTP client of record APIs: paced, with bounded retries.
 
-Every answer is judged in one place. What may pass (5xx, 429, a broken connection, HTML instead of
-JSON, half an answer, wrong types) is asked again with back-off, ``retries`` times; then the harvest
+Every answer is judged in one place. Passing failures (5xx, 429, a broken connection, HTML instead
+of JSON, half an answer, wrong types) are retried with back-off, ``retries`` times; then the harvest
 fails with the last reason and goes on at its checkpoint when it is started again.
 """
 
@@ -46,12 +46,12 @@ class Patience:
     longest: float = 30.0
 
     def after(self, failures: int) -> float:
-        """The pause after so many failures in a row, with jitter of a half."""
+        """Return the pause after this many failures in a row, with jitter of a half."""
         return back_off(failures, self.first, self.longest)
 
 
 class Unauthorized(Exception):
-    """The API refuses who asks."""
+    """The API refuses the credentials."""
 
 
 @dataclass(slots=True)
@@ -102,10 +102,10 @@ class Asker:
     async def ask(
         self, make: Callable[[], Awaitable[DownloadRequest]], read: Callable[[Any], T]
     ) -> T:
-        """What ``read`` makes of the JSON of the answer.
+        """Return what ``read`` makes of the JSON answer.
 
         Raises:
-            Unauthorized: the API refuses who asks.
+            Unauthorized: the API refuses the credentials.
             ApiFailed: no usable answer, with the last reason.
         """
         failures = 0
@@ -197,7 +197,7 @@ def _retry_after(fetched: Fetched) -> float | None:
 
 
 def _leads_to(fetched: Fetched) -> str:
-    # Only where: the rest of an address may hold what nobody else should see.
+    # Scheme and host only: the rest of an address may hold secrets.
     parts = urlsplit(_header(fetched, "location")[:500])
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "itself"
 

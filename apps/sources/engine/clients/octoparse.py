@@ -69,7 +69,7 @@ class OctoparseClient:
         return self._asker.latency
 
     async def total(self) -> int:
-        """See ``Client``: the API tells it with any batch."""
+        """Return the number of records; the API states it in every batch."""
         page = await self._page(self._dialect.all, {"offset": 0, "size": 1})
         if page.total is None:
             raise ApiFailed("the answer says no total")
