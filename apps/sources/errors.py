@@ -104,7 +104,7 @@ class QueueOfOthers(SourceRefusal):
 
 
 class NoSuchLease(SourceRefusal):
-    """The records were acknowledged, given back, or leased to another consumer after the deadline."""
+    """The records were acknowledged, given back, or leased again after the deadline."""
 
     code = "unknown_lease"
     status = 404

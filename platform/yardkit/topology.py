@@ -96,7 +96,7 @@ def run_answers(run: int, boot: str) -> QueueSpec:
 
 
 def run_commands(run: int, boot: str) -> QueueSpec:
-    """Queue of commands to one execution of a run, bound to its job's topic; expires soon after it."""
+    """Queue of commands to one execution of a run, bound to its job's topic; expires after it."""
     return QueueSpec(f"run.{run}.{boot}.commands", durable=False, expires_seconds=120)
 
 

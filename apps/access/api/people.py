@@ -56,7 +56,7 @@ class PersonViewSet(WriteViewSet[User]):
     http_method_names = ("get", "post", "patch", "delete")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse tokens that are limited to a part of the platform: they may not grant all of it."""
+        """Refuse tokens limited to a part of the platform: they may not grant all of it."""
         super().initial(request, *args, **kwargs)
         token = request.auth
         if (

@@ -133,7 +133,7 @@ class SourceLine:
 
     @property
     def gaps(self) -> list[tuple[str, bool]]:
-        """Return the ranges that were never read, each with its reason and whether it is a problem."""
+        """Return the ranges never read, each with its reason and whether it is a problem."""
         gaps = self.state.gaps if self.state is not None else []
         return [(gap_text(each), each["why"] != TOO_OLD) for each in gaps]
 

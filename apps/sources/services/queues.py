@@ -70,7 +70,7 @@ def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
 
 @transaction.atomic
 def note_published(*, queue: RecordQueue, count: int, ttl_seconds: float, now: datetime) -> None:
-    """Count records published to the queue at once. Runs in the transaction that stores the batch."""
+    """Count records published at once; runs in the transaction that stores the batch."""
     if not count:
         return
     minute = now.replace(second=0, microsecond=0)
