@@ -18,7 +18,7 @@ from apps.alerts.engine.reading import rulebook
 from apps.alerts.engine.rules import Rulebook, scoped_rules
 from apps.alerts.queries.rules import KIND
 from apps.alerts.queries.samples import SAMPLED
-from apps.alerts.services.asking import Asker
+from apps.alerts.services.asking import SERVER_AWAY, Asker
 from apps.alerts.services.evaluating import Evaluator, Rules
 from apps.alerts.services.happenings import EventReader, prune_seen
 from apps.alerts.services.housekeeping import prune_incidents
@@ -26,11 +26,12 @@ from apps.alerts.services.lasting import prune_lasting
 from apps.configcenter.services import PLATFORM, Active, Follower
 from apps.queuestats.services import record_gauges
 from apps.runtime.daemon import Identity
-from apps.runtime.errors import LeaseLost, NoFreeNumber
+from apps.runtime.errors import DATABASE_AWAY, LeaseLost, NoFreeNumber
 from apps.runtime.models import WorkerLease
 from apps.runtime.services import hold_lease, lease_worker, release_lease, renew_lease
 from yardkit import failpoints
 from yardkit.clock import Clock
+from yardkit.errors import first_line
 from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -176,12 +177,13 @@ class MonitorDaemon:
     def _try(self, name: str, work: Callable[[datetime], object], now: datetime) -> None:
         try:
             work(now)
-        except LeaseLost:
+        except (LeaseLost, *DATABASE_AWAY):
             raise
-        except Exception:
+        except Exception as error:
             # What cannot be measured must not keep the rest from being watched.
             if name not in self._failing:
-                logger.exception("%s has failed", name)
+                defect = None if isinstance(error, SERVER_AWAY) else error
+                logger.error("%s fails: %s", name, first_line(error), exc_info=defect)
             self._failing.add(name)
         else:
             self._failing.discard(name)

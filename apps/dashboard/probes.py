@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,6 +24,8 @@ from apps.joblogs.services import log_store
 from apps.requeststore.stores.opening import open_node
 from yardkit.broker import connect
 from yardkit.errors import first_line
+from yardkit.questions import Answer as Outcome
+from yardkit.questions import Question, read_all
 
 # All of them together have so long to answer.
 PAGE_SECONDS: Final = 1.5
@@ -33,8 +34,6 @@ FRESH_SECONDS: Final = 3.0
 # What takes longer is there, and slow.
 SLOW_SECONDS: Final = 0.5
 _REDIS_SECONDS: Final = 1.0
-
-Question = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,55 +55,59 @@ class Answer:
 
 
 class Prober:
-    """Asks questions side by side, each at most once at a time."""
+    """Asks named servers side by side, each in its own thread and at most once at a time."""
 
     def __init__(self) -> None:
+        self._questions: dict[str, Question[tuple[str, float]]] = {}
+        self._changes: dict[str, tuple[bool | None, datetime]] = {}
         self._lock = threading.Lock()
-        self._asked: dict[str, tuple[float, Future[Answer]]] = {}
-        self._found: dict[str, tuple[bool | None, datetime]] = {}
 
     def ask(
-        self, questions: Mapping[str, Question], *, seconds: float = PAGE_SECONDS
+        self, questions: Mapping[str, Callable[[], str]], *, seconds: float = PAGE_SECONDS
     ) -> dict[str, Answer]:
-        """An answer to each, at most 3 s old; after ``seconds`` the rest has not answered."""
-        asked = {name: self._ask(name, question) for name, question in questions.items()}
-        ends = time.monotonic() + seconds
-        answers = {}
-        for name, (began, future) in asked.items():
-            try:
-                answers[name] = future.result(max(0.0, ends - time.monotonic()))
-            except TimeoutError:
-                answers[name] = Answer(None, seconds=time.monotonic() - began)
+        """Return an answer of each, at most 3 s old; ``ok`` is None of one not there in time."""
+        with self._lock:
+            asked = {
+                name: self._questions.setdefault(
+                    name,
+                    Question(
+                        partial(_timed, ask), fresh_seconds=FRESH_SECONDS, name=f"probe-{name}"
+                    ),
+                )
+                for name, ask in questions.items()
+            }
+        answers = read_all(asked, seconds)
         return {name: self._dated(name, answer) for name, answer in answers.items()}
 
-    def _dated(self, name: str, answer: Answer) -> Answer:
+    def _question(self, name: str, ask: Callable[[], str]) -> Question[tuple[str, float]]:
         with self._lock:
-            known = self._found.get(name)
+            if name not in self._questions:
+                self._questions[name] = Question(
+                    partial(_timed, ask), fresh_seconds=FRESH_SECONDS, name=f"probe-{name}"
+                )
+            return self._questions[name]
+
+    def _dated(self, name: str, outcome: Outcome[tuple[str, float]]) -> Answer:
+        answer = _answer(outcome)
+        with self._lock:
+            known = self._changes.get(name)
             if known is None or known[0] != answer.ok:
-                known = self._found[name] = answer.ok, timezone.now()
+                known = self._changes[name] = answer.ok, timezone.now()
             return replace(answer, since=known[1])
 
-    def _ask(self, name: str, question: Question) -> tuple[float, Future[Answer]]:
-        with self._lock:
-            known = self._asked.get(name)
-            now = time.monotonic()
-            if known is not None and (not known[1].done() or now - known[0] < FRESH_SECONDS):
-                return known
-            future: Future[Answer] = Future()
-            self._asked[name] = now, future
-        # No thread pool: its threads are waited for at exit, and a server may hang for minutes.
-        work = partial(_answer, question, future)
-        threading.Thread(target=work, name=f"probe-{name}", daemon=True).start()
-        return now, future
 
-
-def _answer(question: Question, future: Future[Answer]) -> None:
+def _timed(ask: Callable[[], str]) -> tuple[str, float]:
     began = time.monotonic()
-    try:
-        told = question()
-        future.set_result(Answer(True, told, time.monotonic() - began))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the page says so
-        future.set_result(Answer(False, first_line(error)[:300], time.monotonic() - began))
+    return ask(), time.monotonic() - began
+
+
+def _answer(outcome: Outcome[tuple[str, float]]) -> Answer:
+    if outcome.value is not None:
+        return Answer(True, *outcome.value)
+    if isinstance(outcome.error, TimeoutError) and not str(outcome.error):
+        return Answer(None, seconds=outcome.seconds)
+    detail = first_line(outcome.error)[:300] if outcome.error else ""
+    return Answer(False, detail, outcome.seconds)
 
 
 def database() -> str:
@@ -150,9 +153,9 @@ def logs() -> str:
     return log_store().check()
 
 
-def questions() -> dict[str, Question]:
+def questions() -> dict[str, Callable[[], str]]:
     """One for each server that this installation names."""
-    asked: dict[str, Question] = {"database": database, "broker": broker}
+    asked: dict[str, Callable[[], str]] = {"database": database, "broker": broker}
     if settings.REDIS_URL:
         asked["redis"] = redis_server
     for name in settings.REQUESTS_NODES:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from yardkit.outage import Outage
+
 logger = logging.getLogger(__name__)
 
 Kind = Literal["gauge", "counter"]
@@ -47,7 +49,7 @@ class Metric:
         self.read: Callable[[], Reading] | None = None
         self._values: dict[tuple[str, ...], float] = {}
         self._lock = threading.Lock()
-        self._unreadable = False
+        self._outage = Outage(logger, f"reading metric {name}")
 
     def inc(self, amount: float = 1.0, **labels: str) -> None:
         """Add to the value. ``ValueError`` for a negative amount on a counter."""
@@ -72,12 +74,12 @@ class Metric:
                 return self._samples(dict(self._values))
         try:
             samples = self.of(self.read())
-        except Exception:  # one metric that cannot be read must not hide the others
-            if not self._unreadable:
-                logger.exception("cannot read metric %s", self.name)
-            self._unreadable = self.failed = True
+        except Exception as error:  # noqa: BLE001 - one that fails must not hide the others
+            self._outage.failed(error)
+            self.failed = True
             return []
-        self._unreadable = self.failed = False
+        self._outage.recovered()
+        self.failed = False
         return samples
 
     def of(self, reading: Reading) -> list[Sample]:
@@ -120,7 +122,7 @@ class Group:
     ) -> None:
         self._metrics = metrics
         self._read = read
-        self._unreadable = False
+        self._outage = Outage(logger, f"reading metrics {[each.name for each in metrics]}")
 
     def samples(self) -> list[Sample]:
         """Return current values of all; none if the reading fails, which is logged once."""
@@ -132,14 +134,12 @@ class Group:
                 if metric.name in found
                 for sample in metric.of(found[metric.name])
             ]
-        except Exception:  # those that cannot be read must not hide the others
-            if not self._unreadable:
-                logger.exception("cannot read metrics %s", [each.name for each in self._metrics])
-            self._unreadable = True
+        except Exception as error:  # noqa: BLE001 - those that fail must not hide the others
+            self._outage.failed(error)
             for metric in self._metrics:
                 metric.failed = True
             return []
-        self._unreadable = False
+        self._outage.recovered()
         for metric in self._metrics:
             metric.failed = False
         return samples

@@ -245,7 +245,7 @@
         tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), this.zone || Intl.DateTimeFormat().resolvedOptions().timeZone),
         legend: { show: false },
         // On the right, room for half of the last label, hh:mm:ss.
-        padding: [8, 24, 0, 0],
+        padding: [8, 30, 0, 0],
         cursor: { drag: { x: this.timed, y: false, setScale: false }, points: { size: 6 }, sync: { key: "cy-charts", setSeries: false, filters: { pub: pointing } }, y: false },
         scales: { x: { time: true, range: () => this.range }, y: { range: (_plot, low, high) => this.heights(low, high) } },
         axes: [

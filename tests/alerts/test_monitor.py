@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from apps.alerts import daemon
@@ -19,6 +20,7 @@ from apps.runtime.models import WorkerLease
 from apps.runtime.services import hold_lease, lease_worker
 from tests.alerts.factories import make_channel, make_incident
 from tests.alerts.rig import Conditions, Rig, told, use_rules, with_source
+from yardkit.broker import BrokerUnavailable
 
 pytestmark = pytest.mark.django_db
 
@@ -107,9 +109,29 @@ def test_what_cannot_be_measured_keeps_nothing_else_from_being_watched(
         rig.run(20)
     assert Incident.objects.count() == 1
     errors = [each.message for each in caplog.records if each.levelno >= logging.ERROR]
-    assert errors == ["sampling has failed"]
+    assert errors == ["sampling fails: no disk"]
+    assert caplog.records[-1].exc_info
     # A second in which nothing was measured must not look like one of zeros.
     assert not Sample.objects.exists()
+
+
+def test_an_outage_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    use_rules()
+    rig = Rig()
+    outages: list[Exception] = [BrokerUnavailable("refused"), OperationalError("gone")]
+
+    def fails(now: datetime) -> None:
+        raise outages[0]
+
+    rig.monitor._sample = fails
+    with caplog.at_level(logging.ERROR, logger="apps.alerts"):
+        rig.run(20)
+    (record,) = [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert (record.exc_info, "refused" in record.message) == (None, True)
+    # The database is away for everybody: the daemon's loop logs that and waits.
+    outages.pop(0)
+    with pytest.raises(OperationalError):
+        rig.run(5)
 
 
 def test_chores_are_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:

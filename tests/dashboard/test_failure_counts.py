@@ -18,7 +18,7 @@ from apps.dashboard.api import health
 from apps.dashboard.backlog import Backlog, BacklogReader
 from apps.dashboard.failures.counting import Counts
 from apps.dashboard.failures.part import Part
-from apps.dashboard.failures.processes import daemon_parts
+from apps.dashboard.failures.parts import process_parts
 from apps.dashboard.failures.view import OUTBOX_LATE
 from apps.dashboard.probes import Answer, Prober
 from apps.jobs.models import Run
@@ -210,7 +210,7 @@ def test_a_prober_remembers_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def texts_of(key: str) -> str:
     with translation.override("en"):
-        found: Part = next(each for each in daemon_parts(Counts(), {}) if each.key == key)
+        found: Part = next(each for each in process_parts(Counts(), {}) if each.key == key)
         return " ".join((found.happens, found.lost, found.back, found.noticed))
 
 

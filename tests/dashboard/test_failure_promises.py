@@ -13,7 +13,7 @@ import pytest
 from django.utils import timezone
 
 from apps.dashboard.failures.counting import count
-from apps.dashboard.failures.processes import daemon_parts
+from apps.dashboard.failures.parts import process_parts
 from apps.joblogs.services import store_lines
 from apps.jobs.models import Schedule
 from apps.jobs.states import RunState
@@ -104,7 +104,7 @@ def test_it_counts_what_hangs_on_a_process(
 ) -> None:
     fill()
     now = timezone.now()
-    parts = daemon_parts(count(make_superuser(), now, now), {})
+    parts = process_parts(count(make_superuser(), now, now), {})
     part = next(each for each in parts if each.key == key)
     assert {fact.key: fact.number for fact in part.facts} == expected
     # None of its processes is there, and somebody needs it.

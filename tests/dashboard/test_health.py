@@ -19,7 +19,7 @@ from apps.dashboard import pages, probes
 from apps.dashboard.backlog import Backlog, QueueLine
 from apps.dashboard.failures import runbook_section
 from apps.dashboard.failures.counting import Counts
-from apps.dashboard.failures.processes import daemon_parts
+from apps.dashboard.failures.parts import process_parts
 from apps.dashboard.probes import Answer, Prober, redis_server
 from apps.jobs.states import RunState
 from apps.runtime.models import OutboxMessage
@@ -147,9 +147,9 @@ def test_each_part_has_its_section_of_the_runbook(answers: dict[str, Answer]) ->
 
 
 def test_whoever_needs_a_process_is_told_that_it_is_away() -> None:
-    idle = {part.key: part.state for part in daemon_parts(Counts(), {})}
+    idle = {part.key: part.state for part in process_parts(Counts(), {})}
     busy = Counts(runs=1, routed=1, seeds_pending=1, stored_new=1, sources=1, builds=1, schedules=1)
-    needed = {part.key: part.state for part in daemon_parts(busy, {})}
+    needed = {part.key: part.state for part in process_parts(busy, {})}
     assert set(needed.values()) == {"away"}
     assert {key for key, state in idle.items() if state == "away"} == {"center", "monitor"}
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from django.db import transaction
 
 from apps.alerts.engine.events import More, NotKnown
 from apps.runtime.errors import DATABASE_AWAY
+from yardkit.broker import BrokerError
+from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+SERVER_AWAY: Final = (OSError, BrokerError)
 
 
 class Asker:
@@ -44,12 +47,14 @@ class Asker:
                     return None
         except DATABASE_AWAY:
             raise
-        except Exception:
+        except Exception as error:
             if name not in self.failing:
-                logger.exception("%s cannot be asked", name)
+                # A server away needs no traceback.
+                defect = None if isinstance(error, SERVER_AWAY) else error
+                logger.error("source %s fails: %s", name, first_line(error), exc_info=defect)
             self.failing.add(name)
             return None
         if name in self.failing:
-            logger.info("%s can be asked again", name)
+            logger.info("source %s works again", name)
         self.failing.discard(name)
         return found

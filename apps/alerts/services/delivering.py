@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import smtplib
 import time
 import traceback
@@ -34,6 +33,7 @@ from apps.alerts.services.mail import send_mail
 from apps.alerts.services.texts import digest_of, message_of
 from apps.alerts.states import ChannelKind, NoticeKind, NoticeProblem, NoticeState
 from yardkit import failpoints
+from yardkit.backoff import back_off
 
 logger = logging.getLogger(__name__)
 
@@ -281,10 +281,8 @@ def _gives_up(notice: Notice, now: datetime) -> bool:
 
 
 def _pause(attempts: int, asked_seconds: float) -> timedelta:
-    grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 10))
-    # Not all at once when a server is back.
-    spread = 1 + random.random() * 0.2  # noqa: S311 - no secret
-    return timedelta(seconds=max(grown * spread, asked_seconds))
+    wait = back_off(attempts, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+    return timedelta(seconds=max(wait, asked_seconds))
 
 
 @transaction.atomic

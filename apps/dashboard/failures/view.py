@@ -11,9 +11,8 @@ from apps.access.models import User
 from apps.dashboard.backlog import Backlog
 from apps.dashboard.failures.counting import Counts, count
 from apps.dashboard.failures.part import Part
-from apps.dashboard.failures.processes import daemon_parts
+from apps.dashboard.failures.parts import process_parts, server_parts
 from apps.dashboard.failures.runbook import runbook_section
-from apps.dashboard.failures.servers import server_parts
 from apps.dashboard.probes import Answer
 from apps.runtime.queries import database_now
 
@@ -42,7 +41,7 @@ def failure_view(
     """How every part is, and what hangs on it, as far as ``user`` sees it."""
     counts = count(user, now, database_now())
     waiting = None if backlog.problem else {line.name: line.ready for line in backlog.lines}
-    servers, processes = server_parts(counts, answers), daemon_parts(counts, waiting)
+    servers, processes = server_parts(counts, answers), process_parts(counts, waiting)
     servers, processes = _with_runbook(servers), _with_runbook(processes)
     if not user.sees_everything:
         # Addresses of servers are for those who run them.

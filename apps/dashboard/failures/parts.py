@@ -1,0 +1,112 @@
+"""Servers and processes as the page shows them: state, figures and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from django.utils.translation import gettext as _
+
+from apps.dashboard.failures.counting import Counts, Life
+from apps.dashboard.failures.part import Fact, Part, State
+from apps.dashboard.failures.table import PROCESSES, SERVERS, PartText
+from apps.dashboard.probes import Answer
+
+# Messages in the broker's queues by name; None while the broker is away.
+Waiting = Mapping[str, int] | None
+
+
+def process_parts(counts: Counts, waiting: Waiting) -> list[Part]:
+    """Return one part per kind of process."""
+    return [_process(text, counts, waiting) for text in PROCESSES]
+
+
+def server_parts(counts: Counts, answers: Mapping[str, Answer]) -> list[Part]:
+    """Return one part per server of this installation; ``answers`` are those of ``probe``."""
+    texts = {text.kind or text.key: text for text in SERVERS}
+    return [
+        _server(texts[key.partition(":")[0]], key, counts, answers[key])
+        for key in sorted(answers, key=lambda key: list(texts).index(key.partition(":")[0]))
+    ]
+
+
+def _process(text: PartText, counts: Counts, waiting: Waiting) -> Part:
+    if text.key == "agents":
+        life = Life(counts.agents_alive, counts.agents_silent, heard_at=counts.agents_heard_at)
+    else:
+        life = counts.life(text.kind or text.key)
+    length = _length(text, waiting)
+    needed = not (text.needed_by or text.needed_by_queue) or any(
+        [*(getattr(counts, name) for name in text.needed_by), text.needed_by_queue and length]
+    )
+    state, detail = _process_state(life, needed=needed)
+    command = text.runbook
+    commands = text.commands or (f"manage.py {command} --status", f"manage.py {command}")
+    return _part(text, state, detail, counts, since=life.since, commands=commands, waiting=length)
+
+
+def _server(text: PartText, key: str, counts: Counts, answer: Answer) -> Part:
+    state, detail = _server_state(answer)
+    commands = ("manage.py doctor",)
+    part = _part(text, state, detail, counts, since=answer.since, commands=commands)
+    name = key.partition(":")[2]
+    if not name:
+        return part
+    return replace(part, key=key.replace(":", "-"), title=part.title % {"name": name})
+
+
+def _part(
+    text: PartText,
+    state: State,
+    detail: str,
+    counts: Counts,
+    *,
+    since: datetime | None,
+    commands: Sequence[str],
+    waiting: int | None = None,
+) -> Part:
+    return Part(
+        key=text.key,
+        title=str(text.title),
+        icon=text.icon,
+        state=state,
+        detail=detail,
+        facts=[
+            Fact(name, str(title), waiting if name == "waiting" else getattr(counts, name))
+            for name, title in text.figures
+        ],
+        happens=str(text.happens),
+        lost=str(text.lost),
+        back=str(text.back),
+        since=since,
+        noticed=str(text.noticed),
+        commands=list(commands),
+        runbook=text.runbook,
+    )
+
+
+def _length(text: PartText, waiting: Waiting) -> int | None:
+    """Return the messages in the part's queue; 0 where nobody has declared it yet."""
+    if waiting is None or text.queue is None:
+        return None
+    return waiting.get(text.queue.name, 0)
+
+
+def _process_state(life: Life, *, needed: bool) -> tuple[State, str]:
+    told = _("%(alive)d alive, %(silent)d silent") % {"alive": life.alive, "silent": life.silent}
+    if life.alive == 0:
+        return (State.AWAY if needed or life.silent else State.UNUSED), told
+    if life.silent or life.trouble:
+        return State.TROUBLE, f"{told}. {life.trouble}" if life.trouble else told
+    return State.WELL, told
+
+
+def _server_state(answer: Answer) -> tuple[State, str]:
+    if answer.ok is None:
+        return State.HANGS, _("no answer for %(seconds)d s") % {"seconds": answer.seconds}
+    if not answer.ok:
+        return State.AWAY, answer.detail
+    if answer.slow:
+        return State.SLOW, f"{answer.detail}, {answer.seconds:.1f} s"
+    return State.WELL, answer.detail
