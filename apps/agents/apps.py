@@ -1,5 +1,3 @@
-"""Registers the app."""
-
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
@@ -12,7 +10,7 @@ class AgentsConfig(AppConfig):
     verbose_name = _("Download agents")
 
     def ready(self) -> None:
-        """Runs may own allocations; apps above register their own kinds."""
+        """Register runs as owners of allocations; apps above register their own kinds."""
         from apps.agents import gauges  # noqa: F401
         from apps.agents.engine import owners
         from apps.agents.queries import run_owners

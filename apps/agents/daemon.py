@@ -1,4 +1,4 @@
-"""The center: registers agents, allocates them to runs, and dispatches what runs ask for."""
+"""The center: registers agents, allocates them to runs, and dispatches requests."""
 
 from __future__ import annotations
 
@@ -77,33 +77,33 @@ RULES_SECONDS: Final = 0.5
 SAVE_HOSTS_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 15.0
 FORGET_SECONDS: Final = 600.0
-# An agent that started in the very moment of an allocation is added to it by the sweep.
+# An agent that started during an allocation is added to it by the sweep.
 JOIN_SECONDS: Final = 120.0
-# A run may be quicker than the first agent's registration: wait this long before saying "none".
+# A run may be quicker than the first registration: wait this long before refusing it.
 WAIT_FOR_AGENTS_SECONDS: Final = 10.0
 RETRY_PENDING_SECONDS: Final = 0.25
 POLL_SECONDS: Final = 0.05
 CONFIRM_SECONDS: Final = 2.0
-# Agents whose heartbeats cannot be stored are logged once; beyond, some a second time.
+# Agents with unstorable heartbeats that are logged once; beyond, some are logged again.
 MOST_LOGGED: Final = 1000
 
 
 class CenterThreadDied(RuntimeError):
-    """A defect has ended one of the center's threads; all of them have been started anew."""
+    """A defect has ended a thread of the center; all threads have been restarted."""
 
 
 class ControlMessageRefused(Exception):
-    """A message nobody can use; the text says why and goes to the dead letters with it."""
+    """An unusable message; the text goes to the dead letters with it."""
 
 
 class CenterDaemon:
     """The main thread answers allocations and saves heartbeats; others dispatch and listen.
 
     Only the main thread waits for the database, so that an outage stops neither the dispatch for
-    runs that are known nor the watch over the agents.
+    known runs nor the liveness of agents.
 
     Args:
-        shares: the store through which the centers share hosts, as the settings say when left out.
+        shares: store through which the centers share hosts; by the settings if None.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class CenterDaemon:
         self._stamps: dict[int, tuple[int, int]] = {}
         self._unstorable: set[str] = set()
         self._subscriptions: list[Subscription] = []
-        # While it lasts nothing that needs the database is taken from the queues.
+        # While it lasts, nothing that needs the database is taken from the queues.
         self._outage = Outage(logger, "the center's work with the database", longest=2.0)
         self._database_at = 0.0
         self._pause = threading.Event()
@@ -146,7 +146,7 @@ class CenterDaemon:
     # --- life -----------------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Declare, subscribe, start dispatching."""
+        """Declare, subscribe, start the threads."""
         declare_shared(self.broker)
         self.workers.declare()
         self.liveness.restore(last_heard(self.clock.now()), heartbeats_heard())
@@ -161,7 +161,7 @@ class CenterDaemon:
             self._register = self._subscribe(topology.CENTER_REGISTER.name, prefetch=50)
             self.workers.open()
         except BaseException:
-            # It is tried again: a subscription left behind would keep its deliveries for ever.
+            # It is tried again: a subscription left behind would keep its deliveries.
             self._close()
             raise
 
@@ -171,14 +171,14 @@ class CenterDaemon:
         return subscription
 
     def _close(self) -> None:
-        """Let go of everything; what is not settled goes back to its queue."""
+        """Release everything; unsettled messages return to their queues."""
         self.workers.close()
         while self._subscriptions:
             self._subscriptions.pop().close()
         self._pending.clear()
 
     def step(self) -> bool:
-        """One round of control messages and whatever is due."""
+        """Process control messages and whatever is due."""
         self._check_threads()
         worked = 0
         if self.clock.monotonic() < self._database_at:
@@ -188,13 +188,13 @@ class CenterDaemon:
                 worked = self._work()
             except DATABASE_AWAY as error:
                 self._database_at = self.clock.monotonic() + self._outage.failed(error)
-                # A server that restarted leaves a connection that only fails.
+                # After a restart of the server, the open connection only fails.
                 connection.close()
         self._when_due("report", REPORT_SECONDS, self._report)
         return worked > 0
 
     def teardown(self) -> None:
-        """Stop dispatching, tell the last counters."""
+        """Stop dispatching and report the last counters."""
         try:
             self._drain()
         finally:
@@ -202,7 +202,7 @@ class CenterDaemon:
         self._report(ending=True)
 
     def _drain(self) -> None:
-        """What has come is not for the next center to find a second time."""
+        """Process what was received, so that it is not redelivered to the next center."""
         handlers = (self._on_control, self._on_register)
         for subscription, handle in zip(self._subscriptions, handlers, strict=False):
             with contextlib.suppress(*DATABASE_AWAY, BrokerError):
@@ -254,7 +254,7 @@ class CenterDaemon:
             try:
                 self._handle(subscription, delivery, handle)
             except BaseException:
-                # Taken and not settled, they would count against the prefetch for ever.
+                # Taken and not settled, they would occupy the prefetch window.
                 subscription.requeue(deliveries[position:])
                 raise
         return len(deliveries)
@@ -265,7 +265,7 @@ class CenterDaemon:
         delivery: Delivery,
         handle: Callable[[Delivery, AnyMessage], None],
     ) -> None:
-        """Handle one message; what cannot be handled at all is refused with the reason."""
+        """Process one message; dead-letter it with the reason if it is unusable."""
         try:
             handle(delivery, decode(delivery.body))
         except (*DATABASE_AWAY, BrokerError):
@@ -275,7 +275,7 @@ class CenterDaemon:
         except (ControlMessageRefused, ValueError, OverflowError, DataError) as error:
             reason = first_line(error)
         except Exception as error:  # the loop's last guard: one message must not stop the center
-            # Bad data, or a defect; once more in case it was a moment's, but not for ever.
+            # Bad data, or a defect; once more in case it was transient, but not without end.
             logger.exception("a message of %s cannot be handled", delivery.queue)
             if not delivery.redelivered:
                 subscription.requeue([delivery])
@@ -289,13 +289,13 @@ class CenterDaemon:
     def _on_register(self, delivery: Delivery, message: AnyMessage) -> None:
         if not isinstance(message, Register):
             raise ControlMessageRefused(f"{type(message).__name__} is no registration")
-        # One that started and died while no center ran must not look alive (seed S1.46).
+        # An agent that started and died while no center ran must not look alive (seed S1.46).
         age = max(0.0, self.clock.time() - message.sent_at) if message.sent_at else 0.0
         now = self.clock.now()
         agent, serves = register_agent(message=message, now=now, age_seconds=age)
         failpoints.hit("center.registered")
         self.liveness.seen(message.agent, age)
-        commands = [each for one in serves for each in self._told(one, [agent])]
+        commands = [each for one in serves for each in self._commands_for(one, [agent])]
         self._send(commands, self._register, delivery)
         logger.info("agent %s (%s) registered", message.agent, message.name)
 
@@ -325,7 +325,7 @@ class CenterDaemon:
         self._allocate(message, delivery, deadline)
 
     def _expire(self, message: Allocate, delivery: Delivery, age: float) -> None:
-        """Nobody waits for it any more (seed S1.46); should somebody, it is told why."""
+        """Drop an expired question (seed S1.46), with an answer that says why."""
         self.tallies.add(ALLOCATIONS_EXPIRED)
         logger.warning("run %s asked for agents %.0f s ago, dropped", message.run, age)
         error = (
@@ -347,15 +347,15 @@ class CenterDaemon:
         else:
             failpoints.hit("center.allocated")
             agents = list(allocation.agents.all())
-            # What an earlier execution of the run has asked for nobody waits for.
+            # Requests of an earlier execution of the run have no listener any more.
             self.gate.drop(message.run, keep_reply_to=message.reply_to)
             known = open_allocation(message.run)
             if known is not None:
                 self.runs.set_allocation(known)
             names = [agent.agent_id for agent in agents]
             answer = Allocated(run=message.run, agents=names, warning=allocation.warning)
-            commands = self._told(allocation, agents)
-        # First the answer: the run must know whom to wait for before the first one reports.
+            commands = self._commands_for(allocation, agents)
+        # The answer first: the run must know its agents before the first one reports.
         self._send([to_run(message.reply_to, answer), *commands], self._control, delivery)
         logger.info("run %s: agents %s", message.run, ", ".join(answer.agents) or answer.error)
 
@@ -371,9 +371,9 @@ class CenterDaemon:
             self._control.ack([earlier[1]])
         self._pending[reply_to] = (deadline, delivery)
 
-    def _told(self, allocation: Allocation, agents: Sequence[Agent]) -> list[Outgoing]:
-        told = allocation_commands(allocation, agents, self.clock.time())
-        return [to_agent(agent, command) for agent, command in told]
+    def _commands_for(self, allocation: Allocation, agents: Sequence[Agent]) -> list[Outgoing]:
+        commands = allocation_commands(allocation, agents, self.clock.time())
+        return [to_agent(agent, command) for agent, command in commands]
 
     def _choose(self, message: Allocate) -> Allocation:
         alive, now = self.liveness.alive(), self.clock.now()
@@ -384,7 +384,7 @@ class CenterDaemon:
             return allocate(message=message, alive=alive, now=now)
 
     def _retry_pending(self) -> None:
-        """Runs that wait for an agent: perhaps one is there now."""
+        """Try again for runs that wait for an agent."""
         for reply_to in list(self._pending):
             deadline, delivery = self._pending.pop(reply_to)
             try:
@@ -396,7 +396,7 @@ class CenterDaemon:
     def _send(
         self, messages: Sequence[Outgoing], subscription: Subscription, delivery: Delivery
     ) -> None:
-        """Acknowledge ``delivery`` once the broker has these; if it has not, it comes again."""
+        """Publish and acknowledge ``delivery`` after the confirm; else it comes again."""
         self.broker.publish(messages).add_done_callback(partial(settle, subscription, delivery))
 
     # --- what is due now and then ---------------------------------------------------------------
@@ -422,7 +422,7 @@ class CenterDaemon:
         report_runs(self.runs, self.broker)
 
     def _refresh(self) -> None:
-        """Hear of what other centers have allocated, released or added."""
+        """Load what other centers have allocated, released or added."""
         runs = self.runs.known()
         if not runs:
             return
@@ -448,8 +448,8 @@ class CenterDaemon:
     def _join_late(self) -> None:
         since = self.clock.now() - timedelta(seconds=JOIN_SECONDS)
         for agent, allocation in late_joins(self.liveness.alive(), since):
-            # First the command, then the row: nobody would repeat a command that got lost.
-            self.broker.publish(self._told(allocation, [agent])).result(CONFIRM_SECONDS)
+            # First the command, then the row: a lost command would not be repeated.
+            self.broker.publish(self._commands_for(allocation, [agent])).result(CONFIRM_SECONDS)
             join_run(allocation=allocation, agent=agent)
 
 

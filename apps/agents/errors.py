@@ -1,4 +1,4 @@
-"""What the center and the agents' pages refuse."""
+"""Errors of this app."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from apps.access.errors import DomainError
 
 
 class AgentsError(DomainError):
-    """Base of this app's refusals."""
+    """Base class of this app's refusals."""
 
     code = "agents_error"
 
 
 class AllocationRefused(AgentsError):
-    """No agents for this run; the text says why."""
+    """The run gets no agents; the text says why."""
 
     code = "allocation_refused"
 
 
 class NoAgentFree(AllocationRefused):
-    """Just now; one may be starting."""
+    """No agent is free at the moment; one may be starting."""
 
     code = "no_agent_free"
 
 
 class AgentSilent(AgentsError):
-    """An agent that is not alive cannot be told to exit."""
+    """The agent is not alive, so it cannot be asked to exit."""
 
     code = "agent_silent"

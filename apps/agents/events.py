@@ -1,4 +1,4 @@
-"""What pages are told about agents."""
+"""Websocket events about agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be measured of agents and allocations."""
+"""Metrics of agents and allocations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apps.runtime.services.depths import BrokerQueue, watch_queues
 from yardkit import metrics, topology
 from yardkit.metrics import Reading
 
-# So many living agents are told of one by one; all of them are counted. Each is five series.
+# Most living agents with series of their own, five each; all are counted.
 MOST_AGENTS: Final = 200
 
 
@@ -67,7 +67,7 @@ EACH = {
 metrics.group(
     {
         "agents.alive": "Agents whose last heartbeat is younger than 11 s.",
-        "agents.silent": "Agents that nobody has disabled and that are not alive.",
+        "agents.silent": "Enabled agents that are not alive.",
         "agents.draining": "Living agents that get no new runs.",
         "agents.disabled": "Agents that a person has disabled.",
     },

@@ -1,4 +1,4 @@
-"""Download agents, how they have been, and who uses them."""
+"""Download agents, their history, and their assignments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from yardkit.protocol import DownloaderType
 
 
 def plain_types() -> list[str]:
-    """What an agent can make that has not said so: agents of the first version."""
+    """Return the types of agents that do not report any (first version)."""
     return [DownloaderType.HTTP.value]
 
 
@@ -24,12 +24,12 @@ __all__ = ["Agent", "Allocation", "HostLedger", "HostRule", "HostState"]
 
 
 class Agent(models.Model):
-    """A downloader process on a server, as it last described itself (seed S1.20, S1.21)."""
+    """A download agent as it last described itself (seed S1.20, S1.21)."""
 
     agent_id = models.CharField(_("agent id"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=100, blank=True)
     boot = models.CharField(_("boot id"), max_length=32, blank=True)
-    # In hex: what is secret is sealed for it. "" of an agent that tells none.
+    # Public key in hex, for sealing secrets. "" for an agent that sent none.
     seal_key = models.CharField(max_length=64, blank=True, default="", db_default="")
     labels = models.JSONField(_("labels"), default=dict, blank=True)
     version = models.CharField(_("version"), max_length=40, blank=True)
@@ -59,7 +59,7 @@ class Agent(models.Model):
     downloaders = models.PositiveIntegerField(_("downloaders"), default=0)
     qps = models.FloatField(_("QPS"), default=0.0, help_text=_("downloads a second, last 5 s"))
     registered_at = models.DateTimeField(_("registered at"), null=True, blank=True)
-    # How many heartbeats this ``boot`` had made with the last one that was heard.
+    # Number of the last received heartbeat since ``boot``.
     heartbeats = models.PositiveBigIntegerField(default=0, db_default=0)
     heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
     sampled_at = models.DateTimeField(
@@ -83,7 +83,7 @@ class Agent(models.Model):
 
 
 class AgentSample(models.Model):
-    """How an agent was in one minute, from its first heartbeat of that minute."""
+    """Figures of an agent in one minute, from its first heartbeat of that minute."""
 
     agent = models.ForeignKey(
         Agent, verbose_name=_("agent"), on_delete=models.CASCADE, related_name="samples"
@@ -111,8 +111,8 @@ class AgentSample(models.Model):
 class Allocation(models.Model):
     """The agents that serve one owner (``run:7``), written before the owner is answered.
 
-    ``settings`` are the downloaders' (``DownloaderSettings``) without the cookies, which are
-    secrets: they lie sealed in ``cookies``, as JSON.
+    ``settings``: of the downloaders (``DownloaderSettings``), without the cookies, which are secret
+    and sealed in ``cookies``, as JSON.
     """
 
     project = models.ForeignKey(
@@ -148,11 +148,10 @@ class Allocation(models.Model):
 
     @property
     def policy_label(self) -> str:
-        """The policy in words."""
         known = self.policy in DownloadPolicy.values
         return str(DownloadPolicy(self.policy).label) if known else self.policy
 
     @property
     def downloader_type(self) -> str:
-        """The type of downloader its agents make."""
+        """The type of downloader of its agents."""
         return str(self.settings.get("type", DownloaderType.HTTP))

@@ -1,4 +1,4 @@
-"""Reads of agents and allocations for the center and the pages."""
+"""Queries of agents and allocations for the center and the pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from apps.jobs.models import Run
 from apps.jobs.queries import run_facts
 from yardkit.protocol import DownloaderSettings, Policy
 
-# A page shows so many of the runs that an agent serves.
+# Runs of an agent on its page.
 SHOWN_ALLOCATIONS: Final = 200
 
 
@@ -54,7 +54,7 @@ class Considered:
 def consider(agents: Iterable[Agent], *, alive: Collection[str], wanted: str) -> list[Considered]:
     """Judge each agent for a run that wants a downloader of type ``wanted`` (seed S1.37).
 
-    ``alive``: the ids of the living ones. The center and the preview both ask this.
+    ``alive``: ids of the living agents. Shared by the center and the preview.
     """
     return [
         Considered(
@@ -71,8 +71,8 @@ def consider(agents: Iterable[Agent], *, alive: Collection[str], wanted: str) ->
 class PolicyPreview:
     """Which agents a run would be given now.
 
-    ``given`` of the eligible ones are drawn at random; where it is all of them there is nothing
-    to draw. ``refusal`` says why the run would get none, ``warning`` why fewer than ``asked``.
+    ``given`` of the eligible ones are drawn at random. ``refusal``: why the run would get none;
+    ``warning``: why fewer than ``asked``.
     """
 
     policy: str
@@ -85,7 +85,7 @@ class PolicyPreview:
 
     @property
     def eligible(self) -> list[Agent]:
-        """From these the agents are drawn."""
+        """Agents from which the run would get some."""
         return [each.agent for each in self.considered if each.refusal is None]
 
     @property
@@ -97,7 +97,7 @@ class PolicyPreview:
 def preview_allocation(
     *, policy: str, agents: int, wanted_type: str, now: datetime
 ) -> PolicyPreview:
-    """What ``allocate`` would answer now; nothing is written. One query."""
+    """Return what ``allocate`` would answer now; nothing is written. One query."""
     found = list(Agent.objects.all())
     alive = {agent.agent_id for agent in found if is_alive(agent.heartbeat_at, now)}
     considered = consider(found, alive=alive, wanted=wanted_type)
@@ -116,19 +116,19 @@ def preview_allocation(
 
 
 def open_allocation(run: int) -> OpenAllocation | None:
-    """The open allocation of a run, see ``open_allocations``."""
+    """Return the open allocation of a run, see ``open_allocations``."""
     return open_allocations([run]).get(run)
 
 
 def open_allocations(runs: Iterable[int]) -> dict[int, OpenAllocation]:
-    """The open allocation of each run that has one, with those of its agents that are not
-    disabled. Two queries, for however many runs.
+    """Return the open allocation of each run that has one, with those of its agents that are not
+    disabled. Two queries.
     """
     return _opened(Allocation.objects.open().filter(owner__in=map(owner_of, runs)))
 
 
 def all_open_allocations() -> dict[int, OpenAllocation]:
-    """What ``open_allocations`` says of every run that has one. Two queries."""
+    """Return the open allocations of all runs. Two queries."""
     return _opened(Allocation.objects.open())
 
 
@@ -148,10 +148,10 @@ def _opened(rows: QuerySet[Allocation]) -> dict[int, OpenAllocation]:
 
 
 def allocation_stamps(runs: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """(id, a number) of the open allocation of each run that has one. One query.
+    """Return (id, version) of the open allocation of each run that has one. One query.
 
-    The number changes when ``open_allocation`` may answer differently: an allocation only ever
-    gets more agents, and an agent that is disabled or enabled was switched at another time.
+    The version changes when ``open_allocation`` may answer differently: agents are only added to
+    an allocation, and enabling or disabling an agent changes its timestamp.
     """
     rows = (
         Allocation.objects.open()
@@ -171,7 +171,8 @@ def allocation_stamps(runs: Iterable[int]) -> dict[int, tuple[int, int]]:
 
 
 def joinable(agent: Agent) -> list[Allocation]:
-    """Open allocations that want every agent (policy random), could have been given this one and
+    """Return open allocations that want every agent (policy random), could have been given this one
+    and
     do not have it.
     """
     if agent.mode != AgentMode.ENABLED:
@@ -181,8 +182,8 @@ def joinable(agent: Agent) -> list[Allocation]:
 
 
 def late_joins(alive: Collection[str], since: datetime) -> list[tuple[Agent, Allocation]]:
-    """Which of the agents in ``alive``, that have started or were switched since then, are
-    missing in which open allocation that wants them, see ``joinable``.
+    """Return which agents in ``alive``, started or enabled since a time, are missing in which open
+    allocation that wants them, see ``joinable``.
 
     Three queries at most, also after ten thousand agents have started together.
     """
@@ -203,29 +204,29 @@ def late_joins(alive: Collection[str], since: datetime) -> list[tuple[Agent, All
 
 
 def last_heard(now: datetime) -> dict[str, float]:
-    """Seconds since the last heartbeat of each living agent that any center has written down."""
+    """Return the seconds since the last stored heartbeat of each living agent."""
     rows = Agent.objects.alive(now).values_list("agent_id", "heartbeat_at")
     return {agent: (now - heard).total_seconds() for agent, heard in rows if heard is not None}
 
 
 def heartbeats_heard() -> dict[str, tuple[str, int]]:
-    """(boot, how many heartbeats it had made) of each agent when any center heard it last."""
+    """Return (boot, number of the last heartbeat) of each agent."""
     rows = Agent.objects.values_list("agent_id", "boot", "heartbeats")
     return {agent: (boot, heartbeats) for agent, boot, heartbeats in rows}
 
 
 def newest_allocation(owner: str) -> Allocation | None:
-    """The newest allocation of ``owner``, open or released, with its agents (seed S1.16)."""
+    """Return the newest allocation of ``owner``, open or released, with its agents (seed S1.16)."""
     return Allocation.objects.filter(owner=owner).prefetch_related("agents").order_by("-id").first()
 
 
 def samples_since(agent: Agent, since: datetime) -> list[AgentSample]:
-    """The minutes of one agent, oldest first. One query."""
+    """Return the samples of one agent, oldest first. One query."""
     return list(AgentSample.objects.filter(agent=agent, at__gte=since).order_by("at"))
 
 
 def qps_lines(agents: Collection[int], since: datetime) -> dict[int, list[tuple[float, float]]]:
-    """(Unix seconds, QPS) of each minute by agent (its row's id), oldest first. One query."""
+    """Return (Unix seconds, QPS) of each minute by agent row id, oldest first. One query."""
     lines: dict[int, list[tuple[float, float]]] = {}
     rows = AgentSample.objects.filter(agent_id__in=agents, at__gte=since).order_by("agent_id", "at")
     for agent, at, qps in rows.values_list("agent_id", "at", "qps"):
@@ -235,9 +236,9 @@ def qps_lines(agents: Collection[int], since: datetime) -> dict[int, list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Whom an agent serves now: (allocation, its run or None), and how many others do not show.
+    """Open allocations of an agent: (allocation, its run or None), and the number not shown.
 
-    ``hidden`` are of projects the person does not see.
+    ``hidden``: of projects that the person may not see.
     """
 
     shown: list[tuple[Allocation, Run | None]]
@@ -245,7 +246,9 @@ class Served:
 
 
 def served_by(agent: Agent, person: User | None) -> Served:
-    """The open allocations of an agent that ``person`` may see, newest first. Three queries."""
+    """Return the open allocations of an agent that ``person`` may see, newest first. Three
+    queries.
+    """
     open_ones = Allocation.objects.open().filter(agents=agent)
     visible = list(open_ones.visible_to(person).select_related("project")[:SHOWN_ALLOCATIONS])
     runs = Run.objects.select_related("job").in_bulk(
@@ -258,13 +261,13 @@ def served_by(agent: Agent, person: User | None) -> Served:
 
 
 def run_of(allocation: Allocation) -> int | None:
-    """The run that owns the allocation, if a run does."""
+    """Return the run that owns the allocation, if a run does."""
     number = number_of(allocation.owner)
     return number if number is not None and number > 0 else None
 
 
 def run_owners(runs: Iterable[int]) -> dict[int, OwnerFacts]:
-    """Runs as owners of allocations."""
+    """Return facts of runs as owners of allocations."""
     return {
         run: OwnerFacts(facts.project, facts.active, facts.allowed_networks)
         for run, facts in run_facts(runs).items()
@@ -272,5 +275,5 @@ def run_owners(runs: Iterable[int]) -> dict[int, OwnerFacts]:
 
 
 def host_rules() -> HostRules:
-    """How hosts are to be spared: the settings, and what people have decided. One query."""
+    """Return the defaults and the host rules. One query."""
     return HostRules.of(default_limits(), load_rules())

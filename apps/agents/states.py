@@ -1,4 +1,4 @@
-"""What an agent is, seen from the control plane, and whether a run can be given it."""
+"""Modes of agents, and whether a run can be given an agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALIVE_FOR: Final = timedelta(seconds=AGENT_ALIVE_SECONDS)
 
 
 class AgentMode(TextChoices):
-    """What a person has decided about an agent; whether it is alive is another question."""
+    """An operator's decision about an agent; independent of whether it is alive."""
 
     ENABLED = "enabled", _("enabled")
     """Gets new runs."""
@@ -29,7 +29,7 @@ class AgentMode(TextChoices):
     """Nothing more is sent to it; its runs go on with their other agents."""
 
 
-# How pages colour a mode: the words are those of the admin theme's labels.
+# Colours of modes, by the names of the admin theme's labels.
 MODE_TONES: Final[dict[str, str]] = {
     AgentMode.ENABLED: "success",
     AgentMode.DRAINING: "warning",
@@ -47,15 +47,18 @@ class Refusal(TextChoices):
 
 
 def is_alive(heartbeat_at: datetime | None, now: datetime) -> bool:
-    """Alive iff the last heartbeat is younger than 11 s by the receiver's clock (seed S1.38)."""
+    """Return whether the last heartbeat is younger than 11 s by the receiver's clock (seed
+    S1.38).
+    """
     return heartbeat_at is not None and now - heartbeat_at < ALIVE_FOR
 
 
 def why_not(*, alive: bool, mode: str, types: Collection[str], wanted: str) -> Refusal | None:
-    """Why a run that wants a downloader of type ``wanted`` cannot be given this agent.
+    """Return why a run that wants a downloader of type ``wanted`` cannot be given this agent, or
+    None.
 
-    None where it can (seed S1.37, S1.54). A person's decision is named before what follows from
-    it: an agent that was switched off because it is gone is "disabled".
+    See seed S1.37 and S1.54. An operator's decision takes precedence over its consequences: an
+    agent that was disabled because it is gone is "disabled".
     """
     if mode == AgentMode.DISABLED:
         return Refusal.DISABLED
@@ -67,24 +70,24 @@ def why_not(*, alive: bool, mode: str, types: Collection[str], wanted: str) -> R
 
 
 def wanted_number(policy: str, asked: int) -> int:
-    """How many agents a run wants; 0 is all there are. Fixed and chained want at least one."""
+    """Return how many agents a run wants; 0 is all. Fixed and chained want at least one."""
     return asked if policy == Policy.RANDOM else max(1, asked)
 
 
 def given_number(policy: str, asked: int, eligible: int) -> int:
-    """How many of so many eligible agents a run gets (seed S1.36)."""
+    """Return how many of the eligible agents a run gets (seed S1.36)."""
     wanted = wanted_number(policy, asked)
     return eligible if policy == Policy.RANDOM else min(wanted, eligible)
 
 
 def none_text(refusals: Iterable[Refusal], wanted: str) -> str:
-    """Why no agent at all can be given: ``no agent can be given: 2 not alive, 1 draining``."""
+    """Return ``no agent can be given: 2 not alive, 1 draining``."""
     counted = _counted(refusals, wanted) or gettext("none has ever registered")
     return gettext("no agent can be given: %(reasons)s") % {"reasons": counted}
 
 
 def shortfall_text(asked: int, given: int, refusals: Iterable[Refusal], wanted: str) -> str:
-    """Why a run gets fewer agents than it asked for; "" where it gets enough."""
+    """Return why a run gets fewer agents than it asked for; "" if it gets enough."""
     if given >= asked:
         return ""
     text = gettext("%(asked)d agents asked for, %(given)d given") % {"asked": asked, "given": given}
@@ -93,7 +96,7 @@ def shortfall_text(asked: int, given: int, refusals: Iterable[Refusal], wanted: 
 
 
 def refusal_text(refusal: Refusal, wanted: str) -> str | Promise:
-    """The reason in words; it names the type that is wanted."""
+    """Return the reason as text; it names the wanted type."""
     if refusal == Refusal.TYPE:
         return gettext('cannot make type "%(type)s"') % {"type": wanted}
     return refusal.label

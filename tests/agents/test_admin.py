@@ -238,7 +238,7 @@ def test_exit_asks_first_and_then_tells() -> None:
     answer = client.post(LIST, fields_of(question) | {"reason": "new kernel"})
     assert said(answer) == [
         "Agent gone is not alive: there is nothing to end.",
-        "1 agent was told to exit.",
+        "1 agent was asked to exit.",
     ]
     assert OutboxMessage.objects.get().key == f"agent.{one.agent_id}"
     assert AuditRecord.objects.get(action="agents.exit_agent").note == "new kernel"

@@ -1,5 +1,3 @@
-"""The admin of this app."""
-
 from apps.agents.admin.agents import AgentAdmin
 from apps.agents.admin.allocations import AllocationAdmin
 from apps.agents.hosts.admin import HostRuleAdmin, HostStateAdmin

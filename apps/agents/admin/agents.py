@@ -1,4 +1,4 @@
-"""Agents in the admin: how they are, and what people decide about them."""
+"""Agents in the admin: list, page of one agent, buttons."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _EXITS: Final = ngettext_lazy(
 
 
 class AgentList(BoundedList):
-    """The list, with the cells of its page: all judged at one moment, sparklines in one query."""
+    """Change list with the cells of its page; one moment for all, sparklines in one query."""
 
     result_list: Any
 
     def get_results(self, request: HttpRequest) -> None:
-        """Agents of this page, each with ``cells``."""
+        """Attach ``cells`` to each agent of the page."""
         super().get_results(request)
         agents = list(self.result_list)
         cells = Cells(agents, timezone.now())
@@ -66,10 +66,9 @@ class AgentList(BoundedList):
 
 @admin.register(Agent)
 class AgentAdmin(ReadOnly, AuditedAdmin):
-    """Agents describe themselves; a person only takes them out of service and back.
+    """Agents describe themselves; operators only change their mode.
 
-    They serve every project, so whoever sees a project sees them, and only people who
-    administer a project may switch them.
+    They serve every project: members of any project see them, project administrators switch them.
     """
 
     list_display = (
@@ -102,13 +101,13 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     class Media:
         css = {"all": ["dashboard/dashboard.css", "agents/agents.css"]}
         js = [
-            # They look for elements of the page.
+            # The scripts look for elements of the page.
             Script("dashboard/live.js", defer=True),
             Script("agents/agents.js", defer=True),
         ]
 
     def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The list; for those who see everything with the charts of its agents."""
+        """Show the list; with charts for users who may see everything."""
         response = super().changelist_view(request, *args, **kwargs)
         person = person_of(request)
         context = getattr(response, "context_data", None) or {}
@@ -117,11 +116,10 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         return response
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[AgentList]:
-        """The list with one clock."""
         return AgentList
 
     def get_urls(self) -> list[URLPattern]:
-        """The buttons of the page of an agent, what live pages fetch, and the preview."""
+        """Add the buttons, the live data and the preview."""
         view = self.admin_site.admin_view
         switch = view(require_POST(self.switch_view))
         return [
@@ -139,41 +137,40 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
 
     @display(description=_("agent"), ordering="name")
     def who(self, agent: Any) -> SafeString:
-        """Its name, and what its owner should look at."""
+        """Return the name, and problems reported by the agent."""
         return format_html('<span class="cy-who">{}</span>{}', agent, _cell(agent, "problems"))
 
     @display(description=_("state"), ordering="heartbeat_at")
     def alive(self, agent: Any) -> SafeString:
-        """Whether the last heartbeat is younger than 11 s, and how old it is."""
+        """Return whether the last heartbeat is younger than 11 s, and its age."""
         return _cell(agent, "alive")
 
     @display(description=_("mode"), ordering="mode")
     def mode_label(self, agent: Any) -> SafeString:
-        """Enabled, draining or disabled."""
         return _cell(agent, "mode")
 
     @display(description=_("CPU"), ordering="cpu_percent")
     def cpu(self, agent: Any) -> SafeString:
-        """Percent of the host."""
+        """Return the CPU usage of the host in percent."""
         return _cell(agent, "cpu")
 
     @display(description=_("free memory"), ordering="free_memory_bytes")
     def memory(self, agent: Any) -> SafeString:
-        """Free and total memory of the host."""
+        """Return free and total memory of the host."""
         return _cell(agent, "memory")
 
     @display(description=_("downloaders"), ordering="downloaders")
     def downloaders_now(self, agent: Any) -> SafeString:
-        """How many runs it serves."""
+        """Return the number of runs it serves."""
         return _cell(agent, "downloaders")
 
     @display(description=_("QPS, last hour"), ordering="qps")
     def rate(self, agent: Any) -> SafeString:
-        """Downloads a second over the last 5 s, and a line of the last hour."""
+        """Return downloads per second over the last 5 s, and a sparkline of the last hour."""
         return _cell(agent, "rate")
 
     def list_live_view(self, request: HttpRequest) -> HttpResponse:
-        """The changing cells of the agents in ``?ids=1,2``, as JSON."""
+        """Return the changing cells of the agents in ``?ids=1,2`` as JSON."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         asked = request.GET.get("ids", "").split(",")[:PER_PAGE]
@@ -189,12 +186,11 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
 
     @display(description=_("labels"))
     def labels_text(self, agent: Agent) -> str:
-        """Labels as the agent reports them."""
         return ", ".join(f"{name}={value}" for name, value in agent.labels.items()) or "–"
 
     @display(description=_("types of downloader"))
     def types_text(self, agent: Agent) -> str:
-        """The types of downloader that it can make."""
+        """Return the types of downloader that it can make."""
         return ", ".join(agent.types) or "–"
 
     def change_view(
@@ -204,7 +200,7 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The figures of one agent, and the buttons."""
+        """Show the figures of one agent, and the buttons."""
         extra = dict(extra_context or {})
         agent = self.get_object(request, object_id)
         if agent is not None and self.has_view_permission(request):
@@ -213,7 +209,7 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The changing part of the page of one agent."""
+        """Return the changing part of the page of one agent."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = self._detail(request, _agent(pk))
@@ -225,7 +221,7 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         return detail(agent, person_of(request), asked, timezone.now())
 
     def preview_view(self, request: HttpRequest) -> HttpResponse:
-        """Which agents would a job get now, and why not the others?"""
+        """Show which agents a job would get now, and why not the others."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
@@ -234,37 +230,37 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     # --- who may what ---------------------------------------------------------------------------
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Whoever sees any project."""
+        """Allow members of any project."""
         return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Agent | None = None) -> bool:
-        """Whoever sees any project."""
+        """Allow members of any project."""
         person = person_of(request)
         return bool(person and person.is_staff and projects_of(request, Role.VIEWER))
 
     def has_switch_permission(self, request: HttpRequest) -> bool:
-        """Whoever administers a project."""
+        """Allow administrators of any project."""
         return bool(projects_of(request, Role.ADMIN))
 
     # --- what people decide ---------------------------------------------------------------------
 
     @action(description=_("Enable"), permissions=["switch"])
     def enable_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
-        """Back into service."""
+        """Return agents to service."""
         count = self._switch_all(request, queryset, AgentMode.ENABLED)
         text = ngettext("%(count)d agent was enabled.", "%(count)d agents were enabled.", count)
         messages.success(request, text % {"count": count})
 
     @action(description=_("Drain: no new runs"), permissions=["switch"])
     def drain_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
-        """No new runs."""
+        """Give agents no new runs."""
         count = self._switch_all(request, queryset, AgentMode.DRAINING)
         text = ngettext("%(count)d agent is draining.", "%(count)d agents are draining.", count)
         messages.success(request, text % {"count": count})
 
     @action(description=_("Disable: nothing more is sent to it"), permissions=["switch"])
     def disable_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
-        """Out of service at once."""
+        """Take agents out of service at once."""
         count = self._switch_all(request, queryset, AgentMode.DISABLED)
         text = ngettext("%(count)d agent was disabled.", "%(count)d agents were disabled.", count)
         messages.success(request, text % {"count": count})
@@ -272,11 +268,11 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     @action(description=_("Exit: end the process"), permissions=["switch"])
     @asks_first(verb=_("Exit"), loss=_EXITS, field=_REASON)
     def exit_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
-        """End the processes."""
+        """Ask agents to exit."""
         self._exit_all(request, list(queryset))
 
     def switch_view(self, request: HttpRequest, pk: int, mode: str) -> HttpResponse:
-        """A button on the page of one agent."""
+        """Change the mode by a button on the page of one agent."""
         if not self.has_switch_permission(request):
             raise PermissionDenied
         agent = _agent(pk)
@@ -294,7 +290,7 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         return HttpResponseRedirect(reverse("admin:agents_agent_change", args=[pk]))
 
     def exit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Ask first, then tell the agent."""
+        """Ask for confirmation, then ask the agent to exit."""
         if not self.has_switch_permission(request):
             raise PermissionDenied
         agent = _agent(pk)
@@ -314,19 +310,19 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         return HttpResponseRedirect(back)
 
     def _exit_all(self, request: HttpRequest, agents: list[Agent]) -> None:
-        """Tell each; those that cannot be told are named."""
+        """Ask each agent to exit; name those that are not alive."""
         reason = request.POST.get("reason", "").strip()[:MOST_REASON]
         actor, now = person_of(request), timezone.now()
-        told = do_each(
+        count = do_each(
             request,
             agents,
             lambda agent: exit_agent(agent=agent, reason=reason, actor=actor, now=now),
         )
-        if told:
+        if count:
             text = ngettext(
-                "%(count)d agent was told to exit.", "%(count)d agents were told to exit.", told
+                "%(count)d agent was asked to exit.", "%(count)d agents were asked to exit.", count
             )
-            messages.success(request, text % {"count": told})
+            messages.success(request, text % {"count": count})
 
     def _switch_all(self, request: HttpRequest, agents: Any, mode: AgentMode) -> int:
         now, person = timezone.now(), person_of(request)

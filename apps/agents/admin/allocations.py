@@ -1,4 +1,4 @@
-"""Allocations in the admin: which agents serve which run, only to look at."""
+"""Agent assignments in the admin, read-only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from apps.runtime.fields import MASK
 
 @admin.register(Allocation)
 class AllocationAdmin(ReadOnly, ProjectScopedAdmin):
-    """Which agents serve which run; only the center writes it."""
+    """Which agents serve which run; written by the center only."""
 
     list_display = (
         "belongs_to",
@@ -53,12 +53,12 @@ class AllocationAdmin(ReadOnly, ProjectScopedAdmin):
     readonly_fields = ("settings_text",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """With the agents of each, in one query more."""
+        """Prefetch the agents."""
         return super().get_queryset(request).prefetch_related("agents")
 
     @display(description=_("run"), ordering="owner")
     def belongs_to(self, allocation: Allocation) -> SafeString | str:
-        """The page of the run, where a run is the owner."""
+        """Return a link to the run, if a run is the owner."""
         run = run_of(allocation)
         if run is None:
             return allocation.owner
@@ -66,19 +66,19 @@ class AllocationAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("agents"))
     def given(self, allocation: Allocation) -> str:
-        """The names of the agents."""
+        """Return the names of the agents."""
         return ", ".join(str(agent) for agent in allocation.agents.all()) or "–"
 
     @display(description=_("state"), label={"open": "info", "released": "default"})
     def state(self, allocation: Allocation) -> tuple[str, Any]:
-        """Open until the run gives its agents back."""
+        """Return "open" until the run releases its agents."""
         if allocation.released_at is None:
             return "open", _("open")
         return "released", _("released")
 
     @display(description=_("settings"))
     def settings_text(self, allocation: Allocation) -> SafeString:
-        """What the downloaders were told; cookies are secrets and stay sealed."""
+        """Return the settings of the downloaders; cookies are secret and stay sealed."""
         settings = dict(allocation.settings)
         if allocation.__dict__["cookies"]:
             settings["cookies"] = MASK

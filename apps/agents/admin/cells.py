@@ -1,4 +1,4 @@
-"""The changing cells of the list of agents: the page and its live updates show the same."""
+"""Changing cells of the list of agents, shared by the page and its live updates."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from apps.agents.states import MODE_TONES, AgentMode, is_alive
 SPARK_FOR: Final = timedelta(hours=1)
 SHOWN_PROBLEM: Final = 90
 NAMES: Final = ("problems", "alive", "mode", "cpu", "memory", "downloaders", "rate")
-# What an agent said before it fell silent is no longer true.
+# The figures of a silent agent are out of date.
 UNKNOWN: Final = "–"
 
 
 class Cells:
-    """The cells of some agents, all judged at one moment. One query, for the sparklines."""
+    """Cells of some agents at one moment. One query, for the sparklines."""
 
     def __init__(self, agents: Iterable[Agent], now: datetime) -> None:
         self.now = now
@@ -36,12 +36,12 @@ class Cells:
         )
 
     def cell(self, name: str, agent: Agent) -> SafeString:
-        """One cell, marked so that a live update finds it."""
+        """Return one cell, marked for live updates."""
         content: Any = getattr(self, f"_{name}")(agent)
         return format_html('<span data-live-cell="{}.{}">{}</span>', agent.pk, name, content)
 
     def all_of(self, agent: Agent) -> dict[str, str]:
-        """What is inside each cell, by its mark."""
+        """Return the content of each cell by its mark."""
         return {f"{agent.pk}.{name}": str(getattr(self, f"_{name}")(agent)) for name in NAMES}
 
     def _is_alive(self, agent: Agent) -> bool:
@@ -105,7 +105,7 @@ def _label(tone: str, text: Any) -> SafeString:
 
 
 def age_text(moment: datetime | None, now: datetime) -> str:
-    """How long ago, in seconds, minutes, hours or days."""
+    """Return an age in seconds, minutes, hours or days."""
     if moment is None:
         return _("never")
     seconds = max(0, int((now - moment).total_seconds()))

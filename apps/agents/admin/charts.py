@@ -1,4 +1,4 @@
-"""The charts below the list of agents: each of its busiest agents is a line."""
+"""Charts below the list of agents: one line for each of the busiest agents."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from django.utils.translation import gettext as _
 
 from apps.agents.models import Agent
 
-# More lines in one chart cannot be told apart.
+# More lines in one chart are indistinguishable.
 MOST_LINES: Final = 6
 POINTS: Final = "/api/v1/series/points"
 
 
 def agent_charts(agents: Iterable[Agent]) -> list[dict[str, Any]]:
-    """CPU, memory, downloads a second and downloaders, as the template of charts takes them."""
+    """Return CPU, memory, downloads per second and downloaders for the chart template."""
     shown = sorted(agents, key=lambda each: -each.qps)[:MOST_LINES]
     wanted = [
         (_("CPU"), "agent.cpu_percent", "%", 100.0),

@@ -1,4 +1,4 @@
-"""The page of one agent: how it is, how it was, whom it serves."""
+"""Page of one agent: current figures, history, runs served."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apps.agents.queries import Served, samples_since, served_by
 from apps.agents.states import MODE_TONES, AgentMode, is_alive
 
 HOURS: Final = (1, 6, 24)
-# More points than this are not to be told apart on a screen.
+# More points are indistinguishable on a screen.
 MOST_POINTS: Final = 240
 GIB: Final = 1 << 30
 
@@ -35,7 +35,7 @@ class AgentChart:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What of a sample is drawn, which of several values counts, and how it is written."""
+    """How a figure of the samples is drawn: its aggregate and its format."""
 
     title: str
     value: Callable[[AgentSample], float]
@@ -45,7 +45,7 @@ class Figure:
 
 
 def detail(agent: Agent, person: User | None, hours: int, now: datetime) -> dict[str, Any]:
-    """What the template ``admin/agents/agent/live.html`` shows. Four queries."""
+    """Return the context of ``admin/agents/agent/live.html``. Four queries."""
     hours = hours if hours in HOURS else HOURS[0]
     since = now - timedelta(hours=hours)
     served: Served = served_by(agent, person)
@@ -67,7 +67,7 @@ def detail(agent: Agent, person: User | None, hours: int, now: datetime) -> dict
 def charts(
     agent: Agent, samples: list[AgentSample], since: datetime, now: datetime
 ) -> list[AgentChart]:
-    """CPU, free memory, downloaders and QPS; of each stretch of time the worst value."""
+    """Return CPU, free memory, downloaders and QPS; the worst value of each interval."""
     start, end = since.timestamp(), now.timestamp()
     stretch = max(60.0, (end - start) / MOST_POINTS)
     found = []

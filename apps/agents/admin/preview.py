@@ -1,4 +1,4 @@
-"""The page that answers: which agents would this job get now, and why not the others?"""
+"""Preview page: which agents a job would get now, and why not the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_AGENTS = 10_000
 
 
 class PreviewForm(forms.Form):
-    """What a run would ask for."""
+    """Parameters of a run that affect its agents."""
 
     policy = forms.ChoiceField(
         label=_("Policy"), choices=DownloadPolicy.choices, widget=UnfoldAdminSelectWidget
@@ -37,7 +37,7 @@ class PreviewForm(forms.Form):
 
 
 def preview_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
-    """``?job=7`` or ``?policy=&agents=&type=``; nothing asks for all agents, type http."""
+    """Show ``?job=7`` or ``?policy=&agents=&type=``; by default all agents, type http."""
     job = _job(request)
     initial: dict[str, Any] = {
         "policy": DownloadPolicy.RANDOM,

@@ -1,1 +1,0 @@
-"""REST of this app."""

@@ -25,7 +25,7 @@ class AgentFilter(FilterSet):
         fields = ["alive", "mode", "agent_id"]
 
     def filter_alive(self, rows: AgentQuerySet[Agent], name: str, value: bool) -> QuerySet[Any]:
-        """Heard of within the last 11 s, or not."""
+        """Select by a heartbeat within the last 11 s."""
         alive = Agent.objects.alive(timezone.now())
         return rows.filter(pk__in=alive) if value else rows.exclude(pk__in=alive)
 
@@ -53,9 +53,8 @@ class AllocationFilter(FilterSet):
         fields = ["open", "project", "run", "agent"]
 
     def filter_run(self, rows: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
-        """Those of one run."""
         return rows.filter(owner=f"run:{int(value)}")
 
     def filter_agent(self, rows: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
-        """Those that one agent serves; by its row's id."""
+        """Select by the agent's row id."""
         return rows.filter(agents=int(value))

@@ -1,4 +1,4 @@
-"""Hosts over REST: the rules that people make, and how the centers see the hosts."""
+"""Host rules and host states over REST."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from apps.agents.hosts.services import (
 
 
 class HostRuleSerializer(serializers.ModelSerializer[HostRule]):
-    """What people have decided for a host; null leaves it to the settings or to the job."""
+    """Rule for a host; null leaves a field to the settings or to the job."""
 
     class Meta:
         model = HostRule
@@ -43,7 +43,7 @@ class HostRuleSerializer(serializers.ModelSerializer[HostRule]):
 
 
 class HostStateSerializer(serializers.ModelSerializer[HostState]):
-    """A busy host as one center sees it, a second old at most."""
+    """State of a busy host at one center, at most a second old."""
 
     class Meta:
         model = HostState
@@ -63,7 +63,7 @@ class HostStateSerializer(serializers.ModelSerializer[HostState]):
 
 
 class HostSwitchSerializer(serializers.Serializer[Any]):
-    """Whether a host is stopped now."""
+    """Whether a host is stopped."""
 
     host = serializers.CharField()
     stopped = serializers.BooleanField()
@@ -79,18 +79,18 @@ class HostRuleViewSet(WriteViewSet[HostRule]):
     ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[HostRule]:
-        """All of them: hosts have no project."""
+        """Return all rules: hosts have no project."""
         return HostRule.objects.all()
 
     def check_role_for_input(self, serializer: Any) -> None:
-        """Nothing more: there is no project whose role could be missing."""
+        """Check nothing more: there is no project."""
 
     def project_of_input(self, values: Any) -> int | None:
-        """None: hosts have no project."""
+        """Return None: hosts have no project."""
         return None
 
     def create_object(self, values: dict[str, Any]) -> HostRule:
-        """Make a rule."""
+        """Create a rule."""
         return create_rule(actor=self.person, **values)
 
     def update_object(self, obj: HostRule, values: dict[str, Any]) -> HostRule:
@@ -105,7 +105,7 @@ class HostRuleViewSet(WriteViewSet[HostRule]):
     @action(detail=True, methods=["post"])
     @idempotent
     def stop(self, request: Request, pk: str) -> Response:
-        """Hold everything for the host, of all runs."""
+        """Hold all requests for the host, of all runs."""
         rule = self.get_object()
         stop_host(host=rule.host, actor=self.person)
         return Response({"host": rule.host, "stopped": True})
@@ -114,14 +114,14 @@ class HostRuleViewSet(WriteViewSet[HostRule]):
     @action(detail=True, methods=["post"])
     @idempotent
     def resume(self, request: Request, pk: str) -> Response:
-        """Let what is held go. A rule that says nothing else is deleted by it."""
+        """Release held requests. A rule without other fields is deleted."""
         rule = self.get_object()
         resume_host(host=rule.host, actor=self.person)
         return Response({"host": rule.host, "stopped": False})
 
 
 class HostViewSet(ReadViewSet[HostState]):
-    """Hosts where something is held, under way or paused."""
+    """Hosts with held requests, requests in flight or a pause."""
 
     queryset = HostState.objects.all()
     serializer_class = HostStateSerializer
@@ -130,5 +130,5 @@ class HostViewSet(ReadViewSet[HostState]):
     ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[HostState]:
-        """All of them: hosts have no project."""
+        """Return all hosts: they have no project."""
         return HostState.objects.all()

@@ -1,4 +1,4 @@
-"""Agents as REST shows them."""
+"""Serializers of agents and allocations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apps.jobs.models import DownloaderKind, DownloadPolicy, Job
 
 
 class AgentSerializer(serializers.ModelSerializer[Agent]):
-    """A downloader process as it last described itself; only ``mode`` can be changed."""
+    """A download agent as it last described itself; only ``mode`` can be changed."""
 
     alive = serializers.SerializerMethodField(
         help_text="Whether the last heartbeat is younger than 11 s."
@@ -54,17 +54,16 @@ class AgentSerializer(serializers.ModelSerializer[Agent]):
         read_only_fields = fields
 
     def get_alive(self, agent: Agent) -> bool:
-        """By this server's clock."""
+        """Judge by this server's clock."""
         return is_alive(agent.heartbeat_at, timezone.now())
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
     def get_labels(self, agent: Agent) -> dict[str, Any]:
-        """As the agent reports them."""
         return dict(agent.labels)
 
 
 class ModeSerializer(serializers.Serializer[Any]):
-    """The one thing of an agent that a person decides."""
+    """Mode of an agent."""
 
     mode = serializers.ChoiceField(
         choices=AgentMode.choices,
@@ -73,7 +72,7 @@ class ModeSerializer(serializers.Serializer[Any]):
 
 
 class ExitSerializer(serializers.Serializer[Any]):
-    """Why an agent should leave."""
+    """Reason of an exit."""
 
     reason = serializers.CharField(
         required=False, allow_blank=True, max_length=200, help_text="For the trail and its log."
@@ -81,7 +80,7 @@ class ExitSerializer(serializers.Serializer[Any]):
 
 
 class AgentSampleSerializer(serializers.ModelSerializer[AgentSample]):
-    """How an agent was in one minute."""
+    """Figures of an agent in one minute."""
 
     class Meta:
         model = AgentSample
@@ -90,7 +89,7 @@ class AgentSampleSerializer(serializers.ModelSerializer[AgentSample]):
 
 
 class AllocationSerializer(serializers.ModelSerializer[Allocation]):
-    """Which agents serve whom."""
+    """Agents that serve one owner."""
 
     run = serializers.SerializerMethodField(help_text="The run that owns it, if a run does.")
     type = serializers.CharField(
@@ -118,12 +117,11 @@ class AllocationSerializer(serializers.ModelSerializer[Allocation]):
         read_only_fields = fields
 
     def get_run(self, allocation: Allocation) -> int | None:
-        """From its owner."""
         return run_of(allocation)
 
 
 class PreviewRequestSerializer(serializers.Serializer[Any]):
-    """A job, or what a job would ask for."""
+    """A job, or its parameters that affect the agents."""
 
     job = VisibleRelatedField(queryset=Job.objects.all(), required=False)
     policy = serializers.ChoiceField(choices=DownloadPolicy.choices, required=False)
@@ -131,7 +129,7 @@ class PreviewRequestSerializer(serializers.Serializer[Any]):
     type = serializers.ChoiceField(choices=DownloaderKind.choices, required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """What is not given comes from the job; without one everything is a default."""
+        """Fill missing fields from the job, else with defaults."""
         job = attrs.get("job") or Job()
         return {"policy": job.policy, "agents": job.agents, "type": job.downloader} | attrs
 
@@ -147,14 +145,14 @@ class RefusedAgentSerializer(serializers.Serializer[Any]):
     heartbeat_at = serializers.DateTimeField(source="agent.heartbeat_at", allow_null=True)
 
     def get_reason(self, considered: Considered) -> str:
-        """In words."""
+        """Return the reason as text."""
         if considered.refusal is None:
             return ""
         return str(refusal_text(considered.refusal, self.context["type"]))
 
 
 class PreviewSerializer(serializers.Serializer[Any]):
-    """Which agents a run would be given now; ``given`` of ``eligible`` are drawn at random."""
+    """Agents a run would be given now; ``given`` of ``eligible`` are drawn at random."""
 
     policy = serializers.ChoiceField(choices=DownloadPolicy.choices)
     type = serializers.ChoiceField(source="wanted_type", choices=DownloaderKind.choices)
@@ -167,7 +165,7 @@ class PreviewSerializer(serializers.Serializer[Any]):
 
 
 class AllocatedAgentsSerializer(serializers.Serializer[Any]):
-    """The agents of a run's newest allocation, open or given back."""
+    """Agents of a run's newest allocation, open or released."""
 
     policy = serializers.CharField(help_text="How they were chosen; empty before any were.")
     asked = serializers.IntegerField(help_text="How many the run asked for; 0 is all.")

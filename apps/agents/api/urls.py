@@ -1,5 +1,3 @@
-"""REST addresses below /api/v1."""
-
 from __future__ import annotations
 
 from apps.access.api.routers import Router, api_path

@@ -34,7 +34,7 @@ from apps.jobs.models import Run
 
 
 class AgentViewSet(ReadViewSet[Agent]):
-    """Agents, by id."""
+    """Download agents, by id."""
 
     queryset = Agent.objects.all()
     serializer_class = AgentSerializer
@@ -43,12 +43,12 @@ class AgentViewSet(ReadViewSet[Agent]):
     ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[Agent]:
-        """All of them: they have no project."""
+        """Return all agents: they have no project."""
         return Agent.objects.all()
 
     @extend_schema(request=ModeSerializer, responses=AgentSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Take an agent out of service, or put it back."""
+        """Change the mode of an agent."""
         agent = self.get_object()
         body = ModeSerializer(data=request.data)
         body.is_valid(raise_exception=True)
@@ -58,28 +58,28 @@ class AgentViewSet(ReadViewSet[Agent]):
     @action(detail=True, methods=["post"])
     @idempotent
     def enable(self, request: Request, pk: str | None = None) -> Response:
-        """Back into service."""
+        """Return an agent to service."""
         return self._switch(self.get_object(), AgentMode.ENABLED)
 
     @extend_schema(request=None, responses=AgentSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def drain(self, request: Request, pk: str | None = None) -> Response:
-        """No new runs; it goes on with those it serves."""
+        """Give an agent no new runs; it continues those it serves."""
         return self._switch(self.get_object(), AgentMode.DRAINING)
 
     @extend_schema(request=None, responses=AgentSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def disable(self, request: Request, pk: str | None = None) -> Response:
-        """Nothing more is sent to it, within 5 s."""
+        """Stop sending requests to an agent, within 5 s."""
         return self._switch(self.get_object(), AgentMode.DISABLED)
 
     @extend_schema(request=ExitSerializer, responses=AgentSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def exit(self, request: Request, pk: str | None = None) -> Response:
-        """Tell it to finish what it holds and to leave. 409 when it is not alive."""
+        """Ask an agent to finish what it holds and to exit. 409 when it is not alive."""
         agent = self.get_object()
         body = ExitSerializer(data=request.data)
         body.is_valid(raise_exception=True)
@@ -93,7 +93,7 @@ class AgentViewSet(ReadViewSet[Agent]):
 
 
 class AgentSamplesViewSet(ReadViewSet[AgentSample]):
-    """How an agent was, minute by minute, newest first (seed S1.15)."""
+    """Figures of an agent by minute, newest first (seed S1.15)."""
 
     queryset = AgentSample.objects.all()
     serializer_class = AgentSampleSerializer
@@ -101,7 +101,6 @@ class AgentSamplesViewSet(ReadViewSet[AgentSample]):
     permission_classes = (InsideScopes, RoleInAnyProject)
 
     def get_queryset(self) -> QuerySet[AgentSample]:
-        """Those of the agent in the address."""
         if getattr(self, "swagger_fake_view", False):
             return AgentSample.objects.none()
         agent = Agent.objects.filter(pk=self.kwargs["agent"]).first()
@@ -119,7 +118,7 @@ class AllocationViewSet(ReadViewSet[Allocation]):
 
 
 class AllocationPreviewView(ApiView):
-    """Which agents a run would be given now, and why not the others. Writes nothing."""
+    """Preview which agents a run would be given now, and why not the others."""
 
     permission_classes = (InsideScopes, RoleInAnyProject)
     only_reads = True
@@ -130,7 +129,7 @@ class AllocationPreviewView(ApiView):
         responses=PreviewSerializer,
     )
     def post(self, request: Request) -> Response:
-        """For a job, or for a policy, a number and a type of downloader."""
+        """Preview for a job, or for a policy, a number and a type of downloader."""
         body = PreviewRequestSerializer(data=request.data, context={"request": request})
         body.is_valid(raise_exception=True)
         preview = preview_allocation(
@@ -144,11 +143,11 @@ class AllocationPreviewView(ApiView):
 
 
 class RunAgentsView(ApiView):
-    """The agents a run uses (seed S1.16)."""
+    """Agents of a run (seed S1.16)."""
 
     @extend_schema(operation_id="runs_agents_retrieve", responses=AllocatedAgentsSerializer)
     def get(self, request: Request, run: int) -> Response:
-        """Those of its newest allocation; none before the first."""
+        """Return the agents of its newest allocation; none before the first."""
         found = Run.objects.visible_to(self.person).filter(pk=run).first()
         if found is None:
             raise Http404

@@ -1,1 +1,1 @@
-"""The center's hot path: liveness and dispatch. Plain Python, no database."""
+"""Threads of the center: liveness, dispatch, politeness. Plain Python, no database."""

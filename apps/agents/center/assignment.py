@@ -1,4 +1,4 @@
-"""Which agent gets which request, by the run's policy (seed S1.36, S1.39)."""
+"""Assigns requests to agents by the run's policy (seed S1.36, S1.39)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from yardkit import topology
 from yardkit.broker import Outgoing
 from yardkit.protocol import DownloadCommand, RequestItem, Skipped, batches, encode
 
-# A command is one message; small enough that two agents share a burst evenly.
+# Requests in one command; small enough that two agents share a burst evenly.
 ITEMS_PER_COMMAND = 50
-# So many requests of a batch go to the same agent, where there are enough: what a request costs
-# the center is its share of a message.
+# Requests of a batch that go to one agent, where there are enough: each message costs.
 ITEMS_PER_AGENT = 4
-# The run's own time-out does the same after this long.
+# The run's own timeout has passed by then.
 ANSWER_TTL_SECONDS = 60.0
 AGENT_GONE = "the agent that a chained request belongs to is gone"
 
-# (agent, run, reply_to) -> the requests it gets
+# (agent, run, reply_to) -> its requests
 Groups = dict[tuple[str, int, str], list[RequestItem]]
 
 
@@ -30,12 +29,12 @@ def assign(
     items: Sequence[RequestItem],
     random: Random,
 ) -> dict[str, list[RequestItem]]:
-    """Add each request to the group of its agent; returns by reason those that nobody can get.
+    """Add each request to the group of its agent; return the unassignable ones by reason.
 
-    ``entry.alive`` must be fresh, see ``RunTable.alive``. Policy chained: a request that carries
-    an agent's id goes to that agent or, where it is dead or not one of the run's, to nobody: the
-    run tries again. All others go to any living agent of the run, which for the policies fixed
-    and chained are those n that were allocated.
+    ``entry.alive`` must be fresh, see ``RunTable.alive``. Policy chained: a request with an agent
+    id goes to that agent only; if it is dead or not an agent of the run, the request is skipped and
+    the run retries it. All others go to any living agent of the run, which for the policies fixed
+    and chained are the n allocated ones.
     """
     alive = entry.alive
     if not alive:
@@ -67,7 +66,7 @@ def _assign_chained(
 
 
 def commands(groups: Groups, now: float, report_to: str = "") -> Iterator[Outgoing]:
-    """The groups as messages to the agents; ``now`` is the wall clock, Unix seconds."""
+    """Yield the groups as messages to the agents; ``now`` in Unix seconds."""
     for (agent, run, reply_to), items in groups.items():
         for batch in batches(items, ITEMS_PER_COMMAND):
             command = DownloadCommand(
@@ -86,11 +85,11 @@ def commands(groups: Groups, now: float, report_to: str = "") -> Iterator[Outgoi
 
 
 def skipped(run: int, reply_to: str, reason: str, items: Iterable[RequestItem]) -> Outgoing:
-    """Tells a run that these were not dispatched."""
+    """Return the message to a run that these requests were not dispatched."""
     message = Skipped(run=run, reason=reason, items=[(item.id, item.attempt) for item in items])
     return to_run(reply_to, encode(message))
 
 
 def to_run(reply_to: str, body: bytes) -> Outgoing:
-    """A word to a run about some of its requests; worth nothing once its own time-out has come."""
+    """Return a message to a run about its requests; it expires with the run's timeout."""
     return Outgoing(body=body, key=reply_to, persistent=False, ttl_seconds=ANSWER_TTL_SECONDS)

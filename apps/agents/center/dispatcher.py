@@ -1,4 +1,4 @@
-"""From the runs' batches to the agents' queues. The hot path: no database in it."""
+"""Moves requests from the batches of runs to the queues of agents. Hot path without a database."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 TAKE = 200
 _host = attrgetter("host")
-# What a batch of messages changes outside of it, done once all of it could be worked out.
+# Side effects of a batch of messages, run once all of it has been processed.
 Effects = list[Callable[[], object]]
 
 
 class BatchDispatcher:
-    """One thread that moves requests; those to hosts that must be spared go to the gate."""
+    """Dispatches batches in one thread; requests to limited hosts go to the gate."""
 
     def __init__(
         self, *, broker: Broker, runs: RunTable, gate: PolitenessGate, secret: str, clock: Clock
@@ -63,12 +63,12 @@ class BatchDispatcher:
         self._subscription = self.broker.subscribe(topology.CENTER_REQUESTS.name, prefetch=TAKE)
 
     def take_no_more(self) -> None:
-        """What has come is still dispatched."""
+        """Stop consuming; received batches are still dispatched."""
         if self._subscription is not None:
             self._subscription.cancel()
 
     def close(self) -> None:
-        """Stop consuming; what is not dispatched goes back to the queue."""
+        """Close; batches that are not dispatched return to the queue."""
         if self._subscription is not None:
             self._subscription.close()
 
@@ -125,7 +125,7 @@ class BatchDispatcher:
         flaw = flaw_of_sender(delivery, run=message.run, reply_to=message.reply_to)
         if flaw:
             return flaw
-        # Checking a signature costs; the same token again is the same answer.
+        # Checking a signature is slow; a token that was valid before is valid.
         known = self.runs.get(message.run)
         if known is None or known.token != message.token:
             if not verify_run_token(self.secret, message.run, message.token):
@@ -166,7 +166,7 @@ class BatchDispatcher:
         effects.append(partial(count, received=number, dispatched=number - lost, skipped=lost))
 
     def _dispatched(self, done: Future[None], taken: list[Delivery]) -> None:
-        """Confirmed, or given up: either way the run's own time-out is the net, so ack."""
+        """Acknowledge, also after a failed publish: the run's timeout repeats it."""
         error = done.exception()
         if error is not None:
             logger.warning("a dispatch did not arrive: %s", error)

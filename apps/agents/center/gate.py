@@ -1,4 +1,4 @@
-"""The thread that holds requests back until their host may be asked, and tells the runs."""
+"""Thread that holds requests until their host may be asked, and notifies the runs."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ from yardkit.protocol import (
 logger = logging.getLogger(__name__)
 
 TAKE = 500
-# Words about more requests than this are several messages.
-ITEMS_PER_WORD = 1000
+# Requests in one message to a run.
+ITEMS_PER_NOTICE = 1000
 MAX_HOSTS_PER_RUN = 10_000
 STOPPING = "the center that held the request has stopped"
 ENDED = "the run has ended"
 WITHDRAWN = "the run has paused"
 
-Words = Mapping[tuple[int, str, str], Sequence[RequestItem]]
+Notices = Mapping[tuple[int, str, str], Sequence[RequestItem]]
 
 
 class PolitenessGate:
-    """Owns the engine. Other threads only put something into its box.
+    """Owns the politeness engine. Other threads only append to its queue of calls.
 
     Args:
-        ask: hands asks for shares to whoever reaches the store; the answers come by ``granted``.
+        ask: passes requests for shares to the share keeper; grants come back by ``granted``.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PolitenessGate:
         self._engine = PolitenessEngine(rules)
         self._reports = topology.center_reports(name)
         self._subscription: Subscription | None = None
-        self._box: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
         self._woken = threading.Event()
         self._random = Random()  # noqa: S311 - spreading load is no secret
         self._views: list[HostView] = []
@@ -101,7 +101,7 @@ class PolitenessGate:
     # --- from other threads ---------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start to listen to the agents' reports."""
+        """Subscribe to the agents' reports."""
         self.broker.declare(self._reports)
         open_gateway(self.broker, self._reports)
         self._subscription = self.broker.subscribe(
@@ -109,27 +109,27 @@ class PolitenessGate:
         )
 
     def close(self) -> None:
-        """Stop listening and wake the thread, which ends by that."""
+        """Unsubscribe, which ends the thread."""
         if self._subscription is not None:
             self._subscription.close()
         self._woken.set()
 
     def give_up(self) -> None:
-        """The thread is over: every run is told what is not held for it any more."""
-        self._empty_box()
+        """Notify every run that its requests are not held any more; the thread has ended."""
+        self._make_calls()
         self._engine.drop_all(STOPPING)
         try:
             self._carry_out(self._engine.step(self.clock.monotonic()))
         except BrokerClosed:
-            # The runs' own time-outs are the net.
-            logger.warning("nobody could be told what is not held any more")
+            # The runs' own timeouts repeat them.
+            logger.warning("runs could not be notified of dropped requests")
         self._engine = PolitenessEngine(self._rules)
         self._views = []
 
     def passes(self, entry: RunEntry, hosts: Iterable[str]) -> bool:
-        """Whether requests of a run to all these hosts need no politeness.
+        """Return whether requests of a run to all these hosts have no limits.
 
-        One look into a dictionary for each: what it says is worked out once for each run.
+        One dictionary look-up per host: the answer is computed once per run.
         """
         if entry.passes_of is not self._rules:
             entry.passes, entry.passes_of = {}, self._rules
@@ -153,7 +153,7 @@ class PolitenessGate:
         return answer
 
     def offer(self, entry: RunEntry, reply_to: str, items: Sequence[RequestItem]) -> None:
-        """Requests that need politeness; the caller has counted them as held."""
+        """Pass on requests to limited hosts; the caller has counted them as held."""
         settings = entry.settings
         view = PoliteRun(
             run=entry.run,
@@ -173,37 +173,37 @@ class PolitenessGate:
         def reject(item: RequestItem, error: Exception) -> None:
             self._count(view.run, refused=1)
             reason = f"the center failed on it: {_text(error)}"
-            self.broker.publish(_words((view.run, view.reply_to, reason), [item], _refused))
+            self.broker.publish(_notices((view.run, view.reply_to, reason), [item], _refused))
 
-        # One by one: what the engine has taken of a batch that fails must not be offered twice.
+        # One by one: what the engine has taken of a failing batch must not be offered twice.
         for item in items:
             settle((item,), offer, reject, passing=(BrokerError,))
 
     def drop(self, run: int, keep_reply_to: str = "") -> None:
-        """The run has ended, or was started anew and listens at another queue."""
+        """Drop held requests of a run that has ended, or restarted with another answer queue."""
         self._put(lambda: self._engine.drop(run, ENDED, keep_reply_to))
 
     def granted(self, answers: Mapping[str, ShareGrant]) -> None:
-        """The store's answers to asks."""
+        """Pass on shares granted by the store."""
         self._put(lambda: self._engine.granted(answers, self.clock.monotonic()))
 
     def set_rules(self, rules: HostRules) -> None:
-        """People have changed the rules."""
+        """Replace the host rules."""
         self._rules = rules
         self._put(lambda: self._engine.set_rules(rules))
 
     def views(self) -> list[HostView]:
-        """The hosts where something is going on, at most a second old."""
+        """Return the busy hosts, at most a second old."""
         return self._views
 
     def _put(self, what: Callable[[], None]) -> None:
-        self._box.append(what)
+        self._calls.append(what)
         self._woken.set()
 
     # --- the thread -----------------------------------------------------------------------------
 
     def step(self, timeout: float) -> int:
-        """Wait until something happens or is due, and do what follows; the reports taken."""
+        """Wait for an event or a due time and act; return the number of reports taken."""
         now = self.clock.monotonic()
         self._woken.wait(max(0.0, min(timeout, self._engine.due_at() - now)))
         self._woken.clear()
@@ -216,27 +216,27 @@ class PolitenessGate:
         def read(deliveries: Sequence[Delivery]) -> None:
             done.extend(delivery for delivery in deliveries if self._read(delivery))
 
-        # One by one: what a report has changed in the engine must not be changed twice.
+        # One by one: a report must not change the engine twice.
         for delivery in deliveries:
             settle((delivery,), read, self._reject, passing=(BrokerError,))
-        # Before the engine's step: should that fail, the next engine has no use for them.
+        # Before the step of the engine: if that fails, the reports are useless to the next engine.
         self._subscription.ack(done)
-        self._empty_box()
+        self._make_calls()
         now = self.clock.monotonic()
         self._carry_out(self._engine.step(now))
         if now - self._views_at >= 1.0:
             self._views, self._views_at = self._engine.views(now), now
         return len(deliveries)
 
-    def _empty_box(self) -> None:
-        while self._box:
-            self._box.popleft()()
+    def _make_calls(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
 
     def _reject(self, delivery: Delivery, error: Exception) -> None:
         self._refuse(delivery, _text(error))
 
     def _read(self, delivery: Delivery) -> bool:
-        """Tell the engine; False when the message was refused to the dead letters."""
+        """Pass a report to the engine; False when it was dead-lettered."""
         now = self.clock.monotonic()
         try:
             message = decode(delivery.body)
@@ -256,15 +256,15 @@ class PolitenessGate:
         return True
 
     def _withdraw(self, delivery: Delivery, message: Withdraw) -> bool:
-        """Give a run back what is held of it; of a run that nothing is held of there is nothing."""
+        """Return the held requests of a paused run."""
         flaw = flaw_of_sender(delivery, run=message.run)
         if flaw:
             return self._refuse(delivery, flaw)
         entry = self.runs.get(message.run)
         if entry is not None and entry.token != message.token:
             return self._refuse(delivery, f"the token is not that of run {message.run}")
-        # What was offered before the run paused may still be in the box.
-        self._empty_box()
+        # Requests offered before the pause may still be queued.
+        self._make_calls()
         self._engine.drop(message.run, WITHDRAWN, withdrawn=True)
         return True
 
@@ -277,16 +277,16 @@ class PolitenessGate:
     def _carry_out(self, actions: Actions) -> None:
         outgoing: list[Outgoing] = []
         for key, items in actions.held.items():
-            outgoing += _words(key, items, self._held)
+            outgoing += _notices(key, items, self._held)
         for key, items in actions.refused.items():
             self._count(key[0], refused=len(items))
-            outgoing += _words(key, items, _refused)
+            outgoing += _notices(key, items, _refused)
         for key, items in actions.skipped.items():
             self._count(key[0], skipped=len(items))
             outgoing.append(skipped(*key, items))
         for key, items in actions.withdrawn.items():
             self._count(key[0], skipped=len(items))
-            outgoing += _words(key, items, _withdrawn)
+            outgoing += _notices(key, items, _withdrawn)
         outgoing += self._go(actions.go)
         for fetch in actions.fetches:
             outgoing += self._fetch(fetch)
@@ -297,9 +297,9 @@ class PolitenessGate:
             self._ask(actions.asks)
 
     def _go(self, going: Sequence[HeldRequest]) -> list[Outgoing]:
-        """The requests whose moment has come, and the words about those that had to wait."""
+        """Return the messages for requests that may go now, and for their runs."""
         groups: Groups = {}
-        words: list[Outgoing] = []
+        notices: list[Outgoing] = []
         lines: dict[tuple[int, str], list[HeldRequest]] = {}
         for one in going:
             lines.setdefault((one.run, one.reply_to), []).append(one)
@@ -310,17 +310,17 @@ class PolitenessGate:
             lost = assign(groups, entry, reply_to, items, self._random)
             gone = {id(item) for some in lost.values() for item in some}
             for reason, some in lost.items():
-                words.append(skipped(run, reply_to, reason, some))
+                notices.append(skipped(run, reply_to, reason, some))
             for one in line:
                 if id(one.item) in gone:
                     self._engine.undo(one)
             self._count(run, skipped=len(gone), dispatched=len(items) - len(gone))
-            told = [one.item for one in line if one.told and id(one.item) not in gone]
-            words += _words((run, reply_to, ""), told, _dispatched)
-        return [*words, *commands(groups, self.clock.time(), self._reports.name)]
+            notified = [one.item for one in line if one.notified and id(one.item) not in gone]
+            notices += _notices((run, reply_to, ""), notified, _dispatched)
+        return [*notices, *commands(groups, self.clock.time(), self._reports.name)]
 
     def _fetch(self, fetch: RobotsFetch) -> list[Outgoing]:
-        """A robots.txt, through an agent of a run that waits for it."""
+        """Return the command to fetch a robots.txt through an agent of a waiting run."""
         entry = self.runs.use(fetch.run)
         alive = self.runs.alive(entry)
         if not alive:
@@ -333,7 +333,7 @@ class PolitenessGate:
         raw = encode_request(DownloadRequest(url=fetch.url))
         item = RequestItem(-fetch.number, 1, fetch.host, "", raw)
         groups: Groups = {(self._random.choice(alive), fetch.run, self._reports.name): [item]}
-        # Without a report: it would be counted as the end of a page, of which there is none.
+        # Without a report: it would be counted as the end of a page.
         return list(commands(groups, self.clock.time()))
 
     def _held(self, run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
@@ -353,7 +353,9 @@ class PolitenessGate:
             self.runs.count(entry, held=-sum(changes.values()), **changes)
 
     def _sent(self, outgoing: Sequence[Outgoing], done: Future[None]) -> None:
-        """What did not arrive: the runs' time-outs are the net; a run that is gone is dropped."""
+        """Drop requests of runs whose queue is gone; other losses are repeated by the runs'
+        timeouts.
+        """
         error = done.exception()
         if error is None or isinstance(error, BrokerClosed):
             return
@@ -363,17 +365,17 @@ class PolitenessGate:
             self._put(lambda: self._engine.drop_queues(gone, ENDED))
 
 
-def _words(
+def _notices(
     key: tuple[int, str, str],
     items: Sequence[RequestItem],
     make: Callable[[int, str, list[tuple[int, int]]], bytes],
 ) -> list[Outgoing]:
-    """Messages to one run about all of ``items``, which are (id, attempt) on the way."""
+    """Return messages to one run about all of ``items``, as (id, attempt)."""
     run, reply_to, reason = key
     ids = [(item.id, item.attempt) for item in items]
     return [
-        to_run(reply_to, make(run, reason, ids[start : start + ITEMS_PER_WORD]))
-        for start in range(0, len(ids), ITEMS_PER_WORD)
+        to_run(reply_to, make(run, reason, ids[start : start + ITEMS_PER_NOTICE]))
+        for start in range(0, len(ids), ITEMS_PER_NOTICE)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Reads the agents' heartbeats. Plain Python, no database: a slow one must not make them silent."""
+"""Reads the agents' heartbeats without a database, whose outage must not make them look silent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TAKE = 2000
 
 
 class HeartbeatListener:
-    """Keeps ``Liveness`` fresh from one subscription."""
+    """Updates ``Liveness`` from one subscription."""
 
     def __init__(self, subscription: Subscription, liveness: Liveness) -> None:
         self._subscription = subscription
         self._liveness = liveness
 
     def step(self, timeout: float) -> int:
-        """Take what waits; the number of messages taken."""
+        """Take what waits; return the number of messages."""
         deliveries = self._subscription.take(TAKE, timeout=timeout)
         done: list[Delivery] = []
         for delivery in deliveries:
@@ -35,7 +35,7 @@ class HeartbeatListener:
         return len(deliveries)
 
     def _read(self, delivery: Delivery) -> str:
-        """Note one heartbeat; what is wrong with it otherwise."""
+        """Note one heartbeat; return the error of an invalid one."""
         try:
             message = decode(delivery.body)
         except ProtocolError as error:

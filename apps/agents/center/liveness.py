@@ -1,4 +1,4 @@
-"""Which agents are alive, by this process's own monotonic clock."""
+"""Which agents are alive, by this process's monotonic clock."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Mapping
 from yardkit.protocol import Heartbeat
 from yardkit.topology import AGENT_ALIVE_SECONDS
 
-# What an agent accepts as its own id, so that a queue and a database column can hold it.
+# Valid agent ids: they fit into a queue name and a database column.
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
-# Agents that start without a name have another id each time.
+# Limit of remembered heartbeat numbers: agents without a name get a new id at each start.
 MOST_HEARD = 100_000
 
 
 def is_agent_id(text: str) -> bool:
-    """Whether an agent can have this id."""
+    """Return whether a text is a valid agent id."""
     return _AGENT_ID.fullmatch(text) is not None
 
 
 class Liveness:
-    """Last time each agent was heard of. Thread-safe."""
+    """Last sign of life of each agent. Thread-safe."""
 
     def __init__(
         self, monotonic: Callable[[], float], alive_seconds: float = AGENT_ALIVE_SECONDS
@@ -33,16 +33,16 @@ class Liveness:
         self._lock = threading.Lock()
         self._seen: dict[str, float] = {}
         self._unsaved: dict[str, Heartbeat] = {}
-        # (boot, number of its last heartbeat) of each agent, and how many never came.
+        # (boot, number of the last heartbeat) of each agent, and the number of missing ones.
         self._heard: dict[str, tuple[str, int]] = {}
         self._missed = 0
-        # Those counted as living in this generation, and when the first of them may be dead.
+        # Agents counted as living in this generation, and when the first of them may be dead.
         self._living: set[str] = set()
         self._generation = 0
         self._look_at = math.inf
 
     def seen(self, agent: str, age_seconds: float = 0.0) -> None:
-        """Note a sign of life that carries no figures (a registration), of some seconds ago."""
+        """Note a sign of life without figures (a registration), ``age_seconds`` ago."""
         with self._lock:
             seen = self._monotonic() - age_seconds
             self._note(agent, max(seen, self._seen.get(agent, seen)))
@@ -50,11 +50,11 @@ class Liveness:
     def restore(
         self, ages: Mapping[str, float], heard: Mapping[str, tuple[str, int]] | None = None
     ) -> None:
-        """Take over what an earlier center knew: seconds since each agent was last heard of, and
-        (boot, number) of its last heartbeat.
+        """Load the state of an earlier center: seconds since each agent's last heartbeat, and
+        (boot, number) of that heartbeat.
 
-        Without it every agent looks dead to a center that has just started. What this process has
-        heard itself stays.
+        Otherwise every agent would look dead after a restart of the center. Heartbeats that this
+        process has received stay.
         """
         now = self._monotonic()
         with self._lock:
@@ -64,14 +64,14 @@ class Liveness:
             self._heard = {**(heard or {}), **self._heard}
 
     def heartbeat(self, message: Heartbeat) -> None:
-        """A heartbeat; its figures wait for ``take_unsaved``."""
+        """Note a heartbeat; its figures wait for ``take_unsaved``."""
         with self._lock:
             self._note(message.agent, self._monotonic())
             self._unsaved[message.agent] = message
             self._count(message)
 
     def _count(self, message: Heartbeat) -> None:
-        """Those between this one and the one before have expired in the queue, or never came."""
+        """Count heartbeats missing between this one and the one before."""
         boot, last = self._heard.get(message.agent, ("", 0))
         if boot != message.boot:
             last = 0
@@ -80,7 +80,7 @@ class Liveness:
             self._heard[message.agent] = (message.boot, message.heartbeats)
 
     def take_missed(self) -> int:
-        """How many heartbeats were found missing since the last call."""
+        """Return the number of heartbeats found missing since the last call."""
         with self._lock:
             missed, self._missed = self._missed, 0
         return missed
@@ -93,22 +93,22 @@ class Liveness:
             self._look_at = min(self._look_at, seen + self._alive_seconds)
 
     def is_alive(self, agent: str) -> bool:
-        """Heard of less than 11 s ago (seed S1.38)."""
+        """Return whether the agent was heard of less than 11 s ago (seed S1.38)."""
         seen = self._seen.get(agent)
         return seen is not None and self._monotonic() - seen < self._alive_seconds
 
     def generation(self) -> int:
-        """A number that changes whenever an agent comes to life or dies.
+        """Return a number that changes whenever an agent comes to life or dies.
 
-        Cheap: agents are looked through only when the one that was silent for longest, when that
-        was done last, could have died since.
+        Cheap: agents are scanned only when the oldest sign of life of the last scan may have
+        expired.
         """
         if self._monotonic() >= self._look_at:
             with self._lock:
-                self._bury()
+                self._expire()
         return self._generation
 
-    def _bury(self) -> None:
+    def _expire(self) -> None:
         dead = {agent for agent in self._living if not self.is_alive(agent)}
         if dead:
             self._living -= dead
@@ -117,28 +117,29 @@ class Liveness:
         self._look_at = oldest + self._alive_seconds
 
     def alive(self) -> list[str]:
-        """Every living agent."""
+        """Return every living agent."""
         with self._lock:
             return [agent for agent in self._seen if self.is_alive(agent)]
 
     def take_unsaved(self) -> list[Heartbeat]:
-        """The latest heartbeat of each agent since the last call."""
+        """Return the latest heartbeat of each agent since the last call."""
         with self._lock:
             unsaved, self._unsaved = self._unsaved, {}
         return list(unsaved.values())
 
     def put_back(self, unsaved: Iterable[Heartbeat]) -> None:
-        """These could not be saved; ``take_unsaved`` brings them again unless newer ones come."""
+        """Return heartbeats that could not be saved; newer ones take precedence."""
         with self._lock:
             for message in unsaved:
                 self._unsaved.setdefault(message.agent, message)
 
     def forget_silent(self, seconds: float) -> None:
-        """Drop agents not heard of for so long, so that the table cannot grow for ever."""
+        """Forget agents silent for ``seconds``, to bound the table."""
         limit = self._monotonic() - seconds
         with self._lock:
             self._seen = {agent: seen for agent, seen in self._seen.items() if seen > limit}
-            # Who comes back must be known, or all it has ever made would be missing.
+            # An agent that comes back must be known, or all of its earlier
+            # heartbeats would count as missing.
             if len(self._heard) > MOST_HEARD:
                 heard = self._heard.items()
                 self._heard = {agent: one for agent, one in heard if agent in self._seen}

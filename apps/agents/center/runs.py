@@ -1,4 +1,4 @@
-"""What the center keeps in memory of each run: who serves it, and what became of its requests."""
+"""The center's state of each run: its agents and its counters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from apps.agents.center.liveness import Liveness
 from yardkit.clock import Clock
 from yardkit.protocol import CenterCounters, DownloaderSettings, Policy
 
-# A run that seems to have no agents is looked up again, but not for each of its batches.
+# Interval of reading the allocation of a run that seems to have no agents.
 LOAD_AGAIN_SECONDS = 1.0
-# After a failed look-up nothing is looked up: each attempt may hold the thread up for seconds.
+# Pause after a failed read: each attempt may block the thread for seconds.
 LOAD_PAUSE_SECONDS = 2.0
 
 DEFAULTS = DownloaderSettings()
@@ -21,14 +21,14 @@ FATES = ("received", "dispatched", "skipped", "expired", "refused", "held")
 
 
 class AllocationsUnavailable(Exception):
-    """Who serves a run cannot be read just now; the text says why."""
+    """The allocations cannot be read at the moment; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAllocation:
-    """What the center needs to know of a run's open allocation.
+    """Fields of a run's open allocation that the center needs.
 
-    ``reply_to`` is the queue of the execution it was made for; "" where nobody asks.
+    ``reply_to``: answer queue of the execution it was made for; "" for none.
     """
 
     run: int
@@ -40,10 +40,10 @@ class OpenAllocation:
 
 @dataclass(slots=True)
 class RunEntry:
-    """What the center keeps in memory of one run.
+    """The center's state of one run.
 
-    ``boot`` names its counters: one that was forgotten and comes back counts from 0 again, which
-    under the old name would look like an old report.
+    ``boot`` identifies its counters: a run that was forgotten and comes back counts from 0 again,
+    which under the old name would look like an old report.
     """
 
     run: int
@@ -52,23 +52,24 @@ class RunEntry:
     chained: bool = False
     settings: DownloaderSettings = DEFAULTS
     why_none: str = ""
-    # None until a batch has shown the right one: no token at all must not match it.
+    # None until the first valid one: an empty token must not match.
     token: str | None = None
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FATES, 0))
     seq: int = 0
     changed: bool = False
     used_at: float = 0.0
     loaded_at: float | None = None
-    # The living of ``agents``, as of that generation of the liveness.
+    # The living ones of ``agents``, as of that generation of the liveness.
     alive: tuple[str, ...] = ()
     alive_set: frozenset[str] = frozenset()
     alive_of: int = -1
-    # Whether requests to a host need no politeness, as of those rules (see ``Gate.passes``).
+    # Whether requests to a host have no limits, as of those rules (see
+    # ``PolitenessGate.passes``).
     passes: dict[str, bool] = field(default_factory=dict)
     passes_of: object = None
 
     def set_allocation(self, allocation: OpenAllocation | None) -> None:
-        """Take over who serves the run; None when nobody does any more."""
+        """Replace the allocation; None when the run has no agents any more."""
         self.agents = allocation.agents if allocation else ()
         self.alive_of = -1
         if allocation is not None:
@@ -77,18 +78,18 @@ class RunEntry:
             self.passes_of = None
 
     def why_nobody(self) -> str:
-        """Why ``RunTable.alive`` is empty."""
+        """Return why ``RunTable.alive`` is empty."""
         if self.agents:
             return "none of the run's agents is alive"
         return self.why_none or "no agents are allocated to the run"
 
 
 class RunTable:
-    """The runs this center has heard of. Thread-safe.
+    """The runs known to this center. Thread-safe.
 
     Args:
-        load: asks the database for a run that seems to have no agents; raises
-            ``AllocationsUnavailable``. What it said is kept fresh by ``refresh``.
+        load: reads the allocation of a run without known agents from the database; raises
+            ``AllocationsUnavailable``. ``refresh`` keeps it up to date.
     """
 
     def __init__(
@@ -109,11 +110,11 @@ class RunTable:
         self._load_at = 0.0
 
     def get(self, run: int) -> RunEntry | None:
-        """The entry of a run that is known already."""
+        """Return the entry of a run that is known already."""
         return self._entries.get(run)
 
     def use(self, run: int) -> RunEntry:
-        """The entry of a run that asks for something, looked up where it seems to have nobody."""
+        """Return the entry of a run; read its allocation if it has no known agents."""
         now = self.clock.monotonic()
         with self._lock:
             entry = self._find(run)
@@ -125,10 +126,10 @@ class RunTable:
         return entry
 
     def alive(self, entry: RunEntry) -> tuple[str, ...]:
-        """The living agents of a run.
+        """Return the living agents of a run.
 
-        Looked at again only after an agent has come or gone, so that a batch costs the same
-        whether its run has two agents or a thousand.
+        Recomputed only after an agent has come to life or died, so a batch costs the same for two
+        agents and for a thousand.
         """
         generation = self.liveness.generation()
         if entry.alive_of != generation:
@@ -138,21 +139,21 @@ class RunTable:
         return entry.alive
 
     def known(self) -> list[int]:
-        """The runs whose agents are in memory."""
+        """Return the runs in memory."""
         with self._lock:
             return list(self._entries)
 
     def set_allocation(self, allocation: OpenAllocation) -> None:
-        """This center has just allocated a run."""
+        """Store an allocation that this center has just made."""
         with self._lock:
             entry = self._find(allocation.run)
             entry.set_allocation(allocation)
             entry.loaded_at = self.clock.monotonic()
 
     def refresh(self, allocations: Mapping[int, OpenAllocation], runs: Iterable[int]) -> None:
-        """Take over what the database says of ``runs``; one left out has no agents any more.
+        """Replace the allocations of ``runs``; a run that is missing has no agents any more.
 
-        Another center may have allocated the run anew, released it or added an agent to it.
+        Another center may have allocated or released a run, or added an agent.
         """
         with self._lock:
             for run in runs:
@@ -160,10 +161,10 @@ class RunTable:
                     self._entries[run].set_allocation(allocations.get(run))
 
     def count(self, entry: RunEntry, **changes: int) -> None:
-        """Change counters, all at once.
+        """Change counters atomically.
 
-        In one piece, because a report between two changes would never be corrected after the
-        last batch: received = dispatched + skipped + expired + refused + held always.
+        A report between two changes would not be corrected after the last batch:
+        received = dispatched + skipped + expired + refused + held at any time.
         """
         with self._lock:
             for name, change in changes.items():
@@ -171,7 +172,7 @@ class RunTable:
             entry.changed = True
 
     def drain_counters(self) -> list[CenterCounters]:
-        """Absolute counters of every run that changed since the last call."""
+        """Return absolute counters of every run that changed since the last call."""
         with self._lock:
             changed = [entry for entry in self._entries.values() if entry.changed]
             answer = []
@@ -184,7 +185,7 @@ class RunTable:
         return answer
 
     def report_again(self, counters: Iterable[CenterCounters]) -> None:
-        """These did not arrive: the next ``drain_counters`` brings what they stand at then."""
+        """Report the counters of these runs again: the last report was lost."""
         with self._lock:
             for lost in counters:
                 entry = self._entries.get(lost.run)
@@ -192,7 +193,7 @@ class RunTable:
                     entry.changed = True
 
     def forget_idle(self, seconds: float) -> None:
-        """Drop runs nobody has asked for in so long, and that have nothing held back."""
+        """Forget runs without requests for ``seconds`` and without held requests."""
         limit = self.clock.monotonic() - seconds
         with self._lock:
             self._entries = {

@@ -1,4 +1,4 @@
-"""The thread that asks the store for this center's shares of the hosts."""
+"""Thread that requests this center's shares of hosts from the store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class ShareKeeper:
-    """Waits for asks, hands them to the store in one go, and the answers to the gate.
+    """Batches requests for shares, sends them to the store, and passes the grants to the gate.
 
-    While the store is away the center keeps to the limit divided by the centers it knew last
-    (at least one request at once).
+    While the store is unreachable, the center keeps to the limit divided by the last known number
+    of centers (at least one request at once).
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ShareKeeper:
         self._outage = Outage(logger, "sharing of hosts with other centers")
 
     def ask(self, asks: list[ShareRequest]) -> None:
-        """From the gate's thread; the later ask for a host counts."""
+        """Queue requests, from the gate's thread; the latest for a host counts."""
         with self._lock:
             for ask in asks:
                 earlier = self._asks.get(ask.host)
@@ -54,7 +54,7 @@ class ShareKeeper:
         self._asked.set()
 
     def step(self, timeout: float) -> int:
-        """Ask for what is wanted; the number of hosts."""
+        """Send the queued requests; return the number of hosts."""
         self._asked.wait(timeout)
         self._asked.clear()
         with self._lock:
@@ -68,7 +68,7 @@ class ShareKeeper:
         self._asked.set()
 
     def leave(self) -> None:
-        """Give everything back: the center stops."""
+        """Give all shares back: the center stops."""
         hosts, self._known = sorted(self._known), set()
         if not hosts or self._outage.lasting:
             return

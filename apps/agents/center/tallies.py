@@ -1,4 +1,4 @@
-"""What a center counts besides the requests of runs: what came too late, or never came."""
+"""Counters of a center besides the requests of runs: expired questions, missing heartbeats."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from yardkit.clock import Clock
 from yardkit.protocol import Samples, encode
 from yardkit.rates import Rates
 
-# Allocate requests that nobody waited for any more (seed S1.46).
+# Questions for agents that had expired (seed S1.46).
 ALLOCATIONS_EXPIRED: Final = "center.allocations_expired"
-# Heartbeats that agents have made and this center has not heard.
+# Heartbeats sent by agents and not received by this center.
 HEARTBEATS_MISSED: Final = "center.heartbeats_missed"
 
 
 class Tallies:
-    """Counted at once, reported with each ``report`` until that is confirmed. Thread-safe but for
-    ``report``.
-    """
+    """Counters that are reported until confirmed. Thread-safe except for ``report``."""
 
     def __init__(self, *, broker: Broker, name: str, boot: str, clock: Clock) -> None:
         self._broker = broker
@@ -32,13 +30,13 @@ class Tallies:
         self._under_way: Future[None] | None = None
 
     def add(self, series: str, amount: int = 1) -> None:
-        """So many more."""
+        """Add to a series."""
         if amount:
             self._rates.add(series, 0, self._name, amount)
 
     def report(self, *, ending: bool = False) -> None:
-        """Publish what is not confirmed yet; ``ending``: with the second that has begun."""
-        # No other report comes after the last one; what it repeats is added once.
+        """Publish what is not confirmed; ``ending``: with the present second."""
+        # No other report follows the last one; a repetition is added once.
         if not ending and self._under_way is not None and not self._under_way.done():
             return
         messages = self._rates.reports(ending=ending)
@@ -54,7 +52,7 @@ class Tallies:
 
 
 def report_runs(runs: RunTable, broker: Broker) -> None:
-    """Publish what was counted of runs since the last time; again what does not arrive."""
+    """Publish the counters of runs that changed; lost reports are repeated."""
     # Only of runs: a fetcher's requests are counted where they are stored.
     counters = [each for each in runs.drain_counters() if each.run > 0]
     if not counters:

@@ -1,4 +1,4 @@
-"""A thread that repeats a step, and tells what it died of."""
+"""A thread that repeats a step and keeps the error that ended it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ WAIT_SECONDS = 0.5
 
 
 class StepThread:
-    """Calls ``step(timeout)`` until stopped; the end of its subscription ends it too.
+    """Calls ``step(timeout)`` until stopped; the end of its subscription ends it, too.
 
     Args:
-        drains: ``step`` is called again when stopped, until it says that it has done nothing.
-        at_end: called in the thread when it is over, to let go of what belongs to a thread.
+        drains: after a stop, ``step`` is called again until it returns 0.
+        at_end: called in the thread at its end, to release thread-local resources.
     """
 
     def __init__(
@@ -35,15 +35,14 @@ class StepThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def ask_to_stop(self) -> None:
-        """Returns at once; ``join`` waits for it."""
+        """Request a stop; returns at once."""
         self._stopping.set()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread, up to so many seconds."""
+        """Wait for the end of the thread, up to ``timeout`` seconds."""
         self._thread.join(timeout)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The center's threads: they listen to agents, dispatch, hold back and share hosts."""
+"""Threads of the center: heartbeats, dispatch, politeness, shares."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ HEARTBEAT_PREFETCH = 2000
 
 
 class Workers:
-    """Everything of a center that must not wait for its main thread.
+    """The parts of a center that must not wait for its main thread.
 
     Args:
-        load: looks a run up in the database, see ``RunTable``.
-        shares: the store through which centers share hosts.
-        limits: what holds for hosts without a rule.
-        at_end: called in each thread that may have used the database, when it is over.
+        load: reads the allocation of a run from the database, see ``RunTable``.
+        shares: store through which centers share hosts.
+        limits: defaults for hosts without a rule.
+        at_end: called at the end of each thread that may have used the database.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Workers:
         self._subscription: Subscription | None = None
 
     def declare(self) -> None:
-        """The queues the threads read."""
+        """Declare the queues of the threads."""
         self._broker.declare(self._heartbeats)
         self._broker.declare_exchange(topology.HEARTBEATS, "fanout")
         self._broker.bind(self._heartbeats.name, topology.HEARTBEATS)
 
     def open(self) -> None:
-        """Subscribe and start. After an error ``close`` lets go of what was opened."""
+        """Subscribe and start. After an error, ``close`` releases what was opened."""
         self._subscription = self._broker.subscribe(
             self._heartbeats.name, prefetch=HEARTBEAT_PREFETCH
         )
@@ -90,11 +90,11 @@ class Workers:
             thread.start()
 
     def error(self) -> Exception | None:
-        """What a thread has died of, if one has."""
+        """Return the error that ended a thread, if any."""
         return next((thread.error for thread in self._threads if thread.error), None)
 
     def close(self) -> None:
-        """Stop all: what has come is sent on, held requests go to their runs, shares to others."""
+        """Stop all threads: dispatch what was received, return held requests and shares."""
         self.dispatcher.take_no_more()
         for thread in self._threads:
             thread.ask_to_stop()

@@ -1,1 +1,1 @@
-"""The download agent: a process of its own, plain Python, without Django and a database."""
+"""The download agent: a process of plain Python, without Django and a database."""

@@ -28,14 +28,14 @@ logger = logging.getLogger("apps.agents.downloader")
 
 # An agent may be far away: a connection takes six round trips. A stop does not wait for it.
 CONNECT_SECONDS: Final = 10.0
-# What is not finished by then is left: unacknowledged, it comes again.
+# Limit of finishing downloads; unfinished commands stay unacknowledged and come again.
 STOP_LIMIT_SECONDS: Final = 4.5
 CLOSE_SECONDS: Final = 1.0
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent; returns the exit status, 2 for a bad setting."""
+    """Run the agent; return the exit status, 2 for a bad setting."""
     die_with_parent_if_told(os.environ)
     env = Env()
     try:
@@ -55,11 +55,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def serve(url: str, identity: AgentIdentity, options: AgentOptions) -> int:
-    """Connect, serve, leave. Raises ``BadBrokerURL``."""
+    """Connect, serve, disconnect. Raises ``BadBrokerURL``."""
     stop = stop_event()
     limit = asyncio.ensure_future(_limit_stop(stop))
     life = Life.take(f"agent {identity.name}", os.environ)
-    telling = asyncio.ensure_future(_tell(life))
+    telling = asyncio.ensure_future(_beat(life))
     broker = await _connect(url, identity, options, stop)
     try:
         if broker is not None:
@@ -79,7 +79,7 @@ async def serve(url: str, identity: AgentIdentity, options: AgentOptions) -> int
 async def _connect(
     url: str, identity: AgentIdentity, options: AgentOptions, stop: asyncio.Event
 ) -> Broker | None:
-    """A connection, however long it takes (seed S1.47); None when told to stop before."""
+    """Connect, retrying without limit (seed S1.47); None when stopped before."""
     stopping = asyncio.ensure_future(stop.wait())
     failures = 0
     try:
@@ -109,8 +109,10 @@ async def _connect(
         stopping.cancel()
 
 
-async def _tell(life: Life) -> None:
-    """Signs of life of the event loop. Ready at once: a broker that is away is waited for."""
+async def _beat(life: Life) -> None:
+    """Write the heartbeat file from the event loop. Ready at once, even while the broker is
+    unreachable.
+    """
     life.ready()
     while True:
         await asyncio.sleep(FEED_SECONDS)
@@ -118,9 +120,9 @@ async def _tell(life: Life) -> None:
 
 
 async def _limit_stop(stop: asyncio.Event) -> None:
-    """From a thread, because whatever holds up the stop may hold up the event loop as well."""
+    """Enforce the time limit of a stop from a thread: the event loop may be blocked."""
     await stop.wait()
-    logger.info("told to stop")
+    logger.info("stop requested")
     timer = threading.Timer(STOP_LIMIT_SECONDS, _leave)
     timer.daemon = True
     timer.start()
@@ -133,7 +135,9 @@ def _leave() -> None:
 
 
 def _allow_many_sockets() -> None:
-    """Kept-alive connections of a broad crawl soon pass the usual soft limit of 1,024 files."""
+    """Raise the soft limit of open files, 1,024: keep-alive connections of a broad crawl exceed
+    it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

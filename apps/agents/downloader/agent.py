@@ -1,4 +1,4 @@
-"""The agent: registers, says that it is alive, and does what its queue tells it."""
+"""The agent: registers, sends heartbeats, and carries out the commands in its queue."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from yardkit.secretbox import SecretError
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
-# How long an agent that was asked to exit goes on with what it holds.
+# How long an agent that was asked to exit continues with what it holds.
 EXIT_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 1.0
 REGISTER_AGAIN_SECONDS: Final = 2.0
@@ -86,30 +86,30 @@ class DownloadAgent:
         self._roster = Roster(AllocationStore(folder) if folder else None)
         self._slots = Slots(self._make_downloader, options.idle_seconds, self._roster)
         self._leaving = False
-        self._told_missing: set[int] = set()
+        self._logged_missing: set[int] = set()
         self._register_at = 0.0
 
     @property
     def downloaders(self) -> Mapping[int, Downloader]:
-        """Those that are ready or at work, by run."""
+        """Open downloaders by run."""
         return self._slots.active
 
     @property
     def held(self) -> int:
-        """Commands taken from the queue and not yet done with."""
+        """Number of commands taken from the queue and not settled."""
         return self._commands.held
 
     @property
     def problems(self) -> list[str]:
-        """What its owner should look at."""
+        """Problems to report to the operator."""
         return self._roster.problems
 
     # --- life -----------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until asked to stop. A broker that is away is waited for, for ever (seed S1.47).
+        """Serve until asked to stop. An unreachable broker is retried without limit (seed S1.47).
 
-        Raises ``BrokerClosed`` when somebody else closes the broker.
+        Raises ``BrokerClosed`` when the broker is closed from outside.
         """
         working = asyncio.ensure_future(self._work())
         stopping = asyncio.ensure_future(stop.wait())
@@ -129,7 +129,7 @@ class DownloadAgent:
             await self._end(stop)
 
     async def _work(self) -> None:
-        # First what an earlier process had: its requests may wait in the queue (seed S1.49).
+        # First the downloaders of an earlier process: requests for them may be queued (seed S1.49).
         await self._slots.load(self._clock.time())
         await self._for_ever("declaration", self._declare)
         await self._for_ever("registration", self._pulse.register)
@@ -173,9 +173,9 @@ class DownloadAgent:
                 return
 
     async def _end(self, stop: asyncio.Event) -> None:
-        """Finish or give up what is held; unacknowledged commands go back to the queue."""
+        """Finish or give up held commands; unacknowledged ones return to the queue."""
         self._handle_each(await self._commands.last())
-        # Those for which a place is free are begun, before what waits for one is given up.
+        # Downloads with a free slot start before the waiting ones are given up.
         await asyncio.sleep(0)
         await self._finish_downloads(stop)
         await asyncio.gather(*(one.close() for one in self.downloaders.values()))
@@ -186,13 +186,13 @@ class DownloadAgent:
         logger.info("agent %s leaves: %s", self.identity.agent, self.counters)
 
     async def _finish_downloads(self, stop: asyncio.Event) -> None:
-        """Asked to exit: finish everything. Told to stop: what runs, for 2 s."""
+        """After ``ExitAgent`` finish everything; after a stop finish running downloads, for 2 s."""
         loop = asyncio.get_running_loop()
         until = loop.time() + EXIT_SECONDS
-        told = False
+        stopping = False
         while any(downloader.busy for downloader in self.downloaders.values()):
-            if stop.is_set() and not told:
-                told = True
+            if stop.is_set() and not stopping:
+                stopping = True
                 until = loop.time() + self.options.stop_seconds
                 for downloader in self.downloaders.values():
                     downloader.forget_waiting()
@@ -240,7 +240,7 @@ class DownloadAgent:
         elif isinstance(message, AllocateDownloader):
             self._on_allocate(delivery, message)
         elif isinstance(message, ReleaseDownloader):
-            # What comes behind it may be the next allocation of the same run.
+            # The next command may be the next allocation of the same run.
             released = self._slots.release(message.run)
             self._commands.background(delivery, self._finish_release(delivery, released))
         elif isinstance(message, ExitAgent):
@@ -276,11 +276,11 @@ class DownloadAgent:
             self._results.add(work, failed(item, FailureKind.DOWNLOADER_MISSING, _MISSING))
 
     def _note_missing(self, run: int) -> None:
-        if run not in self._told_missing:
+        if run not in self._logged_missing:
             logger.warning("run %d: requests, but no downloader", run)
-            if len(self._told_missing) >= MOST_LOGGED:
-                self._told_missing.clear()
-            self._told_missing.add(run)
+            if len(self._logged_missing) >= MOST_LOGGED:
+                self._logged_missing.clear()
+            self._logged_missing.add(run)
 
     def _on_allocate(self, delivery: Delivery, message: AllocateDownloader) -> None:
         age = self._clock.time() - message.allocated_at
@@ -299,11 +299,11 @@ class DownloadAgent:
         except SecretError as error:
             self._on_sealed_for_another(delivery, message.run, error)
             return
-        # At once, and not in the task that answers: the next command may need it already.
+        # At once, and not in the task that answers: the next command may need it.
         reason = ""
         try:
             if self._slots.open(message):
-                self._told_missing.discard(message.run)
+                self._logged_missing.discard(message.run)
             else:
                 logger.warning("run %d: allocated again, the downloader is kept", message.run)
         except ValueError as error:
@@ -315,7 +315,7 @@ class DownloadAgent:
         self._commands.background(delivery, self._say_ready(delivery, message.reply_to, ready))
 
     def _on_sealed_for_another(self, delivery: Delivery, run: int, error: SecretError) -> None:
-        """For the process before this one, as a rule. Whoever registers is told all anew."""
+        """Drop cookies sealed for an earlier process, and register again to get them again."""
         logger.warning("run %d: the cookies cannot be opened, dropped: %s", run, error)
         self.counters.stale += 1
         now = self._clock.monotonic()
@@ -330,8 +330,8 @@ class DownloadAgent:
         self._commands.done(delivery)
 
     async def _say_ready(self, delivery: Delivery, reply_to: str, ready: DownloaderReady) -> None:
-        # Without its file the run is served all the same, until this process ends: a problem for
-        # the agent's owner, and no reason to send the run away.
+        # Without its file the run is served until this process ends: a problem for the
+        # operator, and no reason to refuse the run.
         await self._roster.settle(ready.run)
         outgoing = Outgoing(
             body=encode(ready),

@@ -1,4 +1,4 @@
-"""An agent's queue of commands: taken, settled one by one, acknowledged together."""
+"""An agent's command queue: settled one by one, acknowledged together."""
 
 from __future__ import annotations
 
@@ -59,28 +59,28 @@ class DownloadWork:
 
     @property
     def run(self) -> int:
-        """Whose requests these are."""
+        """The run of the requests."""
         return self._command.run
 
     @property
     def reply_to(self) -> str:
-        """Where the answers go."""
+        """Queue of the answers."""
         return self._command.reply_to
 
     def settle(self, requests: int = 1) -> None:
-        """So many more of its requests are done with."""
+        """Settle a number of its requests."""
         self._left -= requests
         if self._left == 0:
             self._on_done(self.delivery)
 
     def report(self, host: str, fetched: Fetched | None = None) -> None:
-        """One of its requests to this host has ended, whether its answer is sent yet or not."""
+        """Report the end of a request to the center; its answer may still be unsent."""
         if self._command.report_to:
             self._reports.add(self._command.report_to, self._command.run, host, fetched)
 
 
 class AgentCommandQueue:
-    """Takes commands from the agent's own queue; ``done`` or ``refuse`` settles each of them."""
+    """Consumer of the agent's queue; ``done`` or ``refuse`` settles each command."""
 
     def __init__(self, broker: Broker, queue: str, counters: AgentCounters) -> None:
         self._broker = broker
@@ -106,19 +106,19 @@ class AgentCommandQueue:
         return deliveries
 
     def done(self, delivery: Delivery) -> None:
-        """Acknowledge together with what else gets done in this turn of the loop."""
+        """Acknowledge, together with others settled in the same turn of the loop."""
         self._done.append(delivery)
         if len(self._done) == 1:
             asyncio.get_running_loop().call_soon(self._acknowledge)
 
     def refuse(self, delivery: Delivery, reason: str) -> None:
-        """To the dead letters with it."""
+        """Dead-letter a command."""
         logger.warning("refused a message: %s", reason)
         self._counters.refused += 1
         self._start(self._dead_letter(delivery, reason))
 
     def background(self, delivery: Delivery, action: Awaitable[None]) -> None:
-        """Do what a command asks; it is settled however that ends, or its place is lost."""
+        """Run the action of a command; it is settled at any outcome."""
 
         async def guarded() -> None:
             try:
@@ -134,7 +134,7 @@ class AgentCommandQueue:
         self._start(guarded())
 
     async def last(self) -> Sequence[Delivery]:
-        """Ask for no more; what has come by then."""
+        """Stop consuming; return what has been received."""
         if self._subscription is None:
             return ()
         with contextlib.suppress(BrokerError):
@@ -145,7 +145,7 @@ class AgentCommandQueue:
         return ()
 
     async def close(self) -> None:
-        """Acknowledge what is done; what is not goes back to the queue."""
+        """Acknowledge what is done; the rest returns to the queue."""
         self._acknowledge()
         for task in list(self._tasks):
             task.cancel()
@@ -188,7 +188,7 @@ class AgentCommandQueue:
 
 
 def read_command(body: bytes) -> AnyMessage:
-    """Read a command and check what every kind needs. Raises ``ProtocolError``."""
+    """Decode and validate a command. Raises ``ProtocolError``."""
     if len(body) > MAX_MESSAGE_BYTES:
         raise ProtocolError(f"{len(body)} bytes; a command has up to {MAX_MESSAGE_BYTES}")
     message = decode(body)
@@ -204,7 +204,7 @@ def read_command(body: bytes) -> AnyMessage:
 
 
 def opened(message: AllocateDownloader, key: SealKey) -> AllocateDownloader:
-    """The same with its cookies, as its file keeps them. Raises ``SecretError``."""
+    """Return the allocation with its cookies decrypted. Raises ``SecretError``."""
     if not message.sealed_cookies:
         return message
     text = key.open(message.sealed_cookies, purpose=f"run {message.run}")
@@ -224,6 +224,6 @@ def _check_queue(field: str, name: str) -> None:
 
 
 def _check_time(field: str, seconds: float) -> None:
-    # Compared with NaN or infinity no time would ever be up.
+    # Compared with NaN or infinity, no deadline would ever pass.
     if not math.isfinite(seconds):
         raise ProtocolError(f"{field} is {seconds}")

@@ -1,4 +1,4 @@
-"""One run's isolated slot inside an agent (seed S1.25)."""
+"""One run's isolated downloader inside an agent (seed S1.25)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from yardkit.protocol import (
 logger = logging.getLogger(__name__)
 
 REDIALLING = "the agent's line is redialled first"
-# A run is told this long before the time it was told before is over.
-_TELL_AGAIN_SECONDS = 15.0
+# A notice is repeated this long before it expires.
+_RENEW_NOTICE_SECONDS = 15.0
 
 
 class PendingRequest:
-    """A request that waits or is being downloaded. A copy of it only renews it."""
+    """A request that waits or is being downloaded. Copies of it are merged into it."""
 
     __slots__ = ("held_attempt", "held_until", "item", "void_at", "work")
 
@@ -55,7 +55,7 @@ class PendingRequest:
         return self.work.reply_to, self.item.id
 
     def renew(self, item: RequestItem, work: DownloadWork) -> None:
-        """Answer the later attempt; the run has given the earlier one up."""
+        """Answer the later attempt: the run has given the earlier one up."""
         if item.attempt > self.item.attempt:
             self.item = msgspec.structs.replace(self.item, attempt=item.attempt)
         self.void_at = max(self.void_at, work.void_at)
@@ -64,7 +64,7 @@ class PendingRequest:
 class Downloader:
     """Own connections, own cookies, at most ``settings.concurrency`` downloads at once.
 
-    Raises ``ValueError`` for settings that make no sense.
+    Raises ``ValueError`` for invalid settings.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Downloader:
         self._clock = clock
         self._equipment = equipment
         self._waiting: deque[PendingRequest] = deque()
-        # By (queue of the answers, id of the request): what waits or is being downloaded.
+        # By (answer queue, id of the request): what waits or is being downloaded.
         self._pending: dict[tuple[str, int], PendingRequest] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._used_at = clock.monotonic()
@@ -96,21 +96,21 @@ class Downloader:
 
     @property
     def busy(self) -> bool:
-        """Something waits or is being downloaded."""
+        """Whether requests wait or are being downloaded."""
         return bool(self._waiting or self._workers)
 
     def idle_seconds(self) -> float:
-        """How long nothing has been asked of it; 0 while it works."""
+        """Return the time since the last request; 0 while busy."""
         return 0.0 if self.busy else self._clock.monotonic() - self._used_at
 
     def submit(self, items: Iterable[RequestItem], work: DownloadWork) -> None:
-        """Download these as places become free."""
+        """Download these as slots become free."""
         self._used_at = self._clock.monotonic()
         for item in items:
             key = (work.reply_to, item.id)
             pending = self._pending.get(key)
             if pending is not None:
-                # The delivery of the first one stays unacknowledged until both are answered.
+                # The delivery of the first copy stays unacknowledged until both are answered.
                 pending.renew(item, work)
                 work.report(item.host)
                 work.settle()
@@ -126,7 +126,7 @@ class Downloader:
             task.add_done_callback(self._workers.discard)
 
     def forget_waiting(self) -> int:
-        """Start nothing more; what waits stays unacknowledged. Returns how many that were."""
+        """Start no more downloads; return the number waiting, which stay unacknowledged."""
         count = len(self._waiting)
         for pending in self._waiting:
             self._pending.pop(pending.key, None)
@@ -134,12 +134,12 @@ class Downloader:
         return count
 
     async def settle(self, seconds: float) -> None:
-        """Wait for running downloads, up to so long."""
+        """Wait for running downloads, up to ``seconds``."""
         if self._workers:
             await asyncio.wait(list(self._workers), timeout=seconds)
 
     async def release(self) -> None:
-        """The run needs nothing more: what waits or runs is discarded, and counted."""
+        """Discard and count what waits or runs: the run needs it no more."""
         self._released = True
         discarded = list(self._waiting)
         self._waiting.clear()
@@ -149,7 +149,7 @@ class Downloader:
         await self.close()
 
     async def close(self) -> None:
-        """Cancel what runs, close every connection."""
+        """Cancel running downloads and close every connection."""
         for task in list(self._workers):
             task.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -162,7 +162,7 @@ class Downloader:
                 return
             pending = self._waiting.popleft()
             work = pending.work
-            # Judged once more: it may have waited long for its place (seed S1.32).
+            # Checked again: it may have waited long for its slot (seed S1.32).
             if self._clock.time() >= pending.void_at:
                 self._counters.expired += 1
                 self._drop(pending)
@@ -182,15 +182,15 @@ class Downloader:
             self._used_at = self._clock.monotonic()
 
     def _drop(self, pending: PendingRequest) -> None:
-        """It is not downloaded: its run has given it up."""
+        """Settle a request without downloading it."""
         self._pending.pop(pending.key, None)
         pending.work.report(pending.item.host)
         pending.work.settle()
 
     def notices(self) -> Iterator[Outgoing]:
-        """Yield what the run must know of requests that wait for a redial, or do so no more.
+        """Yield notices to the run: requests held until a redial, or not held any more.
 
-        Without it their time-outs would run meanwhile, and end them before their answers.
+        Without them the timeouts of the requests would run meanwhile, and fail them.
         """
         seconds = self._equipment.held_seconds(self.settings)
         now = self._clock.monotonic()
@@ -198,8 +198,8 @@ class Downloader:
         for pending in self._pending.values():
             attempt = pending.item.attempt
             if seconds:
-                told = pending.held_attempt == attempt
-                if told and now < pending.held_until - _TELL_AGAIN_SECONDS:
+                notified = pending.held_attempt == attempt
+                if notified and now < pending.held_until - _RENEW_NOTICE_SECONDS:
                     continue
                 pending.held_attempt, pending.held_until = attempt, now + seconds
             elif pending.held_attempt:
@@ -216,7 +216,7 @@ class Downloader:
             yield Outgoing(body=body, key=reply_to, persistent=False)
 
     async def _download(self, item: RequestItem) -> tuple[DownloadResult, Fetched | None]:
-        """The answer for the run, and what the host said."""
+        """Return the answer for the run, and the response of the host."""
         try:
             request = decode_request(item.request)
         except ProtocolError as error:
@@ -226,7 +226,7 @@ class Downloader:
             failpoints.hit("agent.before_fetch")
             fetched = await self._fetcher.fetch(request)
             if item.id >= 0:
-                # A center's own requests are numbered below zero: robots.txt stays as it is.
+                # Requests of a center have negative ids: its robots.txt must stay unchanged.
                 fetched = await self._texts.apply(fetched)
             result = await make_result(item.id, item.attempt, fetched)
         except Exception as error:  # the last guard: one request must not end its worker
@@ -238,5 +238,5 @@ class Downloader:
 
 
 def failed(item: RequestItem, failure: FailureKind, error: str) -> DownloadResult:
-    """The answer to a request that could not be downloaded at all."""
+    """Return the answer for a request that could not be downloaded at all."""
     return DownloadResult(item.id, item.attempt, "", 0, [], b"", failure, error)

@@ -1,4 +1,4 @@
-"""Who an agent is and how it is set up, from arguments and the environment."""
+"""Identity and options of an agent, from arguments and the environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """Who this agent is. ``boot`` differs for each start of the process (seed S1.21, S1.33)."""
+    """Identity of this agent. ``boot`` differs for each start of the process (seed S1.21,
+    S1.33).
+    """
 
     agent: str
     name: str
@@ -35,9 +37,9 @@ class AgentIdentity:
 class AgentOptions:
     """Limits and delays; times in seconds.
 
-    ``prefetch`` is in commands of up to 50 requests each. ``publish_attempts`` is the N of seed
-    S1.47: so often is an answer offered to the broker before it is dropped. ``allocations`` is
-    the folder where they are kept for the next start (seed S1.49); None keeps none.
+    ``prefetch``: in commands of up to 50 requests each. ``publish_attempts``: the N of seed S1.47,
+    attempts to publish an answer before it is dropped. ``allocations``: folder where allocations
+    are kept for the next start (seed S1.49); None keeps none.
     """
 
     prefetch: int = 100
@@ -52,7 +54,9 @@ class AgentOptions:
 
 
 def read_options(arguments: Sequence[str], env: Env) -> tuple[str, AgentIdentity, AgentOptions]:
-    """(broker URL, identity, options). Raises ``EnvError``; ``SystemExit`` for bad arguments."""
+    """Return (broker URL, identity, options). Raises ``EnvError``; ``SystemExit`` for bad
+    arguments.
+    """
     given = _parser().parse_args(arguments)
     data = env.path("CRAWLYARD_DATA", "data")
     broker_url = env.secret("BROKER_URL", f"sqlite:///{data / 'broker.sqlite3'}")
@@ -65,7 +69,8 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, AgentIdentity
         labels=parse_labels(labels),
         version=_version(),
     )
-    # An agent with neither name nor id is another one after a restart: nobody would read the files.
+    # An agent with neither name nor id has another id after a restart: its files would be
+    # useless.
     keeps = bool(name or agent)
     options = AgentOptions(
         publish_attempts=env.int("AGENT_PUBLISH_ATTEMPTS", 5, minimum=1, maximum=1000),
@@ -76,7 +81,7 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, AgentIdentity
 
 
 def parse_labels(text: str) -> dict[str, str]:
-    """Read "zone=cn-north,disk=ssd". Raises ``EnvError``."""
+    """Parse "zone=cn-north,disk=ssd". Raises ``EnvError``."""
     labels: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, separator, value = part.partition("=")
@@ -91,7 +96,7 @@ def parse_labels(text: str) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m apps.agents.downloader",
-        description="Download pages for runs, as the center tells it through the broker.",
+        description="Download pages for runs, on commands of the center.",
     )
     parser.add_argument(
         "--id",
@@ -121,7 +126,7 @@ def _agent_id(agent: str, name: str, data: Path) -> str:
 
 
 def _kept_id(path: Path) -> str:
-    """The id of an earlier start under this name, so that its queue is found again."""
+    """Return the id of an earlier start under this name, so that its queue is used again."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

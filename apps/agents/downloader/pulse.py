@@ -1,4 +1,4 @@
-"""An agent's own word: that it has started, and that it is alive (seed S1.20 to S1.22)."""
+"""Registration and heartbeats of an agent (seed S1.20 to S1.22)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from yardkit.protocol import Heartbeat, encode
 
 logger = logging.getLogger(__name__)
 
-# A heartbeat that is not confirmed by then has failed; the next one is due.
+# Limit of the confirm of a heartbeat; the next one is due then.
 CONFIRM_SECONDS = 5.0
 
 
 class Pulse:
-    """Registers an agent and keeps saying that it is alive.
+    """Registers an agent and sends its heartbeats.
 
     Args:
-        heartbeat: what to say this time.
+        heartbeat: returns the next heartbeat.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class Pulse:
         self._heartbeat = heartbeat
 
     async def register(self) -> None:
-        """Once at the start. Raises ``BrokerError``."""
+        """Register; at the start. Raises ``BrokerError``."""
         body = encode(self._vitals.register())
         await publish(self._broker, [Outgoing(body=body, key=topology.CENTER_REGISTER.name)])
 
     async def keep_beating(self) -> None:
-        """Send a heartbeat every 5 s; a failing one is logged once, and the next one tried."""
+        """Send a heartbeat every 5 s; failures are logged once, and the next one is tried."""
         outage = Outage(logger, "sending heartbeats")
         while True:
             try:
@@ -60,7 +60,7 @@ class Pulse:
             exchange=topology.HEARTBEATS,
             ttl_seconds=topology.AGENT_ALIVE_SECONDS,
             persistent=False,
-            # Without any center there is no queue, and that is no failure of the agent.
+            # Without a center there is no queue, which is no failure of the agent.
             mandatory=False,
         )
         await publish(self._broker, [message])

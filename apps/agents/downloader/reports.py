@@ -1,4 +1,4 @@
-"""What an agent tells the centers about the hosts it was sent to, so that none is hurried."""
+"""Reports of an agent to the centers about the hosts of its requests."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class _Tally:
 
 
 class HostReports:
-    """Gathers how requests ended, by center, run and host; sends it ten times a second.
+    """Collects the ends of requests by center, run and host; sends them ten times a second.
 
-    Every request of a command that names somebody to report to is counted once when it ends,
-    however it ends: answered, failed, expired, discarded, or without a downloader. The exception
-    is a process that stops first: its commands come again, and then all of their requests count.
+    Every request of a command with a report queue is counted once when it ends: answered, failed,
+    expired, discarded, or without a downloader. A process that stops before that is the exception:
+    its commands come again, and then all of their requests count.
 
     Args:
-        deliver: publishes messages, told what they are and how many answers they hold.
+        deliver: publishes messages; gets their description and the number of answers in them.
     """
 
     def __init__(self, deliver: Deliver, agent: str, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class HostReports:
         self._hurry = asyncio.Event()
 
     def add(self, report_to: str, run: int, host: str, fetched: Fetched | None) -> None:
-        """A request to ``host`` has ended; ``fetched`` is None when it was never sent."""
+        """Count the end of a request to ``host``; ``fetched`` is None when it was never sent."""
         hosts = self._pending.setdefault((report_to, run), {})
         tally = hosts.get(host)
         if tally is None:
@@ -68,7 +68,7 @@ class HostReports:
             self._sending = asyncio.ensure_future(self._send_all())
 
     async def drain(self, seconds: float) -> None:
-        """Send everything now and wait for it, up to so long."""
+        """Send everything now, and wait up to ``seconds``."""
         self._hurry.set()
         if self._sending is not None:
             await asyncio.wait([self._sending], timeout=seconds)
@@ -90,7 +90,7 @@ class HostReports:
                 for (report_to, run), hosts in pending.items()
                 for message in self._messages(report_to, run, hosts)
             ]
-            # Counts for nothing in the books of the answers: 0 requests.
+            # 0 requests: a report contains no answers.
             await self._deliver(messages, "reports on hosts", 0)
         except BrokerClosed:
             raise
@@ -111,7 +111,7 @@ class HostReports:
                 key=report_to,
                 ttl_seconds=DOWNLOAD_EXPIRES_SECONDS,
                 persistent=False,
-                # A center that is gone has forgotten what it counted.
+                # A center that is gone has no use for it.
                 mandatory=False,
             )
 
@@ -122,9 +122,9 @@ def _retry_after(fetched: Fetched) -> str:
 
 
 def retry_after_seconds(value: str, now: float) -> float:
-    """How long a ``Retry-After`` asks to wait: 0 for nonsense, an hour at most.
+    """Return the seconds of a ``Retry-After``: 0 for nonsense, an hour at most.
 
-    ``value`` is a number of seconds or an HTTP date; ``now`` is in Unix seconds.
+    ``value``: a number of seconds or an HTTP date; ``now``: in Unix seconds.
     """
     value = value.strip()
     if value.isdecimal():

@@ -1,4 +1,4 @@
-"""From finished downloads to published answers."""
+"""Publishes the answers of finished downloads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_RESULTS: Final = 32
 MAX_BYTES: Final = 1024 * 1024
 LINGER_SECONDS: Final = 0.005
 COMPRESS_ABOVE_BYTES: Final = 1024 * 1024
-# Headers, URL and framing of one result, roughly.
+# Rough size of headers, URL and framing of one result.
 _OVERHEAD_BYTES: Final = 512
 
 
@@ -44,11 +44,11 @@ class _ResultBatch:
 
 
 class ResultSender:
-    """Gathers answers by run and sends them in batches.
+    """Collects answers by run and publishes them in batches.
 
-    A batch leaves with 32 answers, at 1 MiB, or 5 ms after its first one. An answer the broker
-    does not take is offered again with back-off and dropped after ``publish_attempts``; one whose
-    run is gone is dropped at once. Both are counted (seed S1.47).
+    A batch leaves with 32 answers, at 1 MiB, or 5 ms after its first one. Unconfirmed answers are
+    published again with back-off and dropped after ``publish_attempts``; answers to a run that is
+    gone are dropped at once. Both are counted (seed S1.47).
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class ResultSender:
 
     @property
     def idle(self) -> bool:
-        """Nothing is gathered or on its way."""
+        """Whether nothing is collected or being published."""
         return not self._batches and not self._tasks
 
     async def room(self) -> None:
-        """Wait while too much is on its way: a broker that is away must not fill the memory."""
+        """Wait while too much is unconfirmed: an unreachable broker must not fill the memory."""
         await self._room.wait()
 
     def add(self, work: DownloadWork, result: DownloadResult) -> None:
-        """An answer to one request of ``work``, which is settled once the answer is sent."""
+        """Add an answer to a request of ``work``, which is settled once the answer is sent."""
         key = (work.reply_to, work.run)
         batch = self._batches.get(key) or self._opened(key)
         size = len(result.body) + _OVERHEAD_BYTES
         if batch.results and batch.size + size > MAX_BYTES:
-            # A large one travels alone: a message has a limit.
+            # A large one travels alone: messages have a limit.
             self._flush(key)
             batch = self._opened(key)
         batch.results.append(result)
@@ -96,18 +96,18 @@ class ResultSender:
         return batch
 
     def flush(self) -> None:
-        """Send whatever is gathered now."""
+        """Publish what is collected now."""
         for key in list(self._batches):
             self._flush(key)
 
     async def drain(self, seconds: float) -> None:
-        """Send everything and wait for the broker's word, up to so long."""
+        """Publish everything and wait for the confirms, up to ``seconds``."""
         self.flush()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=seconds)
 
     async def close(self) -> None:
-        """Give up what is not sent yet; its commands stay unacknowledged."""
+        """Give up what is unsent; its commands stay unacknowledged."""
         for batch in self._batches.values():
             if batch.timer is not None:
                 batch.timer.cancel()
@@ -117,9 +117,9 @@ class ResultSender:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def deliver(self, messages: Sequence[Outgoing], what: str, requests: int) -> bool:
-        """Publish all together, with confirm, and again after failures.
+        """Publish with confirm and retries.
 
-        False when they had to be dropped. ``requests`` are lost with them then.
+        Returns False when the messages had to be dropped; ``requests`` are counted as lost then.
         """
         options = self._options
         keys = ", ".join(sorted({message.key for message in messages}))
@@ -195,7 +195,7 @@ class ResultSender:
 
 
 async def make_result(request_id: int, attempt: int, fetched: Fetched) -> DownloadResult:
-    """The answer to one request; a large body is compressed, beside the event loop."""
+    """Return the answer to one request; a large body is compressed in a thread."""
     body = fetched.body
     compressed = len(body) > COMPRESS_ABOVE_BYTES
     if compressed:

@@ -1,4 +1,4 @@
-"""Keeps the files of the allocations the way they should be, beside the event loop."""
+"""Writes and removes allocation files in a thread."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PROBLEM_CHARACTERS: Final = 200
 
 
 class Roster:
-    """Which allocations the disk should hold; ``settle`` and ``flush`` make it so.
+    """Which allocations belong on disk; ``settle`` and ``flush`` write the changes.
 
-    A disk that is full or read-only does not keep a run from being served: what cannot be written
-    is a problem that is told, and tried again.
+    A full or read-only disk does not keep a run from being served: a failed write is reported as a
+    problem and retried.
 
     Args:
-        store: None for an agent that will not be known again after a restart.
+        store: None for an agent whose id changes at a restart.
     """
 
     def __init__(self, store: AllocationStore | None) -> None:
@@ -31,50 +31,50 @@ class Roster:
         self._store = store
         self._unread: list[str] = []
         self._wanted: dict[int, AllocateDownloader] = {}
-        # Runs whose files are not as they should be, in the order of their changes.
+        # Runs with pending changes, oldest first.
         self._changed: dict[int, None] = {}
         self._failing: dict[int, str] = {}
-        # One after another, so that what came last is what stays.
+        # One at a time, so that the last change wins.
         self._lock = asyncio.Lock()
 
     async def load(self) -> list[AllocateDownloader]:
-        """What an earlier process of this agent has left."""
+        """Return the allocations of an earlier process of this agent."""
         if self._store is None:
             return []
         try:
             found = await in_daemon_thread(self._store.load)
         except OSError as error:
             logger.error("the allocation files cannot be read: %s", error)
-            # Told until the next start, which is when they are read again.
+            # Reported until the next start, which reads the files again.
             self._unread = [f"the allocation files could not be read: {_reason(error)}"]
             found = []
         self._wanted = {allocation.run: allocation for allocation in found}
-        await self._tell()
+        await self._collect_problems()
         return found
 
     def keep(self, allocation: AllocateDownloader) -> None:
-        """From now on this one is to be on disk."""
+        """Mark an allocation to be written."""
         self._wanted[allocation.run] = allocation
         self._changed[allocation.run] = None
 
     def forget(self, run: int) -> None:
-        """From now on the run has no file."""
+        """Mark the file of a run to be removed."""
         self._wanted.pop(run, None)
         self._changed[run] = None
 
     async def refuse(self, run: int, reason: str) -> None:
-        """The file of a run was loaded, but it is of no use: set it aside."""
+        """Set the file of a run aside: its content is unusable."""
         self._wanted.pop(run, None)
         if self._store is not None:
             async with self._lock:
                 await in_daemon_thread(self._store.set_aside, run, reason)
-            await self._tell()
+            await self._collect_problems()
 
     async def settle(self, run: int) -> bool:
-        """Write or remove the file of a run; False when that failed, which is told and kept."""
+        """Write or remove the file of a run; False when that failed."""
         store = self._store
         async with self._lock:
-            # Asked only now: it may have changed while another file was written.
+            # Read only now: it may have changed while another file was written.
             allocation = self._wanted.get(run)
             if store is None or run not in self._changed:
                 self._changed.pop(run, None)
@@ -86,11 +86,11 @@ class Roster:
                     self._changed.pop(run, None)
             else:
                 self._note_failure(run, error)
-        await self._tell()
+        await self._collect_problems()
         return error is None
 
     def _note_failure(self, run: int, error: Exception) -> None:
-        # To the end of the line: one that never works must not keep the others from their turn.
+        # To the end of the queue: one that always fails must not block the others.
         self._changed.pop(run, None)
         self._changed[run] = None
         if self._failing.get(run) != _reason(error):
@@ -98,17 +98,17 @@ class Roster:
             logger.error("run %d: its allocation file cannot be kept: %s", run, error)
 
     async def flush(self) -> None:
-        """Settle what is not, and look whether files that were set aside are still there."""
+        """Settle all pending changes, and check whether set-aside files still exist."""
         for run in list(self._changed):
             if not await self.settle(run):
                 break  # a disk that is full refuses the others as well; again at the next turn
-        await self._tell()
+        await self._collect_problems()
 
-    async def _tell(self) -> None:
-        """Gather the problems for the next heartbeat."""
+    async def _collect_problems(self) -> None:
+        """Collect the problems for the next heartbeat."""
         if self._store is None:
             return
-        # A look at the disk, but none where nothing was set aside, which is nearly always.
+        # Looks at the disk only if a file was set aside, which is rare.
         bad = await in_daemon_thread(self._store.bad_files) if self._store.has_bad_files else {}
         problems = self._unread + [
             f"allocation file {name}: {reason}" for name, reason in bad.items()
@@ -126,7 +126,7 @@ class Roster:
 async def _done(
     store: AllocationStore, run: int, allocation: AllocateDownloader | None
 ) -> Exception | None:
-    """Write or remove one file; the error, where there was one."""
+    """Write or remove one file; return the error, if any."""
     try:
         if allocation is None:
             await in_daemon_thread(store.remove, run)

@@ -1,4 +1,4 @@
-"""The downloaders of one agent, by run, and those that rest."""
+"""The downloaders of one agent by run, and the resting ones."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from yardkit.protocol import AllocateDownloader, DownloaderSettings
 
 logger = logging.getLogger(__name__)
 
-# Of so many resting runs the settings are kept; each is a few hundred bytes.
+# Limit of resting runs; the settings of each are a few hundred bytes.
 MOST_RESTING: Final = 10_000
 
 
 class Slots:
     """Makes, finds and releases downloaders.
 
-    One that nobody has used for a while is released with its connections, its cookies and its
-    file (seed S1.26), but its settings stay in memory until the run gives its agents back: a slow
-    run with many agents comes to each of them less often than that, and must find it ready.
-    Only an agent that was restarted meanwhile does not know it any more. It answers that the
-    downloader is missing, which the run tries again, and the center, which such an agent has
-    registered with, allocates it anew.
+    An idle downloader is released with its connections, cookies and file (seed S1.26), but its
+    settings stay in memory until the run releases its agents: a slow run with many agents uses each
+    of them less often than that. After a restart the agent has forgotten a resting one: it answers
+    that the downloader is missing, the run retries, and the center, with which the agent has
+    registered, allocates it again.
 
     Args:
-        make: raises ``ValueError`` for settings that make no sense.
-        roster: is told which allocations to keep on disk.
+        make: raises ``ValueError`` for invalid settings.
+        roster: keeps the allocations on disk.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Slots:
         self._ending: set[asyncio.Future[None]] = set()
 
     async def load(self, now: float) -> None:
-        """Make the downloaders that an earlier process of this agent had (seed S1.49).
+        """Make the downloaders of an earlier process of this agent (seed S1.49).
 
         ``now`` in Unix seconds becomes the time of their allocation (seed S1.31).
         """
@@ -63,10 +62,10 @@ class Slots:
             logger.info("%d downloaders of earlier are back", len(self.active))
 
     def open(self, allocation: AllocateDownloader) -> bool:
-        """Make the downloader of a run; False when it is there already. Raises ``ValueError``.
+        """Make the downloader of a run; False if it exists. Raises ``ValueError``.
 
-        A run that was started anew listens at another queue: it gets a downloader of its own, and
-        that of its earlier execution ends with its cookies.
+        A restarted run has another answer queue: it gets a new downloader, and that of its earlier
+        execution ends with its cookies.
         """
         run = allocation.run
         if run in self.active:
@@ -85,7 +84,7 @@ class Slots:
         self._allocations[allocation.run] = allocation
 
     def find(self, run: int) -> Downloader | None:
-        """The downloader of a run, made anew if it rests."""
+        """Return the downloader of a run; a resting one is made again."""
         downloader = self.active.get(run)
         if downloader is None and run in self._resting:
             self.open(self._resting[run])
@@ -93,7 +92,7 @@ class Slots:
         return downloader
 
     def release(self, run: int) -> Awaitable[None]:
-        """The run needs it no more: from now on nobody finds it; wait for its end."""
+        """Detach the downloader of a run at once; await the result for its end."""
         self._resting.pop(run, None)
         return self._end(run, self._detach(run))
 
@@ -103,7 +102,7 @@ class Slots:
         await self._roster.settle(run)
 
     async def sweep(self) -> None:
-        """Let those rest that nobody has used for so long."""
+        """Let idle downloaders rest."""
         for run, downloader in list(self.active.items()):
             if downloader.idle_seconds() < self._idle_seconds or run not in self.active:
                 continue

@@ -1,7 +1,7 @@
-"""The allocations of an agent as files, so that a restart loses none (seed S1.31, S1.49).
+"""Allocations of an agent as files, which survive a restart (seed S1.31, S1.49).
 
 One file a run, ``run-<id>.alloc``: a line with the version of its format and a checksum, then the
-``AllocateDownloader`` as it came. Everything here blocks, and is called by one thread at a time.
+``AllocateDownloader`` as received. Everything here blocks, and is called by one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _NAME: Final = re.compile(r"run-(-?[0-9]{1,20})\.alloc")
 _TEMPORARY: Final = re.compile(r"\.run-.*\.tmp")
 _BAD: Final = re.compile(r"run-.*\.alloc\.bad(\.[0-9]+)?")
 _HEADER: Final = re.compile(rb"crawlyard-allocation ([0-9]{1,9}) ([0-9a-f]{64})\n")
-# Readable by their owner only: the cookies of the run are inside.
+# Readable by the owner only: it contains the cookies of the run.
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
 
 
 class BadAllocation(ValueError):
-    """A file that holds no allocation; the text says why."""
+    """A file without a valid allocation; the text says why."""
 
 
 class AllocationStore:
-    """The files in ``folder``, which is made when the first one is written.
+    """Files in ``folder``, which is made when the first one is written.
 
-    A file that holds no allocation is renamed to ``<name>.bad`` and stays for its owner to look
-    at; ``bad_files`` tells which there are, and why as far as this process found out itself.
+    An invalid file is renamed to ``<name>.bad`` and stays for the operator; ``bad_files`` lists
+    them, with the reason if this process found it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,11 +48,11 @@ class AllocationStore:
         self._bad: dict[Path, str] = {}
 
     def load(self) -> list[AllocateDownloader]:
-        """All allocations; what cannot be read is set aside. Raises ``OSError``."""
+        """Return all allocations; set invalid files aside. Raises ``OSError``."""
         found: list[AllocateDownloader] = []
         for path in self._paths():
             if _TEMPORARY.fullmatch(path.name):
-                # Of a process that was killed while it wrote.
+                # Left by a process that was killed while writing.
                 with contextlib.suppress(OSError):
                     path.unlink()
             elif _BAD.fullmatch(path.name):
@@ -71,7 +71,7 @@ class AllocationStore:
             return
 
     def save(self, allocation: AllocateDownloader) -> None:
-        """Write the file of a run so that there is never half a one. Raises ``OSError``."""
+        """Write the file of a run atomically. Raises ``OSError``."""
         path = self._path(allocation.run)
         temporary = self._folder / f".{path.name}.tmp"
         self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
@@ -102,21 +102,21 @@ class AllocationStore:
 
     def remove(self, run: int) -> None:
         """Delete the file of a run, if there is one. Raises ``OSError``."""
-        # Not synced: one that comes back after a power cut is released for being idle.
+        # Not synced: one that reappears after a power cut is released for being idle.
         with contextlib.suppress(FileNotFoundError):
             self._path(run).unlink()
 
     def set_aside(self, run: int, reason: str) -> None:
-        """The file of a run is of no use, for this reason."""
+        """Rename the file of a run to ``.bad``, with a reason."""
         self._set_aside(self._path(run), reason)
 
     @property
     def has_bad_files(self) -> bool:
-        """Whether some were when ``bad_files`` looked last."""
+        """Whether ``bad_files`` found any at the last call."""
         return bool(self._bad)
 
     def bad_files(self) -> dict[str, str]:
-        """Name and reason of each file that was set aside and is still there."""
+        """Return name and reason of each set-aside file that still exists."""
         self._bad = {path: reason for path, reason in self._bad.items() if os.path.lexists(path)}
         return {path.name: reason for path, reason in self._bad.items()}
 
@@ -139,13 +139,13 @@ class AllocationStore:
 
 
 def to_bytes(allocation: AllocateDownloader) -> bytes:
-    """The content of a file."""
+    """Return the content of a file."""
     body = encode(allocation)
     return b"crawlyard-allocation %d %s\n%s" % (VERSION, _checksum(VERSION, body).encode(), body)
 
 
 def from_bytes(content: bytes) -> AllocateDownloader:
-    """Read the content of a file. Raises ``BadAllocation``."""
+    """Parse the content of a file. Raises ``BadAllocation``."""
     if not content:
         raise BadAllocation("it is empty")
     header = _HEADER.match(content)

@@ -1,4 +1,4 @@
-"""What an agent measures of itself and its server for its heartbeats (seed S1.20, S1.21)."""
+"""Figures of an agent and its host for the heartbeats (seed S1.20, S1.21)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QPS_SECONDS: Final = 5
 
 @dataclass(slots=True)
 class AgentCounters:
-    """What this process did since its start, in requests; ``refused`` and ``stale`` in messages."""
+    """Counters since the start, in requests; ``refused`` and ``stale`` in messages."""
 
     finished: int = 0
     expired: int = 0
@@ -44,14 +44,14 @@ class AgentCounters:
 
 
 class Rate:
-    """Events a second over the last 5 s, at the cost of one addition an event."""
+    """Events per second over the last 5 s, at the cost of one addition an event."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._counts: dict[int, int] = {}
 
     def add(self) -> None:
-        """Something happened now."""
+        """Count one event."""
         second = int(self._clock.monotonic())
         if second in self._counts:
             self._counts[second] += 1
@@ -61,14 +61,14 @@ class Rate:
             del self._counts[old]
 
     def per_second(self) -> float:
-        """Mean of the last 5 whole seconds."""
+        """Return the mean of the last 5 whole seconds."""
         now = int(self._clock.monotonic())
         recent = range(now - QPS_SECONDS, now)
         return sum(self._counts.get(second, 0) for second in recent) / QPS_SECONDS
 
 
 class AgentVitals:
-    """Makes the two messages an agent sends about itself."""
+    """Makes the registration and the heartbeats of an agent."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class AgentVitals:
         self._heartbeats = 0
         self._clock = clock
         self.rate = Rate(clock)
-        # psutil compares with the call before: without this one the first heartbeat says 0 %.
+        # psutil compares with the previous call: without this one the first heartbeat says 0 %.
         psutil.cpu_percent(interval=None)
 
     def register(self) -> Register:
-        """ "I have started"."""
+        """Return the registration."""
         identity = self._identity
         return Register(
             agent=identity.agent,
@@ -103,7 +103,7 @@ class AgentVitals:
         )
 
     def heartbeat(self, downloaders: int, problems: list[str]) -> Heartbeat:
-        """ "I am alive, and this is how I am"."""
+        """Return the next heartbeat."""
         identity = self._identity
         memory = psutil.virtual_memory()
         self._heartbeats += 1

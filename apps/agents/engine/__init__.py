@@ -1,1 +1,1 @@
-"""The pages' arithmetic: plain Python, no database."""
+"""Plain-Python parts: chart geometry and owners of allocations."""

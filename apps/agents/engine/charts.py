@@ -1,6 +1,6 @@
-"""Lines of charts as SVG coordinates, made on the server: they need no script and no style.
+"""Chart lines as SVG coordinates, made on the server without scripts.
 
-The field of a line is ``WIDTH`` × ``HEIGHT``; the picture stretches it to where it is shown.
+The area of a line is ``WIDTH`` × ``HEIGHT``; the image stretches it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ Point = tuple[float, float]
 
 WIDTH: Final = 600
 HEIGHT: Final = 100
-# The samples come once a minute; where one is missing for longer the line has a gap.
+# Samples come once a minute; a longer distance is drawn as a gap.
 GAP_SECONDS: Final = 150.0
 
 
 def thin_out(
     points: Sequence[Point], *, seconds: float, worst: Callable[[Iterable[float]], float]
 ) -> list[Point]:
-    """One point for each stretch of ``seconds``: its first time and its ``worst`` value.
+    """Return one point for each interval of ``seconds``: its first time and its ``worst`` value.
 
-    An average would hide what one looks for.
+    An average would hide peaks.
     """
     stretches: dict[int, list[Point]] = {}
     for point in points:
@@ -32,10 +32,10 @@ def thin_out(
 def segments(
     points: Sequence[Point], *, start: float, end: float, top: float, gap: float = GAP_SECONDS
 ) -> list[str]:
-    """``points`` of an SVG polyline for each piece without a gap; times are Unix seconds.
+    """Return ``points`` of an SVG polyline for each piece without a gap; times are Unix seconds.
 
     ``start`` is at the left edge, ``end`` at the right one, 0 at the bottom, ``top`` at the top.
-    A single point becomes a short line, for a line of no length shows nothing.
+    A single point becomes a short line, since a line of no length is invisible.
     """
     pieces: list[list[str]] = []
     before: float | None = None
@@ -55,7 +55,7 @@ def _dot(point: str) -> str:
 
 
 def round_top(value: float) -> float:
-    """The next 1, 2 or 5 of a power of ten: where an axis ends so that it can be read."""
+    """Return the next 1, 2 or 5 of a power of ten, as a readable end of an axis."""
     step = 1.0
     while step < value:
         for factor in (2, 5, 10):

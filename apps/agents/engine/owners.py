@@ -1,4 +1,4 @@
-"""Who may own an allocation: runs, and whatever apps above this one register.
+"""Kinds of owners of allocations: runs, and those that apps above this one register.
 
 In messages an owner is one number: 7 is ``run:7``. Owners of other kinds are negative, and there
 is one such kind: -3 is ``fetcher:3``. Their tokens are those of the number.
@@ -16,31 +16,31 @@ FETCHER: Final = "fetcher"
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """What the center needs to know. ``active``: it still wants its agents."""
+    """What the center needs to know. ``active``: it still needs its agents."""
 
     project: int
     active: bool
     allowed_networks: tuple[str, ...] = ()
 
 
-# By the numbers of their own kind, which are above 0; unknown ones are left out.
+# By the numbers of their own kind, which are positive; unknown ones are missing.
 LookUp = Callable[[Iterable[int]], Mapping[int, OwnerFacts]]
 
 _look_ups: dict[str, LookUp] = {}
 
 
 def register(kind: str, look_up: LookUp) -> None:
-    """From now on owners of this kind are looked up with it. Called when apps are ready."""
+    """Register a look-up for owners of a kind. Called when apps are ready."""
     _look_ups[kind] = look_up
 
 
 def owner_of(number: int) -> str:
-    """``7`` -> ``run:7``, ``-3`` -> ``fetcher:3``."""
+    """Return the owner of a number: ``7`` -> ``run:7``, ``-3`` -> ``fetcher:3``."""
     return f"{RUN}:{number}" if number >= 0 else f"{FETCHER}:{-number}"
 
 
 def number_of(owner: str) -> int | None:
-    """The number in messages; None for an owner of no kind that is known here."""
+    """Return the number of an owner; None for an unknown kind."""
     kind, _separator, number = owner.partition(":")
     if not number.isdecimal():
         return None
@@ -48,7 +48,7 @@ def number_of(owner: str) -> int | None:
 
 
 def known_number(owner: str) -> int:
-    """The same where the center itself wrote the owner down. Raises ``ValueError``."""
+    """Return the number of an owner that the center has written itself. Raises ``ValueError``."""
     number = number_of(owner)
     if number is None:
         raise ValueError(f"{owner} is no owner of agents")
@@ -56,7 +56,7 @@ def known_number(owner: str) -> int:
 
 
 def look_up(numbers: Iterable[int]) -> dict[int, OwnerFacts]:
-    """Facts by number in messages; unknown owners are left out. One query for each kind."""
+    """Return facts by number; unknown owners are missing. One query for each kind."""
     kinds: dict[str, set[int]] = {}
     for number in numbers:
         kinds.setdefault(RUN if number >= 0 else FETCHER, set()).add(abs(number))

@@ -1,1 +1,1 @@
-"""Hosts that are crawled: what people allow there, and how the centers share it."""
+"""Crawled hosts: rules, states, and the shares of the centers."""

@@ -1,4 +1,4 @@
-"""Hosts in the admin: what is allowed there, how they are, and the button that holds everything."""
+"""Hosts in the admin: rules, states, and the button that stops all requests."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ LABELS = {STOPPED: "danger", PAUSED: "warning", OPEN: "success"}
 
 
 class _HostsAdmin(AuditedAdmin):
-    """Hosts serve every project: viewers of any see them, admins of any decide."""
+    """Hosts serve every project: members of any see them, administrators of any change them."""
 
     actions = ("stop_selected", "resume_selected")
     list_per_page = 100
     show_full_result_count = False
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Whoever sees any project."""
+        """Allow members of any project."""
         return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whoever sees any project."""
+        """Allow members of any project."""
         person = person_of(request)
         return bool(person and person.is_staff and projects_of(request, Role.VIEWER))
 
     def has_switch_permission(self, request: HttpRequest) -> bool:
-        """Whoever administers a project."""
+        """Allow administrators of any project."""
         person = person_of(request)
         return bool(person and person.is_staff and projects_of(request, Role.ADMIN))
 
     @action(description=_("Stop: hold everything for these hosts"), permissions=["switch"])
     def stop_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Nothing goes to these hosts any more, from no run."""
+        """Hold all requests to these hosts, of all runs."""
         hosts = sorted(set(queryset.values_list("host", flat=True)))
         count = sum(stop_host(host=host, actor=person_of(request)) for host in hosts)
         text = ngettext("%(count)d host was stopped.", "%(count)d hosts were stopped.", count)
@@ -56,7 +56,7 @@ class _HostsAdmin(AuditedAdmin):
 
     @action(description=_("Resume: let requests to these hosts go"), permissions=["switch"])
     def resume_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """What is held goes, as fast as the host's limits allow."""
+        """Release held requests, within the limits of the hosts."""
         hosts = sorted(set(queryset.values_list("host", flat=True)))
         count = sum(resume_host(host=host, actor=person_of(request)) for host in hosts)
         text = ngettext("%(count)d host was resumed.", "%(count)d hosts were resumed.", count)
@@ -78,7 +78,7 @@ class HostRuleAdmin(_HostsAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[HostRule]:
-        """With what all centers together hold and send, in the same query."""
+        """Annotate the held and in-flight requests of all centers."""
         of_host = HostState.objects.filter(host=OuterRef("host")).order_by().values("host")
         rows = cast("QuerySet[HostRule]", super().get_queryset(request))
         return rows.annotate(
@@ -87,7 +87,7 @@ class HostRuleAdmin(_HostsAdmin):
         )
 
     def get_urls(self) -> list[URLPattern]:
-        """Two more addresses: the buttons of the page of a rule."""
+        """Add the buttons of the page of a rule."""
         switch = self.admin_site.admin_view(require_POST(self.switch_view))
         return [
             path("<int:pk>/stop", switch, {"stop": True}, name="agents_hostrule_stop"),
@@ -96,51 +96,51 @@ class HostRuleAdmin(_HostsAdmin):
         ]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Whoever administers a project."""
+        """Allow administrators of any project."""
         return self.has_switch_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whoever administers a project."""
+        """Allow administrators of any project."""
         return self.has_switch_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whoever administers a project."""
+        """Allow administrators of any project."""
         return self.has_switch_permission(request)
 
     @display(description=_("state"), label=LABELS)
     def state(self, rule: HostRule) -> tuple[str, Any]:
-        """Whether everything is held."""
+        """Return whether requests are stopped."""
         return (STOPPED, _("stopped")) if rule.stopped else (OPEN, _("open"))
 
     @display(description=_("requests a second"), ordering="requests_per_second")
     def rate(self, rule: HostRule) -> Any:
-        """The rule's own, or that of the settings."""
+        """Return the rate of the rule, or of the settings."""
         return _limit(rule.requests_per_second)
 
     @display(description=_("at once"), ordering="concurrency")
     def at_once(self, rule: HostRule) -> Any:
-        """The rule's own, or that of the settings."""
+        """Return the concurrency of the rule, or of the settings."""
         return _limit(rule.concurrency)
 
     @display(description="robots.txt", ordering="obey_robots")
     def robots(self, rule: HostRule) -> Any:
-        """Whether it is kept to."""
+        """Return whether robots.txt is obeyed."""
         if rule.obey_robots is None:
             return _("as the job says")
         return _("obeyed") if rule.obey_robots else _("ignored")
 
     @display(description=_("held"))
     def held(self, rule: Any) -> Any:
-        """Requests that wait at the centers for exactly this host."""
+        """Return the requests held for exactly this host."""
         return rule.held_now or 0
 
     @display(description=_("under way"))
     def in_flight(self, rule: Any) -> Any:
-        """Requests that agents have for exactly this host."""
+        """Return the requests to exactly this host that agents have."""
         return rule.sent_now or 0
 
     def switch_view(self, request: HttpRequest, pk: int, stop: bool) -> HttpResponse:
-        """The button on the page of a rule."""
+        """Handle the button on the page of a rule."""
         if not self.has_switch_permission(request):
             raise PermissionDenied
         rule = HostRule.objects.filter(pk=pk).first()
@@ -162,7 +162,7 @@ class HostRuleAdmin(_HostsAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The rule, and the button."""
+        """Show the rule, and the button."""
         extra = dict(extra_context or {})
         extra["may_switch"] = self.has_switch_permission(request)
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
@@ -170,7 +170,7 @@ class HostRuleAdmin(_HostsAdmin):
 
 @admin.register(HostState)
 class HostStateAdmin(ReadOnly, _HostsAdmin):
-    """The hosts where something is going on, as each center sees them; a second old at most."""
+    """Busy hosts as each center sees them, at most a second old."""
 
     list_display = (
         "host",
@@ -188,7 +188,7 @@ class HostStateAdmin(ReadOnly, _HostsAdmin):
 
     @display(description=_("state"), label=LABELS)
     def state(self, row: HostState) -> tuple[str, Any]:
-        """Stopped by a person, left alone because it was too busy, or open."""
+        """Return stopped, paused after overload, or open."""
         if row.stopped:
             return STOPPED, _("stopped")
         if row.blocked_until is not None:

@@ -1,4 +1,4 @@
-"""What the center's main thread does for politeness: rules in, states out."""
+"""Politeness work of the center's main thread: loads rules, saves states."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from apps.agents.hosts.services import (
 from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
 from yardkit.clock import Clock
 
-# A thousand busy hosts are shown every five seconds: writing them must not slow the dispatch.
+# A thousand busy hosts are saved every five seconds: writing them must not slow the dispatch.
 SHOWN_PER_SECOND: Final = 200
 
 
 def default_limits() -> Defaults:
-    """The settings."""
+    """Return the limits of the settings."""
     return Defaults(
         requests_per_second=settings.HOST_REQUESTS_PER_SECOND,
         concurrency=settings.HOST_CONCURRENCY,
@@ -32,9 +32,9 @@ def default_limits() -> Defaults:
 
 
 def host_shares() -> HostShares:
-    """The store through which the centers share hosts."""
+    """Return the store through which the centers share hosts."""
     if settings.REDIS_URL:
-        # Only here: every process reads this module, and the client takes a tenth of its start.
+        # Imported here: every process reads this module, and the client takes a tenth of its start.
         from apps.agents.center.politeness.redis_shares import RedisShares
 
         return RedisShares(settings.REDIS_URL, settings.REDIS_PREFIX)
@@ -42,7 +42,7 @@ def host_shares() -> HostShares:
 
 
 class HostKeeping:
-    """Keeps the gate's rules fresh and the table of hosts. Uses the database."""
+    """Updates the gate's rules and saves the states of hosts. Uses the database."""
 
     def __init__(self, *, gate: PolitenessGate, center: str, clock: Clock) -> None:
         self._gate = gate
@@ -54,9 +54,9 @@ class HostKeeping:
         self._save_at = 0.0
 
     def refresh_rules(self) -> None:
-        """Hear of what people have changed. One query.
+        """Load changed rules. One query.
 
-        All of them are compared: the times of changes come from several servers' clocks.
+        Rules are compared by content: their timestamps come from the clocks of several servers.
         """
         found = load_rules()
         if found != self._found:
@@ -64,7 +64,7 @@ class HostKeeping:
             self._found = found
 
     def save_states(self) -> None:
-        """Show which hosts are busy; nothing is written while none is.
+        """Save which hosts are busy; nothing is written while none is.
 
         The more there are, the less often, see ``SHOWN_PER_SECOND``.
         """
@@ -78,6 +78,6 @@ class HostKeeping:
         self._shown = bool(views)
 
     def sweep(self) -> None:
-        """Drop what other centers have left behind."""
+        """Delete states of centers that are gone."""
         forget_states(self._clock.now())
         forget_ledgers(self._clock.now())

@@ -1,4 +1,4 @@
-"""What people allow at hosts, how hosts are, and how the centers share them."""
+"""Host rules, host states, and share tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 def validate_host(value: str) -> None:
-    """A host in lower case without a port, or ``*.`` and a name for everything below it."""
+    """Accept a lower-case host without a port, or ``*.`` and a name for everything below it."""
     if not _NAME.fullmatch(value) and not (":" in value and _is_address(value)):
         raise ValidationError(
             _("Write a host in lower case without a port, such as example.com or *.example.com.")
@@ -30,13 +30,13 @@ def _is_address(value: str) -> bool:
 
 
 def validate_rate(value: float) -> None:
-    """A number that can be counted with."""
+    """Accept finite numbers."""
     if not math.isfinite(value) or value < 0:
         raise ValidationError(_("Write a number of requests a second, or 0 for no limit."))
 
 
 class HostRule(models.Model):
-    """What people have decided for a host; empty fields leave it to the settings."""
+    """Rule for a host; empty fields leave a limit to the settings."""
 
     host = models.CharField(
         _("host"),
@@ -81,13 +81,13 @@ class HostRule(models.Model):
 
     @property
     def says_nothing(self) -> bool:
-        """Whether the rule could as well not exist."""
+        """Whether all fields are empty."""
         decided = (self.requests_per_second, self.concurrency, self.obey_robots)
         return not self.stopped and not self.notes and all(each is None for each in decided)
 
 
 class HostState(models.Model):
-    """How one center sees a host where something is going on; written once a second."""
+    """State of a busy host at one center; written once a second."""
 
     host = models.CharField(_("host"), max_length=253)
     center = models.CharField(_("center"), max_length=100)
@@ -112,7 +112,7 @@ class HostState(models.Model):
 
 
 class HostLedger(models.Model):
-    """What all centers together have taken of a host (see ``center/politeness/shares.py``)."""
+    """Share table of a host (see ``center/politeness/shares.py``)."""
 
     host = models.CharField(max_length=253, unique=True)
     body = models.BinaryField(default=b"{}")

@@ -1,4 +1,4 @@
-"""Every write of hosts' rules and states."""
+"""Writes of host rules and states."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from apps.agents.center.politeness.engine import HostView
 from apps.agents.center.politeness.limits import HostRuleLimits
 from apps.agents.hosts.models import HostRule, HostState
 
-# A center that has not reported for this long is gone, and so is what it knew.
+# A center that has not reported for this long is gone, and its states are obsolete.
 STALE = timedelta(seconds=10)
 
 
 def load_rules() -> list[HostRuleLimits]:
-    """Every rule as the center's engine knows it, in the order of their hosts. One query."""
+    """Return every rule for the politeness engine, ordered by host. One query."""
     rows = HostRule.objects.order_by("host").values_list(
         "host", "requests_per_second", "concurrency", "stopped", "obey_robots"
     )
@@ -28,7 +28,7 @@ def load_rules() -> list[HostRuleLimits]:
 
 @transaction.atomic
 def create_rule(*, actor: User | None, **values: Any) -> HostRule:
-    """Make a rule from validated ``values``."""
+    """Create a rule from validated ``values``."""
     rule = HostRule.objects.create(**values)
     record(actor=actor, action="agents.add_hostrule", obj=rule, after=snapshot(rule))
     return rule
@@ -36,23 +36,23 @@ def create_rule(*, actor: User | None, **values: Any) -> HostRule:
 
 @transaction.atomic
 def change_rule(*, rule: HostRule, actor: User | None, **values: Any) -> HostRule:
-    """Change what ``values`` names."""
+    """Change the fields in ``values``."""
     return _change(rule, actor, "agents.change_hostrule", values)
 
 
 @transaction.atomic
 def delete_rule(*, rule: HostRule, actor: User | None) -> None:
-    """The settings hold again for what the rule was about."""
+    """Delete a rule: the settings apply again."""
     record(actor=actor, action="agents.delete_hostrule", obj=rule, before=snapshot(rule))
     rule.delete()
 
 
 @transaction.atomic
 def stop_host(*, host: str, actor: User | None) -> bool:
-    """Hold everything for ``host``, of all runs; False when it was stopped already.
+    """Hold all requests to ``host``, of all runs; False when it was stopped already.
 
     Raises:
-        ValidationError: no host can be called so.
+        ValidationError: invalid host name.
     """
     rule = HostRule.objects.select_for_update().filter(host=host).first()
     if rule is None:
@@ -67,9 +67,9 @@ def stop_host(*, host: str, actor: User | None) -> bool:
 
 @transaction.atomic
 def resume_host(*, host: str, actor: User | None) -> bool:
-    """Let requests to ``host`` go again; False when they did.
+    """Release requests to ``host``; False when it was not stopped.
 
-    A rule that says nothing else goes too: it was made by the button.
+    A rule without other fields is deleted: the button had created it.
     """
     rule = HostRule.objects.select_for_update().filter(host=host, stopped=True).first()
     if rule is None:
@@ -95,7 +95,7 @@ def _change(rule: HostRule, actor: User | None, action: str, values: dict[str, A
 
 @transaction.atomic
 def save_states(*, center: str, views: Sequence[HostView], now: datetime) -> None:
-    """Write how ``center`` sees its busy hosts; what it does not name is idle."""
+    """Save the busy hosts of ``center``; those not named are idle."""
     HostState.objects.filter(center=center).exclude(host__in=[v.host for v in views]).delete()
     rows = [
         HostState(
@@ -131,5 +131,5 @@ def save_states(*, center: str, views: Sequence[HostView], now: datetime) -> Non
 
 
 def forget_states(now: datetime) -> None:
-    """Drop what centers said that are gone."""
+    """Delete states of centers that are gone."""
     HostState.objects.filter(reported_at__lt=now - STALE).delete()

@@ -1,4 +1,4 @@
-"""The ledgers of hosts in the database, for installations without Redis."""
+"""Share tables of hosts in the database, for installations without Redis."""
 
 from __future__ import annotations
 
@@ -21,32 +21,30 @@ from apps.runtime.errors import DATABASE_ERRORS
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ShareTable).decode
-# A ledger says nothing any more after the longest pause that a host can have asked for.
+# A table is obsolete after the longest pause that a host can have requested.
 KEEP = timedelta(hours=2)
 
 
 class DatabaseShares:
-    """``HostShares`` in a table; the database's clock is the one that counts."""
+    """``HostShares`` in a table, by the database's clock."""
 
     def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
-        """See ``HostShares``."""
         if not asks:
             return {}
         try:
             with transaction.atomic():
                 return _settle(center, asks)
         except DATABASE_ERRORS as error:
-            # A server that restarted leaves a connection that only fails.
+            # After a restart of the server, the open connection only fails.
             connection.close()
             raise SharesUnavailable(f"database: {error}") from error
 
     def leave(self, center: str, hosts: Sequence[str]) -> None:
-        """See ``HostShares``."""
         self.exchange(center, [ShareRequest(host=host) for host in hosts])
 
 
 def forget_ledgers(now: datetime) -> int:
-    """Delete ledgers that say nothing any more; how many they were."""
+    """Delete obsolete share tables; return their number."""
     return HostLedger.objects.filter(updated_at__lt=now - KEEP).delete()[0]
 
 
@@ -61,9 +59,9 @@ def _settle(center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
         [HostLedger(host=host, updated_at=moment) for host in sorted(missing)],
         ignore_conflicts=True,
     )
-    # In one order for every center, so that no two wait for each other.
+    # In one order for every center, so that none deadlock.
     rows = list(HostLedger.objects.select_for_update().filter(host__in=hosts).order_by("host"))
-    # Asked after the lock: the moments before it belong to whoever had it.
+    # Read after the lock was acquired: the time before belongs to its previous holder.
     now = _now()
     ledgers = {row.host: _read(bytes(row.body)) for row in rows}
     answers = settle_all(ledgers, asks, center, now)
@@ -85,7 +83,7 @@ def _read(body: bytes) -> ShareTable:
     try:
         return _decode(body)
     except msgspec.DecodeError:
-        # Written by hand or by another version: start anew instead of failing for ever.
+        # Written by hand or by another version: start over instead of failing each time.
         return ShareTable()
 
 

@@ -1,4 +1,4 @@
-"""Every write of this app: agents as they report, allocations as the center makes them."""
+"""Writes of this app: agents as they report, allocations as the center makes them."""
 
 from apps.agents.services.agent_commands import allocation_commands, release_commands
 from apps.agents.services.allocation import (

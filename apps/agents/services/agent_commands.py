@@ -1,4 +1,4 @@
-"""What the chosen agents are told of an allocation, and of its end."""
+"""Commands to the chosen agents about an allocation and its release."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from yardkit.sealing import seal
 def allocation_commands(
     allocation: Allocation, agents: Iterable[Agent], now: float
 ) -> list[tuple[str, AllocateDownloader]]:
-    """(agent id, its command) for each of ``agents``; ``now`` in Unix seconds.
+    """Return (agent id, command) for each of ``agents``; ``now`` in Unix seconds.
 
-    Cookies are sealed for the agent, so that they stand in no queue: those of an agent of an older
-    version, which has told no key, go as they are.
+    Cookies are sealed for the agent, so that no queue contains them in plain text; an agent of an
+    older version, without a key, gets them as they are.
     """
     settings = downloader_settings(allocation)
     bare = msgspec.structs.replace(settings, cookies={})
     cookies = msgspec.json.encode(settings.cookies) if settings.cookies else b""
     run = known_number(allocation.owner)
-    told = []
+    commands = []
     for agent in agents:
         key = bytes.fromhex(agent.seal_key) if cookies else b""
         command = AllocateDownloader(
@@ -33,16 +33,17 @@ def allocation_commands(
             reply_to=allocation.reply_to,
             settings=bare if key else settings,
             policy=Policy(allocation.policy),
-            # When it is told, not when it was decided: an agent that comes back is told anew.
+            # Time of the command, not of the decision: an agent that comes back gets
+            # the command again.
             allocated_at=now,
             sealed_cookies=seal(key, cookies, purpose=f"run {run}") if key else b"",
         )
-        told.append((agent.agent_id, command))
-    return told
+        commands.append((agent.agent_id, command))
+    return commands
 
 
 def release_commands(allocations: Iterable[Allocation]) -> list[tuple[str, ReleaseDownloader]]:
-    """(agent id, its command) for each agent of each of them."""
+    """Return (agent id, command) for each agent of each allocation."""
     return [
         (agent.agent_id, ReleaseDownloader(run=known_number(allocation.owner)))
         for allocation in allocations

@@ -1,4 +1,4 @@
-"""Which agents serve which run, as the center decides it and writes it down."""
+"""Allocations: chosen by the center and recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from yardkit.secretbox import SecretError
 
 
 def join_run(*, allocation: Allocation, agent: Agent) -> None:
-    """From now on ``agent`` serves the run too; it has its downloader already."""
+    """Add ``agent`` to an allocation; it has its downloader already."""
     allocation.agents.add(agent)
 
 
@@ -29,13 +29,13 @@ def join_run(*, allocation: Allocation, agent: Agent) -> None:
 def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Allocation:
     """Choose agents for a run among those ``alive`` and record them (seed S1.35 to S1.37).
 
-    Runs and other owners (``engine.owners``) alike. The networks its agents may reach come from
-    the project, never from the run itself; the cookies from the job, so that no message of a run
-    need hold them (those of an older version do).
+    Also for other owners (``engine.owners``). The networks its agents may reach come from the
+    project, never from the run; the cookies from the job, so that messages of runs need not
+    contain them (those of an older version do).
 
     Raises:
-        AllocationRefused: no such active run, or its cookies cannot be opened.
-        NoAgentFree: no agent to give just now; the text counts the reasons.
+        AllocationRefused: no such active run, or its cookies cannot be decrypted.
+        NoAgentFree: no agent at the moment; the text counts the reasons.
     """
     owner = owner_of(message.run)
     name = f"run {message.run}" if message.run >= 0 else owner
@@ -63,7 +63,7 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
         message.settings, allowed_networks=list(facts.allowed_networks), cookies={}
     )
     if before is not None:
-        # The run was started anew; answers to its earlier execution reach nobody.
+        # The run was restarted; its earlier execution receives nothing any more.
         Allocation.objects.filter(pk=before.pk).update(released_at=now)
     allocation = Allocation.objects.create(
         project_id=facts.project,
@@ -89,14 +89,14 @@ def _cookies(run: int) -> dict[str, str]:
 
 @transaction.atomic
 def release(*, owner: str, now: datetime) -> list[Allocation]:
-    """Give back the agents of ``owner``; the allocations that were open are returned."""
+    """Release the agents of ``owner``; return the allocations that were open."""
     open_ones = list(Allocation.objects.open().filter(owner=owner).prefetch_related("agents"))
     Allocation.objects.filter(pk__in=[a.pk for a in open_ones]).update(released_at=now)
     return open_ones
 
 
 def release_ended(*, now: datetime) -> list[Allocation]:
-    """Allocations of owners that ended without giving their agents back."""
+    """Release allocations of owners that ended without doing so."""
     open_owners = Allocation.objects.open().values_list("owner", flat=True)
     owners = {run: owner for owner in open_owners if (run := number_of(owner)) is not None}
     facts = look_up(owners)
@@ -108,6 +108,6 @@ def release_ended(*, now: datetime) -> list[Allocation]:
 
 
 def downloader_settings(allocation: Allocation) -> DownloaderSettings:
-    """The settings an allocation was recorded with, its cookies opened."""
+    """Return the settings of an allocation, with its cookies decrypted."""
     cookies = json.loads(allocation.cookies) if allocation.cookies else {}
     return msgspec.convert({**allocation.settings, "cookies": cookies}, DownloaderSettings)

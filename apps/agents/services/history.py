@@ -1,4 +1,4 @@
-"""How agents were: one row an agent a minute, forgotten after a day."""
+"""Samples of agents: one row an agent a minute, deleted after a day."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.conf import settings
 
 from apps.agents.models import Agent, AgentSample
 
-# One statement deletes at most so many rows, so that nobody waits long for the locks.
+# Rows deleted by one statement, so that locks are short.
 CHUNK: Final = 5000
 
 
 def sample(*, agents: Iterable[str], now: datetime) -> int:
-    """Keep the figures of those of ``agents`` (by agent id) that have no sample of this minute.
+    """Store a sample of those of ``agents`` (by agent id) that have none of this minute.
 
-    Returns how many were due. One query, two more where some are. Several centers may do this at
+    Returns how many were due. One query, two more if some are. Several centers may do this at
     once.
     """
     minute = now.replace(second=0, microsecond=0)
@@ -41,7 +41,7 @@ def sample(*, agents: Iterable[str], now: datetime) -> int:
 
 
 def prune_samples(*, now: datetime) -> int:
-    """Delete samples older than ``AGENT_HISTORY_HOURS``; how many. Safe to call again."""
+    """Delete samples older than ``AGENT_HISTORY_HOURS``; return their number. Idempotent."""
     old = AgentSample.objects.filter(at__lt=now - timedelta(hours=settings.AGENT_HISTORY_HOURS))
     total = 0
     while ids := list(old.values_list("pk", flat=True)[:CHUNK]):

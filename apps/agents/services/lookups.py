@@ -1,4 +1,4 @@
-"""What a center's threads ask the database, and what they say of one that is away."""
+"""Database reads of the center's threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from yardkit.errors import first_line
 
 
 def load(run: int) -> OpenAllocation | None:
-    """The dispatcher's look into the database, for a run that another center allocated."""
+    """Return the open allocation of a run, for the dispatcher. Raises
+    ``AllocationsUnavailable``.
+    """
     try:
         close_old_connections()
         return open_allocation(run)

@@ -1,4 +1,4 @@
-"""What people decide about agents."""
+"""Operators' decisions about agents."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from apps.runtime.services import emit, enqueue
 from yardkit import topology
 from yardkit.protocol import ExitAgent
 
-# An agent that starts later must not find the message and leave again.
+# An agent that starts later must not find the message and exit again.
 EXIT_TTL_SECONDS: Final = 10.0
-# As the trail names them: the verb, not the state.
+# Names in the audit trail: the verb, not the state.
 VERBS: Final[dict[str, str]] = {
     AgentMode.ENABLED: "enable",
     AgentMode.DRAINING: "drain",
@@ -30,10 +30,10 @@ VERBS: Final[dict[str, str]] = {
 
 @transaction.atomic
 def switch_agent(*, agent: Agent, mode: AgentMode, actor: User | None, now: datetime) -> bool:
-    """Put an agent into service, or out of it; the centers know within 5 s.
+    """Change the mode of an agent; the centers know within 5 s.
 
-    Draining: no new runs, those it serves go on. Disabled: nothing more is sent to it either.
-    False when it was so already.
+    Draining: no new runs, those it serves continue. Disabled: nothing more is sent to it either.
+    Returns False when nothing changed.
     """
     stored = Agent.objects.select_for_update().filter(pk=agent.pk).exclude(mode=mode)
     before = stored.values_list("mode", flat=True).first()
@@ -55,12 +55,12 @@ def switch_agent(*, agent: Agent, mode: AgentMode, actor: User | None, now: date
 
 @transaction.atomic
 def exit_agent(*, agent: Agent, reason: str, actor: User | None, now: datetime) -> None:
-    """Tell an agent to finish what it holds and to leave (seed S1.23).
+    """Ask an agent to finish what it holds and to exit (seed S1.23).
 
-    Whether it comes back is up to what supervises it. The message is void after 10 s.
+    Its supervisor may start it again. The message is void after 10 s.
 
     Raises:
-        AgentSilent: it is not alive, so there is nobody to tell.
+        AgentSilent: it is not alive.
     """
     if not is_alive(agent.heartbeat_at, now):
         raise AgentSilent(

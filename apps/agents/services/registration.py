@@ -1,4 +1,4 @@
-"""What agents say of themselves: registrations and heartbeats."""
+"""Registrations and heartbeats of agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from yardkit.errors import first_line
 from yardkit.protocol import Heartbeat, Register
 from yardkit.sealing import seal
 
-# What a heartbeat brings, by the name of its field here and there.
+# Fields of a heartbeat that are stored under the same name.
 REPORTED: Final = [
     "name",
     "boot",
@@ -34,9 +34,9 @@ REPORTED: Final = [
     "qps",
     "heartbeats",
 ]
-# An agent's own words, of which a page shows all.
+# Limits of problems reported by an agent, which a page shows completely.
 MAX_PROBLEMS: Final = 20
-# Older registrations are no different; a wrong clock must not overflow a date.
+# Older registrations are treated alike; a wrong clock must not overflow a date.
 MAX_AGE_SECONDS: Final = 86_400.0
 MAX_PROBLEM_CHARACTERS: Final = 500
 
@@ -45,14 +45,14 @@ MAX_PROBLEM_CHARACTERS: Final = 500
 def register_agent(
     *, message: Register, now: datetime, age_seconds: float = 0.0
 ) -> tuple[Agent, list[Allocation]]:
-    """Note that an agent has started, ``age_seconds`` ago.
+    """Record that an agent has started, ``age_seconds`` ago.
 
-    Returns it with the open allocations it must be told of: an agent that was restarted remembers
-    nothing of them, and one that is new joins the runs that use every agent (seed S1.36). A
-    repeat returns them again, because the first time may have been cut short.
+    Returns it with the open allocations it needs: after a restart an agent has lost them, and a new
+    one joins the runs that use every agent (seed S1.36). A repetition returns them again, since the
+    first call may have been cut short.
 
     Raises:
-        ValidationError: the agent says of itself what cannot be true.
+        ValidationError: invalid values in the registration.
     """
     _check_registration(message)
     agent, _created = Agent.objects.select_for_update().get_or_create(
@@ -71,7 +71,7 @@ def register_agent(
         "heartbeat_at": now - timedelta(seconds=min(age_seconds, MAX_AGE_SECONDS)),
     }
     if agent.boot != message.boot:
-        # Of the process before; the new one tells its own with the first heartbeat.
+        # Reported by the previous process; the new one sends its own with the first heartbeat.
         values["problems"] = []
         values["heartbeats"] = 0
     Agent.objects.filter(pk=agent.pk).update(**values)
@@ -103,11 +103,10 @@ def _check_registration(message: Register) -> None:
 
 
 def store_heartbeats(*, latest: Iterable[Heartbeat], now: datetime) -> dict[str, str]:
-    """Write the last heartbeat of each agent; an unknown one is added. Once a minute each is
-    also kept as a sample.
+    """Save the last heartbeat of each agent; unknown agents are added. Once a minute each is also
+    stored as a sample.
 
-    Returns what is wrong with those that cannot be stored, by agent id: they must not take the
-    others with them.
+    Returns errors of unstorable ones by agent id: they must not affect the others.
     """
     messages = list(latest)
     try:
@@ -126,9 +125,9 @@ def store_heartbeats(*, latest: Iterable[Heartbeat], now: datetime) -> dict[str,
 
 @transaction.atomic
 def _store_heartbeats(messages: Sequence[Heartbeat], now: datetime) -> None:
-    """One INSERT ... ON CONFLICT for many agents: a bulk_update of so many costs 28 times that."""
+    """Upsert many agents in one statement: bulk_update would cost 28 times that."""
     by_id = {message.agent: message for message in messages}
-    # In one order, so that two centers do not wait for each other's rows crosswise.
+    # In one order, so that two centers do not deadlock.
     rows = [
         Agent(agent_id=agent, heartbeat_at=now, **_reported(by_id[agent]))
         for agent in sorted(by_id)
@@ -141,7 +140,7 @@ def _store_heartbeats(messages: Sequence[Heartbeat], now: datetime) -> None:
         batch_size=500,
     )
     sample(agents=by_id, now=now)
-    # Without the figures: a page asks for those of the agents it shows.
+    # Without the figures: a page requests those of the agents it shows.
     emit(AGENTS_CHANGED)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from apps.agents.center.politeness.engine import HELD_SECONDS, TELL_AGAIN_SECONDS
+from apps.agents.center.politeness.engine import HELD_SECONDS, NOTIFY_AGAIN_SECONDS
 from apps.agents.center.politeness.host import HeldRequest, PoliteHost
 from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules, is_own_machine
 from tests.agents.politeness.world import HOST, World, count, reasons, view
@@ -108,7 +108,7 @@ def test_a_run_hears_of_what_is_held_and_again_in_time() -> None:
     ((run, reply_to, reason), some) = next(iter(held.items()))
     assert (run, reply_to, len(some)) == (1, "run.1", 2)
     assert reason == f"{HOST} is asked at most 0.01 times a second"
-    assert TELL_AGAIN_SECONDS < HELD_SECONDS / 1.5
+    assert NOTIFY_AGAIN_SECONDS < HELD_SECONDS / 1.5
     heard = []
     for _ in range(70):
         world.clock.advance(1.0)
@@ -123,7 +123,7 @@ def test_what_goes_at_once_is_never_called_held() -> None:
     world.offer(1)
     world.run(40.0, tick=1.0)
     assert not world.all.held
-    assert not world.gone[0][1].told
+    assert not world.gone[0][1].notified
 
 
 def test_beyond_the_bound_requests_are_skipped_with_the_reason() -> None:

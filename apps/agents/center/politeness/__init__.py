@@ -1,1 +1,1 @@
-"""Politeness: how often, how many at once and what of a host may be asked. Plain Python."""
+"""Politeness: rate, concurrency and robots.txt limits of hosts. Plain Python."""

@@ -1,4 +1,4 @@
-"""All hosts of one center: requests go in, and come out when their host may be asked."""
+"""All hosts of one center: holds requests until their host may be asked."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ from yardkit.protocol import (
     decode_request,
 )
 
-# The run gives up on a request that it has not heard of for this long; told again at half of it.
+# The run gives up on a request without a notice for this long; notices repeat after half of
+# it.
 HELD_SECONDS: Final = 30.0
-TELL_AGAIN_SECONDS: Final = 15.0
-# What goes within this time needs no words.
-TELL_AFTER_SECONDS: Final = 0.1
-# Beyond the run's time-out: queues on the way, redirects, a late report.
+NOTIFY_AGAIN_SECONDS: Final = 15.0
+# Requests that go within this time need no notice.
+NOTIFY_AFTER_SECONDS: Final = 0.1
+# Margin beyond the run's timeout: queueing, redirects, a late report.
 FLIGHT_MARGIN_SECONDS: Final = 30.0
 TICK_SECONDS: Final = 1.0
-# Looking through all hosts and origins for idle ones is not for every second.
+# Interval of scanning all hosts and origins for idle ones.
 FORGET_EVERY_SECONDS: Final = 10.0
 FORGET_SECONDS: Final = 60.0
-# One that was too busy: the next pause is to be longer.
+# Hosts that were too busy are remembered longer: their next pause is longer.
 FORGET_BUSY_SECONDS: Final = 600.0
 MAX_SHOWN: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PoliteRun:
-    """What the engine must know of a run that asks."""
+    """What the engine needs to know of a run."""
 
     run: int
     reply_to: str
@@ -51,7 +52,7 @@ class PoliteRun:
 
 @dataclass(frozen=True, slots=True)
 class RobotsFetch:
-    """A robots.txt to be fetched through an agent of ``run``."""
+    """A robots.txt to fetch through an agent of ``run``."""
 
     number: int
     run: int
@@ -61,7 +62,7 @@ class RobotsFetch:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A host as pages show it. ``blocked_seconds``: 0 where it is not."""
+    """A host as pages show it. ``blocked_seconds``: 0 if it is not paused."""
 
     host: str
     held: int
@@ -74,20 +75,20 @@ class HostView:
 
 @dataclass(slots=True)
 class Actions:
-    """What is to be done after a step. Words for runs are by (run, reply_to, reason)."""
+    """Results of a step. Notices to runs are keyed by (run, reply_to, reason)."""
 
     go: list[HeldRequest] = field(default_factory=list)
     held: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     refused: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     skipped: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
-    # Skipped too, because their runs wanted them back.
+    # Skipped because their runs have withdrawn them.
     withdrawn: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     fetches: list[RobotsFetch] = field(default_factory=list)
     asks: list[ShareRequest] = field(default_factory=list)
 
 
 class PolitenessEngine:
-    """One thread owns it. Times are of one monotonic clock, in seconds."""
+    """Single-threaded. Times are seconds of one monotonic clock."""
 
     def __init__(self, rules: HostRules) -> None:
         self._rules = rules
@@ -95,10 +96,10 @@ class PolitenessEngine:
         self._origins: dict[str, RobotsOrigin] = {}
         self._of_runs: dict[int, set[HeldRequest]] = {}
         self._views: dict[int, PoliteRun] = {}
-        self._untold: deque[tuple[float, HeldRequest]] = deque()
-        self._told: deque[tuple[float, HeldRequest]] = deque()
+        self._unnotified: deque[tuple[float, HeldRequest]] = deque()
+        self._notified: deque[tuple[float, HeldRequest]] = deque()
         self._touched: set[str] = set()
-        # When to look at which host again; an entry that is not ``_scheduled`` any more is void.
+        # When to look at which host again; entries that differ from ``_scheduled`` are stale.
         self._due: list[tuple[float, str]] = []
         self._scheduled: dict[str, float] = {}
         self._pending: set[str] = set()
@@ -111,7 +112,7 @@ class PolitenessEngine:
     # --- what happens ---------------------------------------------------------------------------
 
     def offer(self, view: PoliteRun, items: Sequence[RequestItem], now: float) -> None:
-        """Requests of a run; each goes, is held, refused or skipped."""
+        """Take requests of a run; each goes, is held, refused or skipped."""
         self._views[view.run] = view
         of_run = self._of_runs.get(view.run, set())
         limit = self._rules.defaults.held_limit
@@ -123,12 +124,12 @@ class PolitenessEngine:
             waiting = self._waiting(view, item)
             if self._line_up(waiting, view, now):
                 of_run.add(waiting)
-                self._untold.append((now + TELL_AFTER_SECONDS, waiting))
+                self._unnotified.append((now + NOTIFY_AFTER_SECONDS, waiting))
         if of_run:
             self._of_runs[view.run] = of_run
 
     def finished(self, run: int, results: Iterable[HostResult], now: float) -> None:
-        """An agent's report of how hosts answered a run's requests."""
+        """Process an agent's report of how hosts answered a run's requests."""
         for result in results:
             host = self._hosts.get(result.host)
             if host is not None:
@@ -137,14 +138,14 @@ class PolitenessEngine:
                 self._touched.add(result.host)
 
     def undo(self, waiting: HeldRequest) -> None:
-        """It could not be sent after all."""
+        """Release the slot of a request that could not be sent."""
         host = self._hosts.get(waiting.item.host)
         if host is not None:
             host.finished(waiting.run, 1)
             self._touched.add(waiting.item.host)
 
     def fetched(self, result: DownloadResult, now: float) -> None:
-        """An agent's answer to a ``RobotsFetch``, whose number is the negative id."""
+        """Process an agent's answer to a ``RobotsFetch``, whose number is the negative id."""
         origin = self._fetching.pop(-result.id, None)
         if origin is None:
             return
@@ -152,13 +153,13 @@ class PolitenessEngine:
         self._settle(origin, now)
 
     def fetch_failed(self, number: int, problem: str, now: float) -> None:
-        """A ``RobotsFetch`` could not be sent."""
+        """Postpone a ``RobotsFetch`` that could not be sent."""
         origin = self._fetching.pop(number, None)
         if origin is not None:
             origin.fetch, origin.again_at, origin.problem = None, now + TICK_SECONDS, problem
 
     def granted(self, answers: Mapping[str, ShareGrant], now: float) -> None:
-        """What the store has granted."""
+        """Process shares granted by the store."""
         for name, answer in answers.items():
             host = self._hosts.get(name)
             if host is not None:
@@ -166,7 +167,7 @@ class PolitenessEngine:
                 self._touched.add(name)
 
     def set_rules(self, rules: HostRules) -> None:
-        """People have changed the rules; they hold for what waits already."""
+        """Replace the rules; they apply to held requests, too."""
         self._rules = rules
         for name, host in self._hosts.items():
             host.change(rules.limits(name))
@@ -175,15 +176,16 @@ class PolitenessEngine:
     def drop(
         self, run: int, reason: str, keep_reply_to: str = "", *, withdrawn: bool = False
     ) -> None:
-        """The run has ended, or nobody of it answers: what waits of it is skipped.
+        """Skip the held requests of a run that has ended or has no listener.
 
-        Requests that came from the queue ``keep_reply_to`` stay. ``withdrawn``: it wants them back.
+        Requests from the queue ``keep_reply_to`` stay. ``withdrawn``: the run has paused and gets
+        them back.
         """
-        words = self._actions.withdrawn if withdrawn else self._actions.skipped
+        notices = self._actions.withdrawn if withdrawn else self._actions.skipped
         waiting = self._of_runs.get(run, set())
         doomed = [one for one in waiting if not keep_reply_to or one.reply_to != keep_reply_to]
         for one in doomed:
-            _add(words, run, one.reply_to, reason, one.item)
+            _add(notices, run, one.reply_to, reason, one.item)
             self._leave(one)
         for name in {one.item.host for one in doomed}:
             self._hosts[name].drop(run, keep_reply_to)
@@ -192,21 +194,21 @@ class PolitenessEngine:
             origin.waiting = deque(one for one in origin.waiting if not one.gone)
 
     def drop_queues(self, queues: Collection[str], reason: str) -> None:
-        """These queues are gone, and with them the runs that listened there."""
+        """Drop the runs whose answer queues are gone."""
         for run, waiting in list(self._of_runs.items()):
             if any(one.reply_to in queues for one in waiting):
                 rest = [one.reply_to for one in waiting if one.reply_to not in queues]
                 self.drop(run, reason, rest[0] if rest else "")
 
     def drop_all(self, reason: str) -> None:
-        """Nothing waits any more."""
+        """Drop every held request."""
         for run in list(self._of_runs):
             self.drop(run, reason)
 
     # --- what follows from it -------------------------------------------------------------------
 
     def step(self, now: float) -> Actions:
-        """Everything that is to be done now."""
+        """Return everything that is due now."""
         while self._due and self._due[0][0] <= now:
             at, name = heapq.heappop(self._due)
             if self._scheduled.get(name) == at:
@@ -222,21 +224,21 @@ class PolitenessEngine:
         for name in touched:
             if name in self._hosts:
                 self._advance(self._hosts[name], now)
-        self._tell(now)
+        self._notify(now)
         actions, self._actions = self._actions, Actions()
         return actions
 
     def due_at(self) -> float:
-        """When ``step`` has something to do again by itself."""
+        """Return when ``step`` is due again by itself."""
         moments = [self._tick_at if self._hosts else math.inf]
         if self._due:
             moments.append(self._due[0][0])
-        if self._untold:
-            moments.append(self._untold[0][0])
+        if self._unnotified:
+            moments.append(self._unnotified[0][0])
         return min(moments)
 
     def views(self, now: float) -> list[HostView]:
-        """The hosts where something is going on, the longest lines first."""
+        """Return the busy hosts, the longest queues first."""
         held = {name: host.waiting for name, host in self._hosts.items() if host.waiting}
         for pending in self._pending:
             origin = self._origins[pending]
@@ -277,7 +279,7 @@ class PolitenessEngine:
         try:
             request = decode_request(item.request)
         except ProtocolError:
-            # The agent says so, in its own words.
+            # The agent reports it in its own notices.
             pass
         else:
             url = request.url
@@ -286,7 +288,7 @@ class PolitenessEngine:
         return HeldRequest(view.run, view.reply_to, item, url, limit)
 
     def _line_up(self, waiting: HeldRequest, view: PoliteRun, now: float) -> bool:
-        """Put it where it has to wait; False when it is refused."""
+        """Queue a request at its host or its robots.txt; False when it is refused."""
         host = self._host(waiting.item.host, now)
         self._touched.add(host.name)
         override = host.limits.obey_robots
@@ -319,7 +321,7 @@ class PolitenessEngine:
         return host
 
     def _settle(self, origin: RobotsOrigin, now: float) -> None:
-        """What waited for robots.txt lines up, is refused, or waits on."""
+        """Queue requests that waited for robots.txt at their host, or refuse them."""
         waiting, origin.waiting = origin.waiting, deque()
         self._pending.discard(origin.name)
         for one in waiting:
@@ -370,17 +372,17 @@ class PolitenessEngine:
             self._scheduled[host.name] = due_at
             heapq.heappush(self._due, (due_at, host.name))
 
-    def _tell(self, now: float) -> None:
-        while self._untold and self._untold[0][0] <= now:
-            self._tell_one(self._untold.popleft()[1], now)
-        while self._told and self._told[0][0] <= now:
-            self._tell_one(self._told.popleft()[1], now)
+    def _notify(self, now: float) -> None:
+        while self._unnotified and self._unnotified[0][0] <= now:
+            self._notify_one(self._unnotified.popleft()[1], now)
+        while self._notified and self._notified[0][0] <= now:
+            self._notify_one(self._notified.popleft()[1], now)
 
-    def _tell_one(self, waiting: HeldRequest, now: float) -> None:
+    def _notify_one(self, waiting: HeldRequest, now: float) -> None:
         if waiting.gone:
             return
-        waiting.told = True
-        self._told.append((now + TELL_AGAIN_SECONDS, waiting))
+        waiting.notified = True
+        self._notified.append((now + NOTIFY_AGAIN_SECONDS, waiting))
         host = self._hosts[waiting.item.host]
         reason = self._why(host, now, waiting)
         _add(self._actions.held, waiting.run, waiting.reply_to, reason, waiting.item)
@@ -422,10 +424,10 @@ def _lost(origin: RobotsOrigin) -> DownloadResult:
 
 
 def _add(
-    words: dict[tuple[int, str, str], list[RequestItem]],
+    notices: dict[tuple[int, str, str], list[RequestItem]],
     run: int,
     reply_to: str,
     reason: str,
     item: RequestItem,
 ) -> None:
-    words.setdefault((run, reply_to, reason), []).append(item)
+    notices.setdefault((run, reply_to, reason), []).append(item)

@@ -1,4 +1,4 @@
-"""One host: who waits for it, what is under way, and when the next request may go."""
+"""One host: its queue, its requests in flight, and when the next request may go."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from yardkit.protocol import RequestItem
 LONGEST_RETRY_AFTER_SECONDS: Final = 3600.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
-# After so many good answers in a row a host counts as calm again.
+# Good answers in a row after which a host counts as calm again.
 CALM_AFTER: Final = 5
 RENEW_SECONDS: Final = 1.0
-# A host without limits has nothing to share; it only hears of pauses, before its lease ends.
+# Interval for hosts without limits: they only hear of pauses, before their lease ends.
 LEARN_SECONDS: Final = 4.0
-# Hosts renew in so many groups a second: neither all at once nor each in an exchange of its own.
+# Groups of hosts that renew together: neither all at once nor each in an exchange of its own.
 RENEWAL_GROUPS: Final = 10
-# An answer of the store that takes longer is not waited for: it is asked again.
+# A slower answer of the store is not waited for: the request is repeated.
 ASK_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
 class HeldRequest:
-    """A request that is held. ``limit_seconds``: after that it cannot be under way any more."""
+    """A held request. ``limit_seconds``: after that it counts as not in flight any more."""
 
     run: int
     reply_to: str
     item: RequestItem
     url: str
     limit_seconds: float
-    told: bool = False
+    notified: bool = False
     gone: bool = False
 
 
 class PoliteHost:
-    """All times are of the engine's monotonic clock; ``take`` is called with a rising one."""
+    """Times are those of the engine's monotonic clock; ``take`` is called with rising ones."""
 
     def __init__(self, name: str, limits: HostLimits) -> None:
         self.name = name
@@ -71,7 +71,7 @@ class PoliteHost:
 
     @property
     def rate(self) -> float:
-        """Requests a second, with what robots.txt asks for; 0 is unlimited."""
+        """Requests per second, with the Crawl-delay of robots.txt; 0 is unlimited."""
         rate = self.limits.requests_per_second
         delay = max(self.delays.values(), default=0.0)
         if delay <= 0:
@@ -81,7 +81,7 @@ class PoliteHost:
     # --- the line -------------------------------------------------------------------------------
 
     def put(self, waiting: HeldRequest) -> None:
-        """At the end of its run's line."""
+        """Append to the queue of its run."""
         queue = self._queues.get(waiting.run)
         if queue is None:
             queue = self._queues[waiting.run] = deque()
@@ -90,7 +90,7 @@ class PoliteHost:
         self.waiting += 1
 
     def drop(self, run: int, keep_reply_to: str) -> None:
-        """Nothing of this run waits any more, but what came from that queue."""
+        """Drop the requests of a run, except those of one queue."""
         queue = self._queues.pop(run, None)
         if queue is None:
             return
@@ -102,7 +102,7 @@ class PoliteHost:
             self._turns.remove(run)
 
     def take(self, now: float) -> HeldRequest | None:
-        """The next request that may go now, or None: ``due_at`` is when to look again."""
+        """Return the next request that may go now, or None: then ``due_at`` is set."""
         self._expire(now)
         self.needs_share = False
         self.due_at = math.inf
@@ -132,13 +132,13 @@ class PoliteHost:
         leased = self._leased if now < self._leased_until else 0
         if self.in_flight < leased:
             return True
-        # A report, a new share, or the time limit of what is under way.
+        # A report, a new share, or the time limit of what is in flight.
         self.due_at = min((each[0] for each in self._flights.values()), default=math.inf)
         self.needs_share = leased < self.limits.concurrency
         return False
 
     def _has_moment(self, now: float) -> bool:
-        # What could not be used in its second is void: a host is not to be flooded later.
+        # Unused capacity of a second expires: a host must not be flooded later.
         oldest = now - max(1.0, 1.0 / self.rate)
         while self._moments and self._moments[0] < oldest:
             self._moments.popleft()
@@ -154,7 +154,7 @@ class PoliteHost:
     # --- what is under way ----------------------------------------------------------------------
 
     def finished(self, run: int, count: int) -> None:
-        """So many requests of a run have ended, the oldest first."""
+        """Count finished requests of a run, the oldest first."""
         flights = self._flights.get(run)
         while flights and count > 0:
             flights.popleft()
@@ -169,7 +169,7 @@ class PoliteHost:
             self.finished(run, sum(1 for until in flights if until <= now))
 
     def answered(self, finished: int, busy: int, retry_after: float, now: float) -> None:
-        """How so many answers were: ``busy`` of them 429 or 503."""
+        """Process the answers of the host: ``busy`` of them were 429 or 503."""
         if busy <= 0:
             self._good += finished
             if self._good >= CALM_AFTER and self.strikes:
@@ -180,7 +180,7 @@ class PoliteHost:
         self._calm = False
         wanted = min(max(0.0, retry_after), LONGEST_RETRY_AFTER_SECONDS)
         if now >= self.blocked_until:
-            # Others that were under way when it began are no new offence.
+            # Answers to requests that were in flight when the pause began are no new strike.
             self.strikes += 1
             doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(self.strikes - 1, 16)
             wanted = max(wanted, min(LONGEST_PAUSE_SECONDS, doubled))
@@ -189,7 +189,7 @@ class PoliteHost:
             self._pause = wanted
 
     def change(self, limits: HostLimits) -> None:
-        """A person has changed the rules; the share is asked for anew."""
+        """Apply changed limits and request a new share."""
         self.limits = limits
         self._asked_at = -math.inf
 
@@ -197,11 +197,13 @@ class PoliteHost:
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits, is under way, is to be told or to be given back."""
+        """Whether anything is queued, in flight, to be reported or to be given back."""
         return bool(self.waiting or self.in_flight or self._pause or self._calm)
 
     def ask(self, now: float) -> ShareRequest | None:
-        """What to ask the store for now; None when there is nothing to ask, or it was just now."""
+        """Return the request for a share; None when there is nothing to ask, or it was just
+        asked.
+        """
         urgent = self.needs_share or self._pause > 0
         if self._asking and now < self._asked_at + ASK_AGAIN_SECONDS:
             return None
@@ -233,7 +235,7 @@ class PoliteHost:
         return ask
 
     def ask_at(self) -> float:
-        """When ``ask`` may have something to say by itself, after it has been called just now."""
+        """Return when ``ask`` may have a request, after it has been called just now."""
         if self._asking:
             return self._asked_at + ASK_AGAIN_SECONDS
         if self.needs_share:
@@ -241,16 +243,16 @@ class PoliteHost:
         return self._renew_at() if self.busy or self._holds_share else math.inf
 
     def _renew_at(self) -> float:
-        """The moment of its group nearest to when the last ask has grown old."""
+        """Return the moment of its group nearest to the age at which the last request expires."""
         limited = self.rate > 0 or self.limits.concurrency > 0
         oldest = self._asked_at + (RENEW_SECONDS if limited else LEARN_SECONDS)
         if oldest == -math.inf:
             return oldest
-        # Nearest and not next: an ask that was a little late must not make a second of one two.
+        # Nearest and not next: a slightly late request must not turn one second into two.
         return self._phase + round(oldest - self._phase)
 
     def _refused_lately(self, now: float) -> bool:
-        """Other centers hold the slots: asking again at once would only be a busy loop."""
+        """Whether other centers hold the slots: asking again at once would be a busy loop."""
         return (
             self.limits.concurrency > 0
             and self.in_flight >= self._leased
@@ -259,7 +261,7 @@ class PoliteHost:
         )
 
     def granted(self, answer: ShareGrant, now: float) -> None:
-        """The store's answer."""
+        """Apply the grant of the store."""
         self._asking = False
         self._leased = answer.concurrency
         self._leased_until = self._asked_at + LEASE_SECONDS - 0.5
@@ -272,7 +274,7 @@ class PoliteHost:
         self.blocked_until = max(self.blocked_until, now + answer.pause_seconds)
 
     def why(self, now: float) -> str:
-        """Why its requests wait, for the run and for people."""
+        """Return why its requests are held, for the run and for people."""
         if self.limits.stopped:
             return f"{self.name} is stopped: everything for it is held"
         if now < self.blocked_until:

@@ -1,4 +1,4 @@
-"""What is allowed at a host: the defaults, and the rules that people have made for some hosts."""
+"""Limits of hosts: the defaults, and the rules for some hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yardkit.addresses import is_blocked_ip, is_localhost
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The settings ``HOST_REQUESTS_PER_SECOND`` and its like. 0 is unlimited for the first two."""
+    """Settings such as ``HOST_REQUESTS_PER_SECOND``. 0 is unlimited for the first two."""
 
     requests_per_second: float = 10.0
     concurrency: int = 8
@@ -21,9 +21,9 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class HostRuleLimits:
-    """What a person has decided for ``host``: a name, or ``*.example.com`` for all below it.
+    """Limits of one rule for ``host``: a name, or ``*.example.com`` for all names below it.
 
-    None leaves it to the defaults or, for ``obey_robots``, to the run.
+    None leaves a limit to the defaults or, for ``obey_robots``, to the run.
     """
 
     host: str
@@ -35,7 +35,7 @@ class HostRuleLimits:
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:
-    """What holds for one host. ``explicit``: a rule was made for it."""
+    """Limits in force for one host. ``explicit``: a rule exists for it."""
 
     requests_per_second: float
     concurrency: int
@@ -46,7 +46,7 @@ class HostLimits:
 
 @dataclass(frozen=True, eq=False)
 class HostRules:
-    """The rules of one moment; a change makes another object."""
+    """Immutable set of rules; a change makes another object."""
 
     defaults: Defaults = field(default_factory=Defaults)
     exact: dict[str, HostRuleLimits] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class HostRules:
 
     @classmethod
     def of(cls, defaults: Defaults, rules: Iterable[HostRuleLimits]) -> HostRules:
-        """Sorted for looking up."""
+        """Index rules for looking up."""
         made = cls(defaults)
         for rule in rules:
             if rule.host.startswith("*."):
@@ -64,7 +64,7 @@ class HostRules:
         return made
 
     def find(self, host: str) -> HostRuleLimits | None:
-        """The rule for ``host``: its own, else that of the nearest name above it."""
+        """Return the rule for ``host``: its own, else that of the nearest name above it."""
         found = self.exact.get(host)
         rest = host
         while found is None and "." in rest and self.below:
@@ -73,7 +73,7 @@ class HostRules:
         return found
 
     def limits(self, host: str) -> HostLimits:
-        """What holds for ``host``."""
+        """Return the limits in force for ``host``."""
         rule = self.find(host)
         rate, concurrency = self.defaults.requests_per_second, self.defaults.concurrency
         if rule is None:
@@ -87,16 +87,16 @@ class HostRules:
         )
 
     def passes(self, host: str, networks: Sequence[str]) -> bool:
-        """Whether requests to ``host`` are nobody's business but the run's.
+        """Return whether requests to ``host`` need no limits at all.
 
-        So it is on this machine itself, where the run's project has opened it and nobody has made
-        a rule: there is no host to be spared, only a test or a service of one's own.
+        True for this machine itself, if the project of the run has opened it and no rule exists: a
+        test or a service of one's own needs no politeness.
         """
         return not host or (is_own_machine(host, networks) and self.find(host) is None)
 
 
 def is_own_machine(host: str, networks: Sequence[str]) -> bool:
-    """Whether ``host`` is a loopback address, or localhost, that one of ``networks`` opens."""
+    """Return whether ``host`` is a loopback address, or localhost, in one of ``networks``."""
     if is_localhost(host):
         addresses = ["127.0.0.1", "::1"]
     else:

@@ -1,4 +1,4 @@
-"""The ledgers of hosts in Redis."""
+"""Share tables of hosts in Redis."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from apps.agents.center.politeness.shares import (
     settle_all,
 )
 
-# An exchange takes a few round trips; a center that stops in the middle of one loses the lock.
+# An exchange takes a few round trips; a center that stops in the middle of one loses the
+# lock.
 _LOCK_MILLISECONDS: Final = 2000
 _WAIT_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.005
-# A ledger says nothing any more after the longest pause that a host can have asked for.
+# A table is obsolete after the longest pause that a host can have requested.
 _KEEP_SECONDS: Final = 2 * 3600
-# Written only while the lock is still ours: one who was stopped in between must not undo others.
+# Written only while this center holds the lock: a stalled one must not undo the others'
+# changes.
 _WRITE: Final = """
 if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 for i = 2, #KEYS do redis.call('set', KEYS[i], ARGV[i + 1], 'EX', ARGV[2]) end
@@ -38,7 +40,7 @@ return 0
 
 
 class RedisShares:
-    """``HostShares`` in a Redis server; its clock is the one that counts.
+    """``HostShares`` in a Redis server, by the server's clock.
 
     Args:
         url: REDIS_URL.
@@ -57,15 +59,12 @@ class RedisShares:
         self._decode = msgspec.json.Decoder(ShareTable).decode
 
     def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
-        """See ``HostShares``."""
         return self._settle(center, asks)
 
     def leave(self, center: str, hosts: Sequence[str]) -> None:
-        """See ``HostShares``."""
         self._settle(center, [ShareRequest(host=host) for host in hosts])
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._client.close()
 
     def _settle(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
@@ -112,5 +111,5 @@ class RedisShares:
         try:
             return self._decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # Somebody else's value under our key: start anew instead of failing for ever.
+            # A foreign value under our key: start over instead of failing each time.
             return ShareTable()

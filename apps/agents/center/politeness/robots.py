@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 512 * 1024
 MAX_REDIRECTS: Final = 5
-# Pauses after tries that ended without an answer; after the last one everything is forbidden.
+# Pauses after failed fetches; after the last one everything is forbidden.
 RETRY_SECONDS: Final = (2.0, 10.0, 30.0, 60.0)
-# So long an origin counts as out of reach before it is tried anew.
+# Time for which an origin counts as unreachable before it is tried again.
 UNREACHABLE_SECONDS: Final = 60.0
-# A cached copy may stand in for a file that is out of reach, but not for ever (RFC 9309, 2.4).
+# A cached copy may replace an unreachable file for a limited time (RFC 9309, 2.4).
 STALE_SECONDS: Final = 24 * 3600.0
 LONGEST_DELAY_SECONDS: Final = 3600.0
 
 
 class RobotsVerdict(enum.Enum):
-    """What robots.txt says of one request."""
+    """Whether robots.txt allows one request."""
 
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
@@ -37,9 +37,9 @@ class RobotsVerdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RobotsFinding:
-    """How one try to fetch a robots.txt ended: exactly one of these is set.
+    """Result of one fetch of a robots.txt: exactly one field is set.
 
-    ``robots``: read. ``redirect``: look there. ``problem``: no answer that can be believed.
+    ``robots``: the parsed file. ``redirect``: the next URL. ``problem``: no usable answer.
     """
 
     robots: Protego | None = None
@@ -48,11 +48,11 @@ class RobotsFinding:
 
 
 def read(result: DownloadResult, redirects: int) -> RobotsFinding:
-    """What an agent's answer means, after so many redirects.
+    """Interpret an agent's answer after a number of redirects.
 
-    2xx is the file. What cannot be had for reasons of its own (4xx, too many redirects, refused
-    by the agent as every page of the origin will be) forbids nothing. 429, 5xx and no answer at
-    all say nothing about what is allowed: try again later.
+    2xx is the file. Other final answers (4xx, too many redirects, refused by the agent as every
+    page of the origin will be) allow everything. 429, 5xx and no answer are inconclusive: retry
+    later.
     """
     if result.status == 0:
         if result.failure in RETRYABLE_FAILURES or result.failure == FailureKind.NONE:
@@ -84,7 +84,7 @@ def _text(result: DownloadResult) -> str:
 
 
 def origin_of(url: str) -> str:
-    """``scheme://host[:port]`` of an http or https URL, "" of everything else."""
+    """Return ``scheme://host[:port]`` of an http or https URL, "" of others."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -105,14 +105,14 @@ class RobotsOrigin:
     host: str
     robots: Protego | None = None
     read_at: float = 0.0
-    # Why everything is forbidden until ``again_at``; "" where it is not.
+    # Why everything is forbidden until ``again_at``; "" if it is not.
     unreachable: str = ""
     again_at: float = 0.0
     problem: str = ""
     tries: int = 0
     redirects: int = 0
     url: str = ""
-    # The number of the fetch under way, and when it counts as lost.
+    # Number of the fetch under way, and when it counts as lost.
     fetch: int | None = None
     lost_at: float = 0.0
     waiting: deque[HeldRequest] = field(default_factory=deque)
@@ -120,7 +120,7 @@ class RobotsOrigin:
     def judge(
         self, url: str, agent: str, now: float, cache_seconds: float
     ) -> tuple[RobotsVerdict, str]:
-        """(verdict, why it is forbidden) for a URL and a crawler's user agent."""
+        """Return (verdict, why it is forbidden) for a URL and a user agent."""
         if self.robots is not None and now - self.read_at < cache_seconds:
             if self.robots.can_fetch(url, agent):
                 return RobotsVerdict.ALLOWED, ""
@@ -130,7 +130,7 @@ class RobotsOrigin:
         return RobotsVerdict.UNKNOWN, ""
 
     def delay(self, agent: str) -> float:
-        """Its Crawl-delay for a user agent, in seconds; 0 for none."""
+        """Return the Crawl-delay for a user agent, in seconds; 0 for none."""
         if self.robots is None:
             return 0.0
         delay = self.robots.crawl_delay(agent) or 0.0
@@ -140,7 +140,7 @@ class RobotsOrigin:
         return min(max(0.0, delay), LONGEST_DELAY_SECONDS)
 
     def found(self, finding: RobotsFinding, now: float) -> None:
-        """A try has ended. With ``redirect`` set, fetch that at once."""
+        """Process the result of a fetch. If ``redirect`` is set, fetch that at once."""
         self.fetch = None
         if finding.redirect:
             self.redirects += 1
@@ -169,7 +169,7 @@ class RobotsOrigin:
         self.unreachable = f"robots.txt of {self.name} cannot be read ({problem})"
 
     def state(self, now: float) -> str:
-        """One word for pages: ``read``, ``fetching``, ``unreachable`` or ``unknown``."""
+        """Return ``read``, ``fetching``, ``unreachable`` or ``unknown``, for pages."""
         if self.unreachable and now < self.again_at:
             return "unreachable"
         if self.waiting or self.fetch is not None:

@@ -1,8 +1,8 @@
-"""How several centers keep one limit: each asks once a second for its share of it.
+"""How several centers keep one limit: each requests its share once a second.
 
-A host has one ledger, in a store that all centers see. ``settle`` is the whole arithmetic; an
-adapter only reads ledgers, calls it and writes them back, so that no other center does the same
-in between. ``tests/agents/politeness/test_shares.py`` holds for every adapter.
+A host has one share table, in a store common to all centers. ``settle`` is the whole arithmetic; an
+adapter only locks and reads tables, calls it and writes them back.
+``tests/agents/politeness/test_shares.py`` holds for every adapter.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from typing import Final, Protocol
 
 import msgspec
 
-# The center renews its share every second; one that is gone for this long has none any more.
+# The center renews its share every second; after this long without renewal it expires.
 LEASE_SECONDS: Final = 5.0
 BLOCK_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 3600.0
-# So far ahead no number of centers reserves: the store's clock was set back.
+# No number of centers reserves this far ahead: the clock of the store was set back.
 _FARTHEST_BLOCKS: Final = 64
 
 
 class SharesUnavailable(Exception):
-    """The store cannot be asked just now; the text says why."""
+    """The store is unreachable; the text says why."""
 
 
 class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one center wants for one host.
 
-    ``rate`` (requests a second) and ``concurrency`` are the limits, 0 for none. ``requests``: how
-    many it would send soon. ``wanted``: how many at once, of which ``in_flight`` are under way.
-    ``pause_seconds`` and ``strikes`` report that the host was too busy; ``calm`` that it is not
-    any more.
+    ``rate`` (requests per second) and ``concurrency`` are the limits, 0 for none. ``requests``:
+    number it would send soon. ``wanted``: number at once, of which ``in_flight`` are in flight.
+    ``pause_seconds`` and ``strikes`` report that the host was too busy; ``calm`` that it recovered.
     """
 
     host: str
@@ -46,7 +45,7 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     calm: bool = False
 
     def after(self, earlier: ShareRequest) -> ShareRequest:
-        """This ask where ``earlier`` has not been answered yet: no pause is forgotten."""
+        """Merge with an ``earlier`` unanswered request, so that no pause is lost."""
         if self.pause_seconds > 0 or self.calm:
             return self
         return msgspec.structs.replace(
@@ -55,11 +54,11 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShareGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What it gets.
+    """Share of one center.
 
     ``requests`` may be sent, the first in ``start_seconds``, each ``spacing_seconds`` after the
-    one before. At most ``concurrency`` may be under way. Nothing may be sent for
-    ``pause_seconds``. ``centers`` are alive and busy with this host, this one among them.
+    one before. At most ``concurrency`` may be in flight. Nothing may be sent for
+    ``pause_seconds``. ``centers``: number of centers busy with this host, this one included.
     """
 
     requests: int = 0
@@ -72,7 +71,7 @@ class ShareGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShareLease(msgspec.Struct):
-    """How many requests one center may have under way at a host, until when (Unix seconds)."""
+    """Requests that one center may have in flight at a host, until a time in Unix seconds."""
 
     slots: int
     wanted: int
@@ -80,7 +79,7 @@ class ShareLease(msgspec.Struct):
 
 
 class ShareTable(msgspec.Struct):
-    """What all centers together have taken of one host. Times are Unix seconds of the store."""
+    """What all centers have taken of one host. Times are Unix seconds of the store."""
 
     next_at: float = 0.0
     blocked_until: float = 0.0
@@ -89,21 +88,21 @@ class ShareTable(msgspec.Struct):
 
 
 class HostShares(Protocol):
-    """The store of the ledgers."""
+    """Store of the share tables."""
 
     def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
-        """Settle all of ``asks`` (one a host); the answers by host.
+        """Settle all of ``asks`` (one a host); return the grants by host.
 
         Raises:
             SharesUnavailable: nothing was granted.
         """
 
     def leave(self, center: str, hosts: Sequence[str]) -> None:
-        """The center gives back what it has of these hosts. Raises ``SharesUnavailable``."""
+        """Give back the shares of a center. Raises ``SharesUnavailable``."""
 
 
 def settle(ledger: ShareTable, ask: ShareRequest, center: str, now: float) -> ShareGrant:
-    """Grant ``center`` its share of one host and write that into the ledger."""
+    """Grant ``center`` its share of one host and record it in the table."""
     for name in [name for name, lease in ledger.leases.items() if lease.expires_at <= now]:
         del ledger.leases[name]
     _note_pause(ledger, ask, now)
@@ -130,7 +129,9 @@ def _note_pause(ledger: ShareTable, ask: ShareRequest, now: float) -> None:
 
 
 def _reserve(ledger: ShareTable, ask: ShareRequest, now: float) -> tuple[int, float, float]:
-    """(how many, in how many seconds, how far apart): one line of moments for all centers."""
+    """Return (number, seconds until the first, spacing): one sequence of moments for all
+    centers.
+    """
     if ask.rate <= 0 or ask.requests <= 0:
         return 0, 0.0, 0.0
     spacing = 1.0 / ask.rate
@@ -144,10 +145,10 @@ def _reserve(ledger: ShareTable, ask: ShareRequest, now: float) -> tuple[int, fl
 
 
 def _lease(ledger: ShareTable, ask: ShareRequest, center: str, now: float) -> int:
-    """How many the center may have under way, so that all of them stay below the limit.
+    """Return how many requests the center may have in flight, so that the sum keeps the limit.
 
-    Where others go without their fair share, more than one's own is given back. With fewer slots
-    than centers one that holds a slot lets it go after its request, and the others get it next.
+    If other centers lack their fair share, the excess of this one is given back. With fewer slots
+    than centers, a center gives up its slot after each request, and the others get it next.
     """
     if ask.wanted <= 0 and ask.in_flight <= 0:
         ledger.leases.pop(center, None)
@@ -163,14 +164,14 @@ def _lease(ledger: ShareTable, ask: ShareRequest, center: str, now: float) -> in
         granted = max(0, min(ask.wanted, free))
         if starving:
             granted = min(granted, fair if fair or (mine and mine.slots) else 1)
-    # What is under way stays counted even where nothing more may be sent.
+    # Requests in flight stay counted even if nothing more may be sent.
     held = max(granted, ask.in_flight)
     ledger.leases[center] = ShareLease(held, ask.wanted, now + LEASE_SECONDS)
     return granted
 
 
 class MemoryShares:
-    """For one center, or for one that cannot reach the others."""
+    """Shares of one center, or of one that cannot reach the store."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -178,7 +179,6 @@ class MemoryShares:
         self._ledgers: dict[str, ShareTable] = {}
 
     def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
-        """See ``HostShares``."""
         now = self._now()
         with self._lock:
             self._forget(now)
@@ -188,7 +188,6 @@ class MemoryShares:
             }
 
     def leave(self, center: str, hosts: Sequence[str]) -> None:
-        """See ``HostShares``."""
         with self._lock:
             for host in hosts:
                 if host in self._ledgers:
@@ -204,7 +203,7 @@ class MemoryShares:
 
 
 def divided(ask: ShareRequest, centers: int) -> ShareRequest:
-    """What a center may ask itself for when it cannot reach the other ones."""
+    """Return the request of a center that cannot reach the store, by the number of centers."""
     return msgspec.structs.replace(
         ask,
         rate=ask.rate / centers,
@@ -215,5 +214,5 @@ def divided(ask: ShareRequest, centers: int) -> ShareRequest:
 def settle_all(
     ledgers: Mapping[str, ShareTable], asks: Sequence[ShareRequest], center: str, now: float
 ) -> dict[str, ShareGrant]:
-    """``settle`` for every ask, in ledgers that an adapter has read."""
+    """``settle`` every request, in tables that an adapter has read."""
     return {ask.host: settle(ledgers[ask.host], ask, center, now) for ask in asks}

@@ -1,4 +1,4 @@
-"""What fetches pages: the types of downloader, their proxies, and the way to another address."""
+"""Fetchers of each type of downloader, proxies, and redialling."""
 
 from apps.agents.downloader.fetchers.equipment import Equipment, PageFetcher, available_types
 from apps.agents.downloader.fetchers.options import FetchOptions, read_fetch_options

@@ -1,6 +1,6 @@
-"""Another address for a run that a site has banned: the next proxy, or a redialled line.
+"""Switches the outgoing address of a banned run: next proxy, or redial.
 
-Seed S1.28: an expression tells a page that says "you are banned" from one that is wanted.
+Seed S1.28: a regular expression recognizes the answer of a site that has banned the address.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class FetchEngine(Protocol):
     """One type of fetcher. It raises nothing but ``asyncio.CancelledError``."""
 
     async def fetch(self, request: DownloadRequest, via: EgressProxy | None = None) -> Fetched:
-        """Download one page by way of ``via``; None only where it connects by itself."""
+        """Download one page by way of ``via``; None only for engines that connect by themselves."""
 
     async def close(self) -> None:
         """Close every connection."""
 
 
 class Switch:
-    """The expression that tells banned answers. Raises ``ValueError`` for one that is none."""
+    """The expression for banned answers. Raises ``ValueError`` for an invalid one."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = None
@@ -57,7 +57,7 @@ class Switch:
                 raise ValueError(f"switch_pattern is no expression: {_said(error)}") from error
 
     async def matches(self, fetched: Fetched, encoding: str) -> bool:
-        """Whether this answer says that the address is banned."""
+        """Return whether this answer says that the address is banned."""
         if self._pattern is None or fetched.failure:
             return False
         if len(fetched.body) > _IN_THREAD_BYTES:
@@ -70,15 +70,15 @@ class Switch:
 
 
 class SwitchingFetcher:
-    """Fetches by ``engine``, through a proxy of ``pool`` and with ``redialer`` where given.
+    """Fetches by ``engine``, through a proxy of ``pool`` and with ``redialer`` if given.
 
-    A request whose proxy failed before it was sent, or whose answer matched, is tried again
-    through another address, up to ``switch_retries`` times.
+    A request whose proxy failed before it was sent, or whose answer matched, is repeated through
+    another address, up to ``switch_retries`` times.
 
     Args:
-        networks: what a project has opened on purpose.
+        networks: private networks that a project has opened.
         always_gated: the engine must not connect by itself.
-        wait_seconds: how long a download may wait for a proxy.
+        wait_seconds: limit of waiting for a proxy.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class SwitchingFetcher:
         return replace(fetched, busy_status=busy_status, retry_after=retry_after)
 
     async def _once(self, request: DownloadRequest) -> tuple[Fetched, ProxyAddress | None, float]:
-        """(answer, the proxy it came through, when it was started by the wall clock)."""
+        """Return (answer, its proxy, wall-clock time of its start)."""
         if self._pool is None and self._redialer is None and not self._always_gated:
-            # Most pages come this way, and the rest is not free.
+            # The common case; the rest costs time.
             return await self._engine.fetch(request), None, 0.0
         started_at = 0.0
         async with contextlib.AsyncExitStack() as stack:
@@ -151,7 +151,7 @@ class SwitchingFetcher:
         if failure == FailureKind.PROXY:
             pool.failed(proxy)
         elif failure in (FailureKind.TIMEOUT, FailureKind.CONNECTION):
-            # The site's fault as well as the proxy's; only a check tells which.
+            # May be the fault of the site or of the proxy; only a check can tell.
             if pool.blames_the_way:
                 pool.failed(proxy)
         else:
@@ -160,7 +160,7 @@ class SwitchingFetcher:
     async def _switched(
         self, proxy: ProxyAddress | None, started_at: float, *, again: bool
     ) -> bool:
-        """Give up the address that is banned; True when there is another to try ``again`` with."""
+        """Give up the banned address; return whether there is another to try ``again`` with."""
         if self._pool is not None and proxy is not None:
             self._pool.drop(proxy, "an answer matched switch_pattern")
             return again
@@ -200,7 +200,7 @@ class SwitchingFetcher:
 
 
 def failure(url: str, kind: FailureKind, error: str, elapsed_ms: float = 0.0) -> Fetched:
-    """The answer to a request that has none."""
+    """Return the answer for a request without a response."""
     return Fetched(url, 0, [], b"", kind, error, elapsed_ms, False)
 
 

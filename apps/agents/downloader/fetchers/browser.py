@@ -1,9 +1,8 @@
-"""Downloader type "browser": pages that scripts make, by Chromium (extra "browser").
+"""Downloader type "browser": pages rendered by Chromium (extra "browser").
 
-One browser an agent; one context a downloader and way out, so that runs share neither cookies nor
-caches, and a page is never seen from two addresses with the same cookies. Chromium gets the gate
-as its only way out, and cannot look up a name by itself: the guard holds for every part of every
-page.
+One browser per agent; one context per downloader and outgoing address, so that runs share neither
+cookies nor caches, and a site never sees the same cookies from two addresses. Chromium has the
+egress proxy as its only way out and cannot resolve names: the SSRF guard covers all subresources.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from apps.agents.downloader.fetchers.request_check import checked_request
 from yardkit.fetching import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
-# Of everything a page loads, decoded; a page that wants more is shown as it is by then.
+# Limit of decoded bytes of a page with its subresources; beyond, the present DOM is returned.
 _MOST_PAGE_BYTES: Final = 64 * 1024 * 1024
 _MOST_CONTEXTS: Final = 4
 _CLOSE_SECONDS: Final = 1.0
@@ -49,7 +48,7 @@ _FAILURES: Final = {
     "ERR_RESPONSE_HEADERS_TOO_BIG": FailureKind.BAD_CONTENT,
     "Download is starting": FailureKind.BAD_CONTENT,
 }
-# In a world of its own, where the page's scripts have changed nothing.
+# In an isolated world, unaffected by the scripts of the page.
 _SNAPSHOT: Final = """(() => {
     const kind = document.doctype
     const head = kind ? new XMLSerializer().serializeToString(kind) + "\\n" : ""
@@ -58,10 +57,10 @@ _SNAPSHOT: Final = """(() => {
 
 
 class BrowserFetcher:
-    """Loads pages and returns the DOM as it is after the load event, as HTML in UTF-8.
+    """Loads pages and returns the DOM after the load event, as HTML in UTF-8.
 
-    An answer that is no HTML comes as it was sent. Status and headers are those of the page
-    itself. ``user_agent`` counts where a project has set one of its own, else it is the browser's.
+    Other content types are returned as sent. Status and headers are those of the page itself.
+    ``user_agent`` is used if a project has set one, else the browser's.
     """
 
     def __init__(self, settings: DownloaderSettings, host: BrowserHost) -> None:
@@ -145,7 +144,7 @@ class BrowserFetcher:
 
 
 class _Unwanted(Exception):
-    """An answer that cannot be handed on."""
+    """An answer that cannot be returned."""
 
     def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(text)
@@ -171,7 +170,7 @@ class _Visit:
         self._empty = False
 
     async def load(self, seconds: float, started: float) -> Fetched:
-        """Raises ``_Unwanted``, Playwright's errors, or ``TimeoutError``."""
+        """Load the page. Raises ``_Unwanted``, Playwright's errors, or ``TimeoutError``."""
         cdp = await self._page.context.new_cdp_session(self._page)
         self._page.on("popup", _close_popup)
         self._page.on("request", self._on_request)
@@ -204,7 +203,7 @@ class _Visit:
         )
 
     async def _prepare(self) -> None:
-        """Method, body and headers of the request: of the page's own only, not of its parts."""
+        """Set method, body and headers of the page request, not of its subresources."""
         request = self._request
         if self._settings.use_cookies and self._settings.cookies:
             await self._page.context.add_cookies(
@@ -234,8 +233,9 @@ class _Visit:
         try:
             await asyncio.wait([going, enough], return_when=asyncio.FIRST_COMPLETED)
             if self._broken and not going.done():
-                # Said of a page that never came, and then goto() says more; or of one that broke
-                # in the middle, for which no load event will come.
+                # Reported for a page that never came, for which goto() has a
+                # better error; or for one that broke in the middle, for which no
+                # load event will come.
                 await asyncio.wait([going], timeout=_SAY_MORE_SECONDS)
                 if not going.done():
                     raise PlaywrightError(self._broken)
@@ -244,7 +244,7 @@ class _Visit:
                 return self._response
             response = await going
         except PlaywrightError as error:
-            # An error status without a page: Chromium shows one of its own instead.
+            # An error status without a body: Chromium shows a page of its own instead.
             if _NO_PAGE not in str(error) or self._response is None:
                 raise
             self._empty = True
@@ -287,7 +287,7 @@ class _Visit:
                 )
                 break
             except PlaywrightError:
-                # A script has sent the page elsewhere in this very moment.
+                # A script has navigated at this very moment.
                 if not left:
                     raise
         text = str(answer["result"].get("value", ""))
@@ -295,7 +295,7 @@ class _Visit:
         truncated = self._enough.is_set() or len(raw) > limit
         return raw[:limit].decode("utf-8", "ignore").encode(), truncated
 
-    # --- what Chromium tells --------------------------------------------------------------------
+    # --- Chromium events -----------------------------------------------------------------------
 
     def _on_request(self, request: Request) -> None:
         if request.is_navigation_request() and request.frame == self._page.main_frame:
@@ -306,15 +306,15 @@ class _Visit:
         if request.is_navigation_request() and request.frame == self._page.main_frame:
             self._response = response
 
-    def _on_document(self, told: dict[str, Any]) -> None:
-        if not self._document and told["requestId"] == told.get("loaderId"):
-            self._document = told["requestId"]
+    def _on_document(self, event: dict[str, Any]) -> None:
+        if not self._document and event["requestId"] == event.get("loaderId"):
+            self._document = event["requestId"]
 
-    def _on_data(self, told: dict[str, Any]) -> None:
-        """Decoded bytes, as they come: an encoding that explodes is stopped here."""
-        size = told["dataLength"]
+    def _on_data(self, event: dict[str, Any]) -> None:
+        """Count decoded bytes as they arrive: stops decompression bombs."""
+        size = event["dataLength"]
         self._page_bytes += size
-        if told["requestId"] == self._document:
+        if event["requestId"] == self._document:
             self._document_bytes += size
         if (
             self._document_bytes > self._settings.max_body_bytes
@@ -322,14 +322,14 @@ class _Visit:
         ):
             self._enough.set()
 
-    def _on_failed(self, told: dict[str, Any]) -> None:
-        if told["requestId"] == self._document and not self._enough.is_set():
-            self._broken = told.get("errorText") or "the page broke off"
+    def _on_failed(self, event: dict[str, Any]) -> None:
+        if event["requestId"] == self._document and not self._enough.is_set():
+            self._broken = event.get("errorText") or "the page broke off"
             self._enough.set()
 
 
 def _hops(request: Request) -> list[Request]:
-    """The request and the redirects before it, the first one first."""
+    """Return the request and the redirects before it, the first one first."""
     hops = [request]
     while (before := hops[0].redirected_from) is not None:
         hops.insert(0, before)

@@ -1,4 +1,4 @@
-"""The agent's one browser: found, started when a page asks for it, ended with the agent."""
+"""The agent's one browser: found, started on demand, ended with the agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARGUMENTS: Final = (
     "--no-first-run",
     "--disable-component-update",
     "--disable-sync",
-    # Nothing is looked up or connected to beside the gate: not by prefetching, not by WebRTC.
+    # No look-up or connection bypasses the egress proxy: no prefetching, no WebRTC.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -33,7 +33,7 @@ _ARGUMENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BrowserOptions:
-    """``executable`` "" looks for Debian's Chromium, then Playwright's own."""
+    """``executable`` "" looks for Debian's Chromium, then Playwright's."""
 
     executable: str = ""
     pages: int = 4
@@ -41,7 +41,7 @@ class BrowserOptions:
 
 
 class BrowserHost:
-    """The agent's browser: started when needed, again after it has crashed."""
+    """The agent's browser: started on demand, restarted after a crash."""
 
     def __init__(self, options: BrowserOptions) -> None:
         self.options = options
@@ -51,7 +51,7 @@ class BrowserHost:
         self._chromium: Browser | None = None
 
     async def chromium(self) -> Browser:
-        """The running browser. Raises Playwright's ``Error`` or ``TimeoutError``."""
+        """Return the running browser. Raises Playwright's ``Error`` or ``TimeoutError``."""
         async with self._starting:
             if self._chromium is not None and self._chromium.is_connected():
                 return self._chromium
@@ -67,7 +67,8 @@ class BrowserHost:
                     handle_sigint=False,
                     handle_sigterm=False,
                     handle_sighup=False,
-                    # Contexts have ways out of their own; what belongs to none gets nowhere.
+                    # Contexts have proxies of their own; anything outside of
+                    # a context gets no connection.
                     proxy={"server": "http://127.0.0.1:9", "bypass": "<-loopback>"},
                     timeout=_START_SECONDS * 1000,
                 )
@@ -75,7 +76,7 @@ class BrowserHost:
             return self._chromium
 
     async def close(self) -> None:
-        """End the browser. Killed without this, it ends as its pipe to the agent breaks."""
+        """End the browser. If the agent is killed, it ends with the broken pipe."""
         playwright, self._playwright = self._playwright, None
         if playwright is None:
             return
@@ -91,7 +92,7 @@ class BrowserHost:
 
 
 def find_chromium(executable: str) -> str:
-    """The path of ``executable`` or of a known Chromium; "" when there is none."""
+    """Return the path of ``executable`` or of a known Chromium; "" for none."""
     if executable:
         return shutil.which(executable) or ""
     for name in _NAMES:

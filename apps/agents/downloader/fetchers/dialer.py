@@ -1,9 +1,8 @@
-"""Connections that the guard against SSRF has seen, directly or through a proxy.
+"""Connections checked by the SSRF guard, directly or through a proxy.
 
-The target's name is looked up and judged here, at the moment of the connection, and what is
-connected to is one of the judged addresses. Through a proxy the same look-up is made first, but
-the proxy is told the name and looks it up again: what its own network makes of a name is for the
-people who run it.
+The target's name is resolved and judged here, at connect time, and the connection goes to one of
+the judged addresses. Through a proxy the same check is made first, but the proxy gets the name and
+resolves it again: its own network is the responsibility of its operator.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ _SOCKS_TARGET_FAILURES: Final = {
     5: "connection refused",
     6: "time to live expired",
 }
-# What a proxy says when not it but the target failed.
+# Statuses of a proxy when the target failed, not the proxy.
 _TARGET_FAILED: Final = frozenset({500, 502, 503, 504})
 
 
 class ProxyError(OSError):
-    """The proxy itself failed or refused; the request has not reached its target."""
+    """The proxy failed or refused; the request has not reached its target."""
 
 
 class TargetError(OSError):
-    """The proxy works, but says that it cannot reach the target."""
+    """The proxy works, but cannot reach the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyAddress:
-    """Where a proxy is. Its user and password are in no text of it."""
+    """Address and credentials of a proxy. The credentials are in none of its texts."""
 
     scheme: str
     host: str
@@ -62,9 +61,9 @@ class ProxyAddress:
 
     @classmethod
     def parse(cls, text: str) -> ProxyAddress:
-        """Read "socks5://user:password@host:1080"; without a scheme it is an HTTP proxy.
+        """Parse "socks5://user:password@host:1080"; the default scheme is HTTP.
 
-        Raises ``ValueError``, whose text repeats nothing: it may hold a password.
+        Raises ``ValueError``, whose text repeats nothing: it may contain a password.
         """
         text = text.strip()
         try:
@@ -89,7 +88,7 @@ class ProxyAddress:
 
     @property
     def authorization(self) -> str:
-        """The value of ``Proxy-Authorization``; "" without a user."""
+        """Value of ``Proxy-Authorization``; "" without a user."""
         if not self.user and not self.password:
             return ""
         pair = f"{self.user}:{self.password}".encode()
@@ -97,22 +96,22 @@ class ProxyAddress:
 
     @property
     def forwards(self) -> bool:
-        """Plain HTTP is asked of it as a whole URL, and not through a tunnel."""
+        """Whether plain HTTP is forwarded by URL, not through a tunnel."""
         return self.scheme in ("http", "https")
 
 
 class Dialer:
-    """Connects to targets that the guard lets pass, through ``proxy`` where there is one."""
+    """Connects to targets that the guard allows, through ``proxy`` if given."""
 
     def __init__(self, resolver: GuardedResolver, proxy: ProxyAddress | None = None) -> None:
         self.proxy = proxy
         self._resolver = resolver
 
     async def connect(self, host: str, port: int, *, tunnel: bool = True) -> Streams:
-        """Streams to ``host``; with ``tunnel=False`` to the HTTP proxy that is to forward.
+        """Return streams to ``host``; with ``tunnel=False`` to the forwarding HTTP proxy.
 
         Raises ``AddressRefused``, ``ProxyError``, ``TargetError``, ``TimeoutError``, another
-        ``OSError``, or ``ValueError`` for a host that is none.
+        ``OSError``, or ``ValueError`` for an invalid host.
         """
         addresses = [
             found["host"] for found in await self._resolver.resolve(host, port, socket.AF_UNSPEC)
@@ -142,7 +141,7 @@ class Dialer:
 
 
 async def _connect_first(addresses: list[str], port: int) -> Streams:
-    """Try one address after the other; what the last one said is raised."""
+    """Try the addresses in order; raise the last error."""
     limit = None if len(addresses) == 1 else _ADDRESS_SECONDS
     last: OSError = OSError("no address")
     for address in addresses:
@@ -156,7 +155,7 @@ async def _connect_first(addresses: list[str], port: int) -> Streams:
 
 async def _connect_proxy(proxy: ProxyAddress) -> Streams:
     try:
-        # Not the loop's own look-up: its threads would be waited for at the end of the process.
+        # Not the loop's own resolver: the process would wait for its threads at the end.
         address = (await in_daemon_thread(resolve_name, proxy.host))[0]
         if proxy.scheme != "https":
             return await asyncio.open_connection(address, proxy.port, limit=_READ_BUFFER_BYTES)
@@ -203,7 +202,7 @@ async def _socks5(
     host: str,
     port: int,
 ) -> None:
-    """RFC 1928 and 1929: the name goes to the proxy, which looks it up."""
+    """Connect by RFC 1928 and 1929: the proxy resolves the name."""
     with_password = bool(proxy.user or proxy.password)
     writer.write(b"\x05\x01\x02" if with_password else b"\x05\x01\x00")
     version, method = await reader.readexactly(2)

@@ -1,12 +1,11 @@
-"""A guarding HTTP proxy inside the agent: the one way out for clients that connect by themselves.
+"""A guarding HTTP proxy inside the agent: the only way out for clients that connect by themselves.
 
-A browser and libcurl look up names and connect on their own, and no hook of theirs sits where an
-address is connected to. So they are given this proxy and nothing else: every connection of theirs,
-also after redirects and of every part of a page, is made by ``Dialer``. TLS stays between them and
-the target, so they look on the wire as they would without it.
+A browser and libcurl resolve names and connect on their own, without a hook at connect time. So
+they get this proxy only: every connection of theirs, also for redirects and subresources, is made
+by ``Dialer``. TLS stays between them and the target, so their fingerprint on the wire is unchanged.
 
-It listens on loopback and asks for a password made up at its start: whatever else runs on the
-machine must not get out through it.
+It listens on loopback and requires a random password: other processes of the machine must not use
+it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _MAX_HEAD_BYTES: Final = 320 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _MAX_REMEMBERED: Final = 1000
 _ERROR_CHARACTERS: Final = 300
-# They belong to one hop of the way.
+# Hop-by-hop headers.
 _OF_THE_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-connection", "proxy-authorization", "upgrade", "te"}
 )
@@ -48,7 +47,7 @@ Head = tuple[str, list[tuple[str, str]]]
 
 
 class EgressProxy:
-    """One way out: for targets that ``networks`` and the guard allow, through ``proxy`` if given.
+    """Proxy to targets that ``networks`` and the guard allow, through ``proxy`` if given.
 
     Open and close it inside the running event loop.
     """
@@ -65,17 +64,17 @@ class EgressProxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Address on which it listens."""
         return "127.0.0.1", self._port
 
     @property
     def url(self) -> str:
-        """The same as a proxy's URL, without its password."""
+        """The address as a proxy URL, without the password."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def login(self) -> tuple[str, str]:
-        """The user and password it asks for."""
+        """The user and password it requires."""
         return _USER, self._password
 
     async def open(self) -> None:
@@ -96,7 +95,7 @@ class EgressProxy:
         self._server = None
 
     def refusal_in(self, headers: Iterable[tuple[str, str]]) -> Refusal | None:
-        """What it refused, if these headers are its own and not those of a page."""
+        """Return the refusal in these headers, if they are its own and not those of a page."""
         for name, value in headers:
             if name.lower() == _HEADER.lower():
                 mark, _, rest = value.partition(" ")
@@ -106,7 +105,7 @@ class EgressProxy:
         return None
 
     def refusal_of(self, url: str) -> Refusal | None:
-        """What it said last about the host and port of ``url``; None after a connection."""
+        """Return the last refusal for host and port of ``url``; None after a connection."""
         try:
             parts = urlsplit(url)
             port = parts.port or (443 if parts.scheme in ("https", "wss") else 80)
@@ -183,7 +182,7 @@ class EgressProxy:
         return _head_bytes(f"{method} {target} HTTP/1.1", [*kept, ("Connection", "close")])
 
     async def _exchange(self, client: Streams, server: Streams) -> None:
-        """One request and its answer, after which both connections end.
+        """Relay one request and its answer, then close both connections.
 
         A client that kept its connection could send a request for another host into it.
         """
@@ -230,7 +229,7 @@ class EgressProxy:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Head:
-    """First line and headers. Raises ``ValueError`` for what is no HTTP."""
+    """Read the first line and the headers. Raises ``ValueError`` for invalid HTTP."""
     raw = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = raw[:-4].split("\r\n")
     headers = []
@@ -255,7 +254,7 @@ async def _relay(client: Streams, server: Streams) -> None:
 
 
 async def _until_one_ends(*copies: asyncio.Task[None]) -> None:
-    """No HTTP client closes one direction only, so the first end is the end of both."""
+    """Wait for the first end: no HTTP client closes one direction only."""
     try:
         await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,4 +1,4 @@
-"""What all downloaders of one agent share, and the making of their fetchers."""
+"""What all downloaders of one agent share, and the factory of their fetchers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEDIES: Final = {
     DownloaderType.BROWSER: "install its extra, pip install crawlyard[browser], and Chromium",
     DownloaderType.FILE: "set AGENT_FILES to the folder they may read",
 }
-# Types that go through the net, and so through proxies.
+# Types that use the network, and so proxies.
 _OF_THE_NET: Final = frozenset(
     {DownloaderType.HTTP, DownloaderType.IMPERSONATE, DownloaderType.BROWSER}
 )
@@ -29,7 +29,7 @@ _GATED: Final = frozenset({DownloaderType.IMPERSONATE, DownloaderType.BROWSER})
 
 
 class PageFetcher(Protocol):
-    """What a downloader fetches pages with."""
+    """Fetches the pages of one downloader."""
 
     async def fetch(self, request: DownloadRequest) -> Fetched:
         """Download one page. Raises nothing but ``asyncio.CancelledError``."""
@@ -39,7 +39,7 @@ class PageFetcher(Protocol):
 
 
 class Equipment:
-    """The proxies, the redialler and the browser of one agent. Make it inside its event loop."""
+    """Proxies, redialer and browser of one agent. Make it inside its event loop."""
 
     def __init__(self, options: FetchOptions | None = None, clock: Clock | None = None) -> None:
         self.options = options or FetchOptions()
@@ -56,9 +56,9 @@ class Equipment:
         self._browser = BrowserHost(self.options.browser)
 
     def open_fetcher(self, settings: DownloaderSettings) -> PageFetcher:
-        """A fetcher for one downloader; inside the event loop.
+        """Return a fetcher for one downloader; inside the event loop.
 
-        Raises ``ValueError`` for settings that make no sense or that this agent cannot serve.
+        Raises ``ValueError`` for settings that are invalid or that this agent cannot serve.
         """
         _check(settings)
         if settings.type not in available_types(self.options):
@@ -97,7 +97,9 @@ class Equipment:
         return Fetcher(settings)
 
     def held_seconds(self, settings: DownloaderSettings) -> float:
-        """Return for how long, about, downloads with these settings wait for a redial; 0.0: not."""
+        """Return about how long downloads with these settings wait for a redial; 0.0 if they do
+        not.
+        """
         if not settings.redial or self._redialer is None:
             return 0.0
         return self._redialer.held_seconds()
@@ -115,7 +117,7 @@ class Equipment:
         return self._redialer
 
     async def close(self) -> None:
-        """End the browser, the source of proxies and what is being redialled."""
+        """Close the browser, the source of proxies and the redialer."""
         if self._source is not None:
             await self._source.close()
         await self._pool.close()
@@ -125,7 +127,7 @@ class Equipment:
 
 
 def available_types(options: FetchOptions | None = None) -> tuple[DownloaderType, ...]:
-    """The types an agent with these options can make."""
+    """Return the types of downloader an agent with these options can make."""
     options = options or FetchOptions()
     found = [DownloaderType.HTTP]
     if importlib.util.find_spec("curl_cffi") is not None:
@@ -140,7 +142,7 @@ def available_types(options: FetchOptions | None = None) -> tuple[DownloaderType
 
 
 def _check(settings: DownloaderSettings) -> None:
-    """What ``Fetcher`` checks for itself, for every type."""
+    """Check for every type what ``Fetcher`` checks for itself."""
     if not 0 < settings.timeout_seconds < float("inf"):
         raise ValueError(f"timeout_seconds is {settings.timeout_seconds}; use more than 0")
     for name, least in (

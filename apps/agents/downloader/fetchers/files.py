@@ -1,4 +1,4 @@
-"""Downloader type "file": files of the agent's own server, below the folder its owner has named."""
+"""Downloader type "file": files of the agent's own host, below a configured folder."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 _OUTSIDE: Final = "it is not below the folder that this agent's AGENT_FILES names"
 _NO_FILE: Final = "it is no regular file, or a link"
 _METHODS: Final = frozenset({"GET", "HEAD"})
-# Each part of the path is opened from the one before, and none of them may be a link: what was
-# checked is what is read, whatever others rename meanwhile. A FIFO must not be waited for.
+# Each part of the path is opened relative to the one before, and none may be a link: the checked
+# file is the one that is read, whatever others rename meanwhile. A FIFO must not be waited for.
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -32,10 +32,10 @@ class OutsideError(Exception):
 
 
 class FileFetcher:
-    """Reads ``file:///whole/path`` and paths from ``root``; both must lie below it.
+    """Reads ``file:///whole/path`` and paths relative to ``root``; both must be below it.
 
     The answer has status 200 and a guessed Content-Type, or 404. Links, devices, FIFOs and
-    folders are refused like addresses inside.
+    folders are refused.
     """
 
     def __init__(self, settings: DownloaderSettings, root: Path) -> None:
@@ -61,10 +61,10 @@ class FileFetcher:
         return Fetched(request.url, status, headers, body, FailureKind.NONE, "", elapsed, truncated)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        pass
 
     def _parts(self, request: DownloadRequest) -> tuple[str, ...]:
-        """The path from the root, part by part."""
+        """Return the parts of the path below the root."""
         if request.method not in _METHODS:
             raise ValueError("a file can only be read: use GET")
         path = request.url
@@ -92,7 +92,7 @@ class FileFetcher:
     ) -> tuple[int, list[tuple[str, str]], bytes, bool]:
         if not parts:
             raise OutsideError(_NO_FILE)
-        # The root itself is its owner's choice and may be a link.
+        # The root is the operator's choice and may be a link.
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in parts[:-1]:
@@ -103,7 +103,7 @@ class FileFetcher:
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return 404, [], b"", False
-            # A link, a device without a driver, a part that is no folder.
+            # A link, a device without a driver, or a part that is no folder.
             if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENOTDIR):
                 raise OutsideError(_NO_FILE) from None
             raise

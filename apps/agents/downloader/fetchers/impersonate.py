@@ -1,7 +1,7 @@
-"""Downloader type "impersonate": like a browser on the wire, by libcurl (extra "impersonate").
+"""Downloader type "impersonate": the wire behaviour of a browser, by libcurl (extra "impersonate").
 
-libcurl connects by itself, so it is given the gate as its only way out, and no other protocol than
-HTTP: the guard then holds for each redirect and each look-up.
+libcurl connects by itself, so it gets the egress proxy as its only way out, and no protocol but
+HTTP: the guard then covers each redirect and each look-up.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from yardkit.fetching import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 _ERROR_CHARACTERS: Final = 300
-# What libcurl's write callback answers to end the transfer.
+# Return value of libcurl's write callback that ends the transfer.
 _ENOUGH: Final = 0xFFFFFFFF
 _OPTIONS: Final[dict[Any, Any]] = {
     CurlOpt.PROTOCOLS_STR: b"http,https",
     CurlOpt.REDIR_PROTOCOLS_STR: b"http,https",
-    # Else the environment of the agent could name hosts that are reached without the gate.
+    # Without it the environment could name hosts that bypass the egress proxy.
     CurlOpt.NOPROXY: b"",
     CurlOpt.PATH_AS_IS: 1,
 }
@@ -44,9 +44,9 @@ _FAILURES: Final[dict[int, FailureKind]] = {
 
 
 class ImpersonatingFetcher:
-    """Like ``Fetcher``, but with the TLS, the HTTP/2 and the headers of ``settings.impersonate``.
+    """Like ``Fetcher``, with the TLS, HTTP/2 and headers of ``settings.impersonate``.
 
-    ``user_agent`` counts where a project has set one of its own, else it is the browser's.
+    ``user_agent`` is used if a project has set one, else the browser's.
 
     Raises ``ValueError`` for a browser that curl_cffi does not know.
     """
@@ -126,7 +126,7 @@ class ImpersonatingFetcher:
 
 
 class _Body:
-    """Takes decoded bytes up to a limit; more of them end the transfer."""
+    """Collects decoded bytes up to a limit; more end the transfer."""
 
     def __init__(self, limit: int) -> None:
         self.full = False
@@ -135,7 +135,7 @@ class _Body:
         self._size = 0
 
     def take(self, chunk: bytes) -> int:
-        """Called by libcurl with at most some ten KB, also of an encoding that explodes."""
+        """Append a chunk; called by libcurl with some ten KB at most."""
         room = self._limit - self._size
         self._chunks.append(chunk[:room])
         self._size += min(room, len(chunk))
@@ -145,7 +145,6 @@ class _Body:
         return len(chunk)
 
     def bytes(self) -> bytes:
-        """What was taken."""
         return b"".join(self._chunks)
 
 
@@ -165,7 +164,9 @@ def _classify(error: RequestException, via: EgressProxy | None) -> tuple[Failure
 
 
 def _refused_literal(url: str) -> tuple[FailureKind, str] | None:
-    """libcurl stumbles over http://[...]/ through a proxy before the gate could refuse it."""
+    """Refuse IPv6 literals that the guard forbids: libcurl fails on them before the proxy is
+    asked.
+    """
     host = URL(url).host or ""
     blocked = is_blocked_ip(host) if ":" in host else None
     return (FailureKind.ADDRESS_REFUSED, f"{host}: {blocked}") if blocked else None

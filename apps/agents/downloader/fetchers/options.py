@@ -1,7 +1,7 @@
-"""What an agent may fetch with: its proxies, its redial command, its files and its browser.
+"""Options of an agent's fetchers: proxies, redial command, files and browser.
 
-They belong to the agent and stay on it: a run only says whether it wants them, and no password
-travels.
+They belong to the agent and stay on it: a run only says whether it wants them, and no password is
+sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WEB = ("http", "https")
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """Times in seconds. ``redial`` and ``files`` are None where the agent has none."""
+    """Times in seconds. ``redial`` and ``files`` are None if not configured."""
 
     proxies: tuple[ProxyAddress, ...] = ()
     proxy_source: str = field(default="", repr=False)
@@ -55,7 +55,7 @@ def read_fetch_options(env: Env, data: Path) -> FetchOptions:
 
 
 def _proxies(text: str) -> tuple[ProxyAddress, ...]:
-    """Separated by commas, blanks or lines; a comma in a password is written %2C."""
+    """Parse a list separated by commas, blanks or lines; a comma in a password is written %2C."""
     found: list[ProxyAddress] = []
     for number, part in enumerate(text.replace(",", " ").split(), start=1):
         try:

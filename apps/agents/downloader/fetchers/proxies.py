@@ -1,4 +1,4 @@
-"""The proxies of one agent: which is used next, and which is used no more (seed S1.29)."""
+"""The proxies of one agent: selection, rest, validation and removal (seed S1.29)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ logger = logging.getLogger(__name__)
 REUSE_SECONDS_A_FAILURE: Final = 0.5
 FAILURES_TO_VALIDATE: Final = 3
 FAILURES_TO_DROP: Final = 6
-# A dropped one may come back after this, if its list still has it.
+# A dropped one may come back after this, if its list still contains it.
 DROPPED_SECONDS: Final = 600.0
 CHECK_SECONDS: Final = 10.0
 MOST_PROXIES: Final = 10_000
 MOST_SOURCE_BYTES: Final = 1024 * 1024
-# For addresses that the agent's own settings name.
+# For URLs of the agent's own settings.
 ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 Validate = Callable[[ProxyAddress], Awaitable[bool]]
 
 
 class NoProxyFree(Exception):
-    """Within the limit no proxy became free."""
+    """No proxy became free within the limit."""
 
 
 @dataclass(slots=True)
@@ -45,14 +45,14 @@ class _PooledProxy:
 
 
 class ProxyPool:
-    """Hands out the proxy with the fewest failures that has rested longest.
+    """Selects the proxy with the fewest failures that has rested longest.
 
     A proxy may serve several downloads at once. After a failure it rests 0.5 s times its failures;
-    each success takes one away. At every third failure it is validated, where ``validate`` is
-    given: without success it is dropped, else it starts anew. Six failures drop it as well.
+    each success takes one away. At every third failure it is validated, if ``validate`` is given:
+    if that fails it is dropped, else its failures are reset. Six failures drop it as well.
 
     Args:
-        validate: tells whether a proxy works; None when no address to check is known.
+        validate: returns whether a proxy works; None when no URL to check is configured.
     """
 
     def __init__(
@@ -74,16 +74,18 @@ class ProxyPool:
 
     @property
     def addresses(self) -> tuple[ProxyAddress, ...]:
-        """All that may be used."""
+        """All usable proxies."""
         return tuple(self._entries)
 
     @property
     def blames_the_way(self) -> bool:
-        """Broken connections count against a proxy: a check can tell whose fault they were."""
+        """Whether broken connections count against a proxy: a check can tell whose fault they
+        were.
+        """
         return self._validate is not None
 
     def set_listed(self, addresses: Iterable[ProxyAddress]) -> None:
-        """What a source lists now, beside the agent's own ones; the others are forgotten."""
+        """Replace the proxies of the source; configured ones stay."""
         self._listed = tuple(addresses)[:MOST_PROXIES]
         self._refill()
 
@@ -101,7 +103,7 @@ class ProxyPool:
         self._wake()
 
     async def take(self, seconds: float) -> ProxyAddress:
-        """The next proxy, waiting up to so long for one. Raises ``NoProxyFree``."""
+        """Wait for the next proxy. Raises ``NoProxyFree``."""
         until = self._clock.monotonic() + seconds
         while True:
             now = self._clock.monotonic()
@@ -133,13 +135,13 @@ class ProxyPool:
         self._changed.set()
 
     def succeeded(self, address: ProxyAddress) -> None:
-        """It has carried an answer."""
+        """Count a success."""
         entry = self._entries.get(address)
         if entry is not None and entry.failures:
             entry.failures -= 1
 
     def failed(self, address: ProxyAddress) -> None:
-        """It has not: it rests, is validated, or dropped."""
+        """Count a failure: the proxy rests, is validated, or dropped."""
         entry = self._entries.get(address)
         if entry is None or entry.validating:
             return
@@ -154,7 +156,7 @@ class ProxyPool:
             task.add_done_callback(self._tasks.discard)
 
     def drop(self, address: ProxyAddress, reason: str) -> None:
-        """Use it no more, for ten minutes at least."""
+        """Remove a proxy for at least ten minutes."""
         if self._entries.pop(address, None) is not None:
             logger.warning("proxy %s dropped: %s; %d left", address, reason, len(self._entries))
         self._dropped[address] = self._clock.monotonic() + DROPPED_SECONDS
@@ -172,14 +174,14 @@ class ProxyPool:
             self.drop(entry.address, f"{entry.failures} failures, and the check fails as well")
 
     async def close(self) -> None:
-        """End validations."""
+        """Cancel validations."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class ProxySource:
-    """Fills a pool from a URL that answers a list of proxies, one a line."""
+    """Fills a pool from a URL with one proxy a line."""
 
     def __init__(self, url: str, seconds: float, pool: ProxyPool) -> None:
         self._url = url
@@ -188,12 +190,12 @@ class ProxySource:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Fetch the list now and again and again; a second call does nothing."""
+        """Fetch the list now and periodically; a second call does nothing."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._keep_fetching())
 
     async def close(self) -> None:
-        """End it."""
+        """Stop fetching."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -204,7 +206,7 @@ class ProxySource:
             await asyncio.sleep(self._seconds)
 
     async def fetch(self) -> None:
-        """Fetch the list once. A source that is away changes nothing."""
+        """Fetch the list once. Nothing changes when the source is unreachable."""
         status, text = await ask(self._url)
         if not 200 <= status < 300:
             logger.warning("the proxy source does not answer (%s); the list stays", status or text)
@@ -216,7 +218,7 @@ class ProxySource:
 
 
 def read_list(text: str) -> tuple[list[ProxyAddress], int]:
-    """(the proxies of a text with one a line, how many lines were none)."""
+    """Return (the proxies of a text with one a line, the number of invalid lines)."""
     found: list[ProxyAddress] = []
     bad = 0
     for line in text.splitlines():
@@ -230,7 +232,7 @@ def read_list(text: str) -> tuple[list[ProxyAddress], int]:
 
 
 async def ask(url: str, proxy: ProxyAddress | None = None) -> tuple[int, str]:
-    """GET an address that the agent's own settings name: (status, text), or (0, what failed)."""
+    """GET a URL of the agent's settings; return (status, text), or (0, the error)."""
     settings = DownloaderSettings(
         timeout_seconds=CHECK_SECONDS,
         max_body_bytes=MOST_SOURCE_BYTES,
@@ -250,7 +252,7 @@ async def ask(url: str, proxy: ProxyAddress | None = None) -> tuple[int, str]:
 
 
 def validator(check_url: str) -> Validate | None:
-    """A check through a proxy against ``check_url``; None without one."""
+    """Return a check of a proxy against ``check_url``; None without one."""
     if not check_url:
         return None
 

@@ -1,8 +1,7 @@
-"""A new address for the whole server, by a command that redials its line (seed S1.28).
+"""Changes the address of the whole host by a command that redials its line (seed S1.28).
 
-Several agents may share one server. They agree by a file: whoever holds its lock redials, and the
-time of the last redial stands in it, so that it outlives restarts and the others see that they
-need not.
+Agents of one host coordinate by a file: the holder of its lock redials. The file contains the time
+of the last redial, so that it outlives restarts and the other agents need not redial again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from yardkit.clock import Clock
 logger = logging.getLogger(__name__)
 
 MOST_ATTEMPTS: Final = 10
-# Downloads have time-outs of their own; one without a sensible one must not hold up all others.
+# Downloads have timeouts of their own; one without a sensible one must not hold up all
+# others.
 DRAIN_SECONDS: Final = 120.0
 _LOCK_POLL_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 1.0
@@ -37,7 +37,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class RedialOptions:
-    """How this server redials. ``command`` is argv, never a shell's; times in seconds."""
+    """How this host redials. ``command`` is argv, not a shell command; times in seconds."""
 
     command: tuple[str, ...]
     lock: Path
@@ -47,14 +47,14 @@ class RedialOptions:
 
 
 class Redialer:
-    """Redials when it is asked to, at most once an interval on the whole server.
+    """Redials on request, at most once an interval on the whole host.
 
     Every download of a downloader with ``redial`` runs inside ``download()``. From the moment a
-    redial is asked for, the interval included, new ones are held back; the command runs once the
+    redial is requested, the interval included, new downloads are held; the command runs once the
     others have ended.
 
     Args:
-        check: whether the net is there; by default, whether ``check_url`` answers.
+        check: returns whether the network works; by default, whether ``check_url`` answers.
         sleep: injected by tests.
     """
 
@@ -74,13 +74,13 @@ class Redialer:
         self._quiet = asyncio.Event()
         self._open = asyncio.Event()
         self._open.set()
-        # Wall clock: when the command runs, as far as it is known. Only while the gate is shut.
+        # Wall clock: expected time of the command. Valid only while new downloads are held.
         self._redials_at = 0.0
         self._current: asyncio.Task[bool] | None = None
 
     @contextlib.asynccontextmanager
     async def download(self) -> AsyncIterator[float]:
-        """Around one download; gives the wall clock's time of its start."""
+        """Context of one download; yields the wall-clock time of its start."""
         await self._open.wait()
         self._running += 1
         try:
@@ -91,16 +91,16 @@ class Redialer:
                 self._quiet.set()
 
     def held_seconds(self) -> float:
-        """Return for how long, about, new downloads are held back; 0.0 while they are not."""
+        """Return about how long new downloads are held; 0.0 if they are not."""
         if self._open.is_set():
             return 0.0
         left = max(0.0, self._redials_at - self._clock.time())
         return left + self._options.command_seconds
 
     async def redial(self, started_at: float) -> bool:
-        """Get a new address; True when there is one since ``started_at``.
+        """Get a new address; return whether there is one since ``started_at``.
 
-        Downloads that ask while it is being done wait for the same one.
+        Concurrent requests share one redial.
         """
         if self._current is None:
             self._current = asyncio.ensure_future(self._redial(started_at))
@@ -113,13 +113,13 @@ class Redialer:
             logger.error("redialling failed in an unforeseen way", exc_info=task.exception())
 
     async def close(self) -> None:
-        """Give up what is being done; a command that runs is killed."""
+        """Cancel a redial; a running command is killed."""
         if self._current is not None:
             self._current.cancel()
             await asyncio.gather(self._current, return_exceptions=True)
 
     async def _redial(self, started_at: float) -> bool:
-        # From now on: what is sent before the line is redialled goes out on the banned address.
+        # From now on: anything sent before the redial would use the banned address.
         self._redials_at = self._clock.time() + self._options.interval_seconds
         self._open.clear()
         try:
@@ -159,14 +159,14 @@ class Redialer:
             os.close(descriptor)
 
     def _last(self, descriptor: int) -> tuple[float, bool]:
-        """(when this server redialled last, 0 for never; whether it worked)."""
+        """Return (time of the last redial of this host, 0 for never; whether it worked)."""
         with contextlib.suppress(ValueError):
             seconds, outcome = os.pread(descriptor, 64, 0).decode("ascii").split()
             last, now = float(seconds), self._clock.time()
             if last <= now:
                 return last, outcome == _WORKED
-            # The clock was put back since. When it really was is unknown: count from now, and
-            # say so in the file, or each restart would count anew.
+            # The clock was set back, so the real age is unknown: count from now, and
+            # write that to the file, or each restart would count from then.
             _write(descriptor, now, worked=False)
             return now, False
         return 0.0, False
@@ -175,7 +175,7 @@ class Redialer:
         self._redials_at = last + self._options.interval_seconds
         left = self._redials_at - self._clock.time()
         if left > 0:
-            logger.info("redials in %.0f s, so long after the last time", left)
+            logger.info("redialling in %.0f s, after the interval", left)
             await self._sleep(left)
 
     async def _drained(self) -> None:
@@ -202,8 +202,8 @@ class Redialer:
         return False
 
     async def _run(self) -> str:
-        """Run the command; returns what went wrong, or ""."""
-        # A file, not a pipe: what the command leaves behind on purpose would keep a pipe open.
+        """Run the command; return the error, or ""."""
+        # A file, not a pipe: a background process of the command would keep a pipe open.
         with tempfile.TemporaryFile() as output:
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -222,7 +222,7 @@ class Redialer:
                 return f"the command did not end within {self._options.command_seconds:.0f} s"
             finally:
                 if process.returncode is None:
-                    # All of it: half a command must not dial while the next attempt does.
+                    # The whole process group: a leftover must not dial during the next attempt.
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
@@ -236,7 +236,7 @@ class Redialer:
 
 
 def _write(descriptor: int, seconds: float, worked: bool) -> None:
-    """One write of one length, so that nothing is left of the time before."""
+    """Write a record of fixed length at once, so that nothing is left of the previous one."""
     outcome = _WORKED if worked else "failed"
     os.pwrite(descriptor, f"{seconds:020.3f} {outcome:>6}\n".encode("ascii"), 0)
 

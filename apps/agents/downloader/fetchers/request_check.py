@@ -1,4 +1,4 @@
-"""What is checked of a request before a client that would send anything gets it."""
+"""Validates a request before it reaches a client that would send anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_IN_A_VALUE: Final = re.compile(r"[\r\n\0]")
 
 
 def checked_request(request: DownloadRequest, settings: DownloaderSettings) -> tuple[str, float]:
-    """(the URL as it may be sent, the seconds it may take). Raises ``ValueError``."""
+    """Return (URL to send, timeout in seconds). Raises ``ValueError``."""
     url = as_written(request.url)
     if url.scheme not in ("http", "https") or not url.raw_host:
         raise ValueError("bad URL: neither http:// nor https://")

@@ -1,4 +1,4 @@
-"""manage.py run_agent: becomes the agent process, which knows no Django and no database."""
+"""manage.py run_agent: starts the agent process, which uses neither Django nor a database."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 class Command(BaseCommand):
-    """Replaces itself by ``python -m apps.agents.downloader``."""
+    """Replace this process by ``python -m apps.agents.downloader``."""
 
     help = "Run a download agent (python -m apps.agents.downloader)."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Whatever the agent itself understands."""
+        """Accept the arguments of the agent."""
         parser.add_argument("--id", help="agent id; default: made once and kept")
         parser.add_argument("--name", help="name shown to people")
         parser.add_argument("--labels", help="key=value,key=value")
@@ -34,12 +34,13 @@ class Command(BaseCommand):
         environment = {
             name: value
             for name, value in os.environ.items()
-            # The agent must not hold what it does not need; of files the settings have read.
+            # The agent must not get settings it does not need; those from files are
+            # already in memory.
             if name.removesuffix("_FILE") not in {*settings.SECRET_SETTINGS, "CRAWLYARD_DATA"}
         }
         environment["BROKER_URL"] = settings.BROKER_URL
         environment["CRAWLYARD_DATA"] = str(settings.DATA_DIR)
-        # What is there already says where the packages are, in the image.
+        # In the image, the existing value already contains the packages.
         path = [str(ROOT), str(ROOT / "platform"), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         sys.stdout.flush()

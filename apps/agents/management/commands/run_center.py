@@ -20,7 +20,6 @@ class Command(DaemonCommand):
     poll_seconds = 0.0
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """One center under this process's name."""
         return CenterDaemon(
             broker=broker, name=self.identity.name, boot=self.identity.boot, clock=SystemClock()
         )
