@@ -28,7 +28,7 @@ class Agent(models.Model):
 
     agent_id = models.CharField(_("agent id"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=100, blank=True)
-    boot = models.CharField(_("boot id"), max_length=32, blank=True)
+    boot = models.CharField(_("process instance"), max_length=32, blank=True)
     # Public key in hex, for sealing secrets. "" for an agent that sent none.
     seal_key = models.CharField(max_length=64, blank=True, default="", db_default="")
     labels = models.JSONField(_("labels"), default=dict, blank=True)
@@ -38,32 +38,32 @@ class Agent(models.Model):
         max_length=10,
         choices=AgentMode.choices,
         default=AgentMode.ENABLED,
-        help_text=_(
-            "a draining agent gets no new runs, a disabled one is sent nothing more at all"
-        ),
+        help_text=_("A draining agent gets no new runs; a disabled one gets no requests at all."),
     )
-    switched_at = models.DateTimeField(_("switched at"), null=True, blank=True)
+    switched_at = models.DateTimeField(_("mode changed at"), null=True, blank=True)
     types = models.JSONField(
         _("types"),
         default=plain_types,
         blank=True,
-        help_text=_("the types of downloader it can make"),
+        help_text=_("Types of downloader that it can create."),
     )
     problems = models.JSONField(
-        _("problems"), default=list, blank=True, help_text=_("what its owner should look at")
+        _("problems"), default=list, blank=True, help_text=_("Problems for the operator.")
     )
     processors = models.PositiveIntegerField(_("processors"), default=0)
     total_memory_bytes = models.BigIntegerField(_("memory"), default=0)
     free_memory_bytes = models.BigIntegerField(_("free memory"), default=0)
     cpu_percent = models.FloatField(_("CPU"), default=0.0)
     downloaders = models.PositiveIntegerField(_("downloaders"), default=0)
-    qps = models.FloatField(_("QPS"), default=0.0, help_text=_("downloads a second, last 5 s"))
+    qps = models.FloatField(
+        _("QPS"), default=0.0, help_text=_("Downloads per second over the last 5 s.")
+    )
     registered_at = models.DateTimeField(_("registered at"), null=True, blank=True)
     # Number of the last received heartbeat since ``boot``.
     heartbeats = models.PositiveBigIntegerField(default=0, db_default=0)
     heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
     sampled_at = models.DateTimeField(
-        null=True, blank=True, help_text=_("the minute of the newest sample")
+        null=True, blank=True, help_text=_("Minute of the newest sample.")
     )
 
     objects = AgentQuerySet.as_manager()
@@ -95,8 +95,8 @@ class AgentSample(models.Model):
     qps = models.FloatField(_("QPS"))
 
     class Meta:
-        verbose_name = _("sample of an agent")
-        verbose_name_plural = _("samples of agents")
+        verbose_name = _("agent sample")
+        verbose_name_plural = _("agent samples")
         ordering = ["agent", "at"]
         constraints = [
             # Every center stores the same heartbeats.
@@ -121,7 +121,7 @@ class Allocation(models.Model):
     owner = models.CharField(_("owner"), max_length=100)
     reply_to = models.CharField(max_length=200)
     policy = models.CharField(_("policy"), max_length=10)
-    asked = models.PositiveIntegerField(_("asked for"), default=0)
+    asked = models.PositiveIntegerField(_("requested"), default=0)
     settings = models.JSONField(default=dict)
     cookies = SecretTextField(_("cookies"))
     warning = models.TextField(_("warning"), blank=True)
@@ -132,8 +132,8 @@ class Allocation(models.Model):
     objects = AllocationQuerySet.as_manager()
 
     class Meta:
-        verbose_name = _("allocation")
-        verbose_name_plural = _("allocations")
+        verbose_name = _("agent assignment")
+        verbose_name_plural = _("agent assignments")
         ordering = ["-id"]
         constraints = [
             models.UniqueConstraint(

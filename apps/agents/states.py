@@ -82,15 +82,18 @@ def given_number(policy: str, asked: int, eligible: int) -> int:
 
 def none_text(refusals: Iterable[Refusal], wanted: str) -> str:
     """Return ``no agent can be given: 2 not alive, 1 draining``."""
-    counted = _counted(refusals, wanted) or gettext("none has ever registered")
-    return gettext("no agent can be given: %(reasons)s") % {"reasons": counted}
+    counted = _counted(refusals, wanted) or gettext("no agent has registered yet")
+    return gettext("no agent available: %(reasons)s") % {"reasons": counted}
 
 
 def shortfall_text(asked: int, given: int, refusals: Iterable[Refusal], wanted: str) -> str:
     """Return why a run gets fewer agents than it asked for; "" if it gets enough."""
     if given >= asked:
         return ""
-    text = gettext("%(asked)d agents asked for, %(given)d given") % {"asked": asked, "given": given}
+    text = gettext("%(asked)d agents requested, %(given)d available") % {
+        "asked": asked,
+        "given": given,
+    }
     counted = _counted(refusals, wanted)
     return f"{text} ({counted})" if counted else text
 

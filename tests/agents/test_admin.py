@@ -72,7 +72,7 @@ def test_the_buttons_switch_an_agent_and_touch_nothing_else() -> None:
     assert f"{LIST}{agent.pk}/disable" in page
     Agent.objects.filter(pk=agent.pk).update(qps=9.0)
     response = client.post(f"{LIST}{agent.pk}/disable")
-    assert said(response) == [f"Agent {agent} is disabled: within 5 s nothing more is sent to it."]
+    assert said(response) == [f"Agent {agent} is disabled: it gets no more requests within 5 s."]
     agent.refresh_from_db()
     assert (agent.mode, agent.qps) == (AgentMode.DISABLED, 9.0)
     assert client.get(f"{LIST}{agent.pk}/enable").status_code == 405
@@ -215,7 +215,7 @@ def test_draining_by_button_and_in_bulk() -> None:
     client = logged_in(make_superuser())
     said_one = said(client.post(f"{LIST}{one.pk}/drain"))
     assert said_one == [
-        f"Agent {one} is draining: it gets no new runs and goes on with those it has."
+        f"Agent {one} is draining: it gets no new runs and continues its present ones."
     ]
     page = client.get(f"{LIST}{one.pk}/change/").content.decode()
     assert f"{LIST}{one.pk}/enable" in page
@@ -237,7 +237,7 @@ def test_exit_asks_first_and_then_tells() -> None:
     assert not OutboxMessage.objects.exists()
     answer = client.post(LIST, fields_of(question) | {"reason": "new kernel"})
     assert said(answer) == [
-        "Agent gone is not alive: there is nothing to end.",
+        "Agent gone is not alive, so it cannot be asked to exit.",
         "1 agent was asked to exit.",
     ]
     assert OutboxMessage.objects.get().key == f"agent.{one.agent_id}"
@@ -271,9 +271,9 @@ def test_the_preview_page_says_who_and_why_not() -> None:
     assert "cannot make type &quot;browser&quot;" in page
     assert "last heartbeat 2\xa0hours ago" in " ".join(page.split(" "))
     short = viewer.get(f"{address}&agents=5").content.decode()
-    assert "5 agents asked for, 2 given" in short
+    assert "5 agents requested, 2 available" in short
     none = viewer.get(f"{LIST}preview?policy=random&agents=0&type=file").content.decode()
-    assert "no agent can be given: 1 not alive, 3 cannot make type" in none
+    assert "no agent available: 1 not alive, 3 cannot make type" in none
     wrong = viewer.get(f"{LIST}preview?policy=random&agents=-1&type=file").content.decode()
     assert "greater than or equal to 0" in wrong
     for odd in ("x", "999", "9" * 40, "%00"):

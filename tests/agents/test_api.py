@@ -64,10 +64,10 @@ def test_the_agents_of_a_run() -> None:
     empty = api.get(f"runs/{run.pk}/agents").json()
     assert (empty["agents"], empty["released_at"]) == ([], None)
     agents = [make_agent(), make_agent()]
-    make_allocation(run, *agents, asked=3, warning="3 agents asked for, 2 given")
+    make_allocation(run, *agents, asked=3, warning="3 agents requested, 2 available")
     shown = api.get(f"runs/{run.pk}/agents").json()
     assert {row["id"] for row in shown["agents"]} == {agent.pk for agent in agents}
-    assert shown["warning"] == "3 agents asked for, 2 given"
+    assert shown["warning"] == "3 agents requested, 2 available"
     stranger = Api(make_user(roles={make_project(): Role.ADMIN}))
     assert stranger.get(f"runs/{run.pk}/agents").status_code == 404
     assert Api(make_superuser()).get("runs/999/agents").status_code == 404
@@ -210,11 +210,11 @@ def test_the_preview_of_a_job(django_assert_max_num_queries: Any) -> None:
     assert refused[plain.pk]["reason"] == 'cannot make type "browser"'
     assert (refused[gone.pk]["code"], refused[gone.pk]["reason"]) == ("silent", "not alive")
     assert refused[gone.pk]["heartbeat_at"] is not None
-    assert shown["warning"].startswith("2 agents asked for, 1 given (1 not alive, 1 draining")
+    assert shown["warning"].startswith("2 agents requested, 1 available (1 not alive, 1 draining")
     # The same job with other wishes, and wishes without a job.
     other = api.post("agents/allocations/preview", {"job": job.pk, "type": "file"}).json()
     assert (other["given"], other["eligible"]) == (0, [])
-    assert other["refusal"].startswith("no agent can be given: 1 not alive")
+    assert other["refusal"].startswith("no agent available: 1 not alive")
     everywhere = api.post("agents/allocations/preview", {}).json()
     assert (everywhere["policy"], everywhere["asked"], everywhere["given"]) == ("random", 0, 2)
     assert not Allocation.objects.exists()

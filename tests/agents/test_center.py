@@ -174,7 +174,7 @@ def test_no_agent_at_all_is_refused_with_the_reason(
     monkeypatch.setattr("apps.agents.daemon.WAIT_FOR_AGENTS_SECONDS", 0.2)
     answer = yard.allocate(run)
     assert answer.agents == []
-    assert answer.error == "no agent can be given: none has ever registered"
+    assert answer.error == "no agent available: no agent has registered yet"
     assert not Allocation.objects.exists()
 
 

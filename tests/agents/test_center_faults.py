@@ -179,14 +179,15 @@ def test_a_thread_that_dies_is_replaced_and_what_it_held_is_not_lost(
     queue = yard.agent("a")
     yard.allocate(run)
     assert isinstance(yard.receive(queue), AllocateDownloader)
-    publish, failed = yard.center.dispatcher._publish, iter([True])
+    subscription = yard.center.dispatcher._subscription
+    assert subscription is not None
+    take = subscription.take
 
-    def fail_once(*arguments: Any) -> None:
-        if next(failed, False):
+    def fail(*arguments: Any, **named: Any) -> None:
+        if take(*arguments, **named):
             raise ZeroDivisionError("a defect")
-        publish(*arguments)
 
-    monkeypatch.setattr(yard.center.dispatcher, "_publish", fail_once)
+    monkeypatch.setattr(subscription, "take", fail)
     yard.download(run)
     with pytest.raises(CenterThreadDied, match="a defect"):
         yard.until(lambda: False)

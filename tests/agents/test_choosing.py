@@ -93,9 +93,9 @@ def test_how_many(policy: Policy, asked: int, eligible: int, wanted: int, given:
 def test_the_reasons_are_counted() -> None:
     why = [Refusal.DRAINING, Refusal.SILENT, Refusal.SILENT, Refusal.TYPE]
     counted = '2 not alive, 1 draining, 1 cannot make type "browser"'
-    assert none_text(why, "browser") == f"no agent can be given: {counted}"
-    assert none_text([], "http") == "no agent can be given: none has ever registered"
-    assert shortfall_text(3, 2, why, "browser") == f"3 agents asked for, 2 given ({counted})"
+    assert none_text(why, "browser") == f"no agent available: {counted}"
+    assert none_text([], "http") == "no agent available: no agent has registered yet"
+    assert shortfall_text(3, 2, why, "browser") == f"3 agents requested, 2 available ({counted})"
     assert shortfall_text(2, 2, why, "browser") == ""
 
 
@@ -124,7 +124,7 @@ def test_only_those_that_can_are_drawn_and_written_down(policy: Policy) -> None:
     assert (len(names(one)), one.asked) == (1, 1)
     short = ask(make_run(state=RunState.RUNNING).pk, policy=policy, agents=6, type="browser")
     assert short.warning == (
-        "6 agents asked for, 4 given "
+        "6 agents requested, 4 available "
         '(1 disabled, 1 not alive, 1 draining, 1 cannot make type "browser")'
     )
 
@@ -149,7 +149,7 @@ def test_none_at_all_says_why_and_writes_nothing() -> None:
     run = make_run(state=RunState.RUNNING)
     with pytest.raises(NoAgentFree) as refused:
         ask(run.pk)
-    assert str(refused.value) == "no agent can be given: 2 not alive, 1 draining"
+    assert str(refused.value) == "no agent available: 2 not alive, 1 draining"
     assert not Allocation.objects.exists()
 
 
@@ -252,4 +252,4 @@ def test_the_preview_of_nothing_says_why() -> None:
     agent("gone", silent=60)
     preview = preview_allocation(policy="fixed", agents=2, wanted_type="http", now=NOW)
     assert (preview.given, preview.warning) == (0, "")
-    assert preview.refusal == "no agent can be given: 1 not alive"
+    assert preview.refusal == "no agent available: 1 not alive"

@@ -37,7 +37,7 @@ PER_PAGE = 100
 MOST_REASON = 200
 _REASON: Final = {
     "name": "reason",
-    "label": _("Reason, for the trail and the agent's log"),
+    "label": _("Reason (audit trail and agent log)"),
     "most": MOST_REASON,
 }
 _EXITS: Final = ngettext_lazy(
@@ -251,21 +251,21 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         text = ngettext("%(count)d agent was enabled.", "%(count)d agents were enabled.", count)
         messages.success(request, text % {"count": count})
 
-    @action(description=_("Drain: no new runs"), permissions=["switch"])
+    @action(description=_("Drain (no new runs)"), permissions=["switch"])
     def drain_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
         """Give agents no new runs."""
         count = self._switch_all(request, queryset, AgentMode.DRAINING)
         text = ngettext("%(count)d agent is draining.", "%(count)d agents are draining.", count)
         messages.success(request, text % {"count": count})
 
-    @action(description=_("Disable: nothing more is sent to it"), permissions=["switch"])
+    @action(description=_("Disable (no more requests)"), permissions=["switch"])
     def disable_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
         """Take agents out of service at once."""
         count = self._switch_all(request, queryset, AgentMode.DISABLED)
         text = ngettext("%(count)d agent was disabled.", "%(count)d agents were disabled.", count)
         messages.success(request, text % {"count": count})
 
-    @action(description=_("Exit: end the process"), permissions=["switch"])
+    @action(description=_("Exit (end the process)"), permissions=["switch"])
     @asks_first(verb=_("Exit"), loss=_EXITS, field=_REASON)
     def exit_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
         """Ask agents to exit."""
@@ -280,10 +280,10 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         texts = {
             AgentMode.ENABLED: gettext("Agent %(agent)s is enabled."),
             AgentMode.DRAINING: gettext(
-                "Agent %(agent)s is draining: it gets no new runs and goes on with those it has."
+                "Agent %(agent)s is draining: it gets no new runs and continues its present ones."
             ),
             AgentMode.DISABLED: gettext(
-                "Agent %(agent)s is disabled: within 5 s nothing more is sent to it."
+                "Agent %(agent)s is disabled: it gets no more requests within 5 s."
             ),
         }
         messages.success(request, texts[AgentMode(mode)] % {"agent": agent})

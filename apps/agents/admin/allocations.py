@@ -41,7 +41,7 @@ class AllocationAdmin(ReadOnly, ProjectScopedAdmin):
     list_filter_submit = True
     list_select_related = ("project",)
     search_fields = ("=owner",)
-    search_help_text = _("The run as run:7")
+    search_help_text = _("Owner, such as run:7")
     list_per_page = 50
     fields = (
         ("owner", "project", "policy"),

@@ -83,7 +83,7 @@ class Cells:
             ' aria-label="{}">' + "{}" * len(shapes) + "</svg>",
             WIDTH,
             HEIGHT + 8,
-            _("QPS of the last hour, at most %(top)s") % {"top": f"{top:g}"},
+            _("QPS of the last hour, maximum %(top)s") % {"top": f"{top:g}"},
             *shapes,
         )
 

@@ -21,7 +21,7 @@ def agent_charts(agents: Iterable[Agent]) -> list[dict[str, Any]]:
     wanted = [
         (_("CPU"), "agent.cpu_percent", "%", 100.0),
         (_("Memory in use"), "agent.memory_percent", "%", 100.0),
-        (_("Downloads a second"), "agent.qps", "/s", None),
+        (_("Downloads per second"), "agent.qps", "/s", None),
         (_("Downloaders"), "agent.downloaders", "", None),
     ]
     return [

@@ -29,7 +29,7 @@ class PreviewForm(forms.Form):
         min_value=0,
         max_value=MOST_AGENTS,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text=_("How many; 0 is all of them with random, one with fixed and chained."),
+        help_text=_("Number of agents; 0 means all with random, one with fixed and chained."),
     )
     type = forms.ChoiceField(
         label=_("Downloader"), choices=DownloaderKind.choices, widget=UnfoldAdminSelectWidget
@@ -57,7 +57,7 @@ def preview_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
             now=timezone.now(),
         )
     context |= {
-        "title": _("Which agents?"),
+        "title": _("Agent preview"),
         "job": job,
         "form": form,
         "preview": preview,

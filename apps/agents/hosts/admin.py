@@ -46,7 +46,7 @@ class _HostsAdmin(AuditedAdmin):
         person = person_of(request)
         return bool(person and person.is_staff and projects_of(request, Role.ADMIN))
 
-    @action(description=_("Stop: hold everything for these hosts"), permissions=["switch"])
+    @action(description=_("Stop (defer all requests)"), permissions=["switch"])
     def stop_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Hold all requests to these hosts, of all runs."""
         hosts = sorted(set(queryset.values_list("host", flat=True)))
@@ -54,7 +54,7 @@ class _HostsAdmin(AuditedAdmin):
         text = ngettext("%(count)d host was stopped.", "%(count)d hosts were stopped.", count)
         messages.success(request, text % {"count": count})
 
-    @action(description=_("Resume: let requests to these hosts go"), permissions=["switch"])
+    @action(description=_("Resume (send deferred requests)"), permissions=["switch"])
     def resume_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Release held requests, within the limits of the hosts."""
         hosts = sorted(set(queryset.values_list("host", flat=True)))
@@ -112,12 +112,12 @@ class HostRuleAdmin(_HostsAdmin):
         """Return whether requests are stopped."""
         return (STOPPED, _("stopped")) if rule.stopped else (OPEN, _("open"))
 
-    @display(description=_("requests a second"), ordering="requests_per_second")
+    @display(description=_("requests per second"), ordering="requests_per_second")
     def rate(self, rule: HostRule) -> Any:
         """Return the rate of the rule, or of the settings."""
         return _limit(rule.requests_per_second)
 
-    @display(description=_("at once"), ordering="concurrency")
+    @display(description=_("concurrency"), ordering="concurrency")
     def at_once(self, rule: HostRule) -> Any:
         """Return the concurrency of the rule, or of the settings."""
         return _limit(rule.concurrency)
@@ -126,15 +126,15 @@ class HostRuleAdmin(_HostsAdmin):
     def robots(self, rule: HostRule) -> Any:
         """Return whether robots.txt is obeyed."""
         if rule.obey_robots is None:
-            return _("as the job says")
+            return _("set by the job")
         return _("obeyed") if rule.obey_robots else _("ignored")
 
-    @display(description=_("held"))
+    @display(description=_("deferred"))
     def held(self, rule: Any) -> Any:
         """Return the requests held for exactly this host."""
         return rule.held_now or 0
 
-    @display(description=_("under way"))
+    @display(description=_("in progress"))
     def in_flight(self, rule: Any) -> Any:
         """Return the requests to exactly this host that agents have."""
         return rule.sent_now or 0
@@ -148,7 +148,7 @@ class HostRuleAdmin(_HostsAdmin):
             raise Http404
         if stop:
             stop_host(host=rule.host, actor=person_of(request))
-            text = gettext("Host %(host)s is stopped: everything for it is held.")
+            text = gettext("Host %(host)s is stopped: all requests to it are deferred.")
         else:
             resume_host(host=rule.host, actor=person_of(request))
             text = gettext("Host %(host)s is resumed.")
@@ -198,5 +198,5 @@ class HostStateAdmin(ReadOnly, _HostsAdmin):
 
 def _limit(value: float | None) -> Any:
     if value is None:
-        return _("as the settings say")
+        return _("default of the settings")
     return _("unlimited") if value == 0 else f"{value:g}"

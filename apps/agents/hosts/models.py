@@ -18,7 +18,7 @@ def validate_host(value: str) -> None:
     """Accept a lower-case host without a port, or ``*.`` and a name for everything below it."""
     if not _NAME.fullmatch(value) and not (":" in value and _is_address(value)):
         raise ValidationError(
-            _("Write a host in lower case without a port, such as example.com or *.example.com.")
+            _("Enter a host in lower case without a port, such as example.com or *.example.com.")
         )
 
 
@@ -32,7 +32,7 @@ def _is_address(value: str) -> bool:
 def validate_rate(value: float) -> None:
     """Accept finite numbers."""
     if not math.isfinite(value) or value < 0:
-        raise ValidationError(_("Write a number of requests a second, or 0 for no limit."))
+        raise ValidationError(_("Enter a number of requests per second, or 0 for no limit."))
 
 
 class HostRule(models.Model):
@@ -43,30 +43,30 @@ class HostRule(models.Model):
         max_length=253,
         unique=True,
         validators=[validate_host],
-        help_text=_("example.com, or *.example.com for all hosts below it"),
+        help_text=_("Such as example.com, or *.example.com for all of its subdomains."),
     )
     requests_per_second = models.FloatField(
-        _("requests a second"),
+        _("requests per second"),
         null=True,
         blank=True,
         validators=[validate_rate],
-        help_text=_("of all runs together; 0 is unlimited, empty leaves it to the settings"),
+        help_text=_("Limit for all runs together; 0 is unlimited, empty uses the settings."),
     )
     concurrency = models.PositiveIntegerField(
-        _("at once"),
+        _("concurrency"),
         null=True,
         blank=True,
         validators=[MinValueValidator(0)],
-        help_text=_("requests under way; 0 is unlimited, empty leaves it to the settings"),
+        help_text=_("Requests in progress at once; 0 is unlimited, empty uses the settings."),
     )
     stopped = models.BooleanField(
-        _("stopped"), default=False, help_text=_("everything for this host is held")
+        _("stopped"), default=False, help_text=_("All requests to this host are deferred.")
     )
     obey_robots = models.BooleanField(
         _("obey robots.txt"),
         null=True,
         blank=True,
-        help_text=_("unknown leaves it to the job"),
+        help_text=_("Unknown leaves the choice to the job."),
     )
     notes = models.TextField(_("notes"), blank=True)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
@@ -91,10 +91,10 @@ class HostState(models.Model):
 
     host = models.CharField(_("host"), max_length=253)
     center = models.CharField(_("center"), max_length=100)
-    held = models.PositiveIntegerField(_("held"), default=0)
-    in_flight = models.PositiveIntegerField(_("under way"), default=0)
+    held = models.PositiveIntegerField(_("deferred"), default=0)
+    in_flight = models.PositiveIntegerField(_("in progress"), default=0)
     stopped = models.BooleanField(_("stopped"), default=False)
-    blocked_until = models.DateTimeField(_("blocked until"), null=True, blank=True)
+    blocked_until = models.DateTimeField(_("paused until"), null=True, blank=True)
     reason = models.CharField(_("reason"), max_length=500, blank=True)
     robots = models.CharField("robots.txt", max_length=20, blank=True)
     reported_at = models.DateTimeField(_("reported at"))
@@ -119,8 +119,8 @@ class HostLedger(models.Model):
     updated_at = models.DateTimeField()
 
     class Meta:
-        verbose_name = _("host ledger")
-        verbose_name_plural = _("host ledgers")
+        verbose_name = _("share table")
+        verbose_name_plural = _("share tables")
 
     def __str__(self) -> str:
         return self.host

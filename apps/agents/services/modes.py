@@ -64,7 +64,7 @@ def exit_agent(*, agent: Agent, reason: str, actor: User | None, now: datetime) 
     """
     if not is_alive(agent.heartbeat_at, now):
         raise AgentSilent(
-            _("Agent %(agent)s is not alive: there is nothing to end.") % {"agent": agent}
+            _("Agent %(agent)s is not alive, so it cannot be asked to exit.") % {"agent": agent}
         )
     enqueue(
         key=topology.agent_commands(agent.agent_id).name,
