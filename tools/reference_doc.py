@@ -211,7 +211,7 @@ def _rates(names: object) -> Iterator[tuple[str, str]]:
     meanings = {
         "requests": "finished requests",
         "failures": "failed requests",
-        "pages": "successful pages",
+        "pages": "answers with status 200 that are HTML or have no `Content-Type`",
         "items": "items",
         "bytes": "received bytes",
     }

@@ -135,7 +135,7 @@ def test_a_rule_is_made_changed_and_deleted_in_the_admin() -> None:
     page = client.get(f"{RULES}{rule.pk}/change/").content.decode()
     assert f"{RULES}{rule.pk}/stop" in page
     response = client.post(f"{RULES}{rule.pk}/stop")
-    assert said(response) == ["Host a.test is stopped: everything for it is held."]
+    assert said(response) == ["Host a.test is stopped: all requests to it are deferred."]
     assert client.get(f"{RULES}{rule.pk}/resume").status_code == 405
     assert "stopped" in client.get(RULES).content.decode()
     client.post(f"{RULES}{rule.pk}/resume")
