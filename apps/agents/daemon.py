@@ -15,7 +15,13 @@ from django.core.exceptions import ValidationError
 from django.db import connection, connections
 from django.db.utils import DataError, IntegrityError
 
-from apps.agents.center.commands import log_failure, settle, to_agent, to_run
+from apps.agents.center.commands import (
+    ControlMessageRefused,
+    log_failure,
+    settle,
+    to_agent,
+    to_run,
+)
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.center.tallies import (
     ALLOCATIONS_EXPIRED,
@@ -23,6 +29,7 @@ from apps.agents.center.tallies import (
     Tallies,
     report_runs,
 )
+from apps.agents.center.threads import CenterThreadDied
 from apps.agents.center.workers import Workers
 from apps.agents.engine.owners import owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
@@ -83,17 +90,10 @@ JOIN_SECONDS: Final = 120.0
 WAIT_FOR_AGENTS_SECONDS: Final = 10.0
 RETRY_PENDING_SECONDS: Final = 0.25
 POLL_SECONDS: Final = 0.05
+TAKE: Final = 500
 CONFIRM_SECONDS: Final = 2.0
 # Agents with unstorable heartbeats that are logged once; beyond, some are logged again.
 MOST_LOGGED: Final = 1000
-
-
-class CenterThreadDied(RuntimeError):
-    """A defect has ended a thread of the center; all threads have been restarted."""
-
-
-class ControlMessageRefused(Exception):
-    """An unusable message; the text goes to the dead letters with it."""
 
 
 class CenterDaemon:
@@ -111,7 +111,7 @@ class CenterDaemon:
         *,
         broker: Broker,
         name: str,
-        boot: str,
+        incarnation: str,
         clock: Clock,
         shares: HostShares | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class CenterDaemon:
         self.workers = Workers(
             broker=broker,
             name=name,
-            boot=boot,
+            incarnation=incarnation,
             secret=settings.SECRET_KEY,
             load=load,
             shares=shares or host_shares(),
@@ -131,7 +131,7 @@ class CenterDaemon:
         )
         self.liveness, self.runs = self.workers.liveness, self.workers.runs
         self.dispatcher, self.gate = self.workers.dispatcher, self.workers.gate
-        self.tallies = Tallies(broker=broker, name=name, boot=boot, clock=clock)
+        self.tallies = Tallies(broker=broker, name=name, incarnation=incarnation, clock=clock)
         self.hosts = HostKeeping(gate=self.gate, center=name, clock=clock)
         self._pending: dict[str, tuple[float, Delivery]] = {}
         self._timers = Timers(lambda: self.clock.monotonic())
@@ -220,8 +220,10 @@ class CenterDaemon:
         if self._outage.lasting:
             Agent.objects.exists()
             self._outage.recovered()
-        worked = self._each(self._register, self._on_register)
-        worked += self._each(self._control, self._on_control, timeout=POLL_SECONDS)
+        registrations = self._register.take(TAKE)
+        worked = self._settle(self._register, registrations, self._on_register)
+        questions = self._control.take(TAKE, timeout=POLL_SECONDS)
+        worked += self._settle(self._control, questions, self._on_control)
         self._when_due("pending", RETRY_PENDING_SECONDS, self._retry_pending)
         self._when_due("heartbeats", SAVE_HEARTBEATS_SECONDS, self._save_heartbeats)
         self._when_due("rules", RULES_SECONDS, self.hosts.refresh_rules)
@@ -235,14 +237,6 @@ class CenterDaemon:
             action()
 
     # --- messages -------------------------------------------------------------------------------
-
-    def _each(
-        self,
-        subscription: Subscription,
-        handle: Callable[[Delivery, AnyMessage], None],
-        timeout: float = 0.0,
-    ) -> int:
-        return self._settle(subscription, subscription.take(500, timeout=timeout), handle)
 
     def _settle(
         self,
@@ -412,9 +406,8 @@ class CenterDaemon:
             raise
         for agent in refused.keys() - self._unstorable:
             logger.warning("the heartbeats of agent %s cannot be stored: %s", agent, refused[agent])
-        if len(self._unstorable) >= MOST_LOGGED:
-            self._unstorable.clear()
-        self._unstorable |= refused.keys()
+        full = len(self._unstorable) >= MOST_LOGGED
+        self._unstorable = set(refused) if full else self._unstorable | refused.keys()
 
     def _report(self, *, ending: bool = False) -> None:
         self.tallies.add(HEARTBEATS_MISSED, self.liveness.take_missed())

@@ -210,9 +210,9 @@ def last_heard(now: datetime) -> dict[str, float]:
 
 
 def heartbeats_heard() -> dict[str, tuple[str, int]]:
-    """Return (boot, number of the last heartbeat) of each agent."""
+    """Return (incarnation, number of the last heartbeat) of each agent."""
     rows = Agent.objects.values_list("agent_id", "boot", "heartbeats")
-    return {agent: (boot, heartbeats) for agent, boot, heartbeats in rows}
+    return {agent: (incarnation, heartbeats) for agent, incarnation, heartbeats in rows}
 
 
 def newest_allocation(owner: str) -> Allocation | None:

@@ -124,7 +124,7 @@ class CrawlAccounting:
         self,
         *,
         run: int,
-        boot: str,
+        incarnation: str,
         seq: int,
         depths: Depths,
         failures: list[FailureNote],
@@ -133,7 +133,7 @@ class CrawlAccounting:
         """Return the counters as a message."""
         return RunCounters(
             run=run,
-            boot=boot,
+            boot=incarnation,
             seq=seq,
             **self.counts(),
             **depths._asdict(),

@@ -199,7 +199,7 @@ def _platform_frontier(run: environment.RunEnvironment) -> RunFrontier | None:
         return None
     from yardspider.seeds.remote import RemoteFrontier
 
-    owner = f"run:{run.run}:{run.boot}"
+    owner = f"run:{run.run}:{run.incarnation}"
     return RemoteFrontier(run.broker_url, run.frontier, run.frontier_token, owner=owner)
 
 
@@ -208,7 +208,7 @@ def _platform_pools(run: environment.RunEnvironment) -> Pools | None:
         return None
     from yardspider.resources.remote import RemotePools
 
-    owner = f"run:{run.run}:{run.boot}"
+    owner = f"run:{run.run}:{run.incarnation}"
     return RemotePools(run.broker_url, run.pools, run.pools_token, owner=owner)
 
 

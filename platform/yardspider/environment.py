@@ -33,7 +33,7 @@ class RunEnvironment:
 
     run: int
     token: str
-    boot: str
+    incarnation: str
     broker_url: str
     policy: Policy
     agents: int
@@ -68,7 +68,7 @@ def read_run(environ: Mapping[str, str]) -> RunEnvironment:
     return RunEnvironment(
         run=env.int(RUN, minimum=1),
         token=env.secret("CRAWLYARD_RUN_TOKEN"),
-        boot=env.str("CRAWLYARD_BOOT", None) or secrets.token_hex(8),
+        incarnation=env.str("CRAWLYARD_BOOT", None) or secrets.token_hex(8),
         broker_url=env.url("BROKER_URL", schemes=("sqlite", "amqp", "amqps")),
         policy=Policy(env.str("CRAWLYARD_POLICY", "random", choices=[str(p) for p in Policy])),
         agents=env.int("CRAWLYARD_AGENTS", 0, minimum=0),

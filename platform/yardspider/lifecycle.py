@@ -55,7 +55,7 @@ class CommandHandler:
     def take(self, message: Lifecycle, now: float) -> None:
         """Carry out a command, if it is for this execution."""
         transport = self._transport
-        if message.run not in (0, transport.run) or message.boot not in ("", transport.boot):
+        if message.run not in (0, transport.run) or message.boot not in ("", transport.incarnation):
             return
         number = message.command
         if number and number in self._answers:
@@ -119,7 +119,7 @@ class CommandHandler:
             return
         answer = LifecycleAnswer(
             run=self._transport.run,
-            boot=self._transport.boot,
+            boot=self._transport.incarnation,
             action=message.action,
             command=message.command,
             accepted=accepted,

@@ -86,7 +86,7 @@ class Reporter:
         self._seq += 1
         return self._accounting.snapshot(
             run=self._transport.run,
-            boot=self._transport.boot,
+            incarnation=self._transport.incarnation,
             seq=self._seq,
             depths=self._depths(),
             failures=list(islice(self._accounting.notes, NOTES_PER_MESSAGE)),

@@ -168,7 +168,7 @@ class FakeCenter:
     """
 
     run = 1
-    boot = "test"
+    incarnation = "test"
     away = False
 
     def __init__(self, pages: Pages, *, chained: bool = False) -> None:

@@ -190,7 +190,7 @@ def test_the_page_of_an_agent_draws_its_history(django_assert_max_num_queries: A
         assert client.get(f"{LIST}{agent.pk}/live?hours={odd}").status_code == 200
     assert client.get(f"{LIST}999/live").status_code == 404
     empty = client.get(f"{LIST}{make_agent().pk}/change/").content.decode()
-    assert "no samples in this time" in empty
+    assert "No samples in this time range" in empty
 
 
 @pytest.mark.covers("S1.16")

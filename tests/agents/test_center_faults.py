@@ -11,7 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from apps.agents.center.runs import RunEntry
-from apps.agents.daemon import CenterThreadDied
+from apps.agents.center.threads import CenterThreadDied
 from apps.agents.models import Agent
 from apps.agents.services import register_agent
 from apps.jobs.models import Run
@@ -22,7 +22,7 @@ from tests.jobs.factories import make_run
 from tests.outages import tables_away
 from tests.plugins.measured import Measured
 from yardkit import failpoints, topology
-from yardkit.broker import Outgoing
+from yardkit.broker import Delivery, Outgoing
 from yardkit.protocol import (
     Allocate,
     AllocateDownloader,
@@ -183,9 +183,10 @@ def test_a_thread_that_dies_is_replaced_and_what_it_held_is_not_lost(
     assert subscription is not None
     take = subscription.take
 
-    def fail(*arguments: Any, **named: Any) -> None:
+    def fail(*arguments: Any, **named: Any) -> list[Delivery]:
         if take(*arguments, **named):
             raise ZeroDivisionError("a defect")
+        return []
 
     monkeypatch.setattr(subscription, "take", fail)
     yard.download(run)
@@ -237,7 +238,7 @@ def test_counters_of_a_run_that_was_forgotten_start_under_a_new_name(yard: Yard,
     yard.center.runs.drain_counters()
     yard.center.runs.forget_idle(-1.0)
     assert yard.center.runs.known() == []
-    assert dispatched(yard, run).boot != first.boot
+    assert dispatched(yard, run).incarnation != first.incarnation
 
 
 def test_counters_that_did_not_arrive_are_reported_again(yard: Yard, run: Run) -> None:
@@ -247,7 +248,7 @@ def test_counters_that_did_not_arrive_are_reported_again(yard: Yard, run: Run) -
     entry = dispatched(yard, run)
     runs.drain_counters()
     assert runs.drain_counters() == []
-    runs.report_again([CenterCounters(run=run.pk, boot=entry.boot, seq=entry.seq)])
+    runs.report_again([CenterCounters(run=run.pk, boot=entry.incarnation, seq=entry.seq)])
     seq = entry.seq
     (again,) = runs.drain_counters()
-    assert (again.boot, again.seq, again.dispatched) == (entry.boot, seq + 1, 20)
+    assert (again.boot, again.seq, again.dispatched) == (entry.incarnation, seq + 1, 20)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from apps.agents.daemon import CenterThreadDied
+from apps.agents.center.threads import CenterThreadDied
 from apps.agents.hosts.models import HostState
 from apps.agents.hosts.services import create_rule, resume_host, stop_host
 from apps.jobs.models import Run

@@ -130,7 +130,7 @@ def test_a_rule_is_made_changed_and_deleted_in_the_admin() -> None:
     save_states(center="c1", views=[seen("a.test", held=17, in_flight=4)], now=timezone.now())
     save_states(center="c2", views=[seen("a.test", held=5)], now=timezone.now())
     page = client.get(RULES).content.decode()
-    for text in ("a.test", "0.5", "as the settings say", "as the job says", "open", ">22<"):
+    for text in ("a.test", "0.5", "default of the settings", "set by the job", "open", ">22<"):
         assert text in page, text
     page = client.get(f"{RULES}{rule.pk}/change/").content.decode()
     assert f"{RULES}{rule.pk}/stop" in page

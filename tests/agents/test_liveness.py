@@ -35,7 +35,7 @@ class World:
         self.policy = Policy.RANDOM
         self.random = Random(1)
         self.runs = RunTable(
-            liveness=self.liveness, load=self.allocation, boot="b", clock=self.clock
+            liveness=self.liveness, load=self.allocation, incarnation="b", clock=self.clock
         )
         for agent in self.agents:
             self.liveness.seen(agent)

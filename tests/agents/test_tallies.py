@@ -37,7 +37,7 @@ def test_the_last_report_does_not_wait_for_one_under_way(
     broker: Broker, sqlite_broker_url: str, tmp_path: Path
 ) -> None:
     broker.declare(topology.STATISTICS)
-    tallies = Tallies(broker=broker, name="one", boot="b", clock=ManualClock())
+    tallies = Tallies(broker=broker, name="one", incarnation="b", clock=ManualClock())
     tallies.add(HEARTBEATS_MISSED, 2)
     with contextlib.closing(
         sqlite3.connect(tmp_path / "broker.sqlite3", isolation_level=None)

@@ -49,7 +49,7 @@ class Yard:
 
     def _start(self, name: str, boot: str) -> CenterDaemon:
         center = CenterDaemon(
-            broker=self.broker, name=name, boot=boot, clock=SystemClock(), shares=self.shares
+            broker=self.broker, name=name, incarnation=boot, clock=SystemClock(), shares=self.shares
         )
         center.setup()
         return center

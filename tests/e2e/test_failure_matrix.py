@@ -23,7 +23,7 @@ def test_a_page_that_never_answers_is_sent_again_and_fails_and_the_run_ends(
         run = cluster.crawl(site.url, "SilentPage")
         end = cluster.end_of(run)
     assert end["state"] == "failed", end
-    assert "1 of 41 requests were not answered by the platform" in end["reason"]
+    assert "1 of 42 requests were not answered by the platform" in end["reason"]
     check_books(end)
     books = end["books"]
     # Not one answer: sent once, then again as often as its spider says.

@@ -68,7 +68,9 @@ class Books:
 
     def check(self) -> None:
         depths = self.dispatcher.depths(busy=0)
-        check_counters(self.accounting.snapshot(run=1, boot="b", seq=1, depths=depths, failures=[]))
+        check_counters(
+            self.accounting.snapshot(run=1, incarnation="b", seq=1, depths=depths, failures=[])
+        )
         assert self.accounting.left == depths.queued + depths.in_flight
         assert self.accounting.sent + self.accounting.retried == len(self.wire.sent)
         assert self.results == self.accounting.returned + self.accounting.duplicates

@@ -47,7 +47,7 @@ def test_the_spider_decides_what_success_is() -> None:
     accounting = CrawlAccounting()
     accounting.take_answer("a", 12.4, success=True)
     accounting.take_answer("a", 30.4, success=False)
-    told = accounting.snapshot(run=1, boot="b", seq=1, depths=Depths(), failures=[])
+    told = accounting.snapshot(run=1, incarnation="b", seq=1, depths=Depths(), failures=[])
     assert (told.agents, told.agent_failed, told.agent_ms) == ({"a": 2}, {"a": 1}, {"a": 43})
 
 

@@ -16,6 +16,10 @@ logger = logging.getLogger(__name__)
 COMMAND_TTL_SECONDS: Final = 3600.0
 
 
+class ControlMessageRefused(Exception):
+    """An unusable message; the text goes to the dead letters with it."""
+
+
 def to_agent(agent: str, message: AnyMessage) -> Outgoing:
     """Return a command for an agent's queue."""
     key = topology.agent_commands(agent).name

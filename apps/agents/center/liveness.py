@@ -33,7 +33,7 @@ class Liveness:
         self._lock = threading.Lock()
         self._seen: dict[str, float] = {}
         self._unsaved: dict[str, Heartbeat] = {}
-        # (boot, number of the last heartbeat) of each agent, and the number of missing ones.
+        # (incarnation, number of the last heartbeat) of each agent, and the number of missing ones.
         self._heard: dict[str, tuple[str, int]] = {}
         self._missed = 0
         # Agents counted as living in this generation, and when the first of them may be dead.
@@ -51,7 +51,7 @@ class Liveness:
         self, ages: Mapping[str, float], heard: Mapping[str, tuple[str, int]] | None = None
     ) -> None:
         """Load the state of an earlier center: seconds since each agent's last heartbeat, and
-        (boot, number) of that heartbeat.
+        (incarnation, number) of that heartbeat.
 
         Otherwise every agent would look dead after a restart of the center. Heartbeats that this
         process has received stay.
@@ -72,8 +72,8 @@ class Liveness:
 
     def _count(self, message: Heartbeat) -> None:
         """Count heartbeats missing between this one and the one before."""
-        boot, last = self._heard.get(message.agent, ("", 0))
-        if boot != message.boot:
+        incarnation, last = self._heard.get(message.agent, ("", 0))
+        if incarnation != message.boot:
             last = 0
         if message.heartbeats > last:
             self._missed += message.heartbeats - last - 1

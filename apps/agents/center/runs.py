@@ -42,12 +42,12 @@ class OpenAllocation:
 class RunEntry:
     """The center's state of one run.
 
-    ``boot`` identifies its counters: a run that was forgotten and comes back counts from 0 again,
-    which under the old name would look like an old report.
+    ``incarnation`` identifies its counters: a run that was forgotten and comes back counts
+    from 0 again, which under the old name would look like an old report.
     """
 
     run: int
-    boot: str
+    incarnation: str
     agents: tuple[str, ...] = ()
     chained: bool = False
     settings: DownloaderSettings = DEFAULTS
@@ -97,13 +97,13 @@ class RunTable:
         *,
         liveness: Liveness,
         load: Callable[[int], OpenAllocation | None],
-        boot: str,
+        incarnation: str,
         clock: Clock,
     ) -> None:
         self.liveness = liveness
         self.clock = clock
         self._load_one = load
-        self._boot = boot
+        self._incarnation = incarnation
         self._lock = threading.Lock()
         self._entries: dict[int, RunEntry] = {}
         self._numbers = itertools.count(1)
@@ -180,7 +180,9 @@ class RunTable:
                 entry.changed = False
                 entry.seq += 1
                 answer.append(
-                    CenterCounters(run=entry.run, boot=entry.boot, seq=entry.seq, **entry.counters)
+                    CenterCounters(
+                        run=entry.run, boot=entry.incarnation, seq=entry.seq, **entry.counters
+                    )
                 )
         return answer
 
@@ -189,7 +191,7 @@ class RunTable:
         with self._lock:
             for lost in counters:
                 entry = self._entries.get(lost.run)
-                if entry is not None and entry.boot == lost.boot:
+                if entry is not None and entry.incarnation == lost.boot:
                     entry.changed = True
 
     def forget_idle(self, seconds: float) -> None:
@@ -205,8 +207,8 @@ class RunTable:
     def _find(self, run: int) -> RunEntry:
         entry = self._entries.get(run)
         if entry is None:
-            boot = f"{self._boot}-{next(self._numbers)}"
-            entry = RunEntry(run, boot, used_at=self.clock.monotonic())
+            incarnation = f"{self._incarnation}-{next(self._numbers)}"
+            entry = RunEntry(run, incarnation, used_at=self.clock.monotonic())
             self._entries[run] = entry
         return entry
 

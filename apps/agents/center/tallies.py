@@ -23,10 +23,10 @@ HEARTBEATS_MISSED: Final = "center.heartbeats_missed"
 class Tallies:
     """Counters that are reported until confirmed. Thread-safe except for ``report``."""
 
-    def __init__(self, *, broker: Broker, name: str, boot: str, clock: Clock) -> None:
+    def __init__(self, *, broker: Broker, name: str, incarnation: str, clock: Clock) -> None:
         self._broker = broker
         self._name = name
-        self._rates = Rates(f"center {name}", f"{boot}-tallies", clock.time)
+        self._rates = Rates(f"center {name}", f"{incarnation}-tallies", clock.time)
         self._under_way: Future[None] | None = None
 
     def add(self, series: str, amount: int = 1) -> None:

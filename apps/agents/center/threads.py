@@ -11,6 +11,10 @@ from yardkit.broker import DRAIN_SECONDS, BrokerClosed
 WAIT_SECONDS = 0.5
 
 
+class CenterThreadDied(RuntimeError):
+    """A defect has ended a thread of the center; all threads have been restarted."""
+
+
 class StepThread:
     """Calls ``step(timeout)`` until stopped; the end of its subscription ends it, too.
 

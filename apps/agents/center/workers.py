@@ -36,7 +36,7 @@ class Workers:
         *,
         broker: Broker,
         name: str,
-        boot: str,
+        incarnation: str,
         secret: str,
         load: Callable[[int], OpenAllocation | None],
         shares: HostShares,
@@ -45,7 +45,9 @@ class Workers:
         at_end: Callable[[], None],
     ) -> None:
         self.liveness = Liveness(clock.monotonic)
-        self.runs = RunTable(liveness=self.liveness, load=load, boot=boot, clock=clock)
+        self.runs = RunTable(
+            liveness=self.liveness, load=load, incarnation=incarnation, clock=clock
+        )
         self.gate = PolitenessGate(
             broker=broker,
             runs=self.runs,

@@ -22,14 +22,14 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """Identity of this agent. ``boot`` differs for each start of the process (seed S1.21,
+    """Identity of this agent. ``incarnation`` differs for each start of the process (seed S1.21,
     S1.33).
     """
 
     agent: str
     name: str
     labels: dict[str, str] = field(default_factory=dict)
-    boot: str = field(default_factory=lambda: uuid.uuid4().hex)
+    incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
     version: str = ""
 
 

@@ -92,7 +92,7 @@ class AgentVitals:
         return Register(
             agent=identity.agent,
             name=identity.name,
-            boot=identity.boot,
+            boot=identity.incarnation,
             processors=psutil.cpu_count() or 1,
             total_memory_bytes=psutil.virtual_memory().total,
             labels=identity.labels,
@@ -110,7 +110,7 @@ class AgentVitals:
         return Heartbeat(
             agent=identity.agent,
             name=identity.name,
-            boot=identity.boot,
+            boot=identity.incarnation,
             total_memory_bytes=memory.total,
             free_memory_bytes=memory.available,
             cpu_percent=psutil.cpu_percent(interval=None),

@@ -107,7 +107,7 @@ class CenterWay:
         environment = RunEnvironment(
             run=-self._slot,
             token=self._token,
-            boot=secrets.token_hex(8),
+            incarnation=secrets.token_hex(8),
             broker_url=self._broker_url,
             policy=Policy(self._fetch.policy),
             agents=self._fetch.agents,

@@ -38,7 +38,7 @@ class RunTransport(Protocol):
     """
 
     run: int
-    boot: str
+    incarnation: str
     chained: bool
 
     @property

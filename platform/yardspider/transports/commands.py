@@ -36,9 +36,9 @@ class RunCommandQueue:
     """
 
     def __init__(
-        self, *, run: int, boot: str, topic: str, on_command: Callable[[Lifecycle], None]
+        self, *, run: int, incarnation: str, topic: str, on_command: Callable[[Lifecycle], None]
     ) -> None:
-        self._spec = topology.run_commands(run, boot)
+        self._spec = topology.run_commands(run, incarnation)
         self._topic = topic
         self._on_command = on_command
         self._loop = asyncio.get_running_loop()

@@ -30,7 +30,7 @@ class LocalTransport:
     """Fetches with the agents' fetcher, one task a request; the engine keeps the window."""
 
     run = 0
-    boot = "local"
+    incarnation = "local"
     chained = False
     away = False
 

@@ -73,11 +73,11 @@ class RemoteTransport:
 
     def __init__(self, run: RunEnvironment, settings: SpiderSettings) -> None:
         self.run = run.run
-        self.boot = run.boot
+        self.incarnation = run.incarnation
         self.chained = run.policy is Policy.CHAINED
         self._run = run
         self._settings = settings
-        self._answers = topology.run_answers(run.run, run.boot)
+        self._answers = topology.run_answers(run.run, run.incarnation)
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
         self._broker: Broker | None = None
@@ -356,7 +356,10 @@ class RemoteTransport:
     def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
         if self._run.topic:
             self._commands = RunCommandQueue(
-                run=self.run, boot=self.boot, topic=self._run.topic, on_command=on_command
+                run=self.run,
+                incarnation=self.incarnation,
+                topic=self._run.topic,
+                on_command=on_command,
             )
 
     def answer_command(self, answer: LifecycleAnswer) -> None:

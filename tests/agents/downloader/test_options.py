@@ -27,7 +27,7 @@ def test_everything_by_environment(tmp_path: Path) -> None:
     assert url == "amqp://guest:guest@127.0.0.1/"
     assert (identity.agent, identity.name) == ("agent-9", "北京 9")
     assert identity.labels == {"zone": "cn-north", "disk": "ssd"}
-    assert len(identity.boot) == 32
+    assert len(identity.incarnation) == 32
     assert options.publish_attempts == 7
 
 
@@ -71,7 +71,7 @@ def test_a_named_agent_keeps_its_id(tmp_path: Path) -> None:
     _, again, _ = read_options(["--name", "../北京/9"], env)
     _, other, _ = read_options(["--name", "other"], env)
     assert first.agent == again.agent != other.agent
-    assert first.boot != again.boot
+    assert first.incarnation != again.incarnation
     assert len(list((tmp_path / "agents").iterdir())) == 2
 
 

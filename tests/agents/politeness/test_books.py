@@ -110,7 +110,7 @@ class Books(RuleBasedStateMachine):
         self.wire = Wire()
         self.liveness = Liveness(self.clock.monotonic)
         self.runs = RunTable(
-            liveness=self.liveness, load=self.allocation, boot="b", clock=self.clock
+            liveness=self.liveness, load=self.allocation, incarnation="b", clock=self.clock
         )
         self.shares = MemoryShares(self.clock.time)
         self.asks: list[ShareRequest] = []

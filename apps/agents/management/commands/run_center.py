@@ -21,5 +21,8 @@ class Command(DaemonCommand):
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
         return CenterDaemon(
-            broker=broker, name=self.identity.name, boot=self.identity.boot, clock=SystemClock()
+            broker=broker,
+            name=self.identity.name,
+            incarnation=self.identity.boot,
+            clock=SystemClock(),
         )
