@@ -164,7 +164,7 @@ def test_answers_the_broker_does_not_take_are_dropped_and_counted(
     assert end["books"]["retried"] > 0
     status, _ = cluster.daemons.stop(agent, signal.SIGTERM)
     assert status == 0
-    counted = re.search(r"leaves: .*?(\d+) answers dropped", cluster.daemons.log(agent))
+    counted = re.search(r"exits: .*?(\d+) answers dropped", cluster.daemons.log(agent))
     assert counted is not None, cluster.daemons.log(agent)
     lines = re.findall(r"(\d+) answers for \S+: dropped", cluster.daemons.log(agent))
     assert int(counted[1]) == sum(int(number) for number in lines) > 0

@@ -37,7 +37,7 @@ def settle(subscription: Subscription, delivery: Delivery, done: Future[None]) -
     """Acknowledge a message once its effects are confirmed; else requeue it."""
     error = done.exception()
     if error is not None:
-        logger.warning("what follows from a message of %s: %s", delivery.queue, error)
+        logger.warning("effects of a message of %s were not published: %s", delivery.queue, error)
     try:
         if isinstance(error, BrokerUnavailable):
             subscription.requeue([delivery])
@@ -51,4 +51,4 @@ def settle(subscription: Subscription, delivery: Delivery, done: Future[None]) -
 def log_failure(done: Future[None]) -> None:
     """Log a failed publish whose loss is harmless."""
     if (error := done.exception()) is not None:
-        logger.warning("a command did not arrive: %s", error)
+        logger.warning("command was not confirmed: %s", error)

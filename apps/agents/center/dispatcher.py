@@ -169,7 +169,7 @@ class BatchDispatcher:
         """Acknowledge, also after a failed publish: the run's timeout repeats it."""
         error = done.exception()
         if error is not None:
-            logger.warning("a dispatch did not arrive: %s", error)
+            logger.warning("dispatch was not confirmed: %s", error)
         try:
             if self._subscription is not None:
                 self._subscription.ack(taken)

@@ -359,7 +359,7 @@ class PolitenessGate:
         error = done.exception()
         if error is None or isinstance(error, BrokerClosed):
             return
-        logger.warning("what the center held did not arrive: %s", error)
+        logger.warning("held requests were not published: %s", error)
         if isinstance(error, Unroutable):
             gone = set(error.keys)
             self._put(lambda: self._engine.drop_queues(gone, ENDED))

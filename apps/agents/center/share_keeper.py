@@ -75,7 +75,7 @@ class ShareKeeper:
         try:
             self._shares.leave(self._center, hosts)
         except SharesUnavailable as error:
-            logger.warning("the shares of hosts end by themselves in some seconds: %s", error)
+            logger.warning("shares of hosts could not be given back and expire: %s", error)
 
     def _exchange(self, asks: list[ShareRequest]) -> Mapping[str, ShareGrant]:
         try:

@@ -65,7 +65,7 @@ async def serve(url: str, identity: AgentIdentity, options: AgentOptions) -> int
         if broker is not None:
             await DownloadAgent(identity=identity, broker=broker, options=options).run(stop)
     except BrokerError as error:
-        logger.error("the agent cannot go on: %s", error)
+        logger.error("agent failed: %s", error)
         return EXIT_FAILED
     finally:
         telling.cancel()
@@ -129,7 +129,7 @@ async def _limit_stop(stop: asyncio.Event) -> None:
 
 
 def _leave() -> None:
-    logger.error("not finished in %.1f s, leaves", STOP_LIMIT_SECONDS)
+    logger.error("not finished in %.1f s, exiting", STOP_LIMIT_SECONDS)
     logging.shutdown()
     os._exit(EXIT_FAILED)
 

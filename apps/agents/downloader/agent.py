@@ -183,7 +183,7 @@ class DownloadAgent:
         await self._results.close()
         await self._commands.close()
         await self._equipment.close()
-        logger.info("agent %s leaves: %s", self.identity.agent, self.counters)
+        logger.info("agent %s exits: %s", self.identity.agent, self.counters)
 
     async def _finish_downloads(self, stop: asyncio.Event) -> None:
         """After ``ExitAgent`` finish everything; after a stop finish running downloads, for 2 s."""
@@ -226,7 +226,7 @@ class DownloadAgent:
             try:
                 self._handle(delivery)
             except Exception as error:  # the last guard: one command must not end the agent
-                logger.exception("a command failed in an unforeseen way")
+                logger.exception("command failed unexpectedly")
                 self._commands.refuse(delivery, f"{type(error).__name__}: {error}")
 
     def _handle(self, delivery: Delivery) -> None:
@@ -277,7 +277,7 @@ class DownloadAgent:
 
     def _note_missing(self, run: int) -> None:
         if run not in self._logged_missing:
-            logger.warning("run %d: requests, but no downloader", run)
+            logger.warning("run %d: requests for a missing downloader", run)
             if len(self._logged_missing) >= MOST_LOGGED:
                 self._logged_missing.clear()
             self._logged_missing.add(run)

@@ -125,10 +125,10 @@ class AgentCommandQueue:
                 await action
             except BrokerError as error:
                 # The broker is closed or lost, and with it the delivery: it comes again.
-                logger.warning("a command failed, it will come again: %s", error)
+                logger.warning("command failed, it will be redelivered: %s", error)
                 self.held -= 1
             except Exception as error:  # the last guard: one command must not end the agent
-                logger.exception("a command failed in an unforeseen way")
+                logger.exception("command failed unexpectedly")
                 self.refuse(delivery, f"{type(error).__name__}: {error}")
 
         self._start(guarded())
@@ -159,7 +159,7 @@ class AgentCommandQueue:
         try:
             await in_daemon_thread(self._opened().dead_letter, delivery, reason)
         except BrokerError as error:
-            logger.warning("a message could not be set aside, it will come again: %s", error)
+            logger.warning("message could not be dead-lettered, it will be redelivered: %s", error)
 
     def _opened(self) -> AsyncSubscription:
         assert self._subscription is not None  # noqa: S101 - open() comes first

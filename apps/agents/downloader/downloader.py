@@ -230,7 +230,7 @@ class Downloader:
                 fetched = await self._texts.apply(fetched)
             result = await make_result(item.id, item.attempt, fetched)
         except Exception as error:  # the last guard: one request must not end its worker
-            logger.exception("run %d: a download failed in an unforeseen way", self.run)
+            logger.exception("run %d: download failed unexpectedly", self.run)
             result = failed(item, FailureKind.BAD_REQUEST, f"{type(error).__name__}: {error}")
         self._counters.finished += 1
         self._rate.add()

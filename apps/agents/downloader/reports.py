@@ -95,7 +95,7 @@ class HostReports:
         except BrokerClosed:
             raise
         except Exception:  # the last guard: these reports must not end the later ones
-            logger.exception("reports on hosts failed in an unforeseen way")
+            logger.exception("host reports failed unexpectedly")
 
     def _messages(self, report_to: str, run: int, hosts: dict[str, _Tally]) -> Iterator[Outgoing]:
         results = [

@@ -180,7 +180,7 @@ class ResultSender:
             return  # the process is ending: unacknowledged, the commands come again
         except Exception:  # the last guard: the commands must be settled, or their place is lost
             self._counters.dropped += count
-            logger.exception("run %d: %d answers dropped in an unforeseen way", run, count)
+            logger.exception("run %d: %d answers dropped after an unexpected error", run, count)
         finally:
             self._grow(-batch.size)
         for work in batch.works:

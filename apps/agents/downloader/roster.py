@@ -135,7 +135,7 @@ async def _done(
     except OSError as error:
         return error
     except Exception as error:  # the last guard: no defect of this may keep a run from being served
-        logger.exception("the allocation file cannot be kept, in an unforeseen way")
+        logger.exception("allocation file not written, unexpected error")
         return error
     return None
 

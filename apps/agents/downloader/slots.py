@@ -59,7 +59,7 @@ class Slots:
             except ValueError as error:
                 await self._roster.refuse(allocation.run, f"bad downloader settings: {error}")
         if self.active:
-            logger.info("%d downloaders of earlier are back", len(self.active))
+            logger.info("%d downloaders restored", len(self.active))
 
     def open(self, allocation: AllocateDownloader) -> bool:
         """Make the downloader of a run; False if it exists. Raises ``ValueError``.

@@ -45,7 +45,7 @@ class RemotePools:
                 try:
                     self._client = await in_daemon_thread(self._connect)
                 except BrokerError as error:
-                    raise SeedServiceAway(f"no way to the seed service: {error}") from error
+                    raise SeedServiceAway(f"seed service unreachable: {error}") from error
             return self._client
 
     def _connect(self) -> ResourceClient:

@@ -42,7 +42,7 @@ class RemoteFrontier:
         except BadBrokerURL as error:
             raise RunFailed(f"BROKER_URL: {error}") from error
         except BrokerError as error:
-            raise RunFailed(f"no way to the seed service, BROKER_URL: {error}") from error
+            raise RunFailed(f"seed service unreachable, BROKER_URL: {error}") from error
 
     def _connect(self) -> None:
         name = f"seeds-{self._owner}"

@@ -72,7 +72,7 @@ class RunCommandQueue:
                 for delivery in deliveries:
                     problem = self._take(delivery.body)
                     if problem:
-                        log.warning("a command that cannot be used was set aside: %s", problem)
+                        log.warning("unusable command dead-lettered: %s", problem)
                         subscription.dead_letter(delivery, problem)
                     else:
                         subscription.ack([delivery])

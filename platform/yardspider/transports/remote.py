@@ -314,7 +314,7 @@ class RemoteTransport:
             try:
                 messages.append(decode(delivery.body))
             except ProtocolError as error:
-                log.warning("a message that cannot be read was set aside: %s", error)
+                log.warning("unreadable message dead-lettered: %s", error)
                 subscription.dead_letter(delivery, str(error))
             else:
                 good.append(delivery)

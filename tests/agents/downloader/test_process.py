@@ -86,7 +86,7 @@ async def test_a_signal_ends_an_idle_agent(
     process.send_signal(signum)
     status, said = await ended_in_time(process)
     assert status == 0
-    assert "agent agent-1 leaves: 0 downloads" in said
+    assert "agent agent-1 exits: 0 downloads" in said
 
 
 async def test_a_signal_ends_an_agent_at_work(
@@ -193,7 +193,7 @@ async def test_it_ends_with_its_supervisor(
     supervisor.kill()
     # The child holds the other end of the pipe: it is closed when the child is gone.
     _, said = await asyncio.to_thread(supervisor.communicate, None, 60)
-    assert "agent agent-1 leaves" in said
+    assert "agent agent-1 exits" in said
     await until(lambda: broker.depth(other.commands.name).consumers == 0)
 
 
@@ -296,7 +296,7 @@ async def test_no_request_is_lost_at_any_failpoint(
     second.collect()
     process.terminate()
     _, said = await asyncio.to_thread(ended, process)
-    told = re.search(r"leaves: .*?(\d+) answers dropped", said)
+    told = re.search(r"exits: .*?(\d+) answers dropped", said)
     assert (told is not None) == dropped
     lost = first.missing + second.missing - (int(told[1]) if told else 0)
     measured(of=first.count + second.count, lost=lost, twice=first.twice + second.twice)
@@ -321,7 +321,7 @@ async def test_told_to_exit_it_finishes_what_it_holds(
     assert status == 0
     assert len(await other.results(3)) == 3
     assert "asked to exit: maintenance" in said
-    assert "agent agent-1 leaves: 3 downloads" in said
+    assert "agent agent-1 exits: 3 downloads" in said
     assert broker.depth(other.commands.name).ready == 0
 
 

@@ -254,7 +254,7 @@ class _Visit:
             going.cancel()
             await asyncio.gather(going, enough, return_exceptions=True)
         if response is None:
-            raise _Unwanted(FailureKind.BAD_CONTENT, "no page was loaded")
+            raise _Unwanted(FailureKind.BAD_CONTENT, "no page loaded")
         return response
 
     async def _body(self, cdp: CDPSession, response: Response) -> tuple[bytes, bool]:

@@ -213,7 +213,7 @@ class ProxySource:
             return
         found, bad = read_list(text)
         if bad:
-            logger.warning("the proxy source has %d lines that are no proxy", bad)
+            logger.warning("proxy source has %d invalid lines", bad)
         self._pool.set_listed(found)
 
 

@@ -110,7 +110,7 @@ class Redialer:
     def _forget(self, task: asyncio.Task[bool]) -> None:
         self._current = None
         if not task.cancelled() and task.exception() is not None:
-            logger.error("redialling failed in an unforeseen way", exc_info=task.exception())
+            logger.error("redial failed unexpectedly", exc_info=task.exception())
 
     async def close(self) -> None:
         """Cancel a redial; a running command is killed."""
@@ -126,7 +126,7 @@ class Redialer:
             async with self._locked() as descriptor:
                 last, worked = self._last(descriptor)
                 if worked and last > started_at:
-                    logger.info("another agent of this server has redialled meanwhile")
+                    logger.info("another agent of this host has redialled")
                     return True
                 await self._wait_for_interval(last)
                 await self._drained()
