@@ -15,13 +15,13 @@ from typing import Final
 from apps.agents.downloader.agent import DownloadAgent
 from apps.agents.downloader.options import AgentIdentity, AgentOptions, read_options
 from yardkit import failpoints
-from yardkit.backoff import back_off
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import BadBrokerURL, Broker, BrokerError, connect
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK
 from yardkit.env import Env, EnvError
 from yardkit.life import FEED_SECONDS, Life
 from yardkit.log_lines import OneLineFormatter
+from yardkit.outage import Outage
 from yardkit.stop import die_with_parent_if_told, stop_event
 
 logger = logging.getLogger("apps.agents.downloader")
@@ -81,7 +81,12 @@ async def _connect(
 ) -> Broker | None:
     """Connect, retrying without limit (seed S1.47); None when stopped before."""
     stopping = asyncio.ensure_future(stop.wait())
-    failures = 0
+    outage = Outage(
+        logger,
+        "connecting to the broker",
+        first=options.first_delay_seconds,
+        longest=options.longest_delay_seconds,
+    )
     try:
         while not stop.is_set():
             attempt = asyncio.ensure_future(
@@ -94,16 +99,14 @@ async def _connect(
                 attempt.cancel()
                 return None
             try:
-                return attempt.result()
+                broker = attempt.result()
             except BadBrokerURL:
                 raise
             except BrokerError as error:
-                failures += 1
-                delay = back_off(
-                    failures, options.first_delay_seconds, options.longest_delay_seconds
-                )
-                logger.warning("no broker: %s; again in %.1f s", error, delay)
-                await asyncio.wait([stopping], timeout=delay)
+                await asyncio.wait([stopping], timeout=outage.failed(error))
+            else:
+                outage.recovered()
+                return broker
         return None
     finally:
         stopping.cancel()
