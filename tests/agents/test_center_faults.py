@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -181,14 +182,16 @@ def test_a_thread_that_dies_is_replaced_and_what_it_held_is_not_lost(
     assert isinstance(yard.receive(queue), AllocateDownloader)
     subscription = yard.center.dispatcher._subscription
     assert subscription is not None
-    take = subscription.take
+    take, called = subscription.take, threading.Event()
 
     def fail(*arguments: Any, **named: Any) -> list[Delivery]:
+        called.set()
         if take(*arguments, **named):
             raise ZeroDivisionError("a defect")
         return []
 
     monkeypatch.setattr(subscription, "take", fail)
+    assert called.wait(10), "the thread still waits in the call before"
     yard.download(run)
     with pytest.raises(CenterThreadDied, match="a defect"):
         yard.until(lambda: False)
