@@ -21,7 +21,7 @@ from yardspider.errors import RunFailed
 from yardspider.outputs import ItemSink
 from yardspider.request import Request
 from yardspider.response import Response
-from yardspider.seeds.client import SeedClient
+from yardspider.seeds.client import RunSeeds
 from yardspider.seeds.seed import Seed
 from yardspider.seeds.task import SeedTask
 from yardspider.spider import SeedSpider, Spider
@@ -46,7 +46,7 @@ class Caller:
         self,
         spider: Spider,
         dispatcher: RequestDispatcher,
-        seed_client: SeedClient,
+        seed_client: RunSeeds,
         items: ItemSink,
         accounting: CrawlAccounting,
         *,

@@ -22,7 +22,7 @@ from yardspider.reporter import Reporter
 from yardspider.resources.api import Resources
 from yardspider.resources.port import Pools
 from yardspider.seeds.api import Seeds
-from yardspider.seeds.client import SeedClient
+from yardspider.seeds.client import RunSeeds
 from yardspider.seeds.port import RunFrontier, SeedCounts
 from yardspider.settings import SEEDS_EMPTY_SECONDS, SpiderSettings
 from yardspider.spider import SeedSpider, Spider
@@ -98,7 +98,7 @@ class CrawlEngine:
         self.accounting = accounting or CrawlAccounting()
         self._takes_seeds = isinstance(spider, SeedSpider)
         self._pace = CrawlPace(settings)
-        self._seed_client = SeedClient(
+        self._seed_client = RunSeeds(
             frontier,
             settings,
             takes_seeds=self._takes_seeds,

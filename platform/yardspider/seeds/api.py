@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from yardkit.protocol import SeedAnswer
-from yardspider.seeds.client import SeedClient
+from yardspider.seeds.client import RunSeeds
 from yardspider.seeds.outbox import PendingSeeds
 from yardspider.seeds.port import SeedCounts
 from yardspider.seeds.seed import Seed
@@ -34,7 +34,7 @@ class Seeds:
     another seed is better yielded: it is then added with that seed's finish.
     """
 
-    def __init__(self, seed_client: SeedClient) -> None:
+    def __init__(self, seed_client: RunSeeds) -> None:
         self._seed_client = seed_client
 
     def add(

@@ -26,7 +26,7 @@ _CLOSE_SECONDS: Final = 1.0
 NO_FRONTIER: Final = "this run has no frontier to take seeds; choose one in its job"
 
 
-class SeedClient:
+class RunSeeds:
     """Adds, leases and finishes the seeds of one run. Without a frontier it refuses seeds.
 
     Args:
