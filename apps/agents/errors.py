@@ -23,7 +23,7 @@ class NoAgentFree(AllocationRefused):
     code = "no_agent_free"
 
 
-class AgentSilent(AgentsError):
+class AgentNotAlive(AgentsError):
     """The agent is not alive, so it cannot be asked to exit."""
 
     code = "agent_silent"

@@ -19,7 +19,7 @@ from apps.agents.hosts.services import load_rules
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.states import (
     AgentMode,
-    Refusal,
+    UnavailableReason,
     given_number,
     is_alive,
     none_text,
@@ -48,7 +48,7 @@ class Considered:
     """An agent, and why a run cannot be given it (None: it can)."""
 
     agent: Agent
-    refusal: Refusal | None
+    refusal: UnavailableReason | None
 
 
 def consider(agents: Iterable[Agent], *, alive: Collection[str], wanted: str) -> list[Considered]:

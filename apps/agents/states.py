@@ -37,7 +37,7 @@ MODE_TONES: Final[dict[str, str]] = {
 }
 
 
-class Refusal(TextChoices):
+class UnavailableReason(TextChoices):
     """Why a run cannot be given an agent."""
 
     DISABLED = "disabled", _("disabled")
@@ -53,7 +53,9 @@ def is_alive(heartbeat_at: datetime | None, now: datetime) -> bool:
     return heartbeat_at is not None and now - heartbeat_at < ALIVE_FOR
 
 
-def why_not(*, alive: bool, mode: str, types: Collection[str], wanted: str) -> Refusal | None:
+def why_not(
+    *, alive: bool, mode: str, types: Collection[str], wanted: str
+) -> UnavailableReason | None:
     """Return why a run that wants a downloader of type ``wanted`` cannot be given this agent, or
     None.
 
@@ -61,12 +63,12 @@ def why_not(*, alive: bool, mode: str, types: Collection[str], wanted: str) -> R
     agent that was disabled because it is gone is "disabled".
     """
     if mode == AgentMode.DISABLED:
-        return Refusal.DISABLED
+        return UnavailableReason.DISABLED
     if not alive:
-        return Refusal.SILENT
+        return UnavailableReason.SILENT
     if mode == AgentMode.DRAINING:
-        return Refusal.DRAINING
-    return None if wanted in types else Refusal.TYPE
+        return UnavailableReason.DRAINING
+    return None if wanted in types else UnavailableReason.TYPE
 
 
 def wanted_number(policy: str, asked: int) -> int:
@@ -80,13 +82,15 @@ def given_number(policy: str, asked: int, eligible: int) -> int:
     return eligible if policy == Policy.RANDOM else min(wanted, eligible)
 
 
-def none_text(refusals: Iterable[Refusal], wanted: str) -> str:
+def none_text(refusals: Iterable[UnavailableReason], wanted: str) -> str:
     """Return ``no agent can be given: 2 not alive, 1 draining``."""
     counted = _counted(refusals, wanted) or gettext("no agent has registered yet")
     return gettext("no agent available: %(reasons)s") % {"reasons": counted}
 
 
-def shortfall_text(asked: int, given: int, refusals: Iterable[Refusal], wanted: str) -> str:
+def shortfall_text(
+    asked: int, given: int, refusals: Iterable[UnavailableReason], wanted: str
+) -> str:
     """Return why a run gets fewer agents than it asked for; "" if it gets enough."""
     if given >= asked:
         return ""
@@ -98,15 +102,15 @@ def shortfall_text(asked: int, given: int, refusals: Iterable[Refusal], wanted: 
     return f"{text} ({counted})" if counted else text
 
 
-def refusal_text(refusal: Refusal, wanted: str) -> str | Promise:
+def refusal_text(refusal: UnavailableReason, wanted: str) -> str | Promise:
     """Return the reason as text; it names the wanted type."""
-    if refusal == Refusal.TYPE:
+    if refusal == UnavailableReason.TYPE:
         return gettext('cannot make type "%(type)s"') % {"type": wanted}
     return refusal.label
 
 
-def _counted(refusals: Iterable[Refusal], wanted: str) -> str:
+def _counted(refusals: Iterable[UnavailableReason], wanted: str) -> str:
     counts = Counter(refusals)
     return ", ".join(
-        f"{counts[each]} {refusal_text(each, wanted)}" for each in Refusal if counts[each]
+        f"{counts[each]} {refusal_text(each, wanted)}" for each in UnavailableReason if counts[each]
     )

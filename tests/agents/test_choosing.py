@@ -19,7 +19,7 @@ from apps.agents.queries import (
 from apps.agents.services import allocate, downloader_settings, switch_agent
 from apps.agents.states import (
     AgentMode,
-    Refusal,
+    UnavailableReason,
     given_number,
     none_text,
     shortfall_text,
@@ -58,18 +58,18 @@ def names(allocation: Allocation) -> set[str]:
     ("alive", "mode", "types", "reason"),
     [
         (True, ENABLED, ["http", "browser"], None),
-        (True, ENABLED, ["http"], Refusal.TYPE),
-        (True, ENABLED, [], Refusal.TYPE),
-        (True, DRAINING, ["browser"], Refusal.DRAINING),
-        (True, DISABLED, ["browser"], Refusal.DISABLED),
-        (False, ENABLED, ["browser"], Refusal.SILENT),
-        (False, DRAINING, ["browser"], Refusal.SILENT),
+        (True, ENABLED, ["http"], UnavailableReason.TYPE),
+        (True, ENABLED, [], UnavailableReason.TYPE),
+        (True, DRAINING, ["browser"], UnavailableReason.DRAINING),
+        (True, DISABLED, ["browser"], UnavailableReason.DISABLED),
+        (False, ENABLED, ["browser"], UnavailableReason.SILENT),
+        (False, DRAINING, ["browser"], UnavailableReason.SILENT),
         # Switched off because it is gone: that is the reason to name.
-        (False, DISABLED, [], Refusal.DISABLED),
+        (False, DISABLED, [], UnavailableReason.DISABLED),
     ],
 )
 def test_each_agent_is_eligible_or_there_is_one_reason(
-    alive: bool, mode: AgentMode, types: list[str], reason: Refusal | None
+    alive: bool, mode: AgentMode, types: list[str], reason: UnavailableReason | None
 ) -> None:
     assert why_not(alive=alive, mode=mode, types=types, wanted="browser") == reason
 
@@ -91,7 +91,12 @@ def test_how_many(policy: Policy, asked: int, eligible: int, wanted: int, given:
 
 
 def test_the_reasons_are_counted() -> None:
-    why = [Refusal.DRAINING, Refusal.SILENT, Refusal.SILENT, Refusal.TYPE]
+    why = [
+        UnavailableReason.DRAINING,
+        UnavailableReason.SILENT,
+        UnavailableReason.SILENT,
+        UnavailableReason.TYPE,
+    ]
     counted = '2 not alive, 1 draining, 1 cannot make type "browser"'
     assert none_text(why, "browser") == f"no agent available: {counted}"
     assert none_text([], "http") == "no agent available: no agent has registered yet"
@@ -241,8 +246,8 @@ def test_the_preview_says_what_an_allocation_then_gives(
     assert given <= {each.agent_id for each in preview.eligible} == {"a", "b"}
     assert (allocation.warning, allocation.asked) == (preview.warning, preview.asked)
     assert {each.agent.agent_id: each.refusal for each in preview.refused} == {
-        "plain": Refusal.TYPE,
-        "gone": Refusal.SILENT,
+        "plain": UnavailableReason.TYPE,
+        "gone": UnavailableReason.SILENT,
     }
     assert preview.refusal == ""
 

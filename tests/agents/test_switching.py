@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from apps.access.models import AuditRecord
-from apps.agents.errors import AgentSilent
+from apps.agents.errors import AgentNotAlive
 from apps.agents.models import Agent
 from apps.agents.services import exit_agent, switch_agent
 from apps.agents.services.modes import EXIT_TTL_SECONDS
@@ -69,7 +69,7 @@ def test_an_exit_goes_to_the_agents_own_queue_and_is_void_soon() -> None:
 @pytest.mark.parametrize("silent", [timedelta(seconds=11), None])
 def test_a_silent_agent_cannot_be_told_to_exit(silent: Any) -> None:
     agent = make_agent(name="north", heartbeat_at=NOW - silent if silent else None)
-    with pytest.raises(AgentSilent, match="north is not alive"):
+    with pytest.raises(AgentNotAlive, match="north is not alive"):
         exit_agent(agent=agent, reason="", actor=None, now=NOW)
     assert not OutboxMessage.objects.exists()
     assert not AuditRecord.objects.exists()

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from apps.agents.queries import PolicyPreview, preview_allocation
-from apps.agents.states import Refusal, refusal_text
+from apps.agents.states import UnavailableReason, refusal_text
 from apps.jobs.models import DownloaderKind, DownloadPolicy, Job
 
 MOST_AGENTS = 10_000
@@ -83,8 +83,8 @@ def _reasons(preview: PolicyPreview) -> list[dict[str, Any]]:
         {
             "agent": each.agent,
             "reason": refusal_text(each.refusal, preview.wanted_type),
-            "since": each.agent.heartbeat_at if each.refusal == Refusal.SILENT else None,
-            "silent": each.refusal == Refusal.SILENT,
+            "since": each.agent.heartbeat_at if each.refusal == UnavailableReason.SILENT else None,
+            "silent": each.refusal == UnavailableReason.SILENT,
         }
         for each in preview.refused
         if each.refusal is not None

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from apps.access.api.fields import VisibleRelatedField
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.queries import Considered, run_of
-from apps.agents.states import AgentMode, Refusal, is_alive, refusal_text
+from apps.agents.states import AgentMode, UnavailableReason, is_alive, refusal_text
 from apps.jobs.models import DownloaderKind, DownloadPolicy, Job
 
 
@@ -140,7 +140,7 @@ class RefusedAgentSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="agent.pk")
     agent_id = serializers.CharField(source="agent.agent_id")
     name = serializers.CharField(source="agent.name")
-    code = serializers.ChoiceField(source="refusal", choices=Refusal.choices)
+    code = serializers.ChoiceField(source="refusal", choices=UnavailableReason.choices)
     reason = serializers.SerializerMethodField()
     heartbeat_at = serializers.DateTimeField(source="agent.heartbeat_at", allow_null=True)
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.agents.errors import AgentSilent
+from apps.agents.errors import AgentNotAlive
 from apps.agents.events import AGENTS_CHANGED
 from apps.agents.models import Agent
 from apps.agents.states import AgentMode, is_alive
@@ -63,7 +63,7 @@ def exit_agent(*, agent: Agent, reason: str, actor: User | None, now: datetime) 
         AgentSilent: it is not alive.
     """
     if not is_alive(agent.heartbeat_at, now):
-        raise AgentSilent(
+        raise AgentNotAlive(
             _("Agent %(agent)s is not alive, so it cannot be asked to exit.") % {"agent": agent}
         )
     enqueue(
