@@ -148,13 +148,13 @@ def test_fewer_agents_than_asked_for_is_a_warning() -> None:
     message = request(run.pk, policy=Policy.FIXED, agents=3)
     allocation = allocate(message=message, alive=["a", "b"], now=NOW)
     assert allocation.agents.count() == 2
-    assert allocation.warning == "3 agents asked for, 2 given"
+    assert allocation.warning == "3 agents requested, 2 available"
 
 
 @pytest.mark.parametrize(
     ("state", "alive", "why"),
     [
-        (RunState.RUNNING, [], "no agent can be given: 1 not alive"),
+        (RunState.RUNNING, [], "no agent available: 1 not alive"),
         (RunState.EXITED, ["a"], "already ended"),
         (None, ["a"], "does not exist"),
     ],
