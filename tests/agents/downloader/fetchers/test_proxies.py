@@ -320,7 +320,7 @@ async def test_checks_and_source_by_real_servers(
     await pool.close()
     proxy.broken = True
     assert not await validate(address)
-    assert "1 lines that are no proxy" in caplog.text
+    assert "proxy source has 1 invalid lines" in caplog.text
     assert "pw-in-list" not in caplog.text
 
 
