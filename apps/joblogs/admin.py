@@ -54,7 +54,7 @@ class LogPolicyAdmin(ProjectScopedAdmin):
 
 @admin.register(ErrorGroup)
 class ErrorGroupAdmin(ReadOnly, ProjectScopedAdmin):
-    """Only leads to the page; who may see it here sees it in the sidebar."""
+    """Link to the page of error groups, shown to people with permission to view them."""
 
     def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
         """The page of errors."""

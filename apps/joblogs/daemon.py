@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from apps.joblogs.services import log_store, prune_lines, retention, store_lines
-from apps.joblogs.stores.base import StoreUnavailable
-from apps.joblogs.stores.opening import BadAddress
+from apps.joblogs.stores.base import LogStoreUnavailable
+from apps.joblogs.stores.factory import BadAddress
 from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
@@ -31,7 +31,7 @@ PRUNE_SECONDS: Final = 600.0
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 10.0
 # After these the batch goes back to its queue; any other error costs the message that causes it.
-_OUTAGES: Final = (StoreUnavailable, BrokerError, *DATABASE_ERRORS)
+_OUTAGES: Final = (LogStoreUnavailable, BrokerError, *DATABASE_ERRORS)
 
 
 class LogDaemon:
@@ -41,7 +41,7 @@ class LogDaemon:
     keep what the queue has no room for.
 
     Args:
-        once: raise ``StoreUnavailable`` in place of waiting until the store is back.
+        once: raise ``LogStoreUnavailable`` in place of waiting until the store is back.
     """
 
     def __init__(self, *, broker: Broker, clock: Clock, once: bool = False) -> None:
@@ -60,10 +60,10 @@ class LogDaemon:
             log_store()
         except BadAddress as error:
             raise CannotStart(f"LOGS_URL: {error}") from None
-        except StoreUnavailable:
+        except LogStoreUnavailable:
             # The first step says so, and waits.
             pass
-        # It is tried again: a subscription left behind would keep its deliveries for ever.
+        # ``setup`` may run again: a subscription left open would keep its deliveries.
         self.teardown()
         self.broker.declare(*topology.SHARED)
         self._subscribe()
@@ -75,7 +75,7 @@ class LogDaemon:
             return True
         try:
             worked = self._work()
-        except StoreUnavailable as error:
+        except LogStoreUnavailable as error:
             if self._once:
                 raise
             self._wait(error)
@@ -90,7 +90,7 @@ class LogDaemon:
             if subscription is not None and not self._outage.lasting:
                 for deliveries in drain(subscription, limit=BATCH):
                     self._store(subscription, deliveries)
-        except (StoreUnavailable, BrokerError) as error:
+        except (LogStoreUnavailable, BrokerError) as error:
             logger.warning("what has come goes back to its queue: %s", error)
         finally:
             self._let_go()
@@ -119,7 +119,7 @@ class LogDaemon:
         stored = self._store(subscription, deliveries)
         return self._prune() > 0 or stored > 0
 
-    def _wait(self, error: StoreUnavailable) -> None:
+    def _wait(self, error: LogStoreUnavailable) -> None:
         self._timers.postpone("retry", self._outage.failed(error))
         # What is handed out and not acknowledged for long makes a broker close the channel; and
         # another ingester may reach the store.

@@ -1,4 +1,4 @@
-"""What pages are told."""
+"""Names of the websocket groups and signals of this app."""
 
 from __future__ import annotations
 

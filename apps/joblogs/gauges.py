@@ -10,7 +10,7 @@ from django.db.models import Count
 from apps.joblogs.models import ErrorGroup
 from apps.joblogs.services import log_store
 from apps.joblogs.states import GroupState
-from apps.joblogs.stores.base import StoreUnavailable, Usage
+from apps.joblogs.stores.base import LogStoreUnavailable, Usage
 from yardkit import metrics
 from yardkit.metrics import Reading
 from yardkit.questions import Question
@@ -30,7 +30,7 @@ _asker: Question[list[Usage]] = Question(_usages, fresh_seconds=FRESH_SECONDS, n
 def _up() -> float:
     try:
         _asker.read(ANSWER_SECONDS)
-    except (StoreUnavailable, TimeoutError):
+    except (LogStoreUnavailable, TimeoutError):
         return 0.0
     return 1.0
 
@@ -41,7 +41,7 @@ def _kept() -> dict[str, Reading]:
     sizes: Counter[tuple[str, ...]] = Counter()
     try:
         found = _asker.read(ANSWER_SECONDS)
-    except (StoreUnavailable, TimeoutError):
+    except (LogStoreUnavailable, TimeoutError):
         return {}
     for each in found:
         lines[(str(each.project),)] += each.lines

@@ -170,5 +170,5 @@ class ErrorGroup(models.Model):
 
     @property
     def is_ignored(self) -> bool:
-        """Somebody has put it aside."""
+        """The group is ignored."""
         return self.state == GroupState.IGNORED

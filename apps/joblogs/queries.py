@@ -1,4 +1,4 @@
-"""Whose logs are whose, and who may read them."""
+"""Owners of logs, and the permission to read them."""
 
 from __future__ import annotations
 

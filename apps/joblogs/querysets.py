@@ -21,7 +21,7 @@ class ErrorGroupQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     project_path = "project"
 
     def open(self) -> Self:
-        """Those that nobody has put aside."""
+        """Groups that are not ignored."""
         return self.filter(state=GroupState.OPEN)
 
     def seen_since(self, at: datetime) -> Self:

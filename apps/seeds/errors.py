@@ -40,7 +40,7 @@ class RulesNeedMove(SeedsRefusal):
 
 
 class OperationRunning(SeedsRefusal):
-    """Something else goes through the seeds of this frontier now."""
+    """Another operation is running on this frontier."""
 
     code = "operation_running"
     detail = _("Another operation on this frontier has not ended yet.")
@@ -57,11 +57,11 @@ class MoveUnderWay(SeedsRefusal):
     """Half of the seeds are in their new place: only its end leaves all of them in one."""
 
     code = "move_under_way"
-    detail = _("The seeds are being moved; this can no more be cancelled.")
+    detail = _("The seeds are being moved; this can no longer be cancelled.")
 
 
 class SeedsLeased(SeedsRefusal):
-    """Somebody works on seeds that would be moved or deleted."""
+    """Seeds that would be moved or deleted are leased."""
 
     code = "seeds_leased"
     detail = _("Seeds of this frontier are leased.")
@@ -85,21 +85,21 @@ class PoolDisabled(SeedsRefusal):
     """A person has switched the pool off."""
 
     code = "pool_disabled"
-    detail = _("This pool is switched off.")
+    detail = _("This pool is disabled.")
 
 
 class LeaseOver(SeedsRefusal):
     """The lease of this call is over, so that nothing is handed out for it any more."""
 
     code = "lease_over"
-    detail = _("What this call has leased is no longer leased by it.")
+    detail = _("The lease of this call has ended.")
 
 
-class WrongLease(SeedsRefusal):
-    """The lease belongs to somebody else, or there never was one of this number."""
+class WrongResourceLease(SeedsRefusal):
+    """The lease belongs to another caller, or does not exist."""
 
     code = "wrong_lease"
-    detail = _("The caller holds no lease of this number.")
+    detail = _("The caller does not hold this lease.")
 
 
 class BadLease(SeedsRefusal):
@@ -114,7 +114,7 @@ class NotInThatState(SeedsRefusal):
     """What is asked does not fit the state of the resource."""
 
     code = "wrong_state"
-    detail = _("This does not fit the state of the resource.")
+    detail = _("The state of the resource does not allow this.")
 
 
 class BadResource(SeedsRefusal):

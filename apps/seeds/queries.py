@@ -1,4 +1,4 @@
-"""What pages tell of frontiers, from reports alone: none of them waits for the seed service."""
+"""Reads for pages of frontiers, from reports alone: none waits for the seed service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_NAMES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The books of all segments of a frontier together; 0 where nothing is reported yet."""
+    """Sums of a frontier's segment counts; 0 where nothing is reported yet."""
 
     added: int = 0
     duplicates: int = 0
@@ -38,12 +38,12 @@ class Totals:
 
     @property
     def placed(self) -> int:
-        """How many seeds are somewhere: as many as were added, or the books do not balance."""
+        """Seeds in any state; equal to those added when the counts are consistent."""
         return self.pending + self.leased + self.ended
 
     @property
     def ended(self) -> int:
-        """Those that nobody will work on again by itself."""
+        """Seeds in a final state."""
         return self.succeeded + self.failed + self.ignored + self.forgotten
 
     @property
@@ -73,7 +73,7 @@ def service_standing(now: datetime) -> ServiceStanding:
 
 
 def totals_of(frontiers: Iterable[int]) -> dict[int, Totals]:
-    """The books of each frontier. One query."""
+    """Return the counts of each frontier. One query."""
     wanted = list(frontiers)
     rows = SegmentReport.objects.filter(frontier__in=wanted).order_by()
     sums = {f"all_{name}": each for name, each in _SUMS.items()}
@@ -106,7 +106,7 @@ class SeedsHome:
 
     @property
     def needs_a_person(self) -> bool:
-        """Nobody serves seeds that somebody may wait for, or books do not balance."""
+        """No service is running for pending seeds, or the counts are inconsistent."""
         return not self.service.alive or bool(self.unbalanced)
 
 

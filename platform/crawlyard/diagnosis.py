@@ -20,8 +20,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
 from apps.configcenter.models import Configuration
-from apps.joblogs.stores.base import StoreUnavailable as LogsAway
-from apps.joblogs.stores.opening import BadAddress, open_log_store
+from apps.joblogs.stores.base import LogStoreUnavailable as LogsAway
+from apps.joblogs.stores.factory import BadAddress, open_log_store
 from apps.jobs.models import Schedule
 from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import RunnerAway
@@ -36,7 +36,7 @@ from apps.routing.queries.tracks import KIND
 from apps.runtime.queries import live_daemons
 from apps.seeds.engine.errors import SeedError, StoreInUse
 from apps.seeds.models import Frontier
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from apps.sources.engine.settings import book_of
 from apps.sources.queries import KIND as SOURCES
 from yardkit.broker import BrokerError, connect

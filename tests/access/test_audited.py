@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from apps.access.states import Role
-from apps.seeds.services import calling
+from apps.seeds.services import clients
 from tests.access.factories import PASSWORD, Api, make_project, make_superuser, make_user
 from tests.access.test_routes import ASKING, OWN, ROUTES, World, path_of
 from tests.plugins.trail import QUIET, Watched
@@ -68,7 +68,7 @@ def world(request_nodes: dict[str, str]) -> World:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.2)
 
 
 def body_of(method: str, path: str, address: str, api: Api, world: World) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from django.test import Client
 from apps.access.models import AuditRecord, User
 from apps.access.states import Role
 from apps.jobs.models import Job
-from apps.seeds.services import calling
+from apps.seeds.services import clients
 from tests.access.factories import Api, make_project, make_superuser, make_user, page
 from tests.access.routes import Route, all_routes
 from tests.access.test_routes import World, calls, path_of
@@ -94,7 +94,7 @@ def _quiet() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a service that does not run here."""
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.02)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.02)
 
 
 @pytest.fixture

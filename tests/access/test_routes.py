@@ -21,7 +21,7 @@ from apps.alerts.models import Channel
 from apps.joblogs.models import LogPolicy
 from apps.jobs.models import JobLink, PlannedRun, Schedule
 from apps.projects.models import Delivery, Project
-from apps.seeds.services import calling
+from apps.seeds.services import clients
 from apps.sources.models import Credential, Harvest
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
 from tests.access.routes import Route, all_routes
@@ -197,7 +197,7 @@ def path_of(route: Route, world: World) -> str:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.2)
 
 
 def answered(route: Route, *, sees_everything: bool = False) -> int:

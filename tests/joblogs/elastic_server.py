@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from apps.joblogs.stores.base import Found, Group, LogStore, Search
+from apps.joblogs.stores.base import ErrorCount, FoundLines, LogStore, Search
 from tests.joblogs.elastic_double import ElasticDouble
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def open_patient(url: str) -> ElasticLogStore:
     from apps.joblogs.stores.elastic.store import ElasticLogStore
 
     class Patient(ElasticLogStore):
-        def search(self, search: Search, *, cursor: str = "", limit: int) -> Found:
+        def search(self, search: Search, *, cursor: str = "", limit: int) -> FoundLines:
             self._connection.refresh(self._names.lines)
             return super().search(search, cursor=cursor, limit=limit)
 
-        def groups(self, search: Search, *, limit: int) -> list[Group]:
+        def groups(self, search: Search, *, limit: int) -> list[ErrorCount]:
             self._connection.refresh(self._names.lines)
             return super().groups(search, limit=limit)
 
@@ -86,9 +86,9 @@ def lend_url() -> Iterator[str]:
 def clear(url: str, prefix: str) -> None:
     """Delete what a store has made, also when its setup failed halfway."""
     from apps.joblogs.stores.elastic.address import read_address
-    from apps.joblogs.stores.elastic.connection import Connection
+    from apps.joblogs.stores.elastic.connection import ElasticConnection
 
-    connection = Connection(read_address(url))
+    connection = ElasticConnection(read_address(url))
     names = connection.ask(lambda client: client.indices.get(index=f"{prefix}-*"))
     if names:
         connection.ask(lambda client: client.indices.delete(index=list(names)))

@@ -12,7 +12,7 @@ import pytest
 from django.db import DatabaseError
 
 from apps.joblogs.daemon import BATCH, LogDaemon
-from apps.joblogs.services import storing
+from apps.joblogs.services import ingestion
 from apps.jobs.models import Run
 from apps.jobs.runners.log_shipper import LogShipper
 from apps.jobs.runners.log_sources import FileLog
@@ -117,10 +117,10 @@ def test_a_defect_between_taking_and_acknowledging_loses_nothing(
 def test_a_message_that_always_breaks_the_store_costs_only_itself(
     daemon: LogDaemon, broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def store(*, batches: Sequence[LogBatch], now: datetime) -> list[storing.Refused]:
+    def store(*, batches: Sequence[LogBatch], now: datetime) -> list[ingestion.RefusedBatch]:
         if any(line.seq == 3 for one in batches for line in one.lines):
             raise RuntimeError("a defect")
-        return storing.store_lines(batches=batches, now=now)
+        return ingestion.store_lines(batches=batches, now=now)
 
     monkeypatch.setattr("apps.joblogs.daemon.store_lines", store)
     send(broker, *(batch(run.stream, [seq]) for seq in range(1, 6)))

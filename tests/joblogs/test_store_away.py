@@ -16,7 +16,7 @@ from django.conf import LazySettings
 from apps.joblogs import daemon as module
 from apps.joblogs.daemon import BATCH, LogDaemon
 from apps.joblogs.services import close_log_store, log_store
-from apps.joblogs.stores.base import LogStore, StoreUnavailable
+from apps.joblogs.stores.base import LogStore, LogStoreUnavailable
 from apps.jobs.models import Run
 from apps.runtime.services import subscribe_dead_letters
 from tests.joblogs import elastic_server
@@ -116,7 +116,7 @@ def test_who_is_to_run_once_does_not_wait(broker: Broker, run: Run, blocked: Pat
     daemon.setup()
     message = Outgoing(body=encode(batch(run.stream, [1])), key=topology.LOGS.name)
     broker.publish([message]).result(9)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(LogStoreUnavailable):
         until(daemon, lambda: False)
     daemon.teardown()
     assert broker.depth(topology.LOGS.name).ready == 1
@@ -170,19 +170,19 @@ def test_who_waited_for_a_store_that_cannot_be_opened_does_not_try_in_turn(
     def hanging() -> LogStore:
         tries.append(1)
         time.sleep(1)
-        raise StoreUnavailable("away")
+        raise LogStoreUnavailable("away")
 
     monkeypatch.setattr("apps.joblogs.services.store._opened", hanging)
 
     def ask(_number: int) -> str:
         asked.wait()
-        with pytest.raises(StoreUnavailable) as failure:
+        with pytest.raises(LogStoreUnavailable) as failure:
             log_store()
         return str(failure.value)
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(ask, range(4))) == ["away"] * 4
     assert len(tries) == 1
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(LogStoreUnavailable):
         log_store()
     assert len(tries) == 2

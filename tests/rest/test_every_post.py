@@ -25,7 +25,7 @@ from apps.projects.states import BuildState
 from apps.routing.states import ItemState
 from apps.runtime.models import IdempotencyKey
 from apps.seeds.models import Frontier
-from apps.seeds.services import calling
+from apps.seeds.services import clients
 from apps.sources.services.handing import lease_records
 from tests.access.factories import Api, enter, make_superuser, make_user
 from tests.access.test_routes import MACHINERY, ROUTES, World, path_of
@@ -292,7 +292,7 @@ ONCE = {"secret", "texts", "password"}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.2)
 
 
 def address(path: str, world: World) -> str:

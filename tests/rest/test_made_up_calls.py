@@ -13,7 +13,7 @@ from django.db.models import Model
 
 from apps.access.models import User
 from apps.access.states import Role
-from apps.seeds.services import calling
+from apps.seeds.services import clients
 from tests.access.factories import (
     bearer,
     make_auditor,
@@ -75,7 +75,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask_shortly(client: SeedClient, call: Any, kind: Any, timeout: float) -> Any:
         return ask_once(client, call, kind, min(timeout, 0.02))
 
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.02)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.02)
     monkeypatch.setattr(SeedClient, "_ask", ask_impatiently)
     monkeypatch.setattr(SeedClient, "_ask_once", ask_shortly)
 

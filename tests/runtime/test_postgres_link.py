@@ -13,7 +13,7 @@ import pytest
 from apps.requeststore.sinks.databases import PostgresDatabase
 from apps.runtime.engine.postgres_link import link_options
 from apps.runtime.engine.postgres_pool import ProcessPool
-from apps.seeds.stores.postgres.database import Database
+from apps.seeds.stores.postgres.database import SeedDatabase
 
 
 def options_of(connection: psycopg.Connection[Any]) -> tuple[int, ...]:
@@ -36,7 +36,7 @@ def of_a_pool(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 @contextmanager
 def of_seeds(url: str) -> Iterator[psycopg.Connection[Any]]:
-    database = Database(url, connections=1)
+    database = SeedDatabase(url, connections=1)
     with database._pool.connection() as connection:
         yield connection
     database.close()

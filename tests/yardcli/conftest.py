@@ -18,7 +18,7 @@ from apps.access.models import User
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.routing.queries.tracks import track_of
-from apps.seeds.services import calling
+from apps.seeds.services import clients
 from tests.access.factories import make_project, make_token, make_user
 from yardcli import client, watching
 from yardcli.main import main
@@ -47,7 +47,7 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(client, "WAITS", (0.01, 0.01))
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.05)
 
 
 @pytest.fixture(autouse=True)

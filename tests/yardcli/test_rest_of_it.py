@@ -98,9 +98,9 @@ def service(
 def test_seeds(
     service: Service, entered: Crawlyard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from apps.seeds.services import calling
+    from apps.seeds.services import clients
 
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 30.0)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 30.0)
     assert "pages" in entered("seeds", "list", "-p", "news").out
     file = tmp_path / "seeds.txt"
     file.write_text("https://example.com/a\nhttps://example.com/b\nhttps://example.com/a\n")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.seeds.engine.errors import BadSeed, WrongLease
+from apps.seeds.engine.errors import BadSeed, WrongSeedLease
 from apps.seeds.engine.rules import FrontierRules
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from yardkit.protocol import SeedAnswer, SeedFinish, SeedOutcome
 from yardkit.protocol.seeds import Seed
 from yardkit.seeds import CallRefused
@@ -113,5 +113,5 @@ def stored(store: Any, kind: str, lease: Any, now: int) -> Any:
         if kind == "extend":
             return store.extend(1, lease.generation, owner="run", seconds=10, now=now)
         return store.give_back(1, lease.generation, owner="run", now=now)
-    except WrongLease:
+    except WrongSeedLease:
         return "wrong_lease"

@@ -15,10 +15,10 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from apps.configcenter.services import activate, save_version
-from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.lines import LogLine
 from apps.joblogs.engine.moments import microseconds
 from apps.joblogs.services import log_store
-from apps.joblogs.stores.base import Batch
+from apps.joblogs.stores.base import LineBatch
 from apps.jobs.models import Job, Run
 from apps.jobs.states import RunState
 from apps.projects.models import Project
@@ -210,14 +210,14 @@ def run_with_lines(number: int) -> int:
     return 7 + number * 11
 
 
-def _lines_of(jobs: list[Job], start: int, whole: int) -> Batch:
+def _lines_of(jobs: list[Job], start: int, whole: int) -> LineBatch:
     run = run_with_lines(start // LINES_A_RUN)
     job = jobs[(run - 1) % len(jobs)]
     dice = random.Random(start)  # noqa: S311 - figures to look at
     lines = []
     for seq, at in enumerate(times(LINES_A_RUN, start, whole), 1):
         lines.append(_line(seq, microseconds(at), dice))
-    return Batch(
+    return LineBatch(
         project=job.project_id,
         job=job.pk,
         stream=f"run:{run}",
@@ -227,15 +227,15 @@ def _lines_of(jobs: list[Job], start: int, whole: int) -> Batch:
     )
 
 
-def _line(seq: int, micros: int, dice: random.Random) -> Line:
+def _line(seq: int, micros: int, dice: random.Random) -> LogLine:
     page = dice.randrange(1_000_000)
     part = dice.random()
     if part < 0.02:
         text = f"cannot read the price of https://shop.example/item-{page}.html: KeyError: 'price'"
-        return Line(seq, micros, "ERROR", "spider", text, f"{page % 500:016x}")
+        return LogLine(seq, micros, "ERROR", "spider", text, f"{page % 500:016x}")
     if part < 0.08:
-        return Line(seq, micros, "WARNING", "spider", f"页面 {page} 没有价格, 稍后重试")
+        return LogLine(seq, micros, "WARNING", "spider", f"页面 {page} 没有价格, 稍后重试")
     text = (
         f"GET https://shop.example/item-{page}.html 200 in {page % 900} ms, 商品 {page % 97} 已保存"
     )
-    return Line(seq, micros, "INFO", "yardspider", text)
+    return LogLine(seq, micros, "INFO", "yardspider", text)

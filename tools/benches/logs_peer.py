@@ -10,10 +10,10 @@ from django.conf import settings
 
 from apps.joblogs.engine.words import spaced
 from apps.joblogs.stores.days.session import table
-from apps.joblogs.stores.postgres.pool import Pool
+from apps.joblogs.stores.postgres.pool import LogPool
 from apps.joblogs.stores.postgres.schema import of_day as postgres_day
 from apps.joblogs.stores.postgres.store import PostgresLogStore
-from apps.joblogs.stores.sqlite.database import Database
+from apps.joblogs.stores.sqlite.database import LogFile
 from apps.joblogs.stores.sqlite.schema import of_day as sqlite_day
 from apps.joblogs.stores.sqlite.schema import tags_of
 from apps.joblogs.stores.sqlite.store import SqliteLogStore
@@ -49,8 +49,8 @@ class _Sqlite:
     def __init__(self, url: str) -> None:
         folder = Path(unquote(urlsplit(url).path))
         SqliteLogStore(folder).setup()
-        self._to = Database(folder, sync=False)
-        self._from = Database(Path(unquote(urlsplit(settings.LOGS_URL).path)), sync=False)
+        self._to = LogFile(folder, sync=False)
+        self._from = LogFile(Path(unquote(urlsplit(settings.LOGS_URL).path)), sync=False)
         self._last: dict[int, int] = {}
 
     def read(self) -> Rows:
@@ -106,7 +106,7 @@ class _Postgres:
         store = PostgresLogStore(url)
         store.setup()
         store.close()
-        self._to, self._from = Pool(url), Pool(settings.LOGS_URL)
+        self._to, self._from = LogPool(url), LogPool(settings.LOGS_URL)
         self._last: dict[int, int] = {}
         self._known: set[int] = set()
 

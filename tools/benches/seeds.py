@@ -23,7 +23,7 @@ from apps.seeds.engine.keys import key_resolver
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import Outcome, ResolvedSeed, Seed
 from apps.seeds.stores.base import Finish, SeedStore
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from tools.benches.measuring import BenchFailed, conditions, usage
 from tools.benches.scrapy_redis_peer import Peer, scrapy_redis
 

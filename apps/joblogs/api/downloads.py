@@ -15,8 +15,8 @@ from rest_framework import serializers
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 
-from apps.joblogs.api.reading import LogView
 from apps.joblogs.api.serializers import LevelField
+from apps.joblogs.api.streams import LogView
 from apps.joblogs.services import asked_store, lines_of
 from apps.joblogs.stores.base import StoredLine
 

@@ -17,7 +17,7 @@ from apps.access.api.idempotency import idempotent
 from apps.access.states import Role
 from apps.joblogs.api.filters import ErrorGroupFilter
 from apps.joblogs.models import ErrorGroup
-from apps.joblogs.services import Counts, count_groups, ignore_group, watch_group
+from apps.joblogs.services import LineCounts, count_groups, ignore_group, watch_group
 
 # Kinds whose errors are counted in one answer.
 MOST_COUNTED = 1000
@@ -78,7 +78,7 @@ class ErrorGroupSerializer(serializers.ModelSerializer[ErrorGroup]):
         return counted[1] if counted else None
 
     def _counted(self, group: ErrorGroup) -> tuple[int, int] | None:
-        counts: Counts | None = self.context.get("counts")
+        counts: LineCounts | None = self.context.get("counts")
         if counts is None:
             return None
         return counts.of((group.project_id, group.job_id or 0, group.fingerprint))

@@ -6,13 +6,13 @@ from apps.access.api.routers import Router, api_path
 from apps.joblogs.api.downloads import BuildDownloadView, RunDownloadView
 from apps.joblogs.api.groups import ErrorGroupViewSet
 from apps.joblogs.api.policies import LogPolicyViewSet
-from apps.joblogs.api.reading import (
+from apps.joblogs.api.search import LogSearchView
+from apps.joblogs.api.streams import (
     BuildFirstErrorView,
     BuildLogView,
     RunFirstErrorView,
     RunLogView,
 )
-from apps.joblogs.api.searching import LogSearchView
 
 router = Router()
 router.register("log-errors", ErrorGroupViewSet, basename="log-error")

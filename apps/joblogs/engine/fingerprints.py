@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import Final
 
-# What stands behind it tells one case from another more than one kind.
+# What follows is specific to one occurrence, not to the group.
 SHAPE_CHARACTERS: Final = 300
 DIGITS: Final = 16
 
@@ -46,7 +46,7 @@ def shape(text: str) -> str:
 
     ``GET https://a.example/p/7?x=1 took 3.2 s`` is ``GET https://a.example/… took <n> s``.
     """
-    # A little more than is kept, because names are shorter than what they stand for.
+    # Slightly more than is kept: placeholders are shorter than what they replace.
     said = _PARTS.sub(_name, text[: 4 * SHAPE_CHARACTERS])
     return _SPACES.sub(" ", said).strip()[:SHAPE_CHARACTERS]
 
@@ -60,6 +60,6 @@ def fingerprint(source: str, text: str) -> str:
 def _name(found: re.Match[str]) -> str:
     group = found.lastgroup or ""
     if group == "url":
-        # Of an address the scheme and the host tell the kind, the rest the case.
+        # Scheme and host of a URL belong to the group, the rest to one occurrence.
         return f"{found['url'].lower()}/…"
     return _NAMES[group]

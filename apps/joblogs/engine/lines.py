@@ -23,7 +23,7 @@ _LOUDEST: Final = frozenset(ERRORS)
 # What is given up first where little is to be kept; most output of programs has no level.
 QUIET: Final = ("", "DEBUG", "INFO")
 SHIPPED_LONGEST: Final = 17_000
-# Escapes are longer than what they stand for.
+# Escape sequences are longer than the characters they replace.
 LONGEST_TEXT: Final = 20_000
 CUT_MARK: Final = " ... [cut]"
 SOURCE_CHARACTERS: Final = 100
@@ -58,7 +58,7 @@ _RAISED: Final = re.compile(
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line as it is stored."""
 
     seq: int
@@ -77,7 +77,9 @@ class Line(NamedTuple):
 
 
 # What a named tuple does itself, without its own function for each of them.
-_line: Final[Callable[[tuple[int, int, str, str, str, str]], Line]] = partial(tuple.__new__, Line)
+_line: Final[Callable[[tuple[int, int, str, str, str, str]], LogLine]] = partial(
+    tuple.__new__, LogLine
+)
 
 
 class BadLines(ValueError):
@@ -98,7 +100,7 @@ def check_boot(boot: str) -> None:
         raise BadLines(f"{one_line(boot[:100])!r} is no boot")
 
 
-def read_lines(records: Sequence[LogRecord], now: datetime) -> list[Line]:
+def read_lines(records: Sequence[LogRecord], now: datetime) -> list[LogLine]:
     """Each as ``read_line`` has it.
 
     Raises ``BadLines`` for a number that no line can have.
@@ -129,7 +131,7 @@ def read_lines(records: Sequence[LogRecord], now: datetime) -> list[Line]:
 
 
 def _are_printable(texts: Sequence[str]) -> bool:
-    """Of ASCII bytes tell it twice as fast as characters do."""
+    """Return whether no text has control characters. ASCII is checked as bytes, twice as fast."""
     plain = [text for text in texts if text.isascii()]
     if "".join(plain).encode().translate(None, _PRINTABLE):
         return False
@@ -139,7 +141,7 @@ def _are_printable(texts: Sequence[str]) -> bool:
     )
 
 
-def read_line(record: LogRecord, now: datetime) -> Line:
+def read_line(record: LogRecord, now: datetime) -> LogLine:
     """The record as it is stored. Raises ``BadLines`` for a number that no line can have."""
     if not 1 <= record.seq <= BIGGEST_SEQ:
         raise BadLines(f"line {record.seq}: lines count from 1")
@@ -161,7 +163,7 @@ def read_line(record: LogRecord, now: datetime) -> Line:
         text = text[:LONGEST_TEXT] + CUT_MARK
     source = _source(source[:SOURCE_CHARACTERS])
     kind = fingerprint(source, text) if level in ERRORS else ""
-    return Line(record.seq, micros, level, source, text, kind)
+    return LogLine(record.seq, micros, level, source, text, kind)
 
 
 def harmless(text: str) -> str:

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-# Each gap costs 16 bytes in every transaction of the execution; no honest sender has so many.
+# Each gap costs 16 bytes in every transaction of the execution.
 MOST_SPANS: Final = 100_000
 
 

@@ -1,9 +1,8 @@
-"""The words by which a line is found, the same in every store that has no analysis of its own.
+"""Tokenizer of log lines, the same for every store without an analyzer of its own.
 
-A word is a run of letters and digits, upper and lower case alike, wide forms as narrow ones. Text
-that sets no spaces between words (Chinese, Japanese, Korean) is cut into pairs of characters, each
-of them a word, and its last character is one more: so text of any length is found as it stands, a
-single character by the words that begin with it. A pictograph is a word.
+A word is a run of letters and digits, case-folded and width-folded. Text without spaces between
+words (Chinese, Japanese, Korean) is cut into pairs of characters, plus its last character, so that
+substrings of any length are found; a single character is found by prefix. A pictograph is a word.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _BEYOND_ASCII: Final = re.compile(
     rf"[{_UNSPACED}]+|(?P<word>[{_PICTOGRAPHS}])"
     rf"|[^\w\x00-\x7f{_UNSPACED}{_PICTOGRAPHS}]+",
 )
-# What most of it is: no other form stands for one of these, and none is a small letter.
+# The fast path: lower-case characters that have no other form.
 _HAN: Final = re.compile("[\u4e00-\u9fff]+")
 _AROUND_HAN: Final = re.compile(f"({_HAN.pattern})")
 # The same programs say the same words again and again: the pairs of short runs are remembered.
@@ -43,7 +42,7 @@ _WORD_BYTES: Final = bytes(
     code if code > 127 else ord(chr(code).lower()) if chr(code).isalnum() else 32
     for code in range(256)
 )
-# A phrase in double quotes, the second of which may be missing, or what stands between spaces.
+# A quoted phrase (the closing quote is optional) or a run without spaces.
 _TERMS: Final = re.compile(r'"([^"]*)"?|([^\s"]+)')
 
 

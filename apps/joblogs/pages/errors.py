@@ -27,7 +27,7 @@ from apps.joblogs.errors import LogsUnavailable
 from apps.joblogs.models import ErrorGroup
 from apps.joblogs.pages.forms import SPANS, ErrorsForm
 from apps.joblogs.queries import searched_projects
-from apps.joblogs.services import Counts, count_groups, ignore_group, watch_group
+from apps.joblogs.services import LineCounts, count_groups, ignore_group, watch_group
 
 PER_PAGE: Final = 50
 # Kinds that are counted at a time, those seen last.
@@ -100,7 +100,7 @@ def move_error(request: HttpRequest, pk: int, what: str) -> HttpResponse:
         messages.success(request, _("Ignored: it is still counted, and raises no alarm."))
     else:
         watch_group(group=group, actor=request.user)
-        messages.success(request, _("It is among the others again."))
+        messages.success(request, _("The group is open again."))
     back = request.POST.get("back", "")
     if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
         back = reverse("joblogs:errors")
@@ -117,7 +117,7 @@ def _wanted(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value}
 
 
-def _counts(user: object, values: dict[str, Any], since: datetime) -> tuple[Counts | None, str]:
+def _counts(user: object, values: dict[str, Any], since: datetime) -> tuple[LineCounts | None, str]:
     project, job = values["project"], values["job"]
     projects = {project.pk} if project else searched_projects(user)
     try:
@@ -131,7 +131,7 @@ def _counts(user: object, values: dict[str, Any], since: datetime) -> tuple[Coun
 
 def _row(
     group: ErrorGroup,
-    counts: Counts | None,
+    counts: LineCounts | None,
     span: str,
     may_operate: bool,
 ) -> ErrorRow:

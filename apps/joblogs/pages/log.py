@@ -1,4 +1,4 @@
-"""A log on a page of its own, to send to somebody or to keep open on a phone."""
+"""Page that shows one log alone."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Every write of this app, and the process's log store."""
 
 from apps.joblogs.services.groups import ignore_group, watch_group
-from apps.joblogs.services.policies import add_policy, change_policy, remove_policy
-from apps.joblogs.services.reading import (
-    Asked,
-    Counts,
+from apps.joblogs.services.ingestion import RefusedBatch, store_lines
+from apps.joblogs.services.log_pages import (
+    LineCounts,
     LogPage,
+    PageRequest,
     asked_store,
     count_groups,
     first_error,
@@ -13,15 +13,15 @@ from apps.joblogs.services.reading import (
     read_log,
     search_lines,
 )
+from apps.joblogs.services.policies import add_policy, change_policy, remove_policy
 from apps.joblogs.services.retention import prune_lines
 from apps.joblogs.services.store import close_log_store, log_store
-from apps.joblogs.services.storing import Refused, store_lines
 
 __all__ = [
-    "Asked",
-    "Counts",
+    "LineCounts",
     "LogPage",
-    "Refused",
+    "PageRequest",
+    "RefusedBatch",
     "add_policy",
     "asked_store",
     "change_policy",

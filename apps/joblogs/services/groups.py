@@ -1,4 +1,4 @@
-"""Keeps the kinds of errors: since when there is each, when it was last seen, who ignores it."""
+"""Error groups: first and last seen, counts, ignored or open."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from django.db.models import Count, Q
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.lines import LogLine
 from apps.joblogs.models import SAMPLE_CHARACTERS, ErrorGroup
 from apps.joblogs.queries import Owner
 from apps.joblogs.states import GroupState
 
-# Kinds of one job. Beyond it the texts differ in ways that nobody foresaw: their lines are found
-# by search all the same, but no further kind is kept.
+# Most groups of one job. Beyond it, no further group is created; the lines are still found by
+# search.
 MOST_GROUPS: Final = 2000
-# A kind that was not seen for so long is forgotten; seen again it is new.
+# A group not seen for this time is deleted; seen again, it is a new one.
 FORGET_AFTER: Final = timedelta(days=180)
 FORGET_AT_ONCE: Final = 2000
 
@@ -29,7 +29,7 @@ _SEEN_LATER: Final = (
 
 # Project, job (0: builds), fingerprint.
 Kind = tuple[int, int, str]
-# What ``_SEEN_LATER`` is told of a row: when, in which run, its key, when again.
+# Columns of ``_SEEN_LATER``: last seen, in which run, key, first seen.
 _Later = tuple[Any, int | None, int, Any]
 
 
@@ -37,10 +37,10 @@ class Sightings:
     """Errors by kind: of each the first and the last, with whose they are."""
 
     def __init__(self) -> None:
-        self.first: dict[Kind, tuple[Line, Owner]] = {}
-        self.last: dict[Kind, tuple[Line, Owner]] = {}
+        self.first: dict[Kind, tuple[LogLine, Owner]] = {}
+        self.last: dict[Kind, tuple[LogLine, Owner]] = {}
 
-    def add(self, owner: Owner, line: Line) -> None:
+    def add(self, owner: Owner, line: LogLine) -> None:
         """One error."""
         kind = (owner.project, owner.job, line.fingerprint)
         first, last = self.first.get(kind), self.last.get(kind)
@@ -163,7 +163,7 @@ def _see_later(rows: list[_Later]) -> None:
 
 @transaction.atomic
 def ignore_group(*, group: ErrorGroup, actor: User | None, now: datetime) -> bool:
-    """Put a kind aside: it is counted and found, but asks for nobody. False: it was already."""
+    """Ignore an error group: it is still counted, but needs no attention. False if it was."""
     changed = ErrorGroup.objects.filter(pk=group.pk, state=GroupState.OPEN).update(
         state=GroupState.IGNORED, ignored_by=actor, ignored_at=now
     )

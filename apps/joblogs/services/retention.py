@@ -15,7 +15,7 @@ from apps.joblogs.services.groups import forget_groups
 from apps.joblogs.services.store import log_store
 from apps.joblogs.stores.base import LogStore, Usage
 
-# One statement deletes at most about so many lines, and one call of ``prune_lines`` so many.
+# Lines deleted by one statement, and by one call of ``prune_lines``.
 CHUNK: Final = 5000
 MOST: Final = 100_000
 
@@ -35,7 +35,7 @@ def prune_lines(*, now: datetime) -> int:
     Returns how many were deleted: less than ``MOST``, and nothing was left for now.
 
     Raises:
-        StoreUnavailable: the log store is away.
+        LogStoreUnavailable: the log store is away.
     """
     store, policies, left = log_store(), _policies(), MOST
     for usage in store.usages():

@@ -8,26 +8,26 @@ import time
 
 from django.conf import settings
 
-from apps.joblogs.stores.base import LogStore, StoreUnavailable
-from apps.joblogs.stores.opening import open_log_store
+from apps.joblogs.stores.base import LogStore, LogStoreUnavailable
+from apps.joblogs.stores.factory import open_log_store
 
 
-class _Shared:
+class _SharedLogStore:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.store: LogStore | None = None
         # Why it could not be opened, and when that was known, of the monotonic clock.
-        self.failure: StoreUnavailable | None = None
+        self.failure: LogStoreUnavailable | None = None
         self.failed_at = 0.0
 
 
-_shared = _Shared()
+_shared = _SharedLogStore()
 
 
 def _forget_after_fork() -> None:
     # The parent's connections are not ours.
     global _shared
-    _shared = _Shared()
+    _shared = _SharedLogStore()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -37,7 +37,7 @@ def log_store() -> LogStore:
     """The store that ``LOGS_URL`` names, opened and set up at the first use. Thread-safe.
 
     Raises:
-        StoreUnavailable: it does not answer; the next call tries again.
+        LogStoreUnavailable: it does not answer; the next call tries again.
     """
     shared = _shared
     store = shared.store
@@ -47,11 +47,11 @@ def log_store() -> LogStore:
     with shared.lock:
         if shared.store is None:
             if shared.failure is not None and shared.failed_at >= asked_at:
-                # Waited for with whoever tried: many who try in turn would wait for each other.
-                raise StoreUnavailable(str(shared.failure))
+                # Callers share one attempt: in turn, each would wait for the attempts before it.
+                raise LogStoreUnavailable(str(shared.failure))
             try:
                 shared.store = _opened()
-            except StoreUnavailable as error:
+            except LogStoreUnavailable as error:
                 shared.failure, shared.failed_at = error, time.monotonic()
                 raise
         return shared.store

@@ -11,9 +11,9 @@ from itertools import groupby, repeat
 from operator import itemgetter, lt
 from typing import Final
 
-from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS, Line, harmless
+from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS, LogLine, harmless
 from apps.joblogs.engine.spans import Spans
-from apps.joblogs.stores.base import GAP_SECONDS, Batch
+from apps.joblogs.stores.base import GAP_SECONDS, LineBatch
 
 DAY: Final = 86_400_000_000
 # As levels are stored; 0 says nothing of itself.
@@ -21,8 +21,8 @@ LEVEL_NAMES: Final = ("", *LEVELS)
 LEVEL_NUMBERS: Final = {name: number for number, name in enumerate(LEVEL_NAMES)}
 # Lines of this level and louder ones have a small index of their own.
 LOUD: Final = LEVEL_NUMBERS["WARNING"]
-# An execution without lines is forgotten when it was silent for so long; a message that comes again
-# later than that would be stored again.
+# An execution without lines is deleted after this time; a message redelivered later would be
+# stored again.
 SILENT: Final = timedelta(days=30)
 MOST_MISSING: Final = 100
 _MOST_FRESH: Final = 100
@@ -42,10 +42,10 @@ def as_stored(contains: str) -> str:
 
 
 # (microseconds since 1970, execution, the line)
-New = tuple[int, int, Line]
+New = tuple[int, int, LogLine]
 
 
-class Held:
+class PendingLines:
     """New lines of one execution, counted as they are put among those of others."""
 
     def __init__(self, execution: int) -> None:
@@ -56,7 +56,7 @@ class Held:
         self.first_at: int | None = None
         self.last_at: int | None = None
 
-    def add(self, lines: Sequence[Line], to: list[New]) -> None:
+    def add(self, lines: Sequence[LogLine], to: list[New]) -> None:
         """These lines, all of them: to be called once. Raises ``ValueError`` for half a surrogate.
 
         Only what differs from line to line is done line by line.
@@ -107,18 +107,18 @@ class Incoming:
     boot: str
     dropped: int
     seqs: list[int]
-    lines: Sequence[Line]
+    lines: Sequence[LogLine]
 
 
-def gathered(batches: Iterable[Batch]) -> list[Incoming]:
+def gathered(batches: Iterable[LineBatch]) -> list[Incoming]:
     """Batches by execution, always in the same order: two writers do not wait for each other."""
-    found: dict[tuple[str, str], list[Batch]] = {}
+    found: dict[tuple[str, str], list[LineBatch]] = {}
     for batch in batches:
         found.setdefault((batch.stream, batch.boot), []).append(batch)
     return [_put_together(found[key]) for key in sorted(found)]
 
 
-def _put_together(batches: list[Batch]) -> Incoming:
+def _put_together(batches: list[LineBatch]) -> Incoming:
     first = batches[0]
     lines = first.lines
     if len(batches) > 1:
@@ -138,7 +138,7 @@ def _put_together(batches: list[Batch]) -> Incoming:
     return Incoming(first.project, first.job, first.stream, first.boot, dropped, seqs, lines)
 
 
-class Progress:
+class ExecutionProgress:
     """Which lines of an execution have come, and which ones a reader still waits for.
 
     ``fresh``: gaps that others have overtaken a moment ago, as (first, last, when) with

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
-from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.lines import LogLine
 
-# A reader that follows a log waits so long for lines that others have overtaken.
+# How long a reader waits for missing lines before a gap, in seconds.
 GAP_SECONDS: Final = 5.0
 MOST_LINES: Final = 1000
 _REF: Final = re.compile(r"([1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,18})")
 
 
-class StoreUnavailable(Exception):
+class LogStoreUnavailable(Exception):
     """The store does not answer, or refuses for now: nothing was written that is not repeatable.
 
     The text holds no password.
@@ -54,10 +54,10 @@ BEGINNING: Final = Ref(1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Lines of one execution, as one or several messages brought them.
+class LineBatch:
+    """Lines of one execution, from one or several messages.
 
-    ``job`` is 0 for a build. ``dropped``: so many its sender had to give up since its start.
+    ``job`` is 0 for a build. ``dropped``: lines that the sender has discarded since it started.
     """
 
     project: int
@@ -65,7 +65,7 @@ class Batch:
     stream: str
     boot: str
     dropped: int
-    lines: Sequence[Line]
+    lines: Sequence[LogLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,12 @@ class StoredLine:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which lines; every given condition must hold.
+    """Conditions of a search, combined by AND.
 
-    ``projects``: None for all, for who sees everything; an empty set finds nothing. ``text``: words
-    that must all be there (upper and lower case alike, a phrase in double quotes, Chinese of any
-    length as it stands; see ``engine.words``); text without any word is a ``BadQuery``.
-    ``contains``: exactly this somewhere in the line, case aside; slow, for one stream. ``since``
-    and ``until``: of ``at``, the second one not included.
+    ``projects``: None searches all; an empty set finds nothing. ``text``: words that must all occur
+    (case-insensitive, phrases in double quotes, Chinese of any length, see ``engine.words``); text
+    without any word is a ``BadQuery``. ``contains``: exact substring, case-insensitive; slow, for
+    one stream. ``since`` and ``until``: of ``at``, the end excluded.
     """
 
     projects: Collection[int] | None
@@ -108,7 +107,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLines:
     """Lines, and the cursor for those behind them; "" when there are none."""
 
     lines: list[StoredLine]
@@ -116,7 +115,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ErrorCount:
     """Errors of one fingerprint in what was asked for, the newest group first."""
 
     project: int
@@ -162,7 +161,7 @@ class Usage:
 
 
 class LogStore(Protocol):
-    """Thread-safe. Everything raises ``StoreUnavailable`` when the engine is away."""
+    """Thread-safe. Everything raises ``LogStoreUnavailable`` when the engine is away."""
 
     def setup(self) -> None:
         """Make tables, indexes or templates; repeatable, also by several processes at once."""
@@ -173,7 +172,7 @@ class LogStore(Protocol):
     def check(self) -> str:
         """Ask the engine for its name and version, in one line."""
 
-    def write(self, batches: Sequence[Batch], *, now: datetime) -> int:
+    def write(self, batches: Sequence[LineBatch], *, now: datetime) -> int:
         """Store each line once, whatever comes again, late or out of order; how many were new.
 
         All or nothing where the engine can do that; else a repetition completes it. ``dropped`` of
@@ -194,12 +193,12 @@ class LogStore(Protocol):
         levels: Collection[str] = (),
         contains: str = "",
     ) -> list[StoredLine]:
-        """Up to ``limit`` lines in the order of their places.
+        """Return up to ``limit`` lines in the order of their places.
 
-        ``after`` (``BEGINNING`` for all): those that follow. It ends before a line that others have
-        overtaken, until that has come or ``GAP_SECONDS`` are over, and for as long before the first
-        line of a new execution: who follows a log by cursor misses none. ``before``: those right
-        before. Neither: the last ones.
+        ``after`` (``BEGINNING`` for all): the lines that follow. Stops before a gap until the
+        missing line arrives or ``GAP_SECONDS`` have passed, and as long before the first line of a
+        new execution, so that a reader with a cursor misses no line. ``before``: the lines right
+        before. Neither: the last.
         """
 
     def stream_state(self, stream: str) -> StreamState | None:
@@ -211,10 +210,10 @@ class LogStore(Protocol):
     def first(self, stream: str, levels: Collection[str]) -> StoredLine | None:
         """The first line of these levels: the first error of a run."""
 
-    def search(self, search: Search, *, cursor: str = "", limit: int) -> Found:
+    def search(self, search: Search, *, cursor: str = "", limit: int) -> FoundLines:
         """The newest first (by ``at``), from ``cursor`` on. Raises ``BadQuery``."""
 
-    def groups(self, search: Search, *, limit: int) -> list[Group]:
+    def groups(self, search: Search, *, limit: int) -> list[ErrorCount]:
         """Errors put together by project, job and fingerprint, those seen last first."""
 
     def delete(

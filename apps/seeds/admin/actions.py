@@ -34,12 +34,12 @@ class FrontierActions(FrontierScope):
 
     def pause_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """No seed is handed out any more; those that are added are taken."""
-        text = _("Paused: within a second no seed is handed out any more.")
+        text = _("Paused. No more seeds are leased.")
         return self._hand_out(request, pk, paused=True, text=text)
 
     def resume_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Seeds are handed out again."""
-        text = _("Seeds are handed out again within a second.")
+        text = _("Resumed. Seeds are leased again.")
         return self._hand_out(request, pk, paused=False, text=text)
 
     def _hand_out(self, request: HttpRequest, pk: int, *, paused: bool, text: str) -> HttpResponse:
@@ -56,7 +56,9 @@ class FrontierActions(FrontierScope):
 
     def reopen_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Let an ended seed be crawled again."""
-        return self._seed(request, pk, services.reopen, "reopen", _("It is crawled again."))
+        return self._seed(
+            request, pk, services.reopen, "reopen", _("The seed will be crawled again.")
+        )
 
     def forget_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Take a seed away, so that its key is new again; after a question."""
@@ -65,14 +67,14 @@ class FrontierActions(FrontierScope):
         asked = ask_first(
             request,
             verb=_("Forget"),
-            loss=_("What is known of this seed goes, and its key is new again."),
+            loss=_("The state of this seed is deleted, and its key counts as new."),
             ids=[f"{segment} {key}"],
             names=[key],
             back=reverse("admin:seeds_frontier_look_up", args=[frontier.pk]),
         )
         if asked is not None:
             return asked
-        text = _("It is forgotten: its key is new again.")
+        text = _("Forgotten: its key counts as new.")
         return self._seed(request, pk, services.forget, "forget", text)
 
     def _seed(
@@ -159,7 +161,7 @@ class FrontierActions(FrontierScope):
 
         return self._done(request, do, _("Cancelled: what is done stays done."), page_of(pk))
 
-    # --- how it is told -------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------
 
     def _start(
         self, request: HttpRequest, frontier: Frontier, kind: str, arguments: dict[str, Any]
@@ -167,7 +169,7 @@ class FrontierActions(FrontierScope):
         def do() -> None:
             services.start_operation(frontier, kind, arguments, actor=person_of(request))
 
-        text = _("Begun: the page shows how far it is.")
+        text = _("Started. Progress is shown on the page.")
         return self._done(request, do, text, page_of(frontier.pk))
 
     def _done(

@@ -133,7 +133,7 @@ class FileForm(forms.Form):
 
 
 @dataclass(slots=True)
-class Added:
+class AddedSeeds:
     """What became of the lines."""
 
     new: int = 0
@@ -151,15 +151,15 @@ class Added:
         return len(self.refused) - len(self.shown)
 
 
-def add_seeds(frontier: Frontier, seeds: list[Seed]) -> Added:
+def add_seeds(frontier: Frontier, seeds: list[Seed]) -> AddedSeeds:
     """Add them at once; raises as ``SeedClient.add``."""
     client = client_of(frontier, timeout=PATIENCE_SECONDS)
     return counted(seeds, client.add(seeds))
 
 
-def counted(seeds: Iterable[Seed], answers: Iterable[SeedAnswer]) -> Added:
+def counted(seeds: Iterable[Seed], answers: Iterable[SeedAnswer]) -> AddedSeeds:
     """How many are new, how many known, and which were refused."""
-    added = Added()
+    added = AddedSeeds()
     codes: Counter[str] = Counter()
     for seed, answer in zip(seeds, answers, strict=True):
         codes[answer.code] += 1

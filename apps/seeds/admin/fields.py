@@ -22,12 +22,12 @@ NONE_AT_ALL = "-"
 
 
 def segment_names() -> list[str]:
-    """What may stand in ``segments``; ``days:3`` stands for any number."""
+    """Return the values of ``segments``; ``days:3`` is an example of any number."""
     return ["hour", "day", "days:3", "week", "month", "none", *_plug_ins(segments.GROUP)]
 
 
 def key_names() -> list[str]:
-    """What may stand in ``keys``."""
+    """Return the values of ``keys``."""
     return ["whole", "page", "canonical", *_plug_ins(keys.GROUP)]
 
 
@@ -65,7 +65,7 @@ def segments_input() -> SuggestingInput:
 
 
 def keys_input() -> SuggestingInput:
-    """For what tells seeds apart."""
+    """Input for the key resolver."""
     return SuggestingInput(key_names)
 
 

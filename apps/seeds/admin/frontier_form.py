@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from apps.seeds.admin.fields import ParametersField, keys_input, segments_input, zone_input
 from apps.seeds.models import Frontier
 
-# What tells seeds apart: changed by moving the seeds, not by this form.
+# Read-only here: these are changed by moving the seeds.
 RULES: Final = ("segments", "time_zone", "keys", "ignored_parameters")
 _NAMES: Final = (None, {"fields": (("project", "name"), "description", "is_paused")})
 _TIME: Final = (

@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 
 from apps.seeds.admin.moments import begins, granularity_of, lasting, zone_of
 from apps.seeds.admin.operation_lines import OperationLine, lines_of
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT
 from apps.seeds.models import Frontier, SegmentReport
 from apps.seeds.queries import ServiceStanding, Totals, last_report, service_standing, totals_of
@@ -66,7 +66,7 @@ class SegmentLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FrontierWarning:
     """What a person should know first."""
 
     tone: str
@@ -86,7 +86,7 @@ class FrontierView:
     service: ServiceStanding
     reported_at: datetime | None
     operations: list[OperationLine]
-    troubles: list[Trouble]
+    troubles: list[FrontierWarning]
     zone: str
     granularity: str
 
@@ -141,7 +141,7 @@ def segment_line(report: SegmentReport, frontier: Frontier, now: datetime) -> Se
 def _segment_of_now(frontier: Frontier, now: datetime) -> int | None:
     try:
         return frontier.rules().segments(int(now.timestamp() * 1000))
-    except BadSetting:
+    except InvalidFrontierSetting:
         return None
     except Exception:  # noqa: BLE001 - a plug-in may raise anything
         return None
@@ -180,7 +180,7 @@ def _line(report: SegmentReport, here: int | None, zone: Any, now: datetime) -> 
 
 def _troubles(
     frontier: Frontier, totals: Totals, lines: list[SegmentLine], service: ServiceStanding
-) -> list[Trouble]:
+) -> list[FrontierWarning]:
     troubles = []
     if not totals.balances:
         difference = totals.added - totals.placed
@@ -191,10 +191,10 @@ def _troubles(
         )
         wrong = [line.begins for line in lines if not line.report.balances]
         detail = _("Segments: %(names)s") % {"names": ", ".join(wrong[:10])} if wrong else ""
-        troubles.append(Trouble("danger", "warning", text % {"count": difference}, detail))
+        troubles.append(FrontierWarning("danger", "warning", text % {"count": difference}, detail))
     if not service.alive:
         troubles.append(
-            Trouble(
+            FrontierWarning(
                 "danger",
                 "cloud_off",
                 _("The seed service does not answer."),
@@ -205,9 +205,9 @@ def _troubles(
             )
         )
     if frontier.is_frozen:
-        text = _("Its seeds are being moved. Until that is done none is taken or handed out.")
-        troubles.append(Trouble("warning", "sync", text))
+        text = _("Seeds are being moved. Until this is done, no seed is accepted or leased.")
+        troubles.append(FrontierWarning("warning", "sync", text))
     elif frontier.is_paused:
-        text = _("Paused: seeds are taken, none is handed out.")
-        troubles.append(Trouble("warning", "pause_circle", text))
+        text = _("Paused: seeds are accepted but not leased.")
+        troubles.append(FrontierWarning("warning", "pause_circle", text))
     return troubles

@@ -66,7 +66,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         js = [Script("seeds/hint.js", defer=True)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Frontiers with the books of their segments together."""
+        """Return frontiers with the sums of their segments' counts."""
         rows = super().get_queryset(request)
         ended = F("reports__succeeded") + F("reports__ignored") + F("reports__forgotten")
         counted = rows.annotate(
@@ -79,7 +79,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         return cast("QuerySet[Model]", counted)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """What tells seeds apart is changed by moving them, on a page of its own."""
+        """Fields that define keys and segments are changed by moving the seeds."""
         return () if obj is None else ("project", *RULES)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -138,7 +138,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
 
     @display(description=_("leased"), ordering="leased_count")
     def leased(self, frontier: Any) -> SafeString:
-        """Seeds that somebody works on."""
+        """Leased seeds."""
         return _figure(frontier.leased_count)
 
     @display(description=_("done"), ordering="done_count")

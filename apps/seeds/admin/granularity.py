@@ -26,7 +26,7 @@ from apps.seeds.admin.operation_lines import rules_text
 from apps.seeds.admin.refusals import REFUSALS, text_of
 from apps.seeds.admin.scope import page_of
 from apps.seeds.models import Frontier
-from apps.seeds.services.granularity import Preview
+from apps.seeds.services.granularity import MovePreview
 
 MOST_SEGMENTS: Final = 60
 MOST_TARGETS: Final = 8
@@ -83,10 +83,10 @@ class PreviewLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPreview:
     """The preview as the page shows it."""
 
-    preview: Preview
+    preview: MovePreview
     rules: str
     lines: list[PreviewLine]
     hidden: int
@@ -143,7 +143,7 @@ def _begin(request: HttpRequest, frontier: Frontier, form: RulesForm) -> HttpRes
     return HttpResponseRedirect(page_of(frontier.pk))
 
 
-def preview_of(frontier: Frontier, form: RulesForm) -> Shown:
+def preview_of(frontier: Frontier, form: RulesForm) -> ShownPreview:
     """Ask; raises as ``granularity.preview``."""
     rules = form.rules()
     preview = services.preview_granularity(frontier, **rules)
@@ -162,7 +162,7 @@ def preview_of(frontier: Frontier, form: RulesForm) -> Shown:
                 more=max(0, len(targets) - MOST_TARGETS),
             )
         )
-    return Shown(preview, rules_text(rules), lines, len(preview.segments) - len(lines))
+    return ShownPreview(preview, rules_text(rules), lines, len(preview.segments) - len(lines))
 
 
 def _between(least: int, most: int) -> str:

@@ -1,4 +1,4 @@
-"""What the rules of a frontier do, said while somebody types them."""
+"""Live examples of a frontier's rules, beside the form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from apps.seeds.admin.fields import parameters_of
 from apps.seeds.admin.moments import begins, lasting, next_segment
-from apps.seeds.engine.errors import BadSeed, BadSetting
+from apps.seeds.engine.errors import BadSeed, InvalidFrontierSetting
 from apps.seeds.engine.keys import key_resolver
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Seed
@@ -39,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What stands beside the form."""
+    """Live example beside the form."""
 
     lines: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ def _segments(hint: Hint, typed: Mapping[str, str], now: int) -> None:
         resolver = segment_resolver(typed.get("segments", "").strip(), zone)
         here = resolver(now)
         after = next_segment(resolver, now)
-    except BadSetting as error:
+    except InvalidFrontierSetting as error:
         hint.problems.append(str(error))
         return
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
@@ -90,7 +90,7 @@ def _segments(hint: Hint, typed: Mapping[str, str], now: int) -> None:
 def _keys(hint: Hint, typed: Mapping[str, str]) -> None:
     try:
         rules = FrontierRules(keys=key_resolver(typed.get("keys", "").strip(), _parameters(typed)))
-    except BadSetting as error:
+    except InvalidFrontierSetting as error:
         hint.problems.append(str(error))
         return
     own = typed.get("example", "").strip()
@@ -106,10 +106,10 @@ def _keys(hint: Hint, typed: Mapping[str, str]) -> None:
 
 
 def _parameters(typed: Mapping[str, str]) -> list[str] | None:
-    """Raises ``BadSetting``."""
+    """Raises ``InvalidFrontierSetting``."""
     names = parameters_of(typed.get("ignored_parameters", ""))
     try:
         validate_parameters(names)
     except ValidationError as error:
-        raise BadSetting(" ".join(error.messages)) from error
+        raise InvalidFrontierSetting(" ".join(error.messages)) from error
     return names

@@ -21,8 +21,8 @@ from apps.seeds.services import client_of
 from yardkit.protocol.seeds import KnownSeed, SeedLookedUp, SeedState
 
 STATES: Final[dict[SeedState, Any]] = {
-    SeedState.INIT: gettext_lazy("pending, not tried yet"),
-    SeedState.RETRY: gettext_lazy("pending, to be tried again"),
+    SeedState.INIT: gettext_lazy("pending"),
+    SeedState.RETRY: gettext_lazy("pending retry"),
     SeedState.RUNNING: gettext_lazy("leased"),
     SeedState.SUCCEEDED: gettext_lazy("succeeded"),
     SeedState.FAILED: gettext_lazy("failed"),
@@ -43,7 +43,7 @@ _WHEN: Final = (
 )
 
 
-class LookUpForm(SeedTimeForm):
+class SeedLookUpForm(SeedTimeForm):
     """``url`` is only ever posted: an address is written into logs."""
 
     url = forms.CharField(
@@ -60,7 +60,7 @@ class LookUpForm(SeedTimeForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LookUpAnswer:
     """What the seed service said, as the page shows it."""
 
     looked_up: SeedLookedUp
@@ -88,11 +88,11 @@ class Answer:
 
     @property
     def is_leased(self) -> bool:
-        """Somebody works on it: it can be neither opened nor forgotten."""
+        """The seed is leased: it can be neither reopened nor forgotten."""
         return self.known is not None and self.known.state == SeedState.RUNNING
 
 
-def look_up(form: LookUpForm, now: datetime) -> Answer:
+def look_up(form: SeedLookUpForm, now: datetime) -> LookUpAnswer:
     """Ask; raises as ``SeedClient.look_up``."""
     frontier: Frontier = form.frontier
     seed = form.seed(form.cleaned_data["url"].strip(), now)
@@ -100,7 +100,7 @@ def look_up(form: LookUpForm, now: datetime) -> Answer:
     return answer_of(frontier, found, now)
 
 
-def answer_of(frontier: Frontier, found: SeedLookedUp, now: datetime) -> Answer:
+def answer_of(frontier: Frontier, found: SeedLookedUp, now: datetime) -> LookUpAnswer:
     """In words, and in the frontier's clocks."""
     zone = zone_of(frontier.time_zone)
     due = None if found.due <= TIMELESS_DUE else moment_of(found.due)
@@ -123,7 +123,7 @@ def answer_of(frontier: Frontier, found: SeedLookedUp, now: datetime) -> Answer:
             "deadline": None if known.deadline is None else moment_of(known.deadline),
             "ext": json.dumps(known.ext, ensure_ascii=False, indent=2) if known.ext else "",
         }
-    return Answer(**answer)
+    return LookUpAnswer(**answer)
 
 
 def is_segment(text: str) -> bool:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT
 from apps.seeds.engine.segments import SegmentResolver, time_zone
 
@@ -29,7 +29,7 @@ def zone_of(name: str) -> ZoneInfo:
     """The zone, or UTC where this machine has none of that name any more."""
     try:
         return time_zone(name)
-    except BadSetting:
+    except InvalidFrontierSetting:
         return ZoneInfo("UTC")
 
 

@@ -15,7 +15,7 @@ from apps.seeds.models import Frontier, Operation
 from apps.seeds.states import ACTIVE_OPERATIONS, OperationKind, OperationState
 
 SHOWN: Final = 8
-# An active one that has given no sign of life for so long has nobody who works on it.
+# An active operation without a heartbeat for this time has no worker.
 SILENT_SECONDS: Final = 60.0
 TONES: Final = {
     OperationState.WAITING: "default",
@@ -59,7 +59,7 @@ class OperationLine:
 
     @property
     def percent(self) -> float | None:
-        """How far it is; None where nobody knows."""
+        """Progress in percent; None when unknown."""
         total = self.operation.total
         if not total:
             return 100.0 if self.operation.state == OperationState.DONE else None

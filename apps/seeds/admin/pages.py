@@ -43,7 +43,7 @@ class FrontierPages(FrontierScope):
         frontier = self.frontier(request, pk)
         context = self.page_context(request, frontier, "look_up", _("Look up a URL"))
         asked = request.POST if request.method == "POST" else None
-        form = looking.LookUpForm(asked, frontier=frontier)
+        form = looking.SeedLookUpForm(asked, frontier=frontier)
         if form.is_bound and form.is_valid():
             try:
                 context["answer"] = looking.look_up(form, timezone.now())

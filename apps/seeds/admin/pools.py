@@ -150,7 +150,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
 
     @display(description=_("leased"), ordering="leased")
     def leased(self, pool: Any) -> SafeString:
-        """In somebody's hands."""
+        """Leased resources."""
         return _figure(pool.leased)
 
     @display(description=_("cooling"), ordering="cooling")

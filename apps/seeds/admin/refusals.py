@@ -18,13 +18,13 @@ AWAY: Final = (SeedServiceAway, BrokerUnavailable)
 REFUSALS: Final = (*AWAY, CallRefused, DomainError)
 
 _TEXTS: Final[dict[str, Any]] = {
-    "unknown_key": gettext_lazy("There is no such seed any more."),
-    "unknown_segment": gettext_lazy("There is no such segment any more."),
-    "seed_in_use": gettext_lazy("The seed is leased: somebody is working on it."),
+    "unknown_key": gettext_lazy("This seed no longer exists."),
+    "unknown_segment": gettext_lazy("This segment no longer exists."),
+    "seed_in_use": gettext_lazy("The seed is leased."),
     "seed_not_final": gettext_lazy("Only a seed that has ended can be opened again."),
     "frozen": gettext_lazy("Its seeds are being moved. Try again when that is done."),
     "unknown_frontier": gettext_lazy("The seed service does not know this frontier yet."),
-    "store_unavailable": gettext_lazy("The store of the seed service cannot be used now."),
+    "store_unavailable": gettext_lazy("The store of the seed service is unavailable."),
     "stopping": gettext_lazy("The seed service is stopping. Try again."),
     "empty_data": gettext_lazy("It is empty."),
     "data_too_large": gettext_lazy("It is too long."),
@@ -38,7 +38,7 @@ _TEXTS: Final[dict[str, Any]] = {
 
 
 def text_of(error: Exception) -> str:
-    """For the person who asked."""
+    """Return the error text to show."""
     if isinstance(error, DomainError):
         return error.text
     if isinstance(error, CallRefused):

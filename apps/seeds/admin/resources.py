@@ -1,4 +1,4 @@
-"""Resources in the admin: how good they are, who holds them, and what people decide about them."""
+"""Resources in the admin: score, holder, ban, enable, release."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @display(description=_("leased by, reason"), ordering="leased_by")
     def holder(self, resource: Resource) -> SafeString:
-        """Who has it and for how long, or when it is free; below, what was last said of it."""
+        """Holder and end of the lease, or when it is free; below, the last reason."""
         holder, moment = "", SafeString("")
         if resource.state == ResourceState.LEASED and resource.leased_until is not None:
             holder = resource.leased_by
@@ -253,7 +253,7 @@ class ResourceAdmin(ProjectScopedAdmin):
         return resource.state in states
 
     @action(description=_("Ban"), permissions=["ban"], url_path="ban")
-    @confirmed(_("Never hand it out again, until somebody lifts the ban?"), verb=_("Ban"))
+    @confirmed(_("Ban it? It is not leased again until the ban is lifted."), verb=_("Ban"))
     @shows_refusals
     def ban(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Never hand it out again."""
@@ -314,7 +314,7 @@ class ResourceAdmin(ProjectScopedAdmin):
     @action(description=_("Ban"), permissions=["operate"])
     @asks_first(
         verb=_("Ban"),
-        loss=_("They are never handed out again, until somebody lifts the ban."),
+        loss=_("They are not leased again until the ban is lifted."),
         final=False,
     )
     def ban_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:

@@ -19,7 +19,7 @@ _REST: Final = "/api/v1/frontiers/"
 
 
 @dataclass(frozen=True, slots=True)
-class Tabs:
+class FrontierTabs:
     """The pages of a frontier; ``here`` is the one that is open."""
 
     frontier: Frontier
@@ -33,7 +33,7 @@ class FrontierScope(ProjectScopedAdmin):
     """What the pages and the buttons of frontiers share."""
 
     def expect_view(self, request: HttpRequest) -> None:
-        """Only for people who may see some frontier."""
+        """Deny access without permission to view any frontier."""
         if not self.has_view_permission(request):
             raise PermissionDenied
 
@@ -52,9 +52,9 @@ class FrontierScope(ProjectScopedAdmin):
         """Whether the person has the role in its project."""
         return frontier.project_id in projects_of(request, role)
 
-    def tabs(self, request: HttpRequest, frontier: Frontier, here: str) -> Tabs:
+    def tabs(self, request: HttpRequest, frontier: Frontier, here: str) -> FrontierTabs:
         """For the head of a page."""
-        return Tabs(
+        return FrontierTabs(
             frontier,
             here,
             may_operate=self.may(request, frontier, Role.OPERATOR),

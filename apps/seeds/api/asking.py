@@ -19,7 +19,7 @@ from rest_framework.views import set_rollback
 
 from apps.access.api.errors import RETRY_AFTER_SECONDS, error_body
 from apps.access.models import User
-from apps.seeds.engine.errors import BadSeed, BadSetting, UnknownSegment
+from apps.seeds.engine.errors import BadSeed, InvalidFrontierSetting, UnknownSegment
 from apps.seeds.models import Frontier
 from apps.seeds.services import client_of
 from yardkit.seeds import CallRefused, SeedClient, SeedServiceAway
@@ -54,7 +54,7 @@ class TooManyWait(APIException):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "too_many_wait"
-    default_detail = gettext_lazy("Too many calls wait for seeds; try again in a moment.")
+    default_detail = gettext_lazy("Too many calls are waiting for seeds; try again in a moment.")
 
 
 class AsksService:
@@ -86,7 +86,7 @@ def answer_to(error: Exception) -> Response | None:
         return _answer(error.code, str(error), http_status, pause)
     if isinstance(error, UnknownSegment):
         return _answer(error.code, str(error), status_of(error.code), 0)
-    if isinstance(error, BadSeed | BadSetting):
+    if isinstance(error, BadSeed | InvalidFrontierSetting):
         return _answer(error.code, str(error), 400, 0)
     return None
 
@@ -113,7 +113,7 @@ def asker(frontier: Frontier, owner: str = "", *, patience: float = 0.0) -> Seed
 
 
 def owner_of(request: Request, name: str) -> str:
-    """Who leases: the person and what the caller calls himself."""
+    """Return the owner of leases: user name and the caller's own name."""
     if not isinstance(request.user, User):
         raise TypeError("only people lease")
     return f"rest:{request.user.get_username()}:{name}"

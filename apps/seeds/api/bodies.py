@@ -93,7 +93,7 @@ def read_json(raw: bytes) -> Any:
 
 
 def read_as(kind: type[_T], value: Any) -> _T:
-    """``value`` as that type. Raises ``ValidationError`` by the place of what is none."""
+    """Convert ``value`` to that type. Raises ``ValidationError`` with the place of the error."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

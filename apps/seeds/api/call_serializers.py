@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
 from apps.seeds.api.asking import MAX_NAME
-from apps.seeds.api.moments import MomentField
+from apps.seeds.api.moments import MillisecondsField
 from apps.seeds.stores.base import MAX_LEASE_SECONDS
 from yardkit.protocol.seeds import MAX_SEEDS, MAX_WAIT_SECONDS, SeedOutcome, SeedState
 
@@ -21,7 +21,7 @@ _MAX_GENERATION: Final = 2**63 - 1
 
 
 class OwnerField(serializers.CharField):
-    """What callers call themselves; their person's name stands before it."""
+    """Caller's own name; the user name is put before it."""
 
     def __init__(self, **kwargs: Any) -> None:
         options: dict[str, Any] = {
@@ -76,7 +76,7 @@ class SeedSerializer(serializers.Serializer[Any]):
     data = serializers.CharField(  # type: ignore[assignment]  # the wire name is fixed
         help_text=_("Nearly always a URL; 64 KiB at most.")
     )
-    active_at = MomentField(
+    active_at = MillisecondsField(
         required=False,
         allow_null=True,
         help_text=_(
@@ -159,7 +159,8 @@ class LeasedSeedSerializer(serializers.Serializer[Any]):
     max_retry = serializers.IntegerField()
     ext = serializers.DictField(allow_null=True)
     grab = serializers.CharField(
-        allow_null=True, help_text=_("Somebody waits for this one: give it back with the finish.")
+        allow_null=True,
+        help_text=_("A caller waits for this seed: return this value with the finish."),
     )
 
 
@@ -179,12 +180,12 @@ class LeasedSerializer(serializers.Serializer[Any]):
 class FinishSerializer(serializers.Serializer[Any]):
     """What came of one leased seed."""
 
-    segment = MomentField(help_text=_("As the lease told it."))
+    segment = MillisecondsField(help_text=_("As returned by the lease."))
     key = serializers.CharField()
     outcome = serializers.ChoiceField(choices=_OUTCOMES)
     generation = _generation(required=False)
     grab = serializers.CharField(required=False, allow_null=True)
-    result = _anything(_("For whoever grabs the seed; 1 MiB at most."))
+    result = _anything(_("For the caller that grabs the seed; 1 MiB at most."))
 
 
 class FinishesSerializer(serializers.Serializer[Any]):
@@ -244,8 +245,8 @@ class LookUpSerializer(serializers.Serializer[Any]):
     """A seed as it would be added, or as it is known."""
 
     data = serializers.CharField(required=False, trim_whitespace=False)  # type: ignore[assignment]  # the wire name is fixed
-    active_at = MomentField(required=False, allow_null=True)
-    segment = MomentField(required=False)
+    active_at = MillisecondsField(required=False, allow_null=True)
+    segment = MillisecondsField(required=False)
     key = serializers.CharField(required=False, trim_whitespace=False)
 
 
@@ -264,7 +265,7 @@ class KnownSeedSerializer(serializers.Serializer[Any]):
     due_at = serializers.DateTimeField(allow_null=True)
     generation = _generation()
     ext = serializers.DictField(allow_null=True)
-    owner = serializers.CharField(allow_null=True, help_text=_("Who has leased it."))
+    owner = serializers.CharField(allow_null=True, help_text=_("Owner of the lease."))
     deadline = serializers.DateTimeField(allow_null=True)
 
 
@@ -341,7 +342,7 @@ class GrabbedSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=STATES)
     ended = serializers.BooleanField()
     result = _anything(_("Any value of JSON."))
-    look_up = serializers.CharField(help_text=_("The address that tells what becomes of it."))
+    look_up = serializers.CharField(help_text=_("The address that shows its state."))
 
 
 # --- managing -------------------------------------------------------------------------------------
@@ -350,7 +351,7 @@ class GrabbedSerializer(serializers.Serializer[Any]):
 class OneSeedSerializer(serializers.Serializer[Any]):
     """Which seed."""
 
-    segment = MomentField(default=0, help_text=_("When it begins; 0: the default segment."))
+    segment = MillisecondsField(default=0, help_text=_("When it begins; 0: the default segment."))
     key = serializers.CharField(trim_whitespace=False)
 
 

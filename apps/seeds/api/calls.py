@@ -82,9 +82,9 @@ class SeedCallsMixin:
     @action(detail=True, methods=["post"])
     @repeatable
     def lease(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Have seeds handed out: what is not finished in time goes to somebody else.
+        """Lease due seeds. Seeds not finished in time are leased to another caller.
 
-        Nothing due is an answer without seeds. 409 `frozen` while the frontier is moved.
+        An empty answer means that nothing is due. 409 `frozen` while the frontier is moved.
         """
         frontier = self.get_object()
         values = checked(LeaseSerializer, request.data)
@@ -124,7 +124,7 @@ class SeedCallsMixin:
     @action(detail=True, methods=["post"])
     @repeatable
     def extend(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Let a lease last longer. 409 `wrong_lease` where it is over, or somebody else's."""
+        """Extend a lease. 409 `wrong_lease` if it has ended or belongs to another caller."""
         frontier = self.get_object()
         values = checked(ExtendSerializer, request.data)
         client = asker(frontier, owner_of(request, values["owner"]))
@@ -172,11 +172,11 @@ class SeedCallsMixin:
     @action(detail=True, methods=["post"])
     @repeatable
     def grab(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Have a seed crawled now, and wait for what comes of it (seed S3.20).
+        """Crawl a seed now and wait for the result (seed S3.20).
 
-        202 when nothing has in time: it is crawled all the same, and `look_up` (also `Location`)
-        tells how far it is. 409 `seed_known` when it was crawled before, unless `again`;
-        `seed_in_use` when it waits or is being crawled.
+        202 when there is no result in time: the seed is crawled all the same, and `look_up` (also
+        `Location`) shows its state. 409 `seed_known` when it was crawled before, unless `again`;
+        `seed_in_use` when it is pending or leased.
         """
         frontier = self.get_object()
         values = checked(GrabSerializer, request.data)
@@ -207,7 +207,7 @@ def _outcome(frontier: Any, seed: Seed, grabbed: SeedGrabbed | None) -> dict[str
         return {"state": grabbed.state.name.lower(), "ended": True, "result": grabbed.result}
     known = looked_up_one(frontier, seed)["known"]
     if known is None:
-        # Nobody has taken the call: it was not added, and never will be.
+        # No service took the call: the seed is not added, and will not be.
         raise SeedServiceAway("the seed service has not taken the call")
     ended = known["state"] in ("succeeded", "failed", "ignored")
     return {"state": known["state"], "ended": ended, "result": None}

@@ -19,12 +19,12 @@ from rest_framework.response import Response
 from apps.access.api.idempotency import repeatable
 from apps.seeds import services
 from apps.seeds.api.call_serializers import STATES
-from apps.seeds.api.importing import Tally, take_in
+from apps.seeds.api.importing import ImportCounts, take_in
 from apps.seeds.api.lines import JSON_LINES, JsonlParser, Lines, NdjsonParser, TextParser, written
-from apps.seeds.api.moments import MomentField
+from apps.seeds.api.moments import MillisecondsField
 from apps.seeds.models import Frontier
-from apps.seeds.services.managing import manage
-from apps.seeds.stores.base import Page
+from apps.seeds.services.management import manage
+from apps.seeds.stores.base import SeedPage
 from apps.seeds.stores.operations import ReadSegment
 from yardkit.protocol.seeds import KnownSeed
 
@@ -35,7 +35,9 @@ _GZIP: Final = "application/gzip"
 class ExportQuerySerializer(serializers.Serializer[Any]):
     """Which seeds, and how."""
 
-    segment = MomentField(required=False, help_text=_("Only of this segment; 0: the default one."))
+    segment = MillisecondsField(
+        required=False, help_text=_("Only of this segment; 0: the default one.")
+    )
     state = serializers.MultipleChoiceField(
         choices=STATES, required=False, help_text=_("Only those in one of these states.")
     )
@@ -84,7 +86,7 @@ class SeedFilesMixin:
         """
         frontier = self.get_object()
         lines = request.data
-        tally = take_in(frontier, lines) if isinstance(lines, Lines) else Tally()
+        tally = take_in(frontier, lines) if isinstance(lines, Lines) else ImportCounts()
         return Response(ImportedSerializer(tally).data)
 
     @extend_schema(
@@ -123,13 +125,13 @@ class SeedFilesMixin:
         return response
 
 
-def _page(frontier: Frontier, segment: int, after: bytes) -> Page:
-    page: Page = manage(frontier, ReadSegment(segment, after, _PAGE), patience=30.0)
+def _page(frontier: Frontier, segment: int, after: bytes) -> SeedPage:
+    page: SeedPage = manage(frontier, ReadSegment(segment, after, _PAGE), patience=30.0)
     return page
 
 
 async def _pages(
-    frontier: Frontier, segments: list[int], page: Page | None, states: frozenset[str]
+    frontier: Frontier, segments: list[int], page: SeedPage | None, states: frozenset[str]
 ) -> AsyncIterator[bytes]:
     """Asynchronous, because the server would gather a synchronous one in memory first."""
     read = sync_to_async(_page)

@@ -16,7 +16,7 @@ from apps.seeds import services
 from apps.seeds.api.bodies import checked
 from apps.seeds.api.moments import beginning
 from apps.seeds.api.serializers import OperationSerializer
-from apps.seeds.services.granularity import MAX_WAIT_SECONDS, Preview, SegmentPreview
+from apps.seeds.services.granularity import MAX_WAIT_SECONDS, MovePreview, SegmentPreview
 
 _NAMES = ("segments", "time_zone", "keys", "ignored_parameters")
 
@@ -105,9 +105,9 @@ class GranularityMixin:
     )
     @action(detail=True, methods=["get"], pagination_class=None)
     def granularity(self: Any, request: Request, pk: str | None = None) -> Response:
-        """The rules that say where a seed belongs, and what others would do; nothing is done.
+        """Show the rules for segments and keys, and preview others without applying them.
 
-        Exact up to 200,000 seeds; of a larger frontier so many are looked at.
+        Exact up to 200,000 seeds; of a larger frontier, a sample of this size is examined.
         """
         frontier = self.get_object()
         asked: dict[str, Any] = {
@@ -137,7 +137,7 @@ class GranularityMixin:
         return Response(OperationSerializer(begun).data, status=status.HTTP_202_ACCEPTED)
 
 
-def _shown(preview: Preview) -> dict[str, Any]:
+def _shown(preview: MovePreview) -> dict[str, Any]:
     return {
         "changes": preview.changes,
         "total": preview.total,

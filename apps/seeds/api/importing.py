@@ -16,7 +16,7 @@ from apps.seeds.api.moments import Moment, to_ms
 from apps.seeds.api.shapes import SeedBody, seeds_of
 from apps.seeds.engine.seeds import TIMELESS_DUE, URGENT_DUE
 from apps.seeds.models import Frontier
-from apps.seeds.services.managing import manage
+from apps.seeds.services.management import manage
 from apps.seeds.stores.operations import Restore
 from yardkit.protocol import Seed, SeedAnswer
 from yardkit.protocol.seeds import KnownSeed, SeedState
@@ -29,7 +29,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 
 @dataclass
-class Tally:
+class ImportCounts:
     """What became of all lines; ``problems``: the first of those refused."""
 
     lines: int = 0
@@ -74,7 +74,7 @@ class KnownBody(msgspec.Struct, forbid_unknown_fields=True):
     deadline: Moment | None = None
 
 
-def take_in(frontier: Frontier, lines: Lines) -> Tally:
+def take_in(frontier: Frontier, lines: Lines) -> ImportCounts:
     """Add what the lines hold.
 
     Raises:
@@ -94,7 +94,7 @@ class _Batch:
     """Seeds that go to the service together: all new ones, or all with states."""
 
     def __init__(self, frontier: Frontier) -> None:
-        self.tally = Tally()
+        self.tally = ImportCounts()
         self._frontier = frontier
         self._client = asker(frontier, patience=PATIENCE_SECONDS)
         self._seeds: list[Seed] = []

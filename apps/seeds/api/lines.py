@@ -124,7 +124,7 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
 
 
 class _LinesParser(BaseParser):
-    """Does not read yet: whoever works on the lines does."""
+    """Leave the body unread; the view reads it line by line."""
 
     plain = False
 

@@ -1,4 +1,4 @@
-"""Looking seeds up: by what somebody would add, or by what they are known by."""
+"""Look-up of seeds, by data or by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What those do who manage a frontier: single seeds at once, many of them as an operation."""
+"""Management of a frontier: single seeds at once, many seeds as an operation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from apps.seeds.api.serializers import (
 )
 from apps.seeds.api.shapes import checked_key
 from apps.seeds.models import Frontier, Operation
-from apps.seeds.services.managing import segment_at
+from apps.seeds.services.management import segment_at
 from apps.seeds.states import OperationKind
 
 

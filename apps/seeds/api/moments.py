@@ -47,7 +47,7 @@ def _ms(value: object) -> int | None:
 
 
 def iso(ms: int | None) -> str | None:
-    """As all answers tell a time."""
+    """Return a time in ms as ISO 8601 in UTC, as in all answers."""
     if ms is None:
         return None
     moment = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
@@ -67,7 +67,7 @@ def beginning(segment: int) -> str | None:
 @extend_schema_field(
     {"oneOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "format": "int64"}]}
 )
-class MomentField(Field[int, Any, str, Any]):
+class MillisecondsField(Field[int, Any, str, Any]):
     """ISO 8601 or milliseconds since 1970, as ms."""
 
     default_error_messages = {"invalid": _BAD}

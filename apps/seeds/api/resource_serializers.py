@@ -133,7 +133,7 @@ class ResourceLeaseSerializer(serializers.Serializer[Any]):
         default="",
         allow_blank=True,
         max_length=MAX_KEY,
-        help_text=_("made up anew for each call: the same call twice gets the same resource"),
+        help_text=_("unique for each call: a repeated call gets the same resource"),
     )
 
 

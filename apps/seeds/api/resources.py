@@ -42,7 +42,7 @@ _MAX_RETRY_SECONDS = 3600
 
 
 class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
-    """Pools. Editors lease from them over REST, since whoever leases sees a secret."""
+    """Resource pools. Leasing needs the role editor, because the answer contains a secret."""
 
     queryset = ResourcePool.objects.select_related("project")
     serializer_class = ResourcePoolSerializer
@@ -76,11 +76,11 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
     @action(detail=True, methods=["post"])
     @by_its_own_means
     def lease(self, request: Request, pk: str) -> Response:
-        """The best free resource with its secret; 200 and null while none is free.
+        """Lease the best free resource and return its secret; 200 and null while none is free.
 
-        ``Retry-After`` then says when the next one may be. Who got what is in the audit trail.
-        An `Idempotency-Key` stands for `key`, of this caller alone; no secret is kept for repeats:
-        the same call gets the same resource until its lease is over, 409 `lease_over` then.
+        ``Retry-After`` then says when the next one may be free. Leases are recorded in the audit
+        trail. An `Idempotency-Key` replaces `key`, for this caller alone; no secret is kept for
+        repeats: the same call gets the same resource until its lease ends, then 409 `lease_over`.
         """
         pool = self.get_object()
         body = ResourceLeaseSerializer(data=request.data)
@@ -123,7 +123,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         return Response(data, status=201, headers=_NO_STORE)
 
     def _key(self, request: Request) -> str:
-        # Keys of leases belong to a pool; those of calls to whoever calls.
+        # Lease keys are unique in a pool; idempotency keys for each caller.
         key = key_of(request)
         return "" if key is None else sha256(f"{self.person.pk} {key}".encode()).hexdigest()
 
@@ -207,7 +207,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     @action(detail=True, methods=["post"])
     @idempotent
     def ban(self, request: Request, pk: str) -> Response:
-        """Never hand it out again; who holds it may finish."""
+        """Exclude the resource from leasing; the current holder may finish."""
         resource = self.get_object()
         body = ResourceBanSerializer(data=request.data)
         body.is_valid(raise_exception=True)

@@ -11,8 +11,8 @@ from rest_framework import serializers
 from apps.access.api.fields import VisibleRelatedField
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.seeds.api.moments import MomentField
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.api.moments import MillisecondsField
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.keys import key_resolver
 from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.models import Frontier, Operation
@@ -22,10 +22,10 @@ _RULES: Final = ("time_zone", "segments", "keys", "ignored_parameters")
 
 
 class FrontierSerializer(serializers.ModelSerializer[Frontier]):
-    """Whose seeds, and by which rules they are told apart.
+    """Frontier: project, rules and limits.
 
-    ``time_zone``, ``segments``, ``keys`` and ``ignored_parameters`` say where a seed belongs: they
-    are set once, and changed by ``granularity``.
+    ``time_zone``, ``segments``, ``keys`` and ``ignored_parameters`` place a seed: they are set at
+    creation, and changed by ``granularity``.
     """
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
@@ -70,11 +70,11 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
         merged = {name: attrs.get(name, getattr(frontier, name)) for name in _RULES}
         try:
             segment_resolver(merged["segments"], time_zone(merged["time_zone"]))
-        except BadSetting as error:
+        except InvalidFrontierSetting as error:
             errors["segments"] = str(error)
         try:
             key_resolver(merged["keys"], merged["ignored_parameters"])
-        except BadSetting as error:
+        except InvalidFrontierSetting as error:
             errors["keys"] = str(error)
         if not errors and self._is_taken(attrs, frontier):
             errors["name"] = gettext("This project has a frontier of this name.")
@@ -114,7 +114,7 @@ class SeedFilterSerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField()
     fill = serializers.FloatField(help_text=_("Share of its bits that are set, 0 to 1."))
     false_positive_rate = serializers.FloatField(
-        help_text=_("Estimated: of so many new seeds the store is asked in vain.")
+        help_text=_("Estimated share of new seeds for which the store is queried needlessly.")
     )
 
 
@@ -131,7 +131,7 @@ class SegmentSerializer(serializers.Serializer[Any]):
 
 
 class StatsSerializer(serializers.Serializer[Any]):
-    """How a frontier stands."""
+    """Counts of a frontier and its segments."""
 
     live = serializers.BooleanField(help_text=_("Asked of the service in this moment."))
     totals = SeedBooksSerializer(help_text=_("Of all segments."))
@@ -145,7 +145,7 @@ class StatsQuerySerializer(serializers.Serializer[Any]):
     """What of it."""
 
     live = serializers.BooleanField(
-        default=False, help_text=_("Ask the service, instead of what it has told lately.")
+        default=False, help_text=_("Query the service instead of using its latest report.")
     )
     after = serializers.IntegerField(
         required=False,
@@ -162,8 +162,8 @@ class StatsQuerySerializer(serializers.Serializer[Any]):
 class ReopenFailedSerializer(serializers.Serializer[Any]):
     """Whose failed seeds are to be crawled again, and where."""
 
-    segment = MomentField(default=0)
-    target = MomentField(
+    segment = MillisecondsField(default=0)
+    target = MillisecondsField(
         required=False,
         allow_null=True,
         default=None,
@@ -174,7 +174,7 @@ class ReopenFailedSerializer(serializers.Serializer[Any]):
 class DropSegmentSerializer(serializers.Serializer[Any]):
     """Which segment."""
 
-    segment = MomentField()
+    segment = MillisecondsField()
     leased_too = serializers.BooleanField(
         default=False, help_text=_("Also when seeds of it are leased.")
     )

@@ -16,7 +16,7 @@ from apps.seeds.engine.seeds import MAX_KEY_BYTES, check_text
 from yardkit.protocol import LeasedSeed, Seed, SeedAnswer, SeedFinish, SeedFinished, SeedsLeased
 from yardkit.protocol.seeds import GRAB, MAX_SEEDS, KnownSeed, SeedOutcome
 
-# A call of REST may not name whom to send a result to; only give back what a lease has told.
+# Callers over REST cannot choose the receiver of a result, only return the one from the lease.
 _grabs: Final = signing.Signer(salt="seeds.grab")
 
 
@@ -139,7 +139,7 @@ def _grab(value: str | None, place: str) -> str:
     try:
         return _grabs.unsign(value)
     except signing.BadSignature:
-        text = _("Only what a lease has told can be given back.")
+        text = _("Only a value returned by a lease can be given back.")
         raise ValidationError({place: [text]}) from None
 
 

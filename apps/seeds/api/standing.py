@@ -1,4 +1,4 @@
-"""How a frontier stands: its segments with their books and filters."""
+"""Statistics of a frontier: its segments with their counts and filters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.seeds import services
 from apps.seeds.api.moments import beginning
 from apps.seeds.api.serializers import StatsQuerySerializer, StatsSerializer
 from apps.seeds.models import Frontier, SegmentReport
-from apps.seeds.stores.base import BOOKS_FIELDS, Books, Segment
+from apps.seeds.stores.base import BOOKS_FIELDS, Segment, SegmentCounts
 
 
 class StandingMixin:
@@ -39,7 +39,7 @@ class StandingMixin:
 def _reported(frontier: Frontier, after: int, limit: int) -> dict[str, Any]:
     reports = SegmentReport.objects.filter(frontier=frontier)
     sums = reports.aggregate(**{name: Sum(name) for name in BOOKS_FIELDS})
-    totals = Books(**{name: value or 0 for name, value in sums.items()})
+    totals = SegmentCounts(**{name: value or 0 for name, value in sums.items()})
     rows = list(reports.filter(segment__gt=after).order_by("segment")[: limit + 1])
     shown = [_segment(_as_segment(row), _filter_of(row), row.reported_at) for row in rows[:limit]]
     return _stats(totals, reports.count(), shown, more=len(rows) > limit, live=False)
@@ -48,7 +48,7 @@ def _reported(frontier: Frontier, after: int, limit: int) -> dict[str, Any]:
 def _live(frontier: Frontier, after: int, limit: int) -> dict[str, Any]:
     segments = services.show_segments(frontier)
     now = timezone.now()
-    totals = Books()
+    totals = SegmentCounts()
     for each in segments:
         totals = totals.plus(each.books)
     rest = [each for each in segments if each.segment > after]
@@ -57,7 +57,7 @@ def _live(frontier: Frontier, after: int, limit: int) -> dict[str, Any]:
 
 
 def _stats(
-    totals: Books, number: int, shown: Sequence[dict[str, Any]], *, more: bool, live: bool
+    totals: SegmentCounts, number: int, shown: Sequence[dict[str, Any]], *, more: bool, live: bool
 ) -> dict[str, Any]:
     return {
         "live": live,
@@ -69,7 +69,7 @@ def _stats(
     }
 
 
-def _books(books: Books) -> dict[str, int]:
+def _books(books: SegmentCounts) -> dict[str, int]:
     return {name: getattr(books, name) for name in BOOKS_FIELDS}
 
 
@@ -88,7 +88,7 @@ def _segment(
 
 
 def _as_segment(row: SegmentReport) -> Segment:
-    books = Books(**{name: getattr(row, name) for name in BOOKS_FIELDS})
+    books = SegmentCounts(**{name: getattr(row, name) for name in BOOKS_FIELDS})
     return Segment(row.segment, books, row.size_bytes, None)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from apps.seeds.daemon.answering import Desk
-from apps.seeds.daemon.aside import HANDLERS
-from apps.seeds.daemon.parking import Parked, Parking
+from apps.seeds.daemon.call_handler import SeedCallHandler
+from apps.seeds.daemon.long_poll import LongPollQueue, WaitingLease
 from apps.seeds.daemon.refusals import was_away
-from apps.seeds.daemon.replying import Replies
-from apps.seeds.daemon.reporting import Reporting
-from apps.seeds.engine.errors import SeedError, StoreUnavailable
+from apps.seeds.daemon.replies import CallReplies
+from apps.seeds.daemon.reports import SegmentReporter
+from apps.seeds.daemon.slow_calls import HANDLERS
+from apps.seeds.engine.errors import SeedError, SeedStoreUnavailable
 from apps.seeds.stores.base import SeedStore
 from yardkit import failpoints
 from yardkit.broker import Delivery
@@ -38,34 +38,33 @@ from yardkit.protocol.seeds import MAX_SEEDS
 
 logger = logging.getLogger(__name__)
 
-# Parked leases beyond so many are acknowledged while they wait: after a kill their askers ask
-# again, later.
+# Parked leases beyond this number are acknowledged while they wait; after a kill the callers
+# repeat them.
 MAX_HELD: Final = 96
-# For so long after a standstill calls come that were sent before it.
+# After a standstill, calls sent before it arrive for this time.
 DOUBT_SECONDS: Final = 1.0
 
 
-class Calls:
-    """For one thread.
+class CallDispatcher:
+    """Dispatcher of calls from the queue. Not thread-safe.
 
     Args:
-        aside: takes the calls that may take their time.
-        on_failure: hears that the store has failed.
-        still_seconds: who has not looked at calls for so long has stood still. What waited
-            meanwhile may have been asked again, and answered by another service: a lease that it
-            is given now would go to nobody.
+        aside: receives slow calls. on_failure: called when the store has failed. still_seconds: a
+        longer pause between two looks at the queue counts as a standstill. Calls that
+            waited meanwhile may have been repeated and answered by another service: a lease granted
+            now would have no receiver.
     """
 
     def __init__(
         self,
-        desk: Desk,
-        out: Replies,
-        parking: Parking,
-        reporting: Reporting,
+        desk: SeedCallHandler,
+        out: CallReplies,
+        parking: LongPollQueue,
+        reporting: SegmentReporter,
         clock: Clock,
         *,
         aside: Callable[[Delivery, AnyMessage], None],
-        on_failure: Callable[[SeedStore, StoreUnavailable], None],
+        on_failure: Callable[[SeedStore, SeedStoreUnavailable], None],
         still_seconds: float,
     ) -> None:
         self._desk = desk
@@ -88,7 +87,7 @@ class Calls:
         }
 
     def look(self) -> None:
-        """Calls are looked at now: to be told at every step."""
+        """Note that the queue is looked at, at every step."""
         at = time.monotonic()
         if at > self._looked_at + self._still_seconds:
             self._doubt_until = at + DOUBT_SECONDS
@@ -127,7 +126,7 @@ class Calls:
     def _read(self, delivery: Delivery) -> AnyMessage | None:
         sender = sender_of(delivery)
         if sender and not belongs_to(delivery.reply_to, sender):
-            # Nobody is told: whoever owns that queue has asked for nothing.
+            # No answer: the owner of that queue has asked for nothing.
             self._out.set_aside(delivery, f"{sender} wants its answer in another's queue")
             return None
         try:
@@ -158,7 +157,7 @@ class Calls:
             with self._desk.frontiers.lock:
                 work()
         except SeedError as error:
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, SeedStoreUnavailable):
                 self._on_failure(store, error)
             for one in (delivery, *more):
                 self._out.refuse(one, error)
@@ -166,7 +165,7 @@ class Calls:
             self._break(error, delivery, *more)
 
     def _break(self, error: Exception, *deliveries: Delivery) -> None:
-        """Tried again it would fail again, and for ever."""
+        """Dead-letter the calls: a repetition would fail again."""
         logger.error("a call of the seed service has failed", exc_info=error)
         for one in deliveries:
             self._out.dead_letter(one, f"{type(error).__name__}: {error}", code="service_error")
@@ -192,7 +191,7 @@ class Calls:
     def _lease(self, delivery: Delivery, call: LeaseSeeds) -> None:
         name, redelivered = _name(delivery, call), delivery.redelivered or self._is_in_doubt()
         if call.again:
-            # Served later, it would get seeds that nobody hears of.
+            # Served later, its seeds would have no receiver.
             waiting = self._parking.take(call.frontier, call.owner, name)
             self._out.reply([], settled=[one.delivery for one in waiting])
         answer = self._desk.lease(
@@ -203,7 +202,7 @@ class Calls:
             self._out.reply([(delivery, answer)])
             self._reporting.touch(call.frontier)
             return
-        parked = Parked(delivery, call, self._clock.monotonic() + call.wait_seconds)
+        parked = WaitingLease(delivery, call, self._clock.monotonic() + call.wait_seconds)
         if len(self._parking) >= MAX_HELD:
             self._out.acknowledge([delivery])
         self._parking.park(parked, answer.next_due)
@@ -242,15 +241,15 @@ class Calls:
     # --- leases that wait -------------------------------------------------------------------------
 
     def serve_parked(self) -> None:
-        """Answer those who may get something by now, or have waited enough."""
+        """Answer parked leases that may get seeds, or whose wait is over."""
         self._parking.serve(self._serve, now=self._now(), at=self._clock.monotonic())
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Empty the queue of waiting leases."""
         for parked in self._parking.take_all():
             self._serve(parked, last=True)
 
-    def _serve(self, parked: Parked, last: bool) -> tuple[bool, int | None]:
+    def _serve(self, parked: WaitingLease, last: bool) -> tuple[bool, int | None]:
         delivery, call = parked.delivery, parked.call
         empty: list[int | None] = []
 

@@ -1,4 +1,4 @@
-"""The frontiers as the database has them, and who may speak for them."""
+"""Frontiers as in the database, and the check of tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from itertools import count
 from typing import Any, Final
 
 from apps.runtime.errors import DATABASE_AWAY
-from apps.seeds.daemon.refusals import Refused
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.daemon.refusals import SeedCallRefused
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.models import Frontier
@@ -39,7 +39,7 @@ _FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ActiveFrontier:
     """A frontier as its calls are answered. ``problem``: why none can be; ``row``: its fields."""
 
     frontier: int
@@ -52,31 +52,35 @@ class Ground:
     row: tuple[Any, ...]
 
     def check_usable(self) -> None:
-        """Raises ``Refused``: its rules cannot be worked by."""
+        """Raises ``SeedCallRefused``: its rules cannot be worked by."""
         if self.problem:
-            raise Refused("bad_setting", self.problem)
+            raise SeedCallRefused("bad_setting", self.problem)
 
     def check_open(self) -> None:
-        """Raises ``Refused``: it takes and hands out nothing now."""
+        """Raises ``SeedCallRefused``: it takes and hands out nothing now."""
         self.check_usable()
         if self.is_frozen:
-            raise Refused("frozen", "the seeds of this frontier are being moved")
+            raise SeedCallRefused("frozen", "the seeds of this frontier are being moved")
 
 
 class Frontiers:
-    """Thread-safe. ``lock``: whoever works by a ``Ground`` holds it, so that none is outdated.
+    """Cache of frontiers. Thread-safe. ``lock`` is held while working with an ``ActiveFrontier``,
+    so
+    that it is not outdated.
 
     Args:
-        on_change: called with each frontier that is new or different, and, under the lock, too.
+        on_change: called with each new or changed frontier, under the lock.
     """
 
-    def __init__(self, *, secret: str, clock: Clock, on_change: Callable[[Ground], None]) -> None:
+    def __init__(
+        self, *, secret: str, clock: Clock, on_change: Callable[[ActiveFrontier], None]
+    ) -> None:
         self._secret = secret
         self._clock = clock
         self._on_change = on_change
         self._looks = count(1)
         self._latest = 0
-        self._grounds: dict[int, Ground] = {}
+        self._grounds: dict[int, ActiveFrontier] = {}
         self._tokens: dict[str, bytes] = {}
         self._asked_at = 0.0
         self.lock = threading.RLock()
@@ -103,51 +107,51 @@ class Frontiers:
                 if ground is not before.get(frontier):
                     self._on_change(ground)
 
-    def all(self) -> list[Ground]:
+    def all(self) -> list[ActiveFrontier]:
         """All that are known."""
         return list(self._grounds.values())
 
-    def of(self, frontier: int, token: str) -> Ground:
-        """For a spider's or a rule's call. Raises ``Refused``."""
+    def of(self, frontier: int, token: str) -> ActiveFrontier:
+        """For a spider's or a rule's call. Raises ``SeedCallRefused``."""
         return self._of(frontier, frontier_scope(frontier), token)
 
-    def managed(self, frontier: int, token: str) -> Ground:
-        """For a call of those who manage it. Raises ``Refused``."""
+    def managed(self, frontier: int, token: str) -> ActiveFrontier:
+        """Return the frontier of a management call. Raises ``SeedCallRefused``."""
         return self._of(frontier, manage_scope(frontier), token)
 
-    def _of(self, frontier: int, scope: str, token: str) -> Ground:
+    def _of(self, frontier: int, scope: str, token: str) -> ActiveFrontier:
         expected = self._tokens.get(scope) or sign_scope(self._secret, scope).encode()
         if not hmac.compare_digest(expected, token.encode("utf-8", "surrogatepass")):
-            raise Refused("wrong_token", f"the token is not that of {scope}")
+            raise SeedCallRefused("wrong_token", f"the token is not that of {scope}")
         found = self._grounds.get(frontier) or self._ask(frontier)
-        # Kept for frontiers that exist: whoever guesses numbers fills no memory.
+        # Kept for existing frontiers only, so that guessed numbers fill no memory.
         self._tokens[scope] = expected
         return found
 
-    def _ask(self, frontier: int) -> Ground:
+    def _ask(self, frontier: int) -> ActiveFrontier:
         now = self._clock.monotonic()
         if now >= self._asked_at + _ASK_SECONDS:
             self._asked_at = now
             try:
                 self.look()
             except DATABASE_AWAY as error:
-                raise Refused("database_away", f"the database is away: {error}") from None
+                raise SeedCallRefused("database_away", f"the database is away: {error}") from None
         found = self._grounds.get(frontier)
         if found is None:
-            raise Refused("unknown_frontier", f"there is no frontier {frontier}")
+            raise SeedCallRefused("unknown_frontier", f"there is no frontier {frontier}")
         return found
 
 
-def _ground(row: tuple[Any, ...]) -> Ground:
+def _ground(row: tuple[Any, ...]) -> ActiveFrontier:
     frontier = Frontier(**dict(zip(_FIELDS, row, strict=True)))
     problem = ""
     rules, settings = FrontierRules(), None
     try:
         rules, settings = frontier.rules(), frontier.filter_settings()
-    except BadSetting as error:
+    except InvalidFrontierSetting as error:
         problem = str(error)
         logger.error("frontier %d cannot be worked by: %s", frontier.pk, problem)
-    return Ground(
+    return ActiveFrontier(
         frontier=frontier.pk,
         rules=rules,
         filter=settings,

@@ -9,19 +9,19 @@ from yardkit.protocol import SeedsRefused
 
 # What the world may do to the control plane's database.
 
-# Worth asking again, after so many seconds.
+# Codes that are worth a retry, with the seconds to wait.
 _RETRY_SECONDS: Final = {
     "ask_again": 0.1,
     "frozen": 1.0,
     "stopping": 1.0,
     "store_unavailable": 1.0,
     "database_away": 1.0,
-    # Somebody has to set it right.
+    # Codes that need an operator.
     "clock_back": 5.0,
 }
 
 
-class Refused(SeedError):
+class SeedCallRefused(SeedError):
     """A call is not done. ``code``: see ``SeedsRefused``."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -29,13 +29,13 @@ class Refused(SeedError):
         self.code = code  # type: ignore[misc]  # each refusal has its own
 
 
-def was_away() -> Refused:
-    """Whoever asked may have asked again, and been answered by another service."""
-    return Refused("ask_again", "the service was away; ask again")
+def was_away() -> SeedCallRefused:
+    """Refusal after a standstill: the caller may have been answered by another service."""
+    return SeedCallRefused("ask_again", "the service was away; ask again")
 
 
 def refusal(error: SeedError) -> SeedsRefused:
-    """As it is told to the caller."""
+    """Return the refusal as the message to the caller."""
     # A plug-in's text may hold what no message can.
     text = str(error).encode("utf-8", "replace").decode()
     return SeedsRefused(

@@ -18,17 +18,22 @@ from typing import Any, Final
 from django.db import connections
 
 from apps.runtime.errors import DATABASE_AWAY
-from apps.seeds.daemon.answering import Desk
-from apps.seeds.daemon.aside import HANDLERS, manage
-from apps.seeds.daemon.calls import Calls
-from apps.seeds.daemon.frontiers import Frontiers, Ground
-from apps.seeds.daemon.parking import Parking
-from apps.seeds.daemon.refusals import Refused
-from apps.seeds.daemon.replying import Replies
-from apps.seeds.daemon.reporting import Reporting
+from apps.seeds.daemon.call_handler import SeedCallHandler
+from apps.seeds.daemon.calls import CallDispatcher
+from apps.seeds.daemon.frontiers import ActiveFrontier, Frontiers
+from apps.seeds.daemon.long_poll import LongPollQueue
+from apps.seeds.daemon.refusals import SeedCallRefused
+from apps.seeds.daemon.replies import CallReplies
+from apps.seeds.daemon.reports import SegmentReporter
 from apps.seeds.daemon.resources import SWEEP_SECONDS, sweep
-from apps.seeds.daemon.upkeep import Upkeep
-from apps.seeds.engine.errors import BadSetting, SeedError, StoreInUse, StoreUnavailable
+from apps.seeds.daemon.slow_calls import HANDLERS, manage
+from apps.seeds.daemon.upkeep import PeriodicThreads
+from apps.seeds.engine.errors import (
+    InvalidFrontierSetting,
+    SeedError,
+    SeedStoreUnavailable,
+    StoreInUse,
+)
 from apps.seeds.stores.base import CLOCK_TOLERANCE_MS, SeedStore
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
@@ -49,13 +54,13 @@ TAKE: Final = 32
 POLL_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 0.5
 EXPIRE_SECONDS: Final = 1.0
-# Others that share the store wake nobody here.
+# Other processes that share the store send no wake-ups here.
 SHARED_SECONDS: Final = 1.0
-# For those who could not prolong their leases while nobody answered.
+# Extension of leases that could not be extended during an outage.
 GRACE_SECONDS: Final = 60.0
-# So long a second owner hopes for the end of the first one.
+# How long a second process waits for the store's owner to end.
 _OWNER_SECONDS: Final = 2.0
-# Who has not looked after leases or calls for so long has stood still.
+# A longer pause than this in serving leases or calls is a standstill.
 STILL_SECONDS: Final = 5.0
 # How much later leases end, at most, while calls wait that may be about them.
 LATER_SECONDS: Final = 30.0
@@ -64,8 +69,8 @@ _END_SECONDS: Final = 2.0
 _FLUSH_SECONDS: Final = 1.0
 
 
-class StoreAway(OSError):
-    """The store cannot be opened again; told as what the world does."""
+class SeedStoreAway(OSError):
+    """The store cannot be opened again; an ``OSError``, so that the daemon retries."""
 
 
 class SeedDaemon:
@@ -94,15 +99,15 @@ class SeedDaemon:
         self._open_store = open_store
         self._shared = shared
         self.frontiers = Frontiers(secret=secret, clock=clock, on_change=self._changed)
-        self.desk: Desk | None = None
-        self.parking = Parking()
-        self.reporting = Reporting(self.frontiers, clock)
+        self.desk: SeedCallHandler | None = None
+        self.parking = LongPollQueue()
+        self.reporting = SegmentReporter(self.frontiers, clock)
         self._failed_store: SeedStore | None = None
         self._subscription: Subscription | None = None
         self._news = threading.Event()
         self._with_threads = threads
-        self._out = Replies(broker)
-        self._upkeep = Upkeep()
+        self._out = CallReplies(broker)
+        self._upkeep = PeriodicThreads()
         # Calls that need no seeds do not wait behind what goes through a whole segment.
         self._aside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._beside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
@@ -110,9 +115,9 @@ class SeedDaemon:
         # When no call was left, and when the leases were looked after, on the clock of the machine.
         self._caught_up_at = self._watched_at = time.monotonic()
         self._is_cut_off = False
-        # How far the wall clock is ahead of the one that nobody sets, in seconds.
+        # Wall clock minus monotonic clock, in seconds.
         self._ahead = _ahead_of_monotonic(clock)
-        self._calls: Calls | None = None
+        self._calls: CallDispatcher | None = None
 
     # --- the daemon's life ------------------------------------------------------------------------
 
@@ -121,8 +126,8 @@ class SeedDaemon:
         self._unsubscribe()
         self.frontiers.look()
         if self.desk is None:
-            self.desk = Desk(self._open_prepared(), self.frontiers)
-            self._calls = Calls(
+            self.desk = SeedCallHandler(self._open_prepared(), self.frontiers)
+            self._calls = CallDispatcher(
                 self.desk,
                 self._out,
                 self.parking,
@@ -170,7 +175,7 @@ class SeedDaemon:
         return self._tend(desk)
 
     def teardown(self) -> None:
-        """Answer those who wait, refuse those who come, let go of the store."""
+        """Answer waiting leases, refuse new calls, close the store."""
         self._upkeep.stop()
         self._aside.put(None)
         self._beside.put(None)
@@ -191,7 +196,7 @@ class SeedDaemon:
         if rest:
             logger.warning("the seed service stops: %d calls are refused", len(rest))
         for delivery in rest:
-            self._out.refuse(delivery, Refused("stopping", "the seed service stops"))
+            self._out.refuse(delivery, SeedCallRefused("stopping", "the seed service stops"))
 
     def _unsubscribe(self) -> None:
         if self._subscription is not None:
@@ -206,20 +211,20 @@ class SeedDaemon:
             try:
                 return self._open_store()
             except StoreInUse as error:
-                # Another one may be about to end, or somebody looks whether it can be opened.
+                # The owner may be about to end, or a check opens the store for a moment.
                 if self.clock.monotonic() >= give_up or self._upkeep.stopping.wait(POLL_SECONDS):
                     raise CannotStart(str(error)) from None
-            except BadSetting as error:
+            except InvalidFrontierSetting as error:
                 raise CannotStart(f"SEEDS_URL: {error}") from None
-            except StoreUnavailable as error:
-                raise StoreAway(f"the seed store cannot be opened: {error}") from None
+            except SeedStoreUnavailable as error:
+                raise SeedStoreAway(f"the seed store cannot be opened: {error}") from None
 
     def _open_prepared(self) -> SeedStore:
         store = self._open()
         try:
             self._prepare(store)
         except BaseException:
-            # Or the next attempt finds it in use, by nobody but this process.
+            # Otherwise the next attempt finds the store in use by this process.
             store.close()
             raise
         return store
@@ -230,20 +235,20 @@ class SeedDaemon:
                 store.set_filter(ground.frontier, ground.filter)
         store.extend_all(seconds=GRACE_SECONDS, now=self._now())
 
-    def _open_again(self, desk: Desk) -> None:
-        """What RocksDB could not write once it never writes again, until it is opened anew."""
+    def _open_again(self, desk: SeedCallHandler) -> None:
+        """Open the store again: RocksDB writes nothing after a failed write until then."""
         desk.store.close()
         desk.store = self._open_prepared()
         self._failed_store = None
         logger.warning("the seed store was opened again")
 
-    def _note_failure(self, store: SeedStore, error: StoreUnavailable) -> None:
+    def _note_failure(self, store: SeedStore, error: SeedStoreUnavailable) -> None:
         if self._failed_store is not store:
             self._failed_store = store
             logger.error("%s", error)
         self._news.set()
 
-    def _changed(self, ground: Ground) -> None:
+    def _changed(self, ground: ActiveFrontier) -> None:
         if self.desk is not None and ground.filter is not None:
             self.desk.store.set_filter(ground.frontier, ground.filter)
         self.parking.wake(ground.frontier)
@@ -277,14 +282,16 @@ class SeedDaemon:
             else:
                 answer = HANDLERS[type(call)](call)
         except SeedError as error:
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, SeedStoreUnavailable):
                 self._note_failure(store, error)
             self._out.refuse(delivery, error)
         except DATABASE_AWAY as error:
             connections.close_all()
-            self._out.refuse(delivery, Refused("database_away", f"the database is away: {error}"))
+            self._out.refuse(
+                delivery, SeedCallRefused("database_away", f"the database is away: {error}")
+            )
         except Exception as error:
-            # Tried again it would fail again, and for ever.
+            # Dead-letter the calls: a repetition would fail again.
             logger.exception("a call of the seed service has failed")
             reason = f"{type(error).__name__}: {error}"
             self._out.dead_letter(delivery, reason, code="service_error")
@@ -311,7 +318,7 @@ class SeedDaemon:
         if desk is None:
             return
         if not self.broker.connected:
-            # Nobody can tell what came of his seeds, nor prolong his lease.
+            # Without the broker, callers can neither finish seeds nor extend leases.
             self._is_cut_off = True
             return
         # Before it is judged whether this process stood still: what it sleeps through here is none
@@ -326,7 +333,7 @@ class SeedDaemon:
             if was_out:
                 store.extend_all(seconds=GRACE_SECONDS, now=self._now())
             count = store.expire(now=now - int(1000 * behind))
-        except StoreUnavailable as error:
+        except SeedStoreUnavailable as error:
             self._note_failure(store, error)
             return
         if count:
@@ -344,11 +351,11 @@ class SeedDaemon:
         if self.desk is not None:
             self.reporting.turn(self.desk.store)
 
-    def _tend(self, desk: Desk) -> bool:
+    def _tend(self, desk: SeedCallHandler) -> bool:
         store = desk.store
         try:
             return store.tend()
-        except StoreUnavailable as error:
+        except SeedStoreUnavailable as error:
             self._note_failure(store, error)
             return False
 

@@ -16,7 +16,7 @@ from yardkit.outage import Outage
 logger = logging.getLogger(__name__)
 
 
-class Upkeep:
+class PeriodicThreads:
     """What fails is said once for each outage, and tried again. ``stopping`` is set by ``stop``."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Upkeep:
         self.stopping.set()
 
     def join(self, seconds: float) -> None:
-        """Wait so long for the turns that go on."""
+        """Wait up to ``seconds`` for the running turns."""
         end = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))

@@ -19,7 +19,7 @@ class BadSeed(SeedError):
         self.code = code  # type: ignore[misc]  # each seed has its own reason
 
 
-class BadSetting(SeedError):
+class InvalidFrontierSetting(SeedError):
     """A frontier cannot work with this resolver, time zone or filter."""
 
     code = "bad_setting"
@@ -44,7 +44,7 @@ class UnknownSegment(SeedError):
 
 
 class SeedInUse(SeedError):
-    """Somebody has leased the seed, or seeds of the segment."""
+    """The seed, or seeds of the segment, are leased."""
 
     code = "seed_in_use"
 
@@ -56,12 +56,12 @@ class SeedNotFinal(SeedError):
 
 
 class CallInWork(SeedError):
-    """Another service is in the middle of this very call; whoever asks again gets its lease."""
+    """Another service is processing the same call; a repetition gets its lease."""
 
     code = "ask_again"
 
 
-class WrongLease(SeedError):
+class WrongSeedLease(SeedError):
     """There is no such lease of this owner; it may have expired."""
 
     code = "wrong_lease"
@@ -79,7 +79,7 @@ class StoreInUse(SeedError):
     code = "store_in_use"
 
 
-class StoreUnavailable(SeedError):
+class SeedStoreUnavailable(SeedError):
     """The store cannot be opened, read or written now."""
 
     code = "store_unavailable"

@@ -6,27 +6,31 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 
 
 def load_extension(group: str, name: str, built_in: Sequence[str]) -> Any:
     """What an installed package calls ``name`` in ``group``.
 
     Raises:
-        BadSetting: no package or several ones have it, or it cannot be loaded or called.
+        InvalidFrontierSetting: no package or several have it, or it cannot be loaded or called.
     """
     points = {point.value: point for point in entry_points(group=group, name=name)}
     if not points:
         known = sorted({*built_in, *entry_points(group=group).names})
-        raise BadSetting(f"there is no resolver {name!r}; there are: {', '.join(known)}")
+        raise InvalidFrontierSetting(
+            f"there is no resolver {name!r}; there are: {', '.join(known)}"
+        )
     if len(points) > 1:
-        raise BadSetting(f"several packages call something {name}: {', '.join(sorted(points))}")
+        raise InvalidFrontierSetting(
+            f"several packages call something {name}: {', '.join(sorted(points))}"
+        )
     (point,) = points.values()
     try:
         found = point.load()
     except Exception as error:  # noqa: BLE001 - importing a plug-in runs its code
         text = f"{name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
-        raise BadSetting(text) from None
+        raise InvalidFrontierSetting(text) from None
     if not callable(found):
-        raise BadSetting(f"{name} ({point.value}) cannot be called")
+        raise InvalidFrontierSetting(f"{name} ({point.value}) cannot be called")
     return found

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from rbloom import Bloom
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from yardkit import failpoints
 
 EXPECTED: Final = 1_000_000
@@ -41,11 +41,15 @@ class FilterSettings(msgspec.Struct, frozen=True):
     rate: float = FALSE_POSITIVES
 
     def checked(self) -> FilterSettings:
-        """These settings. Raises ``BadSetting``."""
+        """These settings. Raises ``InvalidFrontierSetting``."""
         if not 1 <= self.expected <= MAX_EXPECTED:
-            raise BadSetting(f"a filter for {self.expected} keys: 1 to {MAX_EXPECTED} can be")
+            raise InvalidFrontierSetting(
+                f"a filter for {self.expected} keys: 1 to {MAX_EXPECTED} can be"
+            )
         if not 1e-9 <= self.rate <= 0.5:
-            raise BadSetting(f"a rate of false positives of {self.rate}: 1e-9 to 0.5 can be")
+            raise InvalidFrontierSetting(
+                f"a rate of false positives of {self.rate}: 1e-9 to 0.5 can be"
+            )
         return self
 
 
@@ -90,7 +94,7 @@ class SegmentFilter:
     def state(self) -> FilterState:
         """Size, fill and estimated rate."""
         bits = self._bloom.size_in_bits
-        # The library tells how many items its fill stands for; these are its formulas backwards.
+        # Inverse of the library's formulas for the number of items.
         hashes = max(1, int(-math.log2(self.settings.rate)))
         fill = 1 - math.exp(-self._bloom.approx_items * hashes / bits)
         return FilterState(

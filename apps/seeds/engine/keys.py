@@ -1,4 +1,4 @@
-"""When are two seeds one? Key resolvers (seed S3.9), and the hash that stands for a key."""
+"""Key resolvers (seed S3.9): from a seed to the key that identifies it, and the key's hash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from w3lib.url import canonicalize_url, url_query_cleaner
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.extensions import load_extension
 
 GROUP: Final = "crawlyard.resolvers"
@@ -19,7 +19,7 @@ HASH_BYTES: Final = 16
 # some server may read are not among them: a wrong guess would merge different pages.
 IGNORED_PARAMETERS: Final = ("callback", "jsonp", "jsoncallback", "jsonpcallback", "_")
 
-# What is canonical already, at most one parameter, told ten times as fast.
+# Fast path for URLs that are canonical already, ten times as fast.
 _PLAIN: Final = re.compile(
     r"https?://[a-z0-9][a-z0-9.-]*(?:/(?!\.)[A-Za-z0-9._~-]*)+(?:\?([A-Za-z0-9_-]+)=[A-Za-z0-9_.-]+)?"
 )
@@ -64,10 +64,10 @@ def key_resolver(name: str, ignored: Sequence[str] | None = None) -> KeyResolver
     ``ignored``: parameters for ``canonical``; None: ``IGNORED_PARAMETERS``.
 
     Raises:
-        BadSetting: nothing has that name, or it cannot be loaded.
+        InvalidFrontierSetting: nothing has that name, or it cannot be loaded.
     """
     if name != "canonical" and ignored is not None:
-        raise BadSetting(f"only canonical leaves out parameters, {name!r} does not")
+        raise InvalidFrontierSetting(f"only canonical leaves out parameters, {name!r} does not")
     if name == "canonical":
         return canonical(IGNORED_PARAMETERS if ignored is None else ignored)
     built_in: dict[str, KeyResolver] = {"whole": whole, "page": page}
@@ -78,6 +78,6 @@ def key_resolver(name: str, ignored: Sequence[str] | None = None) -> KeyResolver
 
 
 def key_hash(key: str) -> bytes:
-    """16 bytes that stand for ``key``; nobody can make two keys with the same ones."""
+    """Return a 16-byte collision-resistant hash of ``key``."""
     # Half characters, which no stored key has, are only looked for in vain.
     return blake2b(key.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest()

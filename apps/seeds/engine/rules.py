@@ -1,4 +1,4 @@
-"""The rules of a frontier: from what somebody adds to what a store takes."""
+"""Rules of a frontier: from an added seed to the stored one."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class NewPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierRules:
-    """How a frontier tells seeds apart, in time and by key.
+    """Key, segment and limits of a frontier's seeds.
 
-    ``max_data_bytes``, ``max_key_bytes``: in UTF-8. ``max_retry``: of seeds that bring none.
+    ``max_data_bytes``, ``max_key_bytes``: in UTF-8. ``max_retry``: for seeds without their own.
     """
 
     segments: SegmentResolver = field(default_factory=_by_day)

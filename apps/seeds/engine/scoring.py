@@ -1,11 +1,10 @@
-"""How resources are judged and chosen (seed S3.21): a score, a zone that takes turns, cool-downs.
+"""Scores and selection of resources (seed S3.21): score, rotation zone, cool-downs.
 
-No Django: the database chooses by the same figures, and tests hold it against ``choose``.
+No Django: the database selects by the same formula, and tests compare it with ``choose``.
 
-Two rules keep every resource in the game. Among equal scores the one unused longest comes first,
-so that nobody stays outside the zone only for its place in the list. And a day without use weighs
-as much as the whole range of the score: whoever had nothing but bad luck is tried again a day after
-the best ones, not never.
+Two rules keep every resource in use. Among equal scores the longest unused comes first. And a day
+without use weighs as much as the whole range of scores: the worst resource is tried again a day
+after the best ones.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 
 # Uses that a score remembers: each new one moves it by a tenth of the way.
 FACTOR: Final = 10
@@ -30,8 +29,8 @@ NEVER_USED: Final = -1e15
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """How pools judge. Raises ``BadSetting`` for what no pool could work by.
+class ScoringRules:
+    """How pools judge. Raises ``InvalidFrontierSetting`` for what no pool could work by.
 
     ``ban_after``: failures in a row; 0 is never.
     """
@@ -42,13 +41,13 @@ class Judgement:
 
     def __post_init__(self) -> None:
         if self.rest_seconds < 0 or self.cool_down_seconds < 0:
-            raise BadSetting("a rest or a cool-down cannot be shorter than nothing")
+            raise InvalidFrontierSetting("a rest or a cool-down cannot be shorter than nothing")
         if self.ban_after < 0:
-            raise BadSetting("nobody is banned after less than no failures")
+            raise InvalidFrontierSetting("nobody is banned after less than no failures")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ResourceScore:
     """What is known of one resource. ``failures``: in a row."""
 
     score: float = BEST
@@ -56,10 +55,10 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class UseResult:
     """What a use makes of a resource: it can be had again after ``pause_seconds``."""
 
-    standing: Standing
+    standing: ResourceScore
     pause_seconds: float
     banned: bool = False
 
@@ -92,15 +91,15 @@ def cool_down(failures: int, first_seconds: float) -> float:
     return min(limit, first_seconds * 2.0 ** min(failures - 1, 64))
 
 
-def judge(standing: Standing, rules: Judgement, *, succeeded: bool) -> Verdict:
+def judge(standing: ResourceScore, rules: ScoringRules, *, succeeded: bool) -> UseResult:
     """What one use, that went well or not, makes of a resource."""
     score = next_score(standing.score, succeeded=succeeded)
     if succeeded:
-        return Verdict(Standing(score, 0), rules.rest_seconds)
+        return UseResult(ResourceScore(score, 0), rules.rest_seconds)
     failures = standing.failures + 1
     pause = max(rules.rest_seconds, cool_down(failures, rules.cool_down_seconds))
     banned = bool(rules.ban_after) and failures >= rules.ban_after
-    return Verdict(Standing(score, failures), pause, banned)
+    return UseResult(ResourceScore(score, failures), pause, banned)
 
 
 def rank(score: float, used_at: float | None) -> float:
@@ -117,7 +116,7 @@ def rank(score: float, used_at: float | None) -> float:
 def zone_size(free: int, percent: int) -> int:
     """How many of ``free`` resources take turns: at least one, where there is any."""
     if not 1 <= percent <= 100:
-        raise BadSetting(f"a zone of {percent} % is none; 1 to 100")
+        raise InvalidFrontierSetting(f"a zone of {percent} % is none; 1 to 100")
     return -(-free * percent // 100)
 
 

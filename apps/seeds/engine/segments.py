@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.extensions import load_extension
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT
 
@@ -29,11 +29,11 @@ _Floor = Callable[[datetime], datetime]
 
 
 def time_zone(name: str) -> ZoneInfo:
-    """Raises ``BadSetting`` for a zone that is not in the tz database."""
+    """Raises ``InvalidFrontierSetting`` for a zone that is not in the tz database."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise BadSetting(f"there is no time zone {name!r}") from None
+        raise InvalidFrontierSetting(f"there is no time zone {name!r}") from None
 
 
 def segment_text(segment: int) -> str:
@@ -59,7 +59,7 @@ def segment_resolver(name: str, zone: ZoneInfo) -> SegmentResolver:
     returns the resolver.
 
     Raises:
-        BadSetting: nothing has that name, or it cannot be loaded.
+        InvalidFrontierSetting: nothing has that name, or it cannot be loaded.
     """
     if name == "none":
         return lambda time: DEFAULT_SEGMENT
@@ -78,9 +78,11 @@ def segment_resolver(name: str, zone: ZoneInfo) -> SegmentResolver:
     try:
         resolver: SegmentResolver = factory(zone)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
-        raise BadSetting(f"{name} cannot be made: {type(error).__name__}: {error}") from None
+        raise InvalidFrontierSetting(
+            f"{name} cannot be made: {type(error).__name__}: {error}"
+        ) from None
     if not callable(resolver):
-        raise BadSetting(f"{name} makes no resolver")
+        raise InvalidFrontierSetting(f"{name} makes no resolver")
     return resolver
 
 
@@ -116,7 +118,7 @@ def _first_moment(wall: datetime, zone: ZoneInfo) -> int:
     """When the clocks of ``zone`` first show ``wall`` or, if they leave it out, jump over it."""
     moment = wall.replace(tzinfo=zone).astimezone(UTC)
     if moment.astimezone(zone).replace(tzinfo=None, fold=0) != wall.replace(fold=0):
-        # fold=1 counts by the offset after the jump, so it lies before the jump.
+        # fold=1 uses the offset after the jump, so it is before the jump.
         before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
         moment = _jump(before, moment, zone)
     return int(moment.timestamp()) * 1000

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from django.core.management.base import CommandError, CommandParser
 
 from apps.projects.management.arguments import project_named
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, LAST_TIME
 from apps.seeds.models import Frontier
 from apps.seeds.stores.operations import now_ms
@@ -182,7 +182,7 @@ def segment_named(frontier: Frontier, text: str) -> int:
         return number
     try:
         return frontier.rules().segments(time_named(frontier, text))
-    except BadSetting as error:
+    except InvalidFrontierSetting as error:
         raise CommandError(str(error), returncode=BAD_INPUT) from error
 
 

@@ -19,13 +19,13 @@ from apps.seeds.management.arguments import (
     who,
 )
 from apps.seeds.management.files import FAILED, read_lines, write_lines
-from apps.seeds.management.telling import Progress, table
+from apps.seeds.management.output import ProgressLine, table
 from apps.seeds.models import Frontier, Operation
-from apps.seeds.services.granularity import Preview
+from apps.seeds.services.granularity import MovePreview
 from apps.seeds.services.operations import follow_operation
 from apps.seeds.services.portable import (
     MAX_LINE_BYTES,
-    Imported,
+    SeedImport,
     export_seeds,
     import_seeds,
     write_line,
@@ -103,7 +103,7 @@ class ManyVerbs:
         if options["segment"]:
             segments = [segment_named(frontier, options["segment"])]
             _books_of(frontier, segments[0])
-        progress = Progress(self.stderr)
+        progress = ProgressLine(self.stderr)
 
         def lines() -> Iterator[bytes]:
             for count, seed in enumerate(export_seeds(frontier, segments), 1):
@@ -118,10 +118,10 @@ class ManyVerbs:
 
     def _import(self: _Talks, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
-        progress = Progress(self.stderr)
+        progress = ProgressLine(self.stderr)
         told = 0
 
-        def tell(done: Imported) -> None:
+        def tell(done: SeedImport) -> None:
             nonlocal told
             for number, code, text in done.refused[told:]:
                 progress.end()
@@ -218,8 +218,8 @@ def _run(
 
 
 def _follow(talks: _Talks, operation: Operation) -> Operation:
-    """Work on it here; whoever interrupts leaves it to the workers. Raises ``CommandError``."""
-    progress = Progress(talks.stderr)
+    """Work on the operation here; after an interrupt the workers go on. Raises ``CommandError``."""
+    progress = ProgressLine(talks.stderr)
 
     def tell(now: Operation) -> None:
         of = f" of {now.total:,}" if now.total is not None else ""
@@ -255,11 +255,11 @@ def _books_of(frontier: Frontier, segment: int) -> Any:
     return found[segment]
 
 
-def _imported(done: Imported) -> str:
+def _imported(done: SeedImport) -> str:
     return f"{done.new:,} new, {done.duplicates:,} known already, {done.refused_count:,} refused"
 
 
-def _preview(frontier: Frontier, found: Preview) -> Iterator[str]:
+def _preview(frontier: Frontier, found: MovePreview) -> Iterator[str]:
     old, new = frontier, found.grouping
     for name in ("segments", "time_zone", "keys", "ignored_parameters"):
         if getattr(old, name) != getattr(new, name):
@@ -299,7 +299,7 @@ def _between(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _preview_json(found: Preview) -> dict[str, Any]:
+def _preview_json(found: MovePreview) -> dict[str, Any]:
     value = asdict(found)
     value["grouping"] = msgspec.structs.asdict(found.grouping)
     for one in value["segments"]:

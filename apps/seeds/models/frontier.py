@@ -1,4 +1,4 @@
-"""Frontiers: whose seeds, and by which rules they are told apart."""
+"""Frontiers: sets of seeds of a project, with the rules that identify a seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.filters import EXPECTED, FALSE_POSITIVES, MAX_EXPECTED, FilterSettings
 from apps.seeds.engine.keys import key_resolver
 from apps.seeds.engine.rules import FrontierRules
@@ -44,7 +44,7 @@ def validate_parameters(value: object) -> None:
 def _validate(read: object, *arguments: object) -> None:
     try:
         read(*arguments)  # type: ignore[operator]
-    except BadSetting as error:
+    except InvalidFrontierSetting as error:
         raise ValidationError(str(error)) from error
 
 
@@ -135,11 +135,11 @@ class Frontier(models.Model):
         """Refuse rules that no service could work by."""
         try:
             self.rules()
-        except BadSetting as error:
+        except InvalidFrontierSetting as error:
             raise ValidationError(str(error)) from error
 
     def rules(self) -> FrontierRules:
-        """What the engine needs. Raises ``BadSetting``."""
+        """What the engine needs. Raises ``InvalidFrontierSetting``."""
         return FrontierRules(
             segments=segment_resolver(self.segments, time_zone(self.time_zone)),
             keys=key_resolver(self.keys, self.ignored_parameters),
@@ -147,5 +147,5 @@ class Frontier(models.Model):
         )
 
     def filter_settings(self) -> FilterSettings:
-        """Of filters made from now on. Raises ``BadSetting``."""
+        """Of filters made from now on. Raises ``InvalidFrontierSetting``."""
         return FilterSettings(self.expected_seeds, self.false_positive_rate).checked()

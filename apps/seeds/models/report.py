@@ -12,7 +12,7 @@ from apps.seeds.querysets import OfFrontierQuerySet
 
 
 class SegmentReport(models.Model):
-    """The books of a segment at ``reported_at`` (see ``stores.base.Books``)."""
+    """Counts of a segment at ``reported_at`` (see ``stores.base.SegmentCounts``)."""
 
     frontier = models.ForeignKey(
         Frontier, verbose_name=_("frontier"), on_delete=models.CASCADE, related_name="reports"

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
-from apps.seeds.engine.scoring import NEVER_USED, Judgement
+from apps.seeds.engine.scoring import NEVER_USED, ScoringRules
 from apps.seeds.models.frontier import validate_name
 from apps.seeds.querysets import ResourcePoolQuerySet, ResourceQuerySet
 from apps.seeds.states import ResourceState
@@ -75,13 +75,13 @@ class ResourcePool(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def judgement(self) -> Judgement:
+    def judgement(self) -> ScoringRules:
         """What the engine needs to judge a use."""
-        return Judgement(self.rest_seconds, self.cool_down_seconds, self.ban_after)
+        return ScoringRules(self.rest_seconds, self.cool_down_seconds, self.ban_after)
 
 
 class Resource(models.Model):
-    """One account, token or proxy; ``secret`` is sealed and goes to whoever leases it."""
+    """One account, token or proxy; ``secret`` is encrypted and returned to the lease holder."""
 
     pool = models.ForeignKey(
         ResourcePool, verbose_name=_("pool"), on_delete=models.CASCADE, related_name="resources"

@@ -1,10 +1,10 @@
 """What may be done to frontiers, and how the seed service is asked."""
 
-from apps.seeds.services.calling import client_of, manager_of
+from apps.seeds.services.clients import client_of, manager_of
 from apps.seeds.services.frontiers import create_frontier, delete_frontier, update_frontier
 from apps.seeds.services.granularity import change as change_granularity
 from apps.seeds.services.granularity import preview as preview_granularity
-from apps.seeds.services.managing import (
+from apps.seeds.services.management import (
     drop_segment,
     find_seed,
     forget,

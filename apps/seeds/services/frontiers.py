@@ -21,8 +21,8 @@ from apps.seeds.errors import (
 )
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services.granularity import GROUPING_FIELDS
-from apps.seeds.services.managing import manage
-from apps.seeds.services.stepping import SETTLE_SECONDS, freeze, unfreeze
+from apps.seeds.services.management import manage
+from apps.seeds.services.operation_steps import SETTLE_SECONDS, freeze, unfreeze
 from apps.seeds.states import ACTIVE_OPERATIONS, OperationKind
 from apps.seeds.stores.operations import DropSegment, ShowSegments
 

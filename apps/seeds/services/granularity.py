@@ -10,17 +10,17 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from apps.access.models import User
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.errors import BadGrouping, SeedsLeased
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.models.frontier import validate_parameters, validate_time_zone
-from apps.seeds.services.managing import manage, show_segments
+from apps.seeds.services.management import manage, show_segments
 from apps.seeds.services.operations import start_operation
 from apps.seeds.states import OperationKind
 from apps.seeds.stores.base import Segment
 from apps.seeds.stores.operations import Grouping, Regrouped, RegroupSlice, now_ms
 
-# So many seeds are looked at one by one; of more only the first ones of each segment.
+# Seeds examined one by one; beyond it only the first of each segment are.
 EXACT_SEEDS: Final = 200_000
 MAX_WAIT_SECONDS: Final = 24 * 3600
 _SLICE: Final = 2000
@@ -41,7 +41,7 @@ class SegmentPreview:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class MovePreview:
     """What other rules would do.
 
     ``meeting``: seeds whose key would be in its new segment already; they go, and are counted
@@ -109,11 +109,11 @@ def _check(grouping: Grouping) -> None:
             raise BadGrouping(fields={name: [too_long]})
     try:
         msgspec.structs.replace(grouping, keys="whole", ignored_parameters=None).rules()
-    except BadSetting as error:
+    except InvalidFrontierSetting as error:
         raise BadGrouping(fields={"segments": [str(error)]}) from error
     try:
         grouping.rules()
-    except BadSetting as error:
+    except InvalidFrontierSetting as error:
         raise BadGrouping(fields={"keys": [str(error)]}) from error
 
 
@@ -125,10 +125,10 @@ def preview(
     keys: str | None = None,
     ignored_parameters: list[str] | None = None,
     exact_seeds: int = EXACT_SEEDS,
-) -> Preview:
-    """What ``change`` with the same arguments would do; nothing is done.
+) -> MovePreview:
+    """Preview what ``change`` with the same arguments would do.
 
-    Exact up to ``exact_seeds`` seeds; of a larger frontier so many are looked at.
+    Exact up to ``exact_seeds`` seeds; of a larger frontier, a sample of this size is examined.
 
     Raises:
         BadGrouping, SeedServiceAway, CallRefused
@@ -155,7 +155,7 @@ def preview(
     # Of the largest segment none meets another one of it, unless keys become one.
     first = (max(sizes.values(), default=0) if keys_stay else 1) if total else 0
     met = look.met
-    return Preview(
+    return MovePreview(
         grouping=grouping,
         changes=grouping_with(frontier) != grouping,
         total=total,
@@ -188,7 +188,7 @@ class _Look:
         return self.looked_at - len(self._new)
 
     def new_again(self) -> int:
-        """New places that are no old ones: there nothing would stand in the way."""
+        """New places that no old seed occupies."""
         return len(self._new - self._old)
 
     def at(self, segment: Segment, most: int) -> SegmentPreview:

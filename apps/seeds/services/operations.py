@@ -1,8 +1,7 @@
-"""Operations on many seeds: begun as rows, worked on in slices, cancelled, taken up again.
+"""Operations on many seeds: created as rows, executed in slices, cancelled, resumed.
 
-The row says how far an operation is, so that whoever comes next goes on from there: a worker, the
-sweep after a worker's death, or somebody's own terminal. A slice that is done twice changes
-nothing.
+The row holds the progress, so that any process can resume it: a worker, the sweep after a
+worker's death, or a terminal. A slice executed twice changes nothing.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from apps.runtime.deferring import defer
 from apps.runtime.services import database_now
 from apps.seeds.errors import MoveUnderWay, OperationEnded, OperationRunning
 from apps.seeds.models import Frontier, Operation
-from apps.seeds.services.stepping import STEPS, Refused, read_arguments, unfreeze
+from apps.seeds.services.operation_steps import STEPS, OperationFailed, read_arguments, unfreeze
 from apps.seeds.states import ACTIVE_OPERATIONS, OperationKind, OperationState
 from yardkit import failpoints, topology
 from yardkit.seeds import CallRefused, SeedServiceAway
 
 OPERATION_TASK: Final = "seeds.work_on_operation"
-# A worker goes on with something else after so long, and comes back.
+# Time slot of one operation in a worker, in seconds.
 SLOT_SECONDS: Final = 20.0
-# Who has said nothing for so long is taken for dead.
+# Without a heartbeat for this time, a worker counts as dead.
 STALE_SECONDS: Final = 30.0
-# What waits longer is told to the workers again.
+# Operations that wait longer wake the workers again.
 WAKE_SECONDS: Final = 10.0
-# So many workers may die of an operation before it is given up.
+# Workers that may die of an operation before it fails.
 MAX_ATTEMPTS: Final = 5
 _LOOK_SECONDS: Final = 0.5
 
-# Told after each slice.
+# Called after each slice.
 Told = Callable[[Operation], None]
 
 
@@ -150,9 +149,10 @@ def cancel_operation(operation: Operation, *, actor: User | None = None) -> Oper
 def work_on_operation(
     operation_id: int, *, seconds: float = SLOT_SECONDS, told: Told | None = None
 ) -> str | None:
-    """Go on with one that waits, for about ``seconds``; its state then, None if it is not ours.
+    """Work on a waiting operation for about ``seconds``; return its state, None if it was not
+    claimed.
 
-    One that has not ended waits again, and a worker is told of it.
+    An operation that has not ended waits again, and a worker is woken.
     """
     operation = _claim(operation_id)
     if operation is None:
@@ -175,7 +175,7 @@ def work_on_operation(
         if error.retry_seconds:
             return _release(operation, error=str(error), wake=False)
         return end_operation(operation, OperationState.FAILED, str(error))
-    except Refused as error:
+    except OperationFailed as error:
         return end_operation(operation, OperationState.FAILED, str(error))
     ended = end_operation(operation, OperationState.DONE)
     if told is not None:
@@ -184,7 +184,7 @@ def work_on_operation(
 
 
 def follow_operation(operation: Operation, told: Told) -> Operation:
-    """Work on it here until it has ended, or look on while somebody else does."""
+    """Work on the operation until it has ended, or follow it while another process does."""
     while True:
         work_on_operation(operation.pk, told=told)
         operation.refresh_from_db()
@@ -276,7 +276,7 @@ def _progress(operation: Operation) -> dict[str, Any]:
 
 
 def _mine(operation: Operation) -> Any:
-    """The row, as long as nobody else has taken it, cancelled or given it up."""
+    """The row, while it is still claimed by this process."""
     return Operation.objects.filter(
         pk=operation.pk, state=OperationState.RUNNING, beat_at=operation.beat_at
     )

@@ -71,7 +71,7 @@ def change_resource(
     before = snapshot(resource)
     for field, value in values.items():
         setattr(resource, field, value)
-    # Only these: whoever leases it meanwhile writes the others.
+    # Only these columns: a concurrent lease writes the others.
     resource.save(update_fields=list(values))
     _record_changes(resource, actor, "seeds.change_resource", before)
     return resource
@@ -85,7 +85,9 @@ def delete_resource(*, resource: Resource, actor: User | None) -> None:
 
 
 def ban(*, resource: Resource, actor: User | None, now: datetime, reason: str = "") -> Resource:
-    """Never hand it out again, until it is unbanned. Who holds it now may finish; it is late."""
+    """Exclude a resource from leasing until it is unbanned. The holder may finish; that counts as
+    late.
+    """
     fields = {"state": ResourceState.BANNED, "banned_at": now, "reason": _reason(reason)}
     allowed = (ResourceState.FREE, ResourceState.LEASED, ResourceState.DISABLED)
     return _move(resource, actor, "seeds.ban_resource", allowed, fields)
@@ -99,7 +101,7 @@ def unban(*, resource: Resource, actor: User | None, now: datetime) -> Resource:
 
 
 def disable(*, resource: Resource, actor: User | None) -> Resource:
-    """Not handed out for now. Who holds it may finish; it is late."""
+    """Disable a resource. The holder may finish; that counts as late."""
     allowed = (ResourceState.FREE, ResourceState.LEASED)
     fields = {"state": ResourceState.DISABLED}
     return _move(resource, actor, "seeds.disable_resource", allowed, fields)
@@ -131,7 +133,7 @@ def _move(
     allowed: tuple[ResourceState, ...],
     fields: Mapping[str, Any],
 ) -> Resource:
-    """Raises ``NotInThatState``; what the caller has of the row is brought up to date."""
+    """Change the state and refresh ``resource``. Raises ``NotInThatState``."""
     locked = Resource.objects.select_for_update().filter(pk=resource.pk)
     locked.first()
     resource.refresh_from_db()

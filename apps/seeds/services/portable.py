@@ -20,10 +20,10 @@ from apps.seeds.engine.seeds import (
     State,
 )
 from apps.seeds.models import Frontier, Operation
-from apps.seeds.services.managing import manage, show_segments
+from apps.seeds.services.management import manage, show_segments
 from apps.seeds.services.operations import beat_operation, begin_import, end_operation
 from apps.seeds.states import OperationState
-from apps.seeds.stores.base import Known, Page
+from apps.seeds.stores.base import Known, SeedPage
 from apps.seeds.stores.operations import ReadSegment, Restore, now_ms
 from yardkit.protocol import SeedAnswer
 from yardkit.protocol.seeds import GRAB
@@ -33,7 +33,7 @@ BATCH: Final = 2048
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 # No seed makes a longer line: data, key and ext at their largest, each character escaped.
 MAX_LINE_BYTES: Final = 1024 * 1024
-# So many lines that were refused are told one by one.
+# Rejected lines reported one by one.
 MOST_TOLD: Final = 1000
 _STATES: Final = {state.name.lower(): state for state in State}
 
@@ -41,11 +41,11 @@ _STATES: Final = {state.name.lower(): state for state in State}
 Moment = int | str
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A seed as a line has it, here and over REST; only ``data`` must be there.
+class ExportLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Seed as a JSON line, here and over REST; only ``data`` is required.
 
-    Times are ISO 8601 or ms since 1970. ``segment`` and ``key`` are what they were: whoever takes
-    the seed in places it by its own rules, with ``due_at`` (or ``active_at``) as its time.
+    Times are ISO 8601 or ms since 1970. ``segment`` and ``key`` are informative: an import places
+    the seed by its own rules, with ``due_at`` (or ``active_at``) as its time.
     """
 
     data: str
@@ -60,7 +60,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     active_at: Moment | None = None
     urgent: bool = False
     ext: dict[str, Any] | None = None
-    # Told over REST, and of no use here.
+    # Part of an export over REST, ignored here.
     begins_at: Moment | None = None
     generation: int = 0
     owner: str | None = None
@@ -72,7 +72,7 @@ class BadLine(ValueError):
 
 
 @dataclass(slots=True)
-class Imported:
+class SeedImport:
     """What became of the lines. ``refused``: number, code and text of the first ``MOST_TOLD``."""
 
     lines: int = 0
@@ -89,10 +89,10 @@ class Imported:
             self.refused.append((number, code, text))
 
 
-# Told after each batch.
-Told = Callable[[Imported], None]
+# Called after each batch.
+Told = Callable[[SeedImport], None]
 _encoder: Final = msgspec.json.Encoder()
-_decoder: Final = msgspec.json.Decoder(Line)
+_decoder: Final = msgspec.json.Decoder(ExportLine)
 
 
 def export_seeds(frontier: Frontier, segments: Sequence[int] | None = None) -> Iterator[Known]:
@@ -105,7 +105,7 @@ def export_seeds(frontier: Frontier, segments: Sequence[int] | None = None) -> I
     for segment in found if segments is None else segments:
         after: bytes | None = b""
         while after is not None:
-            page: Page = manage(frontier, ReadSegment(segment, after, BATCH))
+            page: SeedPage = manage(frontier, ReadSegment(segment, after, BATCH))
             yield from page.seeds
             after = page.after
 
@@ -116,7 +116,7 @@ def write_line(seed: Known) -> bytes:
     if state == State.RUNNING:
         state = State.RETRY if seed.retry else State.INIT
     ext = {name: value for name, value in (seed.ext or {}).items() if name != GRAB}
-    line = Line(
+    line = ExportLine(
         data=seed.data,
         state=state.name.lower(),
         segment=seed.segment,
@@ -200,7 +200,7 @@ def import_seeds(
     source: str = "",
     requested_by: str = "",
     actor: User | None = None,
-) -> Imported:
+) -> SeedImport:
     """Take in what ``write_line`` wrote, placed by the rules of this frontier.
 
     What is known counts as a duplicate and stays as it is, so a repeat changes nothing. A line
@@ -211,7 +211,7 @@ def import_seeds(
         SeedServiceAway, CallRefused: those before may have been taken.
     """
     operation = begin_import(frontier, {"source": source}, requested_by, actor)
-    done = Imported()
+    done = SeedImport()
     try:
         for batch in _batches(lines, frontier.max_retry, done):
             _restore(frontier, batch, done)
@@ -219,7 +219,7 @@ def import_seeds(
                 done.cancelled = True
                 return done
     except BaseException as error:
-        # However it ended, its row must not stand there as running.
+        # The row must not stay in state running, whatever the error is.
         text = str(error) or type(error).__name__
         end_operation(operation, OperationState.FAILED, text)
         raise
@@ -229,7 +229,7 @@ def import_seeds(
 
 
 def _batches(
-    lines: Iterable[bytes], max_retry: int, done: Imported
+    lines: Iterable[bytes], max_retry: int, done: SeedImport
 ) -> Iterator[list[tuple[int, Known]]]:
     batch: list[tuple[int, Known]] = []
     size = 0
@@ -251,7 +251,7 @@ def _batches(
         yield batch
 
 
-def _restore(frontier: Frontier, batch: Sequence[tuple[int, Known]], done: Imported) -> None:
+def _restore(frontier: Frontier, batch: Sequence[tuple[int, Known]], done: SeedImport) -> None:
     answers: list[SeedAnswer] = manage(frontier, Restore([seed for _number, seed in batch]))
     for (number, _seed), answer in zip(batch, answers, strict=True):
         if answer.code == "new":
@@ -262,8 +262,8 @@ def _restore(frontier: Frontier, batch: Sequence[tuple[int, Known]], done: Impor
             done.refuse(number, answer.code, answer.text)
 
 
-def _tell(operation: Operation, done: Imported, told: Told | None) -> bool:
-    """False: somebody has cancelled it."""
+def _tell(operation: Operation, done: SeedImport, told: Told | None) -> bool:
+    """Record the progress; False if the operation was cancelled."""
     operation.done = done.lines
     operation.result = {
         "new": done.new,

@@ -21,7 +21,7 @@ from apps.seeds.errors import UnreadableResources
 from apps.seeds.models import Resource, ResourcePool
 
 _BATCH: Final = 500
-# What an export tells; never the secret.
+# Columns of an export; never the secret.
 COLUMNS: Final = (
     "name",
     "state",
@@ -42,7 +42,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ResourceImport:
     """How many were new, got another secret, and were as in the file already."""
 
     added: int
@@ -56,7 +56,7 @@ class Imported:
 
 def import_resources(
     *, pool: ResourcePool, raw: bytes | str, kind: FileFormat, actor: User | None
-) -> Imported:
+) -> ResourceImport:
     """Add what the pool does not have and change the secrets of what it has; all or nothing.
 
     Scores, states and leases stay; what the file does not name stays too.
@@ -72,7 +72,7 @@ def import_resources(
     return done
 
 
-def _write(pool: ResourcePool, found: list[NewResource]) -> Imported:
+def _write(pool: ResourcePool, found: list[NewResource]) -> ResourceImport:
     known: dict[str, Resource] = {}
     for start in range(0, len(found), _BATCH):
         names = [each.name for each in found[start : start + _BATCH]]
@@ -90,7 +90,7 @@ def _write(pool: ResourcePool, found: list[NewResource]) -> Imported:
         batch_size=_BATCH,
     )
     Resource.objects.bulk_update(changed, ["secret"], batch_size=_BATCH)
-    return Imported(len(added), len(changed), len(found) - len(added) - len(changed))
+    return ResourceImport(len(added), len(changed), len(found) - len(added) - len(changed))
 
 
 def export_resources(pool: ResourcePool) -> Iterator[str]:

@@ -18,8 +18,8 @@ from django.utils.translation import gettext as _
 
 from apps.access.services import record
 from apps.seeds.engine.resource_files import opened
-from apps.seeds.engine.scoring import Standing, judge, rank, zone_size
-from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongLease
+from apps.seeds.engine.scoring import ResourceScore, judge, rank, zone_size
+from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongResourceLease
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.querysets import ResourceQuerySet
 from apps.seeds.states import ResourceState
@@ -66,7 +66,7 @@ class Returned:
 
 
 def run_owner(run: int, boot: str) -> str:
-    """Who leases for one execution of a run."""
+    """Return the lease owner of one execution of a run."""
     return f"run:{run}:{boot}"
 
 
@@ -191,20 +191,20 @@ def give_back(
     owner: str | None = None,
     reason: str = "",
 ) -> Returned:
-    """End a lease, and say how it went; only the first word about a lease changes anything.
+    """End a lease with its outcome; only the first report of a lease changes anything.
 
-    ``owner``: who must hold it; None is a person who may speak for others.
+    ``owner``: who must hold it; None skips the check, for people.
 
     Raises:
         Resource.DoesNotExist: not in this project.
-        WrongLease, BadLease
+        WrongResourceLease, BadLease
     """
     if len(reason) > MAX_REASON:
         raise BadLease(_("A reason has at most %(limit)d characters.") % {"limit": MAX_REASON})
     rows = Resource.objects.select_for_update(of=("self",)).select_related("pool")
     held = rows.get(pk=resource, pool__project_id=project)
     if lease > held.lease or lease < 1:
-        raise WrongLease
+        raise WrongResourceLease
     if lease < held.lease:
         Resource.objects.filter(pk=held.pk).update(late_count=F("late_count") + 1)
         held.late_count += 1
@@ -212,7 +212,7 @@ def give_back(
     if held.state != ResourceState.LEASED:
         return Returned("repeated", held)
     if owner is not None and held.leased_by != owner:
-        raise WrongLease
+        raise WrongResourceLease
     holder = held.leased_by
     _end(held, outcome, reason.replace("\x00", ""), now)
     if held.state == ResourceState.BANNED:
@@ -233,7 +233,7 @@ def _end(held: Resource, outcome: ResourceOutcome, reason: str, now: datetime) -
     pause, banned = float(pool.rest_seconds), outcome is ResourceOutcome.BAN
     if outcome in (ResourceOutcome.OK, ResourceOutcome.NOT_OK):
         succeeded = outcome is ResourceOutcome.OK
-        standing = Standing(held.score, held.failures_in_a_row)
+        standing = ResourceScore(held.score, held.failures_in_a_row)
         verdict = judge(standing, pool.judgement(), succeeded=succeeded)
         held.score, held.failures_in_a_row = verdict.standing.score, verdict.standing.failures
         pause, banned = verdict.pause_seconds, verdict.banned
@@ -277,9 +277,9 @@ def _free(held: Resource, state: ResourceState) -> None:
 
 @transaction.atomic
 def release_expired(*, now: datetime) -> int:
-    """Take back, from all pools, what nobody has given back in time; how many it were.
+    """Release expired leases in all pools; return their number.
 
-    It says nothing about the resource: the score stays. Its old owner's word will be late.
+    The score stays. A later report of the old owner counts as late.
     """
     return _release_expired(Resource.objects.all(), now)
 

@@ -42,7 +42,7 @@ MAX_LEASE_SECONDS: Final = 24 * 3600
 CLOCK_TOLERANCE_MS: Final = 60_000
 
 
-class Added(msgspec.Struct, frozen=True):
+class AddResult(msgspec.Struct, frozen=True):
     """The answer to one seed: ``new``, or known ``since`` (ms) and by now in ``state``."""
 
     new: bool
@@ -51,10 +51,10 @@ class Added(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Seeds handed out together, in the order to crawl them; empty: nothing is due.
+    """Seeds leased together, in the order to crawl them; empty when nothing is due.
 
-    ``generation``: number of the lease, rising over the whole store. Who finishes shows it, so
-    that one who comes late, after his seeds went to somebody else, changes nothing.
+    ``generation``: fencing token, rising over the whole store. A finish with an older generation
+    changes nothing.
     """
 
     generation: int
@@ -63,7 +63,7 @@ class Lease(msgspec.Struct, frozen=True):
     seeds: list[LeasedSeed]
 
 
-class Books(msgspec.Struct):
+class SegmentCounts(msgspec.Struct):
     """Counters of a segment. ``expired``: leases that ran out; ``late``: finishes too late."""
 
     added: int = 0
@@ -90,12 +90,12 @@ class Books(msgspec.Struct):
                 name = COUNTERS[state]
                 setattr(self, name, getattr(self, name) + difference)
 
-    def plus(self, other: Books) -> Books:
+    def plus(self, other: SegmentCounts) -> SegmentCounts:
         """Both together."""
-        return Books(*(getattr(self, name) + getattr(other, name) for name in BOOKS_FIELDS))
+        return SegmentCounts(*(getattr(self, name) + getattr(other, name) for name in BOOKS_FIELDS))
 
 
-BOOKS_FIELDS: Final = Books.__struct_fields__
+BOOKS_FIELDS: Final = SegmentCounts.__struct_fields__
 COUNTERS: Final = {
     State.INIT: "pending",
     State.RETRY: "pending",
@@ -110,12 +110,12 @@ class Segment(msgspec.Struct, frozen=True):
     """A segment as a table shows it. ``size_bytes``: about what it takes on disk."""
 
     segment: int
-    books: Books
+    books: SegmentCounts
     size_bytes: int
     filter: FilterState | None
 
 
-class Reopened(msgspec.Struct, frozen=True):
+class ReopenedCount(msgspec.Struct, frozen=True):
     """Failed seeds that are pending again, and those the other segment knew already."""
 
     reopened: int
@@ -130,14 +130,14 @@ class ReopenedSlice(msgspec.Struct, frozen=True):
     after: bytes | None
 
 
-class Page(msgspec.Struct, frozen=True):
+class SeedPage(msgspec.Struct, frozen=True):
     """Some seeds of a segment by their hashes. ``after``: of the next page; None: the last one."""
 
     seeds: list[Known]
     after: bytes | None
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MovedSlice(msgspec.Struct, frozen=True):
     """What became of one slice of a segment that is moved.
 
     ``moved``: seeds in their new place; ``met``: those whose place was taken, now counted there as
@@ -152,12 +152,12 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class SeedStore(Protocol):
-    """A store of seeds. Thread-safe. Every call may raise ``StoreUnavailable``."""
+    """A store of seeds. Thread-safe. Every call may raise ``SeedStoreUnavailable``."""
 
     def set_filter(self, frontier: int, settings: FilterSettings) -> None:
-        """For the filters that are made from now on. Raises ``BadSetting``."""
+        """For the filters that are made from now on. Raises ``InvalidFrontierSetting``."""
 
-    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[Added]:
+    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[AddResult]:
         """One answer for each, in order; all of them are stored, or none.
 
         Raises:
@@ -177,17 +177,17 @@ class SeedStore(Protocol):
         again: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> Lease:
-        """Hand out up to ``limit`` due seeds to ``owner`` for ``seconds``.
+        """Lease up to ``limit`` due seeds to ``owner`` for ``seconds``.
 
-        Seeds without a time come first, then the segments from the oldest one; inside a segment
-        they come by due time, then as they were added or, after a try, became pending again.
-        ``call``: the owner's name of this call, for ``recall``. ``again``: it may have been given
-        a lease before, which is given once more. ``check``: raises where the call is another's by
-        now; asked when nobody else can answer it any more, and before anything is taken.
+        Seeds without a time come first, then the segments from the oldest on; inside a segment by
+        due time, then in the order of adding or of the return after a try. ``call``: the owner's
+        name of this call, for ``recall``. ``again``: the call may have been granted a lease before,
+        which is returned again. ``check``: raises when another service has taken over the call;
+        called when no other can answer it any more, and before anything is leased.
 
         Raises:
             BadCall, ClockBack
-            CallInWork: another process that shares the store is in the middle of this very call.
+            CallInWork: another process that shares the store is processing the same call.
         """
 
     def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
@@ -199,15 +199,15 @@ class SeedStore(Protocol):
     def extend(
         self, frontier: int, generation: int, *, owner: str, seconds: float, now: int
     ) -> int:
-        """The new deadline, ``seconds`` from now and never before the old one.
+        """Extend a lease; return the new deadline, never earlier than the old one.
 
         Raises:
-            WrongLease: the lease is over, or somebody else's.
+            WrongSeedLease: the lease has ended or belongs to another owner.
             BadCall, ClockBack
         """
 
     def extend_all(self, *, seconds: float, now: int) -> None:
-        """No lease ends within ``seconds``: for a service that was away and could not be told."""
+        """Extend all leases to at least ``seconds`` from now, after an outage of the service."""
 
     def finish(
         self, frontier: int, finishes: Sequence[Finish], *, owner: str, now: int
@@ -215,10 +215,10 @@ class SeedStore(Protocol):
         """One answer for each, in order. Raises ``BadCall`` or ``ClockBack``."""
 
     def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
-        """Seeds of a lease that become pending again, at their old place, no try counted.
+        """Return the leased seeds to pending, at their old place and without counting a try.
 
         Raises:
-            WrongLease: the lease is over, or somebody else's.
+            WrongSeedLease: the lease has ended or belongs to another owner.
         """
 
     def expire(self, *, now: int) -> int:
@@ -267,7 +267,7 @@ class SeedStore(Protocol):
             ClockBack
         """
 
-    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[Added]:
+    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[AddResult]:
         """Add seeds with their state, retries and times; one answer for each, as ``add`` gives.
 
         Pending ones wait behind those that have the same due time already. One that was leased is
@@ -278,7 +278,7 @@ class SeedStore(Protocol):
             ClockBack
         """
 
-    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> Page:
+    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> SeedPage:
         """Up to ``limit`` seeds as they are now, in the order of their hashes.
 
         What changes between two pages may be seen or not. A segment that is not there is empty.
@@ -297,7 +297,7 @@ class SeedStore(Protocol):
         after: bytes,
         limit: int,
         now: int,
-    ) -> Moved:
+    ) -> MovedSlice:
         """Take up to ``limit`` seeds out of a segment, and put each where ``regroup`` says.
 
         ``target``: another frontier. Both happen at once: a seed is in one of the two, whenever
@@ -311,7 +311,9 @@ class SeedStore(Protocol):
             BadCall, ClockBack
         """
 
-    def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
+    def drop_segment(
+        self, frontier: int, segment: int, *, leased_too: bool = False
+    ) -> SegmentCounts:
         """Take a whole segment away; its last books. Its leases find unknown keys then.
 
         Raises:
@@ -354,9 +356,9 @@ class Guard:
 
 
 def refusal(shown: int, owner: str, *, state: int, generation: int, holder: str | None) -> str:
-    """Why ``owner``, who shows the lease ``shown``, may not finish a seed; "" when he may.
+    """Return why ``owner`` with lease ``shown`` may not finish a seed; "" if allowed.
 
-    ``state``, ``generation``: the seed's own, ``holder``: who has it leased now.
+    ``state``, ``generation``: the seed's own; ``holder``: the current owner of its lease.
     """
     if not 0 < shown <= generation:
         return "wrong_lease"
@@ -391,9 +393,9 @@ def check_limit(limit: int) -> None:
         raise BadCall(f"{limit} seeds at once: 1 to {MAX_BATCH} can be")
 
 
-def rest_of(books: Books) -> Books:
-    """What the books of an empty segment still count; it balances by itself."""
-    return Books(
+def rest_of(books: SegmentCounts) -> SegmentCounts:
+    """Return the counts that remain of an emptied segment; they are consistent by themselves."""
+    return SegmentCounts(
         added=books.forgotten,
         forgotten=books.forgotten,
         duplicates=books.duplicates,
@@ -404,7 +406,7 @@ def rest_of(books: Books) -> Books:
 
 
 def pending_state(known: Known) -> State:
-    """The state of a seed that is brought in: nobody has it leased."""
+    """Return the state of an imported seed: a leased one becomes pending."""
     if known.state in FINAL:
         return known.state
     return State.RETRY if known.retry else State.INIT

@@ -9,8 +9,8 @@ from apps.seeds.engine.seeds import Seed
 from apps.seeds.stores.base import Known, SeedStore
 
 
-class Explanation(msgspec.Struct, frozen=True):
-    """Where a seed would go; ``known``: what stands in its way, None where it would be new."""
+class SeedExplanation(msgspec.Struct, frozen=True):
+    """Place of a seed; ``known``: the stored seed with that key, None if there is none."""
 
     segment: int
     key: str
@@ -23,7 +23,7 @@ class Explanation(msgspec.Struct, frozen=True):
         return self.known is None
 
 
-def explain(store: SeedStore, frontier: int, rules: FrontierRules, seed: Seed) -> Explanation:
+def explain(store: SeedStore, frontier: int, rules: FrontierRules, seed: Seed) -> SeedExplanation:
     """What ``add`` would do with a seed, without doing it.
 
     Raises:
@@ -31,4 +31,4 @@ def explain(store: SeedStore, frontier: int, rules: FrontierRules, seed: Seed) -
     """
     resolved = rules.resolve(seed)
     known = store.lookup(frontier, resolved.segment, resolved.key)
-    return Explanation(resolved.segment, resolved.key, resolved.due, known)
+    return SeedExplanation(resolved.segment, resolved.key, resolved.due, known)

@@ -1,6 +1,6 @@
-"""What those who manage a frontier ask of its store, as it travels to the process that has it.
+"""Management operations on a store, as sent to the process that owns it.
 
-None takes long: whatever goes through many seeds does so in slices, one call each.
+None takes long: work on many seeds is done in slices, one call each.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from apps.seeds.engine.seeds import (
 )
 from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.stores.base import (
-    Books,
     Known,
-    Moved,
-    Page,
+    MovedSlice,
     ReopenedSlice,
+    SeedPage,
     SeedStore,
     Segment,
+    SegmentCounts,
 )
 from yardkit.protocol import SeedAnswer
 
@@ -36,7 +36,7 @@ from yardkit.protocol import SeedAnswer
 _STAGING: Final = 1 << 31
 
 
-class Operation(msgspec.Struct, frozen=True, tag_field="operation"):
+class StoreOperation(msgspec.Struct, frozen=True, tag_field="operation"):
     """Base of all; the tag names it."""
 
 
@@ -49,41 +49,41 @@ class Grouping(msgspec.Struct, frozen=True):
     ignored_parameters: list[str] | None = None
 
     def rules(self) -> FrontierRules:
-        """Raises ``BadSetting``."""
+        """Raises ``InvalidFrontierSetting``."""
         return FrontierRules(
             segments=segment_resolver(self.segments, time_zone(self.time_zone)),
             keys=key_resolver(self.keys, self.ignored_parameters),
         )
 
 
-class ShowSegments(Operation, frozen=True, tag="segments"):
+class ShowSegments(StoreOperation, frozen=True, tag="segments"):
     """``list[Segment]``: all of them, now. ``staged``: those that are on their way in a move."""
 
     staged: bool = False
 
 
-class FindSeed(Operation, frozen=True, tag="find"):
+class FindSeed(StoreOperation, frozen=True, tag="find"):
     """``Known | None``: what is stored under a key."""
 
     segment: int
     key: str
 
 
-class Reopen(Operation, frozen=True, tag="reopen"):
+class Reopen(StoreOperation, frozen=True, tag="reopen"):
     """Let an ended seed be crawled again; no result."""
 
     segment: int
     key: str
 
 
-class Forget(Operation, frozen=True, tag="forget"):
+class Forget(StoreOperation, frozen=True, tag="forget"):
     """Take a seed away, so that its key is new again; no result."""
 
     segment: int
     key: str
 
 
-class ReopenFailedSlice(Operation, frozen=True, tag="reopen_failed_slice"):
+class ReopenFailedSlice(StoreOperation, frozen=True, tag="reopen_failed_slice"):
     """``ReopenedSlice``: failed ones among the next ``limit`` seeds behind the hash ``after``.
 
     ``target`` None: the segment of now.
@@ -95,29 +95,29 @@ class ReopenFailedSlice(Operation, frozen=True, tag="reopen_failed_slice"):
     limit: int = 1000
 
 
-class DropSegment(Operation, frozen=True, tag="drop_segment"):
-    """``Books``: the last ones of the segment."""
+class DropSegment(StoreOperation, frozen=True, tag="drop_segment"):
+    """``SegmentCounts``: the last ones of the segment."""
 
     segment: int
     leased_too: bool = False
     staged: bool = False
 
 
-class ReadSegment(Operation, frozen=True, tag="read"):
-    """``Page``: the next ``limit`` seeds behind the hash ``after``."""
+class ReadSegment(StoreOperation, frozen=True, tag="read"):
+    """``SeedPage``: the next ``limit`` seeds behind the hash ``after``."""
 
     segment: int
     after: bytes = b""
     limit: int = 1000
 
 
-class Restore(Operation, frozen=True, tag="restore"):
+class Restore(StoreOperation, frozen=True, tag="restore"):
     """``list[SeedAnswer]``: seeds with their state and times, placed by the frontier's rules."""
 
     seeds: list[Known]
 
 
-class RegroupSlice(Operation, frozen=True, tag="regroup"):
+class RegroupSlice(StoreOperation, frozen=True, tag="regroup"):
     """``Regrouped``: where the next seeds of a segment would belong by other rules."""
 
     segment: int
@@ -126,8 +126,8 @@ class RegroupSlice(Operation, frozen=True, tag="regroup"):
     limit: int = 1000
 
 
-class MoveSlice(Operation, frozen=True, tag="move"):
-    """``Moved``: a slice goes beside the frontier, to its place by ``grouping``.
+class MoveSlice(StoreOperation, frozen=True, tag="move"):
+    """``MovedSlice``: a slice goes beside the frontier, to its place by ``grouping``.
 
     ``grouping`` None: it comes back from there.
     """
@@ -139,7 +139,7 @@ class MoveSlice(Operation, frozen=True, tag="move"):
 
 
 class Regrouped(msgspec.Struct, frozen=True):
-    """New segment, new and old hash of each seed; ``kept``: see ``Moved``."""
+    """New segment, new and old hash of each seed; ``kept``: see ``MovedSlice``."""
 
     places: list[tuple[int, bytes, bytes]]
     kept: int
@@ -160,17 +160,17 @@ AnyOperation: TypeAlias = (
 )
 
 # What each gives.
-RESULTS: dict[type[Operation], Any] = {
+RESULTS: dict[type[StoreOperation], Any] = {
     ShowSegments: list[Segment],
     FindSeed: Known | None,
     Reopen: None,
     Forget: None,
     ReopenFailedSlice: ReopenedSlice,
-    DropSegment: Books,
-    ReadSegment: Page,
+    DropSegment: SegmentCounts,
+    ReadSegment: SeedPage,
     Restore: list[SeedAnswer],
     RegroupSlice: Regrouped,
-    MoveSlice: Moved,
+    MoveSlice: MovedSlice,
 }
 _decoder: msgspec.msgpack.Decoder[AnyOperation] = msgspec.msgpack.Decoder(AnyOperation)
 

@@ -20,8 +20,8 @@ from django.db.migrations.loader import MigrationLoader
 from apps.runtime.checks import restore_mark
 from apps.runtime.daemon import own_version
 from apps.runtime.queries import live_daemons
-from apps.seeds.engine.errors import StoreInUse, StoreUnavailable
-from apps.seeds.stores.opening import open_store
+from apps.seeds.engine.errors import StoreInUse, SeedStoreUnavailable
+from apps.seeds.stores.factory import open_store
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
 from crawlyard.backup.freezing import files_of
@@ -175,7 +175,7 @@ def _refuse_running(parts: Sequence[Part], root: Path) -> None:
         if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
             try:
                 # What is damaged is what a restore is for.
-                with suppress(StoreUnavailable):
+                with suppress(SeedStoreUnavailable):
                     open_store(settings.SEEDS_URL).close()
             except StoreInUse as error:
                 raise Refused(str(error)) from None

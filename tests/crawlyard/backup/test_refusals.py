@@ -22,7 +22,7 @@ from apps.projects.models import Project
 from apps.runtime.checks import START_TAG, restore_mark
 from apps.runtime.models import Daemon
 from apps.runtime.states import DaemonState
-from apps.seeds.engine.errors import StoreUnavailable
+from apps.seeds.engine.errors import SeedStoreUnavailable
 from apps.seeds.stores.rocks import RocksStore
 from crawlyard.backup import manifest
 from crawlyard.backup.errors import BackupError, Damaged, Refused
@@ -205,7 +205,7 @@ def test_a_damaged_store_of_seeds_is_what_a_restore_is_for(
     parts = [*parts, Part("seeds", Kind.ROCKS, "SEEDS_URL", str(folder))]
     make_backup(tmp_path / "two", parts, [], said)
     (folder / "db" / "CURRENT").write_text("nothing of RocksDB")
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(SeedStoreUnavailable):
         RocksStore(folder)
     restore(tmp_path / "two", parts, said, force=True)
     RocksStore(folder).close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from apps.joblogs.stores.base import BEGINNING, LogStore, StoredLine, StreamState
-from apps.joblogs.stores.opening import open_log_store
+from apps.joblogs.stores.factory import open_log_store
 from apps.jobs.runners.log_shipper import LogShipper
 from apps.jobs.runners.log_sources import FileLog
 from tests.e2e.daemon_processes import Daemons

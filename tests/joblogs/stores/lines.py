@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.lines import LogLine
 from apps.joblogs.engine.moments import microseconds
-from apps.joblogs.stores.base import Batch, LogStore, Search, StoredLine
+from apps.joblogs.stores.base import LineBatch, LogStore, Search, StoredLine
 
 # Long enough ago that nobody waits for lines that have been overtaken.
 LONG_AGO = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -24,22 +24,22 @@ def line(
     level: str = "INFO",
     source: str = "spider",
     fingerprint: str = "",
-) -> Line:
+) -> LogLine:
     """By default written ``seq`` seconds after ``LONG_AGO``."""
     at = LONG_AGO + seq * SECOND if at is None else at
-    return Line(seq, microseconds(at), level, source, text or f"line {seq}", fingerprint)
+    return LogLine(seq, microseconds(at), level, source, text or f"line {seq}", fingerprint)
 
 
 def batch(
-    lines: Iterable[Line],
+    lines: Iterable[LogLine],
     *,
     stream: str = "run:7",
     boot: str = "b1",
     project: int = 1,
     job: int = 5,
     dropped: int = 0,
-) -> Batch:
-    return Batch(project, job, stream, boot, dropped, list(lines))
+) -> LineBatch:
+    return LineBatch(project, job, stream, boot, dropped, list(lines))
 
 
 def seqs(lines: Iterable[StoredLine]) -> list[int]:

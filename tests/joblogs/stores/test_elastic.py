@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.joblogs.stores.base import BEGINNING, LogStore, Ref, Search, StoreUnavailable
-from apps.joblogs.stores.opening import BadAddress, open_log_store
+from apps.joblogs.stores.base import BEGINNING, LogStore, LogStoreUnavailable, Ref, Search
+from apps.joblogs.stores.factory import BadAddress, open_log_store
 from tests.joblogs import elastic_server
 from tests.joblogs.elastic_double import ElasticDouble
 from tests.joblogs.stores.lines import ALL, DAY, LONG_AGO, batch, found, line, seqs
@@ -118,7 +118,7 @@ def test_a_full_disk_is_no_reason_to_give_lines_up(
     monkeypatch.setattr("apps.joblogs.stores.elastic.connection.LONGEST_PAUSE_SECONDS", 0.01)
     reason = "disk usage exceeded flood-stage watermark"
     double.faults.refuse_item(".7", 429, "cluster_block_exception", reason, times=6)
-    with pytest.raises(StoreUnavailable, match="flood-stage"):
+    with pytest.raises(LogStoreUnavailable, match="flood-stage"):
         store.write([batch(TEN)], now=LONG_AGO)
     # Nothing was taken over yet; a repetition completes it.
     assert store.page("run:7", after=BEGINNING, limit=99) == []
@@ -156,7 +156,7 @@ def test_who_is_not_let_in_waits_and_says_so(
     store: LogStore, double: ElasticDouble, status: int
 ) -> None:
     double.faults.refuse("/_bulk", status, "security_exception", "missing credentials")
-    with pytest.raises(StoreUnavailable, match="does not let us in"):
+    with pytest.raises(LogStoreUnavailable, match="does not let us in"):
         store.write([batch(TEN)], now=LONG_AGO)
 
 
@@ -168,7 +168,7 @@ def test_a_client_too_new_for_the_server_is_named() -> None:
         pytest.skip("the installed client is of version 8, which every server supports")
     double = ElasticDouble(version=8)
     store = open_log_store(double.url)
-    with pytest.raises(StoreUnavailable, match=r"pip install 'elasticsearch>=8,<9'"):
+    with pytest.raises(LogStoreUnavailable, match=r"pip install 'elasticsearch>=8,<9'"):
         store.setup()
     store.close()
     double.stop()
@@ -224,7 +224,7 @@ def test_a_server_that_is_away_is_there_again_by_itself(
         store.check,
         store.setup,
     ):
-        with pytest.raises(StoreUnavailable, match="does not answer"):
+        with pytest.raises(LogStoreUnavailable, match="does not answer"):
             ask()
     double.start()
     assert store.write([batch(TEN)], now=LONG_AGO) == 9
@@ -239,7 +239,7 @@ def test_an_answer_that_does_not_arrive_doubles_nothing(
     """Of the stream's document, the lines, the document again; what was asked for is done."""
     store.write([batch([line(99)])], now=LONG_AGO)
     double.faults.cut("/_bulk", after=number - 1)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(LogStoreUnavailable):
         store.write([batch(TEN)], now=LONG_AGO)
     assert store.write([batch(TEN)], now=LONG_AGO) == (0 if number == 3 else 10)
     assert all_of(store) == [*range(1, 11), 99]
@@ -332,7 +332,7 @@ def test_the_books_are_mended_after_a_deletion_that_was_cut_off(
 ) -> None:
     store.write([batch(TEN), batch(TEN, stream="run:8", job=6)], now=LONG_AGO)
     double.faults.cut("/_bulk", after=1)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(LogStoreUnavailable):
         store.delete(project=1, job=5, before=LONG_AGO + DAY, limit=4)
     assert [one.lines for one in store.usages()] == [10, 10]
     store.prune(now=LONG_AGO + DAY)
@@ -362,7 +362,7 @@ def test_several_may_set_up_at_the_same_time(double: ElasticDouble) -> None:
         store = open_log_store(double.url + "/?keep_days=90&replicas=0&shards=2")
         try:
             store.setup()
-        except StoreUnavailable as error:
+        except LogStoreUnavailable as error:
             failed.append(error)
         store.close()
 
@@ -443,7 +443,7 @@ def test_an_empty_day_is_kept_where_the_user_may_not_block_writes(
 def test_a_setup_that_fails_halfway_leaves_nothing_behind(double: ElasticDouble) -> None:
     store = open_log_store(elastic_server.with_prefix(double.url, "half"))
     double.faults.refuse("_index_template/half-streams", 400, "illegal_argument_exception")
-    with pytest.raises(StoreUnavailable, match="illegal_argument_exception"):
+    with pytest.raises(LogStoreUnavailable, match="illegal_argument_exception"):
         store.setup()
     assert list(double.requests.policies) == ["half"]
     elastic_server.clear(elastic_server.with_prefix(double.url, "half"), "half")
@@ -480,9 +480,9 @@ def test_two_that_write_one_stream_in_turns(double: ElasticDouble) -> None:
 @with_library
 def test_the_double_knows_no_more_than_it_says(store: LogStore, double: ElasticDouble) -> None:
     from apps.joblogs.stores.elastic.address import read_address
-    from apps.joblogs.stores.elastic.connection import Connection
+    from apps.joblogs.stores.elastic.connection import ElasticConnection
 
-    connection = Connection(read_address(double.url))
+    connection = ElasticConnection(read_address(double.url))
     for body in (
         {"query": {"fuzzy": {"text": "x"}}},
         {"query": {"term": {"unknown": 1}}},
@@ -491,6 +491,6 @@ def test_the_double_knows_no_more_than_it_says(store: LogStore, double: ElasticD
     ):
         store.write([batch(TEN)], now=LONG_AGO)
         store.search(Search(projects=None), limit=1)
-        with pytest.raises(StoreUnavailable, match="double_unsupported"):
+        with pytest.raises(LogStoreUnavailable, match="double_unsupported"):
             connection.search("crawlyard-logs-lines-*", body)
     connection.close()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.joblogs.stores.base import StoreUnavailable
-from apps.joblogs.stores.opening import BadAddress, open_log_store
+from apps.joblogs.stores.base import LogStoreUnavailable
+from apps.joblogs.stores.factory import BadAddress, open_log_store
 from apps.joblogs.stores.postgres import PostgresLogStore
 from apps.joblogs.stores.sqlite import SqliteLogStore
 from tests.joblogs.stores.lines import LONG_AGO, batch, line, seqs
@@ -20,7 +20,7 @@ def test_a_folder_is_sqlite_and_made_when_it_is_set_up(tmp_path: Path) -> None:
     store.setup()
     store.write([batch([line(1)])], now=LONG_AGO)
     store.close()
-    with pytest.raises(StoreUnavailable, match="closed"):
+    with pytest.raises(LogStoreUnavailable, match="closed"):
         store.usages()
     again = open_log_store(f"sqlite://{tmp_path}/new%20folder")
     assert seqs(again.page("run:7", limit=9)) == [1]

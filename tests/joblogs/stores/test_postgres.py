@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from apps.joblogs.stores.base import BEGINNING, Search, StoreUnavailable
+from apps.joblogs.stores.base import BEGINNING, LogStoreUnavailable, Search
 from apps.joblogs.stores.postgres import PostgresLogStore
-from apps.joblogs.stores.postgres import searching as finding
+from apps.joblogs.stores.postgres import search as finding
 from apps.joblogs.stores.postgres.schema import SCHEMA
 from tests.joblogs.stores.lines import DAY, LONG_AGO, SECOND, batch, found, line, seqs
 
@@ -123,7 +123,7 @@ def test_housekeeping_readies_what_was_written_for_searches(
 
 def test_a_server_that_is_away_is_said_to_be_without_its_password() -> None:
     store = PostgresLogStore("postgresql://u:canary@127.0.0.1:9/x", wait_seconds=0.5)
-    with pytest.raises(StoreUnavailable) as told:
+    with pytest.raises(LogStoreUnavailable) as told:
         store.setup()
     assert "canary" not in str(told.value)
     store.close()

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.lines import LogLine
 from apps.joblogs.stores.base import BadQuery, LogStore, Search
 from tests.joblogs.stores.lines import ALL, DAY, LONG_AGO, SECOND, batch, found, line, seqs
 
@@ -191,7 +191,7 @@ def test_a_cursor_that_none_has_given_out(store: LogStore, cursor: str) -> None:
 
 
 def test_groups_of_errors(store: LogStore) -> None:
-    def error(seq: int, fingerprint: str, text: str = "boom") -> Line:
+    def error(seq: int, fingerprint: str, text: str = "boom") -> LogLine:
         return line(seq, text, level="ERROR", fingerprint=fingerprint)
 
     store.write(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.joblogs.stores.base import BEGINNING, Ref, StoreUnavailable
+from apps.joblogs.stores.base import BEGINNING, LogStoreUnavailable, Ref
 from apps.joblogs.stores.sqlite import SqliteLogStore
 from apps.joblogs.stores.sqlite.database import NAME
 from tests.joblogs.stores.lines import DAY, LONG_AGO, batch, found, line, seqs
@@ -17,7 +17,7 @@ from tests.joblogs.stores.lines import DAY, LONG_AGO, batch, found, line, seqs
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnavailable, match="cannot write to"):
+    with pytest.raises(LogStoreUnavailable, match="cannot write to"):
         SqliteLogStore(tmp_path / "file" / "logs").setup()
 
 
@@ -25,13 +25,13 @@ def test_another_database_is_left_alone(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / NAME)
     other.execute("CREATE TABLE mine (x)")
     other.close()
-    with pytest.raises(StoreUnavailable, match="not of log lines"):
+    with pytest.raises(LogStoreUnavailable, match="not of log lines"):
         SqliteLogStore(tmp_path).setup()
 
 
 def test_what_is_no_database_is_said_so(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"x" * 5000)
-    with pytest.raises(StoreUnavailable, match="no SQLite database"):
+    with pytest.raises(LogStoreUnavailable, match="no SQLite database"):
         SqliteLogStore(tmp_path).setup()
 
 
@@ -42,7 +42,7 @@ def test_a_file_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / NAME)
     connection.execute("PRAGMA user_version=99")
     connection.close()
-    with pytest.raises(StoreUnavailable, match="newer version"):
+    with pytest.raises(LogStoreUnavailable, match="newer version"):
         SqliteLogStore(tmp_path).setup()
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.lines import LogLine
 from apps.joblogs.stores.base import BEGINNING, GAP_SECONDS, LogStore, Ref, StoredLine
 from tests.joblogs.stores.lines import DAY, LONG_AGO, SECOND, batch, line, seqs
 
@@ -198,7 +198,7 @@ def test_no_line_at_that_place(store: LogStore) -> None:
     ],
     ids=["surrogate", "high", "low", "level"],
 )
-def test_a_line_that_cannot_be_stored_takes_its_call_with_it(store: LogStore, bad: Line) -> None:
+def test_a_line_that_cannot_be_stored_takes_its_call_with_it(store: LogStore, bad: LogLine) -> None:
     with pytest.raises(ValueError, match=r"surrogate|line"):
         store.write([batch([line(1)], stream="run:1"), batch([bad])], now=LONG_AGO)
     assert store.page("run:1", limit=9) == store.page("run:7", limit=9) == []

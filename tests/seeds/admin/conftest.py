@@ -12,7 +12,7 @@ from apps.projects.models import Project
 from apps.runtime.services import close_shared_broker
 from apps.seeds.admin import adding, looking
 from apps.seeds.models import Frontier
-from apps.seeds.services import frontiers, stepping
+from apps.seeds.services import frontiers, operation_steps
 from apps.seeds.stores.rocks import RocksStore
 from tests.access.factories import make_project
 from tests.seeds.services.desk import Desk
@@ -36,7 +36,7 @@ def desk(
     """A small seed service over a real broker and store."""
     settings.BROKER_URL = f"sqlite:///{tmp_path / 'broker.sqlite3'}"
     # No other process has to hear of a freeze.
-    for module in (stepping, frontiers):
+    for module in (operation_steps, frontiers):
         monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     store = RocksStore(tmp_path / "seeds", sync=False)
     desk = Desk(store)

@@ -10,7 +10,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services import change_granularity, client_of, show_segments
-from apps.seeds.services.stepping import freeze
+from apps.seeds.services.operation_steps import freeze
 from apps.seeds.states import OperationState
 from tests.seeds.admin.shown import (
     DAY,

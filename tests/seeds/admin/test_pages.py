@@ -66,7 +66,7 @@ def test_the_books_of_a_frontier_balance_visibly(project: Project, frontier: Fro
     for name, value in (numbers | {"ignored": 5, "forgotten": 6}).items():
         assert f'data-books="{name}">{value}<' in html
     text = text_of(html)
-    assert "The books balance: every seed is in exactly one place." in text
+    assert "All seeds accounted for: each is in exactly one state." in text
     assert "To know first" not in text
 
 
@@ -148,7 +148,7 @@ def test_a_frontier_that_is_paused_or_moved_says_so(project: Project, frontier: 
     Frontier.objects.filter(pk=frontier.pk).update(is_paused=True)
     client = person(project, Role.OPERATOR)
     paused = text_of(html_of(client.get(address("page", frontier))))
-    assert "Paused: seeds are taken, none is handed out." in paused
+    assert "Paused: seeds are accepted but not leased." in paused
     assert "Resume hand-out" in paused
     Frontier.objects.filter(pk=frontier.pk).update(is_frozen=True)
     assert "Its seeds are being moved." in text_of(html_of(client.get(address("page", frontier))))
@@ -262,7 +262,7 @@ def test_home_says_that_seeds_need_a_person(project: Project, frontier: Frontier
     report(frontier, 0, pending=1, added=2)
     text = text_of(html_of(person(project, Role.VIEWER).get("/home/live")))
     assert "The seed service does not answer." in text
-    assert "news : The books do not balance." in text
+    assert "news : Seeds are not all accounted for." in text
     assert "Nothing. All runs" not in text
 
 

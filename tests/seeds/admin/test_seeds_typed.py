@@ -163,10 +163,10 @@ def test_an_ended_seed_is_opened_again_or_forgotten(
     assert address(verb, frontier) in html
     body = {"segment": today(), "key": "https://host/a"}
     client = person(project, Role.OPERATOR)
-    told = {"reopen": "It is crawled again.", "forget": "its key is new again"}[verb]
+    told = {"reopen": "The seed will be crawled again.", "forget": "its key is new again"}[verb]
     assert told in said(press(client, address(verb, frontier), body))
     text = text_of(ask(project, frontier, "https://host/a"))
-    assert ("pending, not tried yet" if verb == "reopen" else "It would be new.") in text
+    assert ("pending" if verb == "reopen" else "It would be new.") in text
     entry = AuditRecord.objects.get(action=f"seeds.{verb}")
     assert entry.after == {"segment": today(), "seed": "https://host/a"}
 
@@ -186,7 +186,7 @@ def test_a_segment_that_is_none_is_not_found(
 def test_an_unknown_seed_is_said(project: Project, frontier: Frontier, desk: Desk) -> None:
     body = {"segment": today() - DAY, "key": "https://host/\x00"}
     answer = confirm(person(project, Role.OPERATOR), address("forget", frontier), body)
-    assert "There is no such seed any more." in said(answer)
+    assert "This seed no longer exists." in said(answer)
 
 
 @pytest.mark.parametrize("data", ["https://host/\x01", "中" * 30_000])

@@ -17,7 +17,7 @@ from apps.projects.models import Project
 from apps.seeds.daemon import SeedDaemon
 from apps.seeds.daemon.frontiers import Frontiers
 from apps.seeds.models import Frontier
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from tests.access.factories import Api, make_project, make_user
 from tests.connections import close_connections
 from yardkit import topology

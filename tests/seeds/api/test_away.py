@@ -13,7 +13,7 @@ from apps.runtime.services import close_shared_broker
 from apps.seeds.api import asking, importing
 from apps.seeds.api.asking import status_of
 from apps.seeds.models import Frontier
-from apps.seeds.services import calling
+from apps.seeds.services import clients
 from tests.seeds.api.conftest import Caller, Service
 from yardkit.tokens import sign_scope
 
@@ -35,7 +35,7 @@ CALLS: dict[str, Any] = {
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.2)
 
 
 def is_away(answer: Any, code: str = "seed_service_away") -> bool:
@@ -97,7 +97,7 @@ def test_a_frozen_frontier_says_so_at_once(
 def test_a_foreign_secret_is_no_fault_of_the_caller(
     service: Service, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calling, "sign_scope", lambda secret, scope: sign_scope("other", scope))
+    monkeypatch.setattr(clients, "sign_scope", lambda secret, scope: sign_scope("other", scope))
     assert is_away(caller.post(f"{caller.base}/add", ["x"]), "wrong_token")
 
 

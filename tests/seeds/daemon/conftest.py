@@ -13,7 +13,7 @@ from django.conf import settings
 from apps.seeds.daemon import SeedDaemon
 from apps.seeds.models import Frontier
 from apps.seeds.stores.base import SeedStore
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from tests.access.factories import make_project
 from tests.connections import close_connections
 from yardkit import failpoints

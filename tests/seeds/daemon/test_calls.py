@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from apps.seeds.models import Frontier
-from apps.seeds.stores.base import Books
+from apps.seeds.stores.base import SegmentCounts
 from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token
 from tests.seeds.daemon.conftest import MakeClient, Service, on_both_brokers
 from yardkit.broker import Broker
@@ -27,7 +27,7 @@ from yardkit.seeds import CallRefused, SeedClient
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def books(service: Service, frontier: Frontier, segment: int = 0) -> Books:
+def books(service: Service, frontier: Frontier, segment: int = 0) -> SegmentCounts:
     found = {one.segment: one.books for one in service.store.segments(frontier.pk)}[segment]
     assert found.balance(), found
     return found

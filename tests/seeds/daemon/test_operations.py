@@ -19,13 +19,13 @@ from apps.seeds.services import (
     change_granularity,
     client_of,
     delete_frontier,
+    operation_steps,
     show_segments,
     start_operation,
-    stepping,
     work_on_operation,
 )
 from apps.seeds.states import OperationKind, OperationState
-from apps.seeds.stores.base import Books
+from apps.seeds.stores.base import SegmentCounts
 from tests.seeds.daemon.conftest import Service
 from yardkit.clock import SystemClock
 from yardkit.protocol import Seed, SeedFinish, SeedOutcome
@@ -46,8 +46,8 @@ def clock() -> SystemClock:
 def shared(settings: Any, broker_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The services of this process ask at the service's broker, in small slices."""
     settings.BROKER_URL = broker_url
-    monkeypatch.setattr(stepping, "SLICE", 20)
-    monkeypatch.setattr(stepping, "MOVE_SLICE", 20)
+    monkeypatch.setattr(operation_steps, "SLICE", 20)
+    monkeypatch.setattr(operation_steps, "MOVE_SLICE", 20)
     yield
     close_shared_broker()
 
@@ -60,9 +60,9 @@ def run(operation: Any) -> Any:
     return operation
 
 
-def total(frontier: Frontier) -> Books:
+def total(frontier: Frontier) -> SegmentCounts:
     """The sums over all segments, each of which balances."""
-    sums = Books()
+    sums = SegmentCounts()
     for one in show_segments(frontier):
         assert one.books.balance()
         sums = sums.plus(one.books)
@@ -98,7 +98,9 @@ def test_granularity_changes_while_somebody_adds(service: Service, frontier: Fro
     found = Counter(one.key for one in service.store.export(frontier.pk, MONDAY))
     assert set(told) == {"new"}
     assert found == Counter([*names, *(f"http://late/{number}" for number in range(len(told)))])
-    assert total(frontier) == Books(added=60 + len(told), duplicates=60, pending=60 + len(told))
+    assert total(frontier) == SegmentCounts(
+        added=60 + len(told), duplicates=60, pending=60 + len(told)
+    )
     # And the service works by the new rules.
     answer = client_of(frontier).look_up(Seed(names[0], active_at=MONDAY + 5 * DAY))
     assert answer.segment == MONDAY

@@ -12,10 +12,10 @@ import pytest
 from django.conf import settings
 
 from apps.seeds.daemon import SeedDaemon
-from apps.seeds.daemon.service import EXPIRE_SECONDS, GRACE_SECONDS, StoreAway
-from apps.seeds.engine.errors import StoreUnavailable
+from apps.seeds.daemon.service import EXPIRE_SECONDS, GRACE_SECONDS, SeedStoreAway
+from apps.seeds.engine.errors import SeedStoreUnavailable
 from apps.seeds.models import Frontier, SegmentReport
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from tests.plugins.measured import Measured
 from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token, until
 from tests.seeds.daemon.conftest import Service, on_both_brokers, on_rocks
@@ -123,9 +123,9 @@ def test_a_store_that_cannot_be_opened_fails_the_step(
     service.pause()
     (tmp_path / "seeds").rename(tmp_path / "away")
     (tmp_path / "seeds").write_text("no folder")
-    service.daemon._note_failure(service.store, StoreUnavailable("RocksDB: disk full"))
+    service.daemon._note_failure(service.store, SeedStoreUnavailable("RocksDB: disk full"))
     for _ in range(2):
-        with pytest.raises(StoreAway, match="the seed store cannot be opened"):
+        with pytest.raises(SeedStoreAway, match="the seed store cannot be opened"):
             service.daemon.step()
     (tmp_path / "seeds").unlink()
     (tmp_path / "away").rename(tmp_path / "seeds")

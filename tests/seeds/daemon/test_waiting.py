@@ -10,7 +10,7 @@ import pytest
 
 from apps.seeds.daemon import calls as service_calls
 from apps.seeds.models import Frontier
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from tests.seeds.daemon.asking import Later, ask, ended, keys, seeds, token, until
 from tests.seeds.daemon.conftest import MakeClient, Service, on_both_brokers, on_rocks
 from yardkit import topology

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.seeds.engine import keys, segments
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.keys import key_resolver
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import Seed
@@ -78,12 +78,14 @@ def test_names_of_ours_stay_ours(site: Path) -> None:
 def test_what_cannot_be_loaded_is_refused_with_the_reason(site: Path) -> None:
     install(site, "one", keys.GROUP, gone="nothing", number="number", two="shop")
     install(site, "other", keys.GROUP, two="Nights")
-    with pytest.raises(BadSetting, match=r"gone .* cannot be loaded: AttributeError"):
+    with pytest.raises(InvalidFrontierSetting, match=r"gone .* cannot be loaded: AttributeError"):
         key_resolver("gone")
-    with pytest.raises(BadSetting, match=r"number .* cannot be called"):
+    with pytest.raises(InvalidFrontierSetting, match=r"number .* cannot be called"):
         key_resolver("number")
-    with pytest.raises(BadSetting, match="several packages call something two"):
+    with pytest.raises(InvalidFrontierSetting, match="several packages call something two"):
         key_resolver("two")
     install(site, "third", segments.GROUP, broken="broken", one="shop")
-    with pytest.raises(BadSetting, match="broken cannot be made: RuntimeError: no such night"):
+    with pytest.raises(
+        InvalidFrontierSetting, match="broken cannot be made: RuntimeError: no such night"
+    ):
         segment_resolver("broken", ZoneInfo("UTC"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.filters import FilterSettings, FilterUnreadable, SegmentFilter
 from apps.seeds.engine.keys import key_hash
 
@@ -50,7 +50,7 @@ def test_a_filter_far_beyond_its_size_knows_that() -> None:
     ids=["none", "less", "many", "never", "always", "below", "nan"],
 )
 def test_a_filter_that_cannot_be_is_refused(settings: FilterSettings) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(InvalidFrontierSetting):
         settings.checked()
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies
 from w3lib.url import canonicalize_url
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.keys import HASH_BYTES, canonical, key_hash, key_resolver
 
 URL = "http://www.virjar.com/resource.html"
@@ -84,9 +84,9 @@ def test_what_is_taken_as_it_is_was_canonical(host: str, path: str, query: str) 
 
 
 def test_settings_of_keys_that_cannot_be_are_refused() -> None:
-    with pytest.raises(BadSetting, match="there are: canonical, page, whole"):
+    with pytest.raises(InvalidFrontierSetting, match="there are: canonical, page, whole"):
         key_resolver("wholly")
-    with pytest.raises(BadSetting, match="only canonical"):
+    with pytest.raises(InvalidFrontierSetting, match="only canonical"):
         key_resolver("whole", ["t"])
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 from hypothesis import given, settings, strategies
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FIRST_TIME, LAST_TIME
 from apps.seeds.engine.segments import SegmentResolver, segment_resolver, time_zone
 
@@ -161,12 +161,12 @@ def test_every_day_of_a_year_begins_at_its_first_moment(zone: str, year: int) ->
     "name", ["", "Day", "days:0", "days:-1", "days:9999", "days:1.5", "year", "../x"]
 )
 def test_an_unknown_resolver_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(BadSetting, match=r"there are: .*day, days:N, hour"):
+    with pytest.raises(InvalidFrontierSetting, match=r"there are: .*day, days:N, hour"):
         segment_resolver(name, ZoneInfo("UTC"))
 
 
 @pytest.mark.parametrize("name", ["", "Mars/Olympus", "../etc/passwd", "/etc/localtime", "Europe"])
 def test_an_unknown_time_zone_is_refused(name: str) -> None:
-    with pytest.raises(BadSetting, match="there is no time zone"):
+    with pytest.raises(InvalidFrontierSetting, match="there is no time zone"):
         time_zone(name)
     assert time_zone("Asia/Shanghai").key == "Asia/Shanghai"

@@ -26,7 +26,7 @@ MOST_SECONDS = 5.0
 FILL = """
 import os, sys
 from apps.seeds.engine.rules import FrontierRules
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from yardkit.protocol import Seed
 url, frontier, count, leased, now = sys.argv[1], *map(int, sys.argv[2:])
 store = open_store(url)

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
-from apps.seeds.stores.base import Books, Segment
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.base import Segment, SegmentCounts
+from apps.seeds.stores.factory import open_store
 from apps.seeds.stores.operations import RESULTS, AnyOperation, ShowSegments
 from tests.e2e.daemon_processes import ROOT, Daemons
 from yardkit.broker import Broker, connect
@@ -210,10 +210,10 @@ class SeedYard:
         raw = client.manage(msgspec.Raw(msgspec.msgpack.encode(operation)))
         return msgspec.msgpack.decode(raw, type=RESULTS[type(operation)])
 
-    def books(self, frontier: int) -> Books:
+    def books(self, frontier: int) -> SegmentCounts:
         """Of all segments together, after a look whether each balances."""
         segments: list[Segment] = self.manage(frontier, ShowSegments())
-        total = Books()
+        total = SegmentCounts()
         for one in segments:
             assert one.books.balance(), one
             total = total.plus(one.books)

@@ -11,7 +11,7 @@ import pytest
 
 from apps.access.models import AuditRecord
 from apps.seeds.engine.scoring import Candidate, choose, rank
-from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongLease
+from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongResourceLease
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.services.resources import (
     Leased,
@@ -155,10 +155,10 @@ def test_only_its_owner_gives_it_back() -> None:
     pool = make_pool()
     make_resource(pool)
     got = take(pool, NOW, "run:1:a")
-    with pytest.raises(WrongLease):
+    with pytest.raises(WrongResourceLease):
         end(got, OK, owner="run:2:a")
     for number in (0, got.lease + 1):
-        with pytest.raises(WrongLease):
+        with pytest.raises(WrongResourceLease):
             give_back(
                 project=pool.project_id,
                 resource=got.resource.pk,

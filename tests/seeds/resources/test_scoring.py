@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.scoring import (
     FACTOR,
     FORGIVING_SECONDS,
@@ -20,8 +20,8 @@ from apps.seeds.engine.scoring import (
     NEVER_USED,
     ROTATION_PERCENT,
     Candidate,
-    Judgement,
-    Standing,
+    ResourceScore,
+    ScoringRules,
     choose,
     cool_down,
     judge,
@@ -89,7 +89,7 @@ def test_the_zone_is_that_share_rounded_up(free: int, percent: int) -> None:
 
 @pytest.mark.parametrize("percent", [0, -1, 101])
 def test_a_zone_that_is_none_is_refused(percent: int) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(InvalidFrontierSetting):
         zone_size(10, percent)
 
 
@@ -97,8 +97,8 @@ def test_a_zone_that_is_none_is_refused(percent: int) -> None:
     "wrong", [{"rest_seconds": -1}, {"cool_down_seconds": -1}, {"ban_after": -1}], ids=str
 )
 def test_rules_that_are_none_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(BadSetting):
-        Judgement(**wrong)
+    with pytest.raises(InvalidFrontierSetting):
+        ScoringRules(**wrong)
 
 
 @pytest.mark.covers("S3.21")
@@ -130,8 +130,8 @@ def test_a_day_of_rest_outweighs_any_score(one: float, two: float, at: float) ->
 
 
 def test_success_ends_a_row_of_failures_and_asks_only_for_rest() -> None:
-    rules = Judgement(rest_seconds=5, cool_down_seconds=60, ban_after=3)
-    bad = judge(Standing(1.0, 1), rules, succeeded=False)
+    rules = ScoringRules(rest_seconds=5, cool_down_seconds=60, ban_after=3)
+    bad = judge(ResourceScore(1.0, 1), rules, succeeded=False)
     assert (bad.standing.failures, bad.pause_seconds, bad.banned) == (2, 120, False)
     good = judge(bad.standing, rules, succeeded=True)
     assert (good.standing.failures, good.pause_seconds, good.banned) == (0, 5, False)
@@ -139,12 +139,12 @@ def test_success_ends_a_row_of_failures_and_asks_only_for_rest() -> None:
 
 
 def test_a_rest_longer_than_the_cool_down_holds() -> None:
-    rules = Judgement(rest_seconds=600, cool_down_seconds=60)
-    assert judge(Standing(), rules, succeeded=False).pause_seconds == 600
+    rules = ScoringRules(rest_seconds=600, cool_down_seconds=60)
+    assert judge(ResourceScore(), rules, succeeded=False).pause_seconds == 600
 
 
 def test_nobody_is_banned_where_the_pool_says_never() -> None:
-    assert not judge(Standing(0.0, 9999), Judgement(ban_after=0), succeeded=False).banned
+    assert not judge(ResourceScore(0.0, 9999), ScoringRules(ban_after=0), succeeded=False).banned
 
 
 # --- a pool over time ---------------------------------------------------------------------------
@@ -155,17 +155,17 @@ class Pool:
     """Twenty resources in memory, one use after another."""
 
     gap: float
-    rules: Judgement
+    rules: ScoringRules
     chances: dict[int, float]
     now: float = 1.8e9
-    standings: dict[int, Standing] = field(default_factory=dict)
+    standings: dict[int, ResourceScore] = field(default_factory=dict)
     used: dict[int, float] = field(default_factory=dict)
     free_at: dict[int, float] = field(default_factory=dict)
     uses: Counter[int] = field(default_factory=Counter)
 
     def use(self, dice: random.Random) -> int | None:
         free = [
-            Candidate(name, self.standings.get(name, Standing()).score, self.used.get(name))
+            Candidate(name, self.standings.get(name, ResourceScore()).score, self.used.get(name))
             for name in self.chances
             if self.free_at.get(name, 0.0) <= self.now
         ]
@@ -173,7 +173,7 @@ class Pool:
         self.now += self.gap
         if chosen is None:
             return None
-        standing = self.standings.get(chosen.name, Standing())
+        standing = self.standings.get(chosen.name, ResourceScore())
         verdict = judge(standing, self.rules, succeeded=dice.random() < self.chances[chosen.name])
         self.standings[chosen.name] = verdict.standing
         self.used[chosen.name] = self.now
@@ -183,7 +183,7 @@ class Pool:
 
 
 def test_equal_resources_take_equal_turns() -> None:
-    pool = Pool(gap=1.0, rules=Judgement(), chances=dict.fromkeys(range(20), 1.0))
+    pool = Pool(gap=1.0, rules=ScoringRules(), chances=dict.fromkeys(range(20), 1.0))
     dice = random.Random(1)
     for _ in range(2000):
         pool.use(dice)
@@ -193,7 +193,7 @@ def test_equal_resources_take_equal_turns() -> None:
 def test_bad_ones_are_used_far_less_and_never_forgotten() -> None:
     """Three days, a use every ten seconds: two that always fail are tried now and then."""
     chances = dict.fromkeys(range(18), 0.95) | {18: 0.0, 19: 0.0}
-    pool = Pool(gap=10.0, rules=Judgement(), chances=chances)
+    pool = Pool(gap=10.0, rules=ScoringRules(), chances=chances)
     dice = random.Random(2)
     begin = pool.now
     last: dict[int, float] = {}
@@ -214,8 +214,8 @@ def test_bad_ones_are_used_far_less_and_never_forgotten() -> None:
 
 def test_bad_luck_is_made_up_for() -> None:
     """One failed twelve times in a row and works again: within days it is used like the others."""
-    pool = Pool(gap=60.0, rules=Judgement(), chances=dict.fromkeys(range(20), 1.0))
-    pool.standings[7] = Standing(0.3, 12)
+    pool = Pool(gap=60.0, rules=ScoringRules(), chances=dict.fromkeys(range(20), 1.0))
+    pool.standings[7] = ResourceScore(0.3, 12)
     pool.used[7] = pool.now
     pool.free_at[7] = pool.now + cool_down(12, 60)
     dice = random.Random(3)

@@ -10,7 +10,7 @@ import pytest
 
 from apps.runtime.services import close_shared_broker
 from apps.seeds.models import Frontier
-from apps.seeds.services import stepping
+from apps.seeds.services import operation_steps
 from apps.seeds.stores.base import SeedStore
 from apps.seeds.stores.postgres import PostgresStore
 from apps.seeds.stores.rocks import RocksStore
@@ -35,7 +35,7 @@ def desk(
     """The service; what it says holds for each store."""
     settings.BROKER_URL = f"sqlite:///{tmp_path / 'broker.sqlite3'}"
     # No other process has to hear of a freeze.
-    monkeypatch.setattr(stepping, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(operation_steps, "SETTLE_SECONDS", 0.0)
     store = open_store(request, request.param, tmp_path)
     desk = Desk(store)
     yield desk

@@ -37,9 +37,9 @@ def work() -> None:
     from django.utils import timezone
 
     from apps.seeds.models import Operation
-    from apps.seeds.services import stepping, sweep_operations, work_on_operation
+    from apps.seeds.services import operation_steps, sweep_operations, work_on_operation
 
-    vars(stepping).update(MOVE_SLICE=4, SETTLE_SECONDS=0.0)
+    vars(operation_steps).update(MOVE_SLICE=4, SETTLE_SECONDS=0.0)
     sweep_operations(now=timezone.now() + timedelta(seconds=31))
     work_on_operation(Operation.objects.get().pk, seconds=60)
 

@@ -14,8 +14,8 @@ from django.core.management.base import CommandError
 
 from apps.access.models import AuditRecord
 from apps.seeds.models import Frontier, Operation
-from apps.seeds.services import client_of, managing, show_segments
-from apps.seeds.services.calling import manager_of
+from apps.seeds.services import client_of, management, show_segments
+from apps.seeds.services.clients import manager_of
 from apps.seeds.stores.operations import now_ms
 from tests.access.factories import make_project
 from tests.seeds.services.desk import Desk
@@ -312,7 +312,7 @@ def test_segments_are_told_with_their_books(say: Said, frontier: Frontier) -> No
 def test_a_service_that_is_away_is_told_at_once(
     refused: Any, frontier: Frontier, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "manager_of", lambda one, **_told: manager_of(one, timeout=0.3))
+    monkeypatch.setattr(management, "manager_of", lambda one, **_told: manager_of(one, timeout=0.3))
     desk.away.set()
     for words in (["segments", "news"], ["wipe", "news", "--yes"]):
         status, text, _ = refused(*words)

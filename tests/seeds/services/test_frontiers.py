@@ -18,10 +18,10 @@ from apps.seeds.services import (
     create_frontier,
     delete_frontier,
     frontiers,
-    managing,
+    management,
     update_frontier,
 )
-from apps.seeds.services.calling import manager_of
+from apps.seeds.services.clients import manager_of
 from tests.access.factories import make_project, make_user
 from tests.seeds.services.desk import Desk
 from yardkit.protocol import Seed
@@ -95,7 +95,7 @@ def test_a_frontier_with_seeds_is_deleted_only_when_that_is_meant(
 def test_nothing_is_deleted_without_the_service(
     desk: Desk, frontier: Frontier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "manager_of", lambda one, **_told: manager_of(one, timeout=0.3))
+    monkeypatch.setattr(management, "manager_of", lambda one, **_told: manager_of(one, timeout=0.3))
     desk.away.set()
     with pytest.raises(SeedServiceAway):
         delete_frontier(actor=None, frontier=frontier, wipe=True)

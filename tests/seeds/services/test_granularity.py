@@ -16,14 +16,14 @@ from apps.seeds.services import (
     cancel_operation,
     change_granularity,
     client_of,
+    operation_steps,
     preview_granularity,
     show_segments,
-    stepping,
     work_on_operation,
 )
 from apps.seeds.services.granularity import SegmentPreview
 from apps.seeds.states import OperationState
-from apps.seeds.stores.base import Books
+from apps.seeds.stores.base import SegmentCounts
 from tests.seeds.services.desk import Desk
 from yardkit.protocol import Seed, SeedFinish, SeedOutcome
 
@@ -37,7 +37,7 @@ TUESDAY = MONDAY + DAY
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several for a segment."""
-    monkeypatch.setattr(stepping, "MOVE_SLICE", 3)
+    monkeypatch.setattr(operation_steps, "MOVE_SLICE", 3)
 
 
 def add(frontier: Frontier, at: int, *names: str) -> None:
@@ -62,8 +62,8 @@ def run(operation: Operation) -> Operation:
     return operation
 
 
-def total(frontier: Frontier) -> Books:
-    sums = Books()
+def total(frontier: Frontier) -> SegmentCounts:
+    sums = SegmentCounts()
     for one in show_segments(frontier):
         assert one.books.balance()
         sums = sums.plus(one.books)
@@ -98,7 +98,7 @@ def test_a_preview_tells_what_a_change_would_do(filled: Frontier) -> None:
     # "d" alone goes where nothing like it is; the others of Tuesday would find Monday's.
     assert (found.new_again_at_least, found.new_again_at_most) == (1, 1)
     assert (found.kept_at_least, found.kept_at_most) == (0, 0)
-    assert total(filled) == Books(added=6, pending=5, succeeded=1)
+    assert total(filled) == SegmentCounts(added=6, pending=5, succeeded=1)
     same = preview_granularity(filled)
     assert (same.changes, same.meeting_at_most, same.new_again_at_most) == (False, 0, 0)
 
@@ -127,7 +127,7 @@ def test_seeds_move_to_the_segments_of_the_new_rules(desk: Desk, filled: Frontie
     desk.follow(filled)
     assert (filled.segments, filled.is_frozen) == ("week", False)
     assert places(desk, filled) == {(MONDAY, f"http://host/{name}") for name in "abcd"}
-    assert total(filled) == Books(added=4, duplicates=2, pending=3, succeeded=1)
+    assert total(filled) == SegmentCounts(added=4, duplicates=2, pending=3, succeeded=1)
     known = client_of(filled).look_up(Seed("http://host/a", active_at=TUESDAY + 9)).known
     assert known is not None
     assert known.state == State.SUCCEEDED
@@ -148,7 +148,7 @@ def test_there_and_back_leaves_every_seed_in_its_place(desk: Desk, frontier: Fro
         run(change_granularity(frontier, segments=segments, time_zone=zone))
         desk.follow(frontier)
         assert (frontier.segments, frontier.time_zone) == (segments, zone)
-        assert total(frontier) == Books(added=21, pending=21)
+        assert total(frontier) == SegmentCounts(added=21, pending=21)
     assert places(desk, frontier) == before
 
 
@@ -168,7 +168,7 @@ def test_leased_seeds_are_refused_or_waited_for(
     leased = client.lease(2)
     with pytest.raises(SeedsLeased, match="2 seeds"):
         change_granularity(filled, segments="week")
-    monkeypatch.setattr(stepping, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(operation_steps, "_LOOK_SECONDS", 0.02)
     given_up = run(change_granularity(filled, segments="week", wait_seconds=0.2))
     assert given_up.state == OperationState.FAILED
     assert "2 seeds are leased" in given_up.error
@@ -268,4 +268,4 @@ def test_each_phase_is_one_that_can_be_taken_up_again(desk: Desk, filled: Fronti
     assert seen[-1] == "save"
     assert operation.state == OperationState.DONE
     assert places(desk, filled) == {(MONDAY, f"http://host/{name}") for name in "abcd"}
-    assert total(filled) == Books(added=4, duplicates=2, pending=3, succeeded=1)
+    assert total(filled) == SegmentCounts(added=4, duplicates=2, pending=3, succeeded=1)

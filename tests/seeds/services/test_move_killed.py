@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from apps.seeds.stores.base import Books, SeedStore
+from apps.seeds.stores.base import SeedStore, SegmentCounts
 from apps.seeds.stores.rocks import RocksStore
 from tests.plugins.measured import Measured
 from tests.plugins.migrated import fill_data_folder
@@ -53,9 +53,9 @@ def run(
     )
 
 
-def total(store: SeedStore, frontier: int) -> Books:
+def total(store: SeedStore, frontier: int) -> SegmentCounts:
     """The sums over all segments, each of which balances."""
-    sums = Books()
+    sums = SegmentCounts()
     for one in store.segments(frontier):
         assert one.books.balance(), one
         sums = sums.plus(one.books)
@@ -94,7 +94,7 @@ def test_a_move_whose_workers_are_killed_ends_exactly(
     lost, twice = (wanted - keys).total(), (keys - wanted).total()
     measured(of=wanted.total(), lost=lost, twice=twice)
     assert keys == wanted
-    assert total(desk.store, frontier) == Books(added=35, duplicates=10, pending=35)
+    assert total(desk.store, frontier) == SegmentCounts(added=35, duplicates=10, pending=35)
 
 
 STORE_MOVES = """
@@ -136,7 +136,7 @@ def test_a_move_whose_store_is_killed_ends_exactly(tmp_path: Path) -> None:
     assert move("") == 0
     store = RocksStore(tmp_path, sync=False)
     (segment,) = store.segments(1)
-    assert segment.books == Books(added=35, duplicates=10, pending=35)
+    assert segment.books == SegmentCounts(added=35, duplicates=10, pending=35)
     assert store.segments(1 | 1 << 31) == []
     keys = Counter(one.key for one in store.export(1, segment.segment))
     assert keys == Counter({f"k{number}": 1 for number in range(35)})

@@ -14,14 +14,14 @@ from apps.seeds.models import Frontier, Operation
 from apps.seeds.services import (
     cancel_operation,
     client_of,
-    managing,
+    management,
+    operation_steps,
     show_segments,
     start_operation,
-    stepping,
     sweep_operations,
     work_on_operation,
 )
-from apps.seeds.services.calling import manager_of
+from apps.seeds.services.clients import manager_of
 from apps.seeds.services.operations import follow_operation
 from apps.seeds.states import OperationKind, OperationState
 from apps.seeds.stores.operations import now_ms
@@ -59,7 +59,7 @@ def run(operation: Operation) -> Operation:
 def test_failed_seeds_come_into_the_segment_of_now(
     frontier: Frontier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping, "SLICE", 4)
+    monkeypatch.setattr(operation_steps, "SLICE", 4)
     source = fill(frontier, 10, days_ago=2, failed=7)
     operation = start_operation(frontier, OperationKind.REOPEN_FAILED, {"source": source}, "anna")
     assert (operation.state, operation.requested_by) == (OperationState.WAITING, "anna")
@@ -100,7 +100,7 @@ def test_a_frontier_is_wiped_segment_by_segment(frontier: Frontier) -> None:
 def test_a_cancelled_operation_ends_after_its_slice(
     frontier: Frontier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping, "SLICE", 1)
+    monkeypatch.setattr(operation_steps, "SLICE", 1)
     source = fill(frontier, 9, days_ago=2, failed=9)
     operation = start_operation(frontier, OperationKind.REOPEN_FAILED, {"source": source})
 
@@ -120,7 +120,7 @@ def test_a_cancelled_operation_ends_after_its_slice(
 def test_what_a_dead_worker_had_is_taken_up_where_it_was(
     frontier: Frontier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping, "SLICE", 1)
+    monkeypatch.setattr(operation_steps, "SLICE", 1)
     source = fill(frontier, 6, days_ago=2, failed=6)
     operation = start_operation(frontier, OperationKind.REOPEN_FAILED, {"source": source})
 
@@ -159,7 +159,7 @@ def test_an_operation_waits_for_a_service_that_is_away(
 ) -> None:
     segment = fill(frontier, 2)
     operation = start_operation(frontier, OperationKind.DROP, {"segment": segment})
-    monkeypatch.setattr(managing, "manager_of", lambda one, **_told: manager_of(one, timeout=0.3))
+    monkeypatch.setattr(management, "manager_of", lambda one, **_told: manager_of(one, timeout=0.3))
     desk.away.set()
     assert work_on_operation(operation.pk) == OperationState.WAITING
     operation.refresh_from_db()

@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome, ResolvedSeed, Seed
-from apps.seeds.stores.base import Books, Finish, Finished, Lease, Reopened, SeedStore
+from apps.seeds.stores.base import Finish, Finished, Lease, ReopenedCount, SeedStore, SegmentCounts
 
 FRONTIER = 1
 DAY = 86_400_000
@@ -60,14 +60,14 @@ def codes(answers: Iterable[Finished]) -> list[str]:
     return [one.code for one in answers]
 
 
-def books(store: SeedStore, segment: int = DEFAULT_SEGMENT) -> Books:
+def books(store: SeedStore, segment: int = DEFAULT_SEGMENT) -> SegmentCounts:
     """Of a segment, after a look whether they balance."""
     found = {one.segment: one.books for one in store.segments(FRONTIER)}[segment]
     assert found.balance(), found
     return found
 
 
-def reopen_failed(store: SeedStore, source: int, target: int, *, now: int = NOW) -> Reopened:
+def reopen_failed(store: SeedStore, source: int, target: int, *, now: int = NOW) -> ReopenedCount:
     """All of a segment, as the services do it: slice by slice."""
     reopened = duplicates = 0
     after: bytes | None = b""
@@ -76,4 +76,4 @@ def reopen_failed(store: SeedStore, source: int, target: int, *, now: int = NOW)
         reopened += done.reopened
         duplicates += done.duplicates
         after = done.after
-    return Reopened(reopened, duplicates)
+    return ReopenedCount(reopened, duplicates)

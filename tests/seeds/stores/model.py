@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, PENDING, Outcome, ResolvedSeed, State
-from apps.seeds.stores.base import Books, Finish, Finished, Known, Regroup, Reopened
+from apps.seeds.stores.base import Finish, Finished, Known, Regroup, ReopenedCount, SegmentCounts
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Model:
     """Seeds of one frontier: by segment and key."""
 
     entries: dict[tuple[int, str], Entry] = field(default_factory=dict)
-    books: dict[int, Books] = field(default_factory=dict)
+    books: dict[int, SegmentCounts] = field(default_factory=dict)
     leases: dict[int, tuple[str, int]] = field(default_factory=dict)
     turn: int = 0
 
@@ -50,7 +50,7 @@ class Model:
     def add(self, seeds: list[ResolvedSeed], now: int) -> list[tuple[bool, int, State]]:
         answers = []
         for seed in seeds:
-            books = self.books.setdefault(seed.segment, Books())
+            books = self.books.setdefault(seed.segment, SegmentCounts())
             known = self.entries.get((seed.segment, seed.key))
             if known is None:
                 self.entries[seed.segment, seed.key] = Entry(seed, now, seed.due, self._next_turn())
@@ -132,7 +132,7 @@ class Model:
         del self.entries[one.seed.segment, one.seed.key]
         self.books[one.seed.segment].forgotten += 1
 
-    def reopen_failed(self, source: int, target: int, now: int) -> Reopened:
+    def reopen_failed(self, source: int, target: int, now: int) -> ReopenedCount:
         failed = [
             one
             for one in self.entries.values()
@@ -142,10 +142,10 @@ class Model:
         if source == target:
             for one in failed:
                 self.reopen(one)
-            return Reopened(len(failed), 0)
+            return ReopenedCount(len(failed), 0)
         reopened = 0
         for one in failed:
-            books = self.books.setdefault(target, Books())
+            books = self.books.setdefault(target, SegmentCounts())
             if (target, one.seed.key) in self.entries:
                 books.duplicates += 1
                 continue
@@ -161,12 +161,12 @@ class Model:
             self.entries[target, seed.key] = Entry(seed, now, seed.due, self._next_turn())
             books.added += 1
             reopened += 1
-        return Reopened(reopened, len(failed) - reopened)
+        return ReopenedCount(reopened, len(failed) - reopened)
 
     def restore(self, seeds: list[Known]) -> list[tuple[bool, int, State]]:
         answers = []
         for one in seeds:
-            books = self.books.setdefault(one.segment, Books())
+            books = self.books.setdefault(one.segment, SegmentCounts())
             known = self.entries.get((one.segment, one.key))
             if known is not None:
                 books.duplicates += 1
@@ -186,12 +186,12 @@ class Model:
     def move(self, regroup: Regroup) -> None:
         """All seeds go to where ``regroup`` says; of those that meet the first one stays."""
         entries: dict[tuple[int, str], Entry] = {}
-        books: dict[int, Books] = {}
+        books: dict[int, SegmentCounts] = {}
         for (segment, key), one in sorted(
             self.entries.items(), key=lambda item: (item[0][0], key_hash(item[0][1]))
         ):
             new = regroup(segment, key, one.seed.data, one.due)
-            counted = books.setdefault(new.segment, Books())
+            counted = books.setdefault(new.segment, SegmentCounts())
             if (new.segment, new.key) in entries:
                 counted.duplicates += 1
                 continue
@@ -208,11 +208,11 @@ class Model:
             entries[new.segment, new.key] = one
             counted.added += 1
         for segment, old in self.books.items():
-            rest = old.plus(Books())
+            rest = old.plus(SegmentCounts())
             rest.added = rest.forgotten
-            if rest != Books():
+            if rest != SegmentCounts():
                 home = regroup(segment, "", "home", segment).segment
-                books[home] = books.get(home, Books()).plus(rest)
+                books[home] = books.get(home, SegmentCounts()).plus(rest)
         self.entries, self.books = entries, books
 
     def drop(self, segment: int) -> None:
@@ -227,9 +227,9 @@ class Model:
         ]
         return min(waiting, default=None)
 
-    def books_of(self, segment: int) -> Books:
+    def books_of(self, segment: int) -> SegmentCounts:
         """With what can be counted counted."""
-        books = self.books[segment].plus(Books())
+        books = self.books[segment].plus(SegmentCounts())
         for one in self.entries.values():
             if one.seed.segment == segment:
                 books.move(None, one.state)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from apps.seeds.engine.errors import BadCall, BadSetting, ClockBack, StoreUnavailable
+from apps.seeds.engine.errors import (
+    BadCall,
+    ClockBack,
+    InvalidFrontierSetting,
+    SeedStoreUnavailable,
+)
 from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome, State
-from apps.seeds.stores.base import MAX_BATCH, Added, SeedStore
+from apps.seeds.stores.base import MAX_BATCH, AddResult, SeedStore
 from tests.seeds.stores.calls import (
     DAY,
     FRONTIER,
@@ -48,10 +53,10 @@ def test_a_duplicate_is_told_since_when_and_in_which_state_it_is(store: SeedStor
     add(store, "a")
     finish(store, lease(store))
     (answer,) = store.add(FRONTIER, seeds("a"), now=NOW + 77)
-    assert answer == Added(False, NOW, State.SUCCEEDED)
+    assert answer == AddResult(False, NOW, State.SUCCEEDED)
     new, again = store.add(FRONTIER, seeds("b", "b"), now=NOW + 80)
-    assert new == Added(True, NOW + 80, State.INIT)
-    assert again == Added(False, NOW + 80, State.INIT)
+    assert new == AddResult(True, NOW + 80, State.INIT)
+    assert again == AddResult(False, NOW + 80, State.INIT)
 
 
 def test_frontiers_do_not_know_each_other(store: SeedStore) -> None:
@@ -110,7 +115,7 @@ def test_the_fill_and_rate_of_a_filter_are_known(store: SeedStore) -> None:
     assert (state.expected, state.wanted_rate, state.ready) == (1000, 0.01, True)
     assert 0.2 < state.fill < 0.35
     assert 0 < state.rate < 0.01
-    with pytest.raises(BadSetting, match="0 keys"):
+    with pytest.raises(InvalidFrontierSetting, match="0 keys"):
         store.set_filter(FRONTIER, FilterSettings(expected=0))
 
 
@@ -144,9 +149,9 @@ def test_a_closed_store_takes_nothing(store: SeedStore) -> None:
     taken = lease(store)
     store.close()
     store.close()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(SeedStoreUnavailable):
         add(store, "b")
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(SeedStoreUnavailable):
         finish(store, taken, Outcome.SUCCESS)
     for read in (
         lambda: store.lookup(FRONTIER, DEFAULT_SEGMENT, "a"),
@@ -154,5 +159,5 @@ def test_a_closed_store_takes_nothing(store: SeedStore) -> None:
         lambda: store.next_due(FRONTIER, now=NOW),
         lambda: list(store.export(FRONTIER, DEFAULT_SEGMENT)),
     ):
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(SeedStoreUnavailable):
             read()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.seeds.engine.errors import BadCall, WrongLease
+from apps.seeds.engine.errors import BadCall, WrongSeedLease
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome, State
 from apps.seeds.stores.base import Finish, Finished, SeedStore
 from tests.seeds.stores.calls import (
@@ -213,13 +213,13 @@ def test_seeds_given_back_are_pending_as_before(store: SeedStore) -> None:
     taken = lease(store, 2)
     finish_one = Finish(DEFAULT_SEGMENT, "a", taken.generation, Outcome.SUCCESS)
     store.finish(FRONTIER, [finish_one], owner="w1", now=NOW)
-    with pytest.raises(WrongLease):
+    with pytest.raises(WrongSeedLease):
         store.give_back(FRONTIER, taken.generation, owner="w2", now=NOW)
     assert store.give_back(FRONTIER, taken.generation, owner="w1", now=NOW) == 1
     again = lease(store, owner="w2")
     assert keys(again) == ["b", "c"]
     assert again.seeds[0].retry == 0
-    with pytest.raises(WrongLease):
+    with pytest.raises(WrongSeedLease):
         store.give_back(FRONTIER, taken.generation, owner="w1", now=NOW)
 
 
@@ -227,16 +227,16 @@ def test_a_lease_can_be_extended_while_it_lasts(store: SeedStore) -> None:
     add(store, "a")
     taken = lease(store)
     number = taken.generation
-    with pytest.raises(WrongLease, match=r"w2 has no lease"):
+    with pytest.raises(WrongSeedLease, match=r"w2 has no lease"):
         store.extend(FRONTIER, number, owner="w2", seconds=60, now=NOW)
-    with pytest.raises(WrongLease):
+    with pytest.raises(WrongSeedLease):
         store.extend(2, number, owner="w1", seconds=60, now=NOW)
     at = NOW + 30_000
     assert store.extend(FRONTIER, number, owner="w1", seconds=60, now=at) == at + 60_000
     assert store.extend(FRONTIER, number, owner="w1", seconds=1, now=at) == at + 60_000
     assert store.expire(now=NOW + 60_000) == 0
     assert codes(finish(store, taken, now=NOW + 80_000)) == ["finished"]
-    with pytest.raises(WrongLease):
+    with pytest.raises(WrongSeedLease):
         store.extend(FRONTIER, number, owner="w1", seconds=60, now=NOW + 80_000)
 
 

@@ -12,7 +12,7 @@ from apps.seeds.engine.errors import (
     UnknownSegment,
 )
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome, State
-from apps.seeds.stores.base import Known, Reopened, SeedStore
+from apps.seeds.stores.base import Known, ReopenedCount, SeedStore
 from tests.seeds.stores.calls import (
     DAY,
     FRONTIER,
@@ -106,8 +106,8 @@ def test_failed_seeds_can_be_opened_in_another_segment(store: SeedStore) -> None
     finish(store, lease(store))
     add(store, "b", active_at=NOW)
     done = reopen_failed(store, TODAY - DAY, TODAY)
-    assert done == Reopened(reopened=2, duplicates=1)
-    assert reopen_failed(store, TODAY - DAY, TODAY) == Reopened(0, 3)
+    assert done == ReopenedCount(reopened=2, duplicates=1)
+    assert reopen_failed(store, TODAY - DAY, TODAY) == ReopenedCount(0, 3)
     assert books(store, TODAY - DAY).failed == 3
     assert (books(store, TODAY).added, books(store, TODAY).duplicates) == (3, 4)
     assert sorted(keys(lease(store))) == ["a", "b", "c"]
@@ -116,8 +116,8 @@ def test_failed_seeds_can_be_opened_in_another_segment(store: SeedStore) -> None
 def test_failed_seeds_can_be_opened_where_they_are(store: SeedStore) -> None:
     failed(store, "a", "b")
     yesterday = TODAY - DAY
-    assert reopen_failed(store, yesterday, yesterday) == Reopened(2, 0)
-    assert reopen_failed(store, yesterday, yesterday) == Reopened(0, 0)
+    assert reopen_failed(store, yesterday, yesterday) == ReopenedCount(2, 0)
+    assert reopen_failed(store, yesterday, yesterday) == ReopenedCount(0, 0)
     assert (books(store, yesterday).pending, books(store, yesterday).failed) == (2, 0)
     assert [one.retry for one in lease(store).seeds] == [0, 0]
     with pytest.raises(UnknownSegment):
@@ -141,7 +141,7 @@ def test_many_failed_seeds_are_opened_in_slices(store: SeedStore) -> None:
     add(store, *names[100:], active_at=NOW - DAY)
     finish(store, lease(store, 10_000), Outcome.GIVEN_UP)
     done = reopen_failed(store, TODAY - DAY, TODAY)
-    assert done == Reopened(4500, 0)
+    assert done == ReopenedCount(4500, 0)
     assert sorted(keys(lease(store, 10_000))) == sorted(names)
 
 

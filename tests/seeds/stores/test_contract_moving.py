@@ -12,13 +12,13 @@ from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome, Seed, State
 from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.stores.base import (
     MAX_PAGE_BYTES,
-    Books,
     Known,
-    Moved,
+    MovedSlice,
     Regroup,
-    Reopened,
+    ReopenedCount,
     ReopenedSlice,
     SeedStore,
+    SegmentCounts,
 )
 from tests.seeds.stores.calls import (
     DAY,
@@ -68,7 +68,7 @@ def known(segment: int, key: str, **others: object) -> Known:
 
 def move_all(
     store: SeedStore, source: int, target: int, regroup: Regroup, limit: int = 2
-) -> list[Moved]:
+) -> list[MovedSlice]:
     """Segment by segment, from the first one."""
     done = []
     while segments := store.segments(source):
@@ -98,9 +98,9 @@ def everything(store: SeedStore, frontier: int) -> dict[tuple[int, str], Known]:
     }
 
 
-def total(store: SeedStore, frontier: int) -> Books:
+def total(store: SeedStore, frontier: int) -> SegmentCounts:
     """The sums over all segments, each of which balances."""
-    sums = Books()
+    sums = SegmentCounts()
     for one in store.segments(frontier):
         assert one.books.balance(), one
         sums = sums.plus(one.books)
@@ -119,7 +119,9 @@ def test_restored_seeds_are_as_they_were(store: SeedStore) -> None:
     ]
     found = everything(store, FRONTIER)
     assert found == {(TODAY, one.key): msgspec.structs.replace(one, generation=0) for one in rows}
-    assert books(store, TODAY) == Books(added=5, pending=2, succeeded=1, failed=1, ignored=1)
+    assert books(store, TODAY) == SegmentCounts(
+        added=5, pending=2, succeeded=1, failed=1, ignored=1
+    )
     assert keys(lease(store)) == ["k0", "k3"]
 
 
@@ -149,7 +151,7 @@ def test_restored_seeds_that_are_known_count_as_duplicates(store: SeedStore) -> 
         (True, State.FAILED),
         (False, State.FAILED),
     ]
-    assert books(store) == Books(added=2, duplicates=2, succeeded=1, failed=1)
+    assert books(store) == SegmentCounts(added=2, duplicates=2, succeeded=1, failed=1)
     assert add(store, "b", "c") == [False, True]
 
 
@@ -250,7 +252,7 @@ def test_keys_that_meet_are_counted_as_duplicates(store: SeedStore) -> None:
     done = move_all(store, FRONTIER, BESIDE, by("week"))
     assert (sum(one.moved for one in done), sum(one.met for one in done)) == (3, 1)
     after = total(store, BESIDE)
-    assert after == Books(added=3, duplicates=1, pending=2, succeeded=1)
+    assert after == SegmentCounts(added=3, duplicates=1, pending=2, succeeded=1)
     assert before.added + before.duplicates == after.added + after.duplicates
     # The one of the earlier segment stays, with its state.
     assert everything(store, BESIDE)[MONDAY, "a"].state == State.SUCCEEDED
@@ -261,7 +263,7 @@ def test_keys_that_become_one_in_a_slice_are_one(store: SeedStore) -> None:
     done = move_all(store, FRONTIER, BESIDE, by(keys="page"), limit=100)
     assert (done[0].moved, done[0].met) == (2, 8)
     assert {key for _, key in everything(store, BESIDE)} == {"http://x/", "http://y/"}
-    assert total(store, BESIDE) == Books(added=2, duplicates=8, pending=2)
+    assert total(store, BESIDE) == SegmentCounts(added=2, duplicates=8, pending=2)
     move_all(store, BESIDE, FRONTIER, same)
     assert len(lease(store).seeds) == 2
     found = store.lookup(FRONTIER, 0, "http://x/")
@@ -319,7 +321,7 @@ def test_seeds_that_come_in_the_middle_of_a_move_go_too(store: SeedStore) -> Non
     while after is not None:
         after = store.move(FRONTIER, 0, BESIDE, same, after=after, limit=15, now=NOW).after
     assert store.segments(FRONTIER) == []
-    assert total(store, BESIDE) == Books(added=40, pending=40)
+    assert total(store, BESIDE) == SegmentCounts(added=40, pending=40)
 
 
 def test_a_filter_saved_before_a_move_hides_nothing(store: SeedStore) -> None:
@@ -346,8 +348,8 @@ def test_failed_seeds_are_opened_slice_by_slice(store: SeedStore) -> None:
         )
         after = slices[-1].after
     assert len(slices) == 3
-    done = Reopened(sum(one.reopened for one in slices), sum(one.duplicates for one in slices))
-    assert done == Reopened(9, 1)
+    done = ReopenedCount(sum(one.reopened for one in slices), sum(one.duplicates for one in slices))
+    assert done == ReopenedCount(9, 1)
     for segment in (TODAY + DAY, -1):
         with pytest.raises((UnknownSegment, BadCall)):
             store.reopen_failed_slice(FRONTIER, segment, segment, after=b"", limit=4, now=NOW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.seeds.daemon.refusals import Refused
+from apps.seeds.daemon.refusals import SeedCallRefused
 from apps.seeds.engine.seeds import Outcome
 from apps.seeds.stores.base import Finish, SeedStore
 from tests.seeds.stores.calls import FRONTIER, NOW, TODAY, add, finish, keys, lease
@@ -39,10 +39,10 @@ def test_a_lease_that_is_asked_for_again_is_the_same(store: SeedStore) -> None:
 
 def test_a_call_that_is_anothers_by_now_takes_nothing(store: SeedStore) -> None:
     def check() -> None:
-        raise Refused("ask_again", "somebody else has answered")
+        raise SeedCallRefused("ask_again", "somebody else has answered")
 
     add(store, "a")
-    with pytest.raises(Refused):
+    with pytest.raises(SeedCallRefused):
         store.lease(FRONTIER, owner="w1", limit=1, seconds=60, now=NOW, call="c1", check=check)
     assert named(store, "c2") == ["a"]
 

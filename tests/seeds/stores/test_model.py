@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed, WrongLease
+from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed, WrongSeedLease
 from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.rules import FrontierRules, NewPlace
@@ -160,7 +160,7 @@ class Histories(RuleBasedStateMachine):
             given = self.store.give_back(FRONTIER, number, owner=owner, now=self.now)
             assert given == self.model.give_back(number)
         else:
-            with pytest.raises(WrongLease):
+            with pytest.raises(WrongSeedLease):
                 self.store.give_back(FRONTIER, number, owner=owner, now=self.now)
 
     @precondition(lambda self: self.leases)
@@ -174,7 +174,7 @@ class Histories(RuleBasedStateMachine):
             told = self.store.extend(FRONTIER, number, owner=owner, seconds=30, now=self.now)
             assert told == deadline
         else:
-            with pytest.raises(WrongLease):
+            with pytest.raises(WrongSeedLease):
                 self.store.extend(FRONTIER, number, owner=owner, seconds=30, now=self.now)
 
     @rule(seconds=strategies.sampled_from([0, 1, 25, 70]))

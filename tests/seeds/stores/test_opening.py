@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from apps.seeds.engine.errors import BadSeed, BadSetting
+from apps.seeds.engine.errors import BadSeed, InvalidFrontierSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Seed
 from apps.seeds.stores.base import SeedStore
 from apps.seeds.stores.explaining import explain
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from apps.seeds.stores.postgres import PostgresStore
 from apps.seeds.stores.rocks import RocksStore
 from tests.seeds.stores.calls import FRONTIER, NOW, RULES, TODAY, add
@@ -47,7 +47,7 @@ def test_a_server_is_postgresql(postgres_url: str) -> None:
     ids=["none", "redis", "nothing", "root", "host", "sync", "filters", "option", "bad"],
 )
 def test_another_address_is_refused(url: str) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(InvalidFrontierSetting):
         open_store(url)
 
 

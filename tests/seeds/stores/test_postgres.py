@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from apps.seeds.engine.errors import CallInWork, StoreUnavailable, WrongLease
+from apps.seeds.engine.errors import CallInWork, SeedStoreUnavailable, WrongSeedLease
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome
 from apps.seeds.stores.base import Finish, Lease
 from apps.seeds.stores.postgres import PostgresStore
@@ -212,7 +212,7 @@ def test_a_server_that_drops_its_connections_is_used_again(postgres_url: str) ->
 
 
 def test_a_server_that_is_away_is_said_so() -> None:
-    with pytest.raises(StoreUnavailable, match="PostgreSQL: "):
+    with pytest.raises(SeedStoreUnavailable, match="PostgreSQL: "):
         PostgresStore("postgresql://postgres@127.0.0.1:1/none?connect_timeout=1")
 
 
@@ -221,7 +221,7 @@ def test_a_schema_of_a_newer_version_is_refused(postgres_url: str) -> None:
         pass
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("UPDATE crawlyard_seeds.store SET version = 99")
-    with pytest.raises(StoreUnavailable, match="version 99, this program reads 2"):
+    with pytest.raises(SeedStoreUnavailable, match="version 99, this program reads 2"):
         PostgresStore(postgres_url)
 
 
@@ -288,7 +288,7 @@ def test_who_stands_still_in_a_call_for_long_has_leased_nothing(
                     assert time.monotonic() < deadline
                     time.sleep(0.02)
             still.wake()
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(SeedStoreUnavailable):
                 still.lease.result(20)
         assert keys(taken) == ["a", "b"]
         told = books(second, TODAY)
@@ -340,6 +340,6 @@ def test_a_lease_belongs_to_its_frontier(postgres_url: str) -> None:
     with opened(postgres_url) as (store,):
         add(store, "a")
         taken = lease(store)
-        with pytest.raises(WrongLease):
+        with pytest.raises(WrongSeedLease):
             store.give_back(2, taken.generation, owner="w1", now=NOW)
         assert books(store, DEFAULT_SEGMENT).leased == 1

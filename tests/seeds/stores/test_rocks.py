@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from apps.seeds.engine.errors import StoreInUse, StoreUnavailable
+from apps.seeds.engine.errors import SeedStoreUnavailable, StoreInUse
 from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, State
 from apps.seeds.stores.rocks import RocksStore
-from apps.seeds.stores.rocks.kernel import Kernel
+from apps.seeds.stores.rocks.bloom_cache import SLICE
 from apps.seeds.stores.rocks.layout import ROOT, ROOT_KEY
-from apps.seeds.stores.rocks.shelf import SLICE
+from apps.seeds.stores.rocks.transaction import RocksFolder
 from tests.runtime.processes import ROOT as REPOSITORY
 from tests.seeds.stores.calls import (
     DAY,
@@ -211,19 +211,19 @@ def test_more_segments_than_filters_in_memory(folder: Path, open_store: list[Roc
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreUnavailable, match=r"file: File exists"):
+    with pytest.raises(SeedStoreUnavailable, match=r"file: File exists"):
         RocksStore(tmp_path / "file")
     (tmp_path / "broken" / "db").mkdir(parents=True)
     (tmp_path / "broken" / "db" / "CURRENT").write_text("nonsense")
-    with pytest.raises(StoreUnavailable, match="broken: "):
+    with pytest.raises(SeedStoreUnavailable, match="broken: "):
         RocksStore(tmp_path / "broken")
 
 
 def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    kernel = Kernel(tmp_path, sync=False, max_filters=1)
+    kernel = RocksFolder(tmp_path, sync=False, max_filters=1)
     kernel.db.put(ROOT_KEY, ROOT.pack(99, 0, 0))
     kernel.close()
-    with pytest.raises(StoreUnavailable, match="is of version 99, this program reads 1"):
+    with pytest.raises(SeedStoreUnavailable, match="is of version 99, this program reads 1"):
         RocksStore(tmp_path)
 
 
@@ -297,14 +297,14 @@ def test_a_full_disk_loses_nothing_that_was_promised(
 ) -> None:
     store = opened(small / "seeds", open_store)
     promised = 0
-    with pytest.raises(StoreUnavailable, match="No space left"):  # noqa: PT012 - until it is full
+    with pytest.raises(SeedStoreUnavailable, match="No space left"):  # noqa: PT012 - until it is full
         while True:
             batch = [f"{promised + number}-{'x' * 500}" for number in range(500)]
             promised += sum(add(store, *batch))
     assert books(store).added == promised
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(SeedStoreUnavailable):
         lease(store)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(SeedStoreUnavailable):
         store.close()
     assert not list((small / "seeds" / "filters").glob("*.tmp"))
     more_space = ["mount", "-o", "remount,size=200m", str(small)]

@@ -27,7 +27,7 @@ def table(day: int) -> str:
     return f"{date.fromordinal(_EPOCH + day):%Y%m%d}"
 
 
-class Session(ABC):
+class StoreSession(ABC):
     """A transaction of an engine."""
 
     # Ends a SELECT of lines that are then deleted.
@@ -51,7 +51,7 @@ class Session(ABC):
 
     @abstractmethod
     def lock_day(self, day: int) -> None:
-        """Nobody adds lines to the day until this transaction ends."""
+        """Keep other transactions from adding lines to the day until this one ends."""
 
     @abstractmethod
     def drop_tables(self, day: int) -> None:
@@ -65,7 +65,7 @@ class Session(ABC):
     def newest(
         self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int, limit: int
     ) -> list[Row]:
-        """Lines of the day as ``searching.COLUMNS`` says, with ids from ``low`` to below ``high``,
+        """Lines of the day as ``search.COLUMNS`` says, with ids from ``low`` to below ``high``,
         the highest first."""
 
     @abstractmethod

@@ -10,10 +10,19 @@ from typing import TypeVar
 
 from apps.joblogs.engine.moments import microseconds
 from apps.joblogs.stores.accounts import level_numbers
-from apps.joblogs.stores.base import Found, Group, Ref, Search, StoredLine, StreamState, Usage
-from apps.joblogs.stores.days import forgetting, reading, searching
-from apps.joblogs.stores.days.forgetting import PORTION
-from apps.joblogs.stores.days.session import Session
+from apps.joblogs.stores.base import (
+    ErrorCount,
+    FoundLines,
+    Ref,
+    Search,
+    StoredLine,
+    StreamState,
+    Usage,
+)
+from apps.joblogs.stores.days import pages, retention
+from apps.joblogs.stores.days import search as line_search
+from apps.joblogs.stores.days.retention import PORTION
+from apps.joblogs.stores.days.session import StoreSession
 
 T = TypeVar("T")
 
@@ -22,11 +31,11 @@ class DayStore(ABC):
     """See ``LogStore``."""
 
     @abstractmethod
-    def _reading(self, work: Callable[[Session], T]) -> T:
+    def _reading(self, work: Callable[[StoreSession], T]) -> T:
         """``work`` sees everything as it is at one moment; it may be called more than once."""
 
     @abstractmethod
-    def _writing(self, work: Callable[[Session], T]) -> T:
+    def _writing(self, work: Callable[[StoreSession], T]) -> T:
         """``work`` in a transaction; it may be called more than once, and counts once."""
 
     def page(
@@ -41,34 +50,34 @@ class DayStore(ABC):
     ) -> list[StoredLine]:
         """See ``LogStore.page``."""
 
-        def work(session: Session) -> list[StoredLine]:
-            where = reading.filtered(session, levels, contains)
+        def work(session: StoreSession) -> list[StoredLine]:
+            where = pages.filtered(session, levels, contains)
             if after is None:
-                return reading.preceding(session, stream, before, limit, where)
+                return pages.preceding(session, stream, before, limit, where)
             now = int(time.time() * 1_000_000)
-            return reading.following(session, stream, after, limit, where, now)
+            return pages.following(session, stream, after, limit, where, now)
 
         return self._reading(work)
 
     def stream_state(self, stream: str) -> StreamState | None:
         """See ``LogStore.stream_state``."""
-        return self._reading(lambda session: reading.stream_state(session, stream))
+        return self._reading(lambda session: pages.stream_state(session, stream))
 
     def find(self, stream: str, ref: Ref) -> StoredLine | None:
         """See ``LogStore.find``."""
-        return self._reading(lambda session: reading.find(session, stream, ref))
+        return self._reading(lambda session: pages.find(session, stream, ref))
 
     def first(self, stream: str, levels: Collection[str]) -> StoredLine | None:
         """See ``LogStore.first``."""
-        return self._reading(lambda session: reading.first(session, stream, levels))
+        return self._reading(lambda session: pages.first(session, stream, levels))
 
-    def search(self, search: Search, *, cursor: str = "", limit: int) -> Found:
+    def search(self, search: Search, *, cursor: str = "", limit: int) -> FoundLines:
         """See ``LogStore.search``."""
-        return self._reading(lambda session: searching.search(session, search, cursor, limit))
+        return self._reading(lambda session: line_search.search(session, search, cursor, limit))
 
-    def groups(self, search: Search, *, limit: int) -> list[Group]:
+    def groups(self, search: Search, *, limit: int) -> list[ErrorCount]:
         """See ``LogStore.groups``."""
-        return self._reading(lambda session: searching.groups(session, search, limit))
+        return self._reading(lambda session: line_search.groups(session, search, limit))
 
     def delete(
         self,
@@ -83,34 +92,34 @@ class DayStore(ABC):
         micros = microseconds(before)
         numbers = None if levels is None else level_numbers(levels)
 
-        def work(session: Session, portion: int) -> int:
-            return forgetting.delete_some(session, project, job, micros, numbers, portion)
+        def work(session: StoreSession, portion: int) -> int:
+            return retention.delete_some(session, project, job, micros, numbers, portion)
 
         return self._in_portions(work, limit)
 
     def delete_oldest(self, *, project: int, job: int, keep_bytes: int, limit: int) -> int:
         """See ``LogStore.delete_oldest``."""
 
-        def work(session: Session, portion: int) -> int:
-            return forgetting.delete_oldest_some(session, project, job, keep_bytes, portion)
+        def work(session: StoreSession, portion: int) -> int:
+            return retention.delete_oldest_some(session, project, job, keep_bytes, portion)
 
         return self._in_portions(work, limit)
 
     def usages(self) -> list[Usage]:
         """See ``LogStore.usages``."""
-        return self._reading(forgetting.usages)
+        return self._reading(retention.usages)
 
     def prune(self, *, now: datetime) -> None:
         """See ``LogStore.prune``."""
         micros = microseconds(now)
-        self._writing(lambda session: forgetting.prune(session, micros))
+        self._writing(lambda session: retention.prune(session, micros))
 
-    def _in_portions(self, work: Callable[[Session, int], int], limit: int) -> int:
+    def _in_portions(self, work: Callable[[StoreSession, int], int], limit: int) -> int:
         total = 0
         while total < limit:
             portion = min(PORTION, limit - total)
 
-            def once(session: Session, portion: int = portion) -> int:
+            def once(session: StoreSession, portion: int = portion) -> int:
                 return work(session, portion)
 
             deleted = self._writing(once)

@@ -6,7 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from apps.joblogs.stores.elastic.address import read_address
-from apps.joblogs.stores.opening import BadAddress
+from apps.joblogs.stores.factory import BadAddress
 
 if TYPE_CHECKING:
     from apps.joblogs.stores.elastic.store import ElasticLogStore

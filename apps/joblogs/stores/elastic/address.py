@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from apps.joblogs.stores.opening import BadAddress
+from apps.joblogs.stores.factory import BadAddress
 
 DEFAULT_PREFIX: Final = "crawlyard-logs"
 _REMEDY: Final = "write https://user:password@host:9200/?index=crawlyard-logs"
@@ -18,11 +18,11 @@ _PORTS: Final = {"http": 9200, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where the servers are, who asks, and how indexes are made.
+class ElasticAddress:
+    """Nodes, credentials and index settings of an Elasticsearch.
 
-    ``keep_days``: whole days that the server itself deletes when they are so old; 0 for never.
-    ``replicas`` None: as the server does by itself.
+    ``keep_days``: age in days at which the server deletes an index; 0 for never. ``replicas``: None
+    leaves it to the server.
     """
 
     nodes: tuple[str, ...]
@@ -41,7 +41,7 @@ class Address:
         return ", ".join(self.nodes)
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> ElasticAddress:
     """Raises ``BadAddress``; its text holds no password."""
     scheme, _slashes, rest = url.partition("://")
     servers = re.split(r"[/?#]", rest, maxsplit=1)[0]
@@ -56,7 +56,7 @@ def read_address(url: str) -> Address:
     credentials, _at, hosts = servers.rpartition("@")
     user, _colon, password = credentials.partition(":")
     path = parts.path.rstrip("/")
-    address = Address(
+    address = ElasticAddress(
         nodes=tuple(_node(parts.scheme, host, path) for host in hosts.split(",")),
         user=unquote(user),
         password=unquote(password),

@@ -21,12 +21,12 @@ from elasticsearch import (
     __versionstr__,
 )
 
-from apps.joblogs.stores.base import StoreUnavailable
-from apps.joblogs.stores.elastic.address import Address
+from apps.joblogs.stores.base import LogStoreUnavailable
+from apps.joblogs.stores.elastic.address import ElasticAddress
 from yardkit.backoff import back_off
 from yardkit.log_lines import one_line
 
-# It tells of each request, and of each failure with a traceback; ours are raised.
+# The client logs every request, and failures with a traceback; here they are raised.
 logging.getLogger("elastic_transport").setLevel(logging.ERROR)
 
 Answer = dict[str, Any]
@@ -54,7 +54,7 @@ _BRIEF: Final = frozenset({408, 429, 502, 503, 504})
 
 
 @dataclass(slots=True)
-class Operation:
+class BulkOperation:
     """One line or two of a bulk request. ``head`` such as ``{"create": {"_index": ...}}``."""
 
     head: dict[str, dict[str, Any]]
@@ -68,7 +68,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BulkResult:
     """What became of an operation."""
 
     status: int
@@ -77,13 +77,13 @@ class Result:
     primary_term: int = -1
 
 
-class Connection:
-    """Thread-safe; a forked process connects anew.
+class ElasticConnection:
+    """Client of one Elasticsearch. Thread-safe; a forked process opens its own connections.
 
-    Every method raises ``StoreUnavailable``; its text holds no password.
+    Every method raises ``LogStoreUnavailable``; its text contains no password.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ElasticAddress) -> None:
         self.address = address
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -135,7 +135,7 @@ class Connection:
 
         answer: Answer = self.ask(call)
         if answer.get("timed_out"):
-            raise StoreUnavailable(f"Elasticsearch at {self.address.shown}: a search timed out")
+            raise LogStoreUnavailable(f"Elasticsearch at {self.address.shown}: a search timed out")
         return answer
 
     def refresh(self, indexes: str) -> None:
@@ -170,7 +170,7 @@ class Connection:
         """
         try:
             self.ask(lambda client: client.indices.add_block(index=index, block="write"))
-        except StoreUnavailable as error:
+        except LogStoreUnavailable as error:
             if isinstance(error.__cause__, AuthorizationException):
                 return False
             raise
@@ -184,9 +184,9 @@ class Connection:
             )
         )
 
-    def bulk(self, operations: Sequence[Operation]) -> list[Result]:
+    def bulk(self, operations: Sequence[BulkOperation]) -> list[BulkResult]:
         """What became of each, in their order; tried again while the server is short of room."""
-        results: list[Result | None] = [None] * len(operations)
+        results: list[BulkResult | None] = [None] * len(operations)
         left = list(range(len(operations)))
         for attempt in range(TRIES):
             if attempt:
@@ -202,14 +202,14 @@ class Connection:
         found = [result for result in results if result is not None]
         for result in found:
             if result.status in _FOR_NOW:
-                raise StoreUnavailable(
+                raise LogStoreUnavailable(
                     f"Elasticsearch at {self.address.shown} takes nothing for now: {result.error}"
                 )
         return found
 
-    def _send(self, operations: list[Operation]) -> list[Result]:
-        """One request, or several when it is too large for whoever is asked."""
-        # Encoded already, which its types do not tell of.
+    def _send(self, operations: list[BulkOperation]) -> list[BulkResult]:
+        """Send one bulk request, split in halves while it is too large."""
+        # Already encoded, which the client's types do not allow for.
         body: Any = [operation.body for operation in operations]
         try:
             answer = self.client.bulk(operations=body).body
@@ -219,13 +219,13 @@ class Connection:
                 half = len(operations) // 2
                 return self._send(operations[:half]) + self._send(operations[half:])
             if status == TOO_LARGE:
-                return [Result(TOO_LARGE, "it is larger than the server accepts")]
+                return [BulkResult(TOO_LARGE, "it is larger than the server accepts")]
             if status in _BRIEF:
-                return [Result(status, one_line(str(error))[:_TEXT])] * len(operations)
+                return [BulkResult(status, one_line(str(error))[:_TEXT])] * len(operations)
             raise self._unavailable(error) from error
         return [_result(item) for item in answer["items"]]
 
-    def _unavailable(self, error: ApiError | TransportError) -> StoreUnavailable:
+    def _unavailable(self, error: ApiError | TransportError) -> LogStoreUnavailable:
         text = one_line(str(error))[:_TEXT]
         if isinstance(error, TransportError):
             said = f"does not answer: {text}"
@@ -240,14 +240,14 @@ class Connection:
             said = f"does not let us in: {text}"
         else:
             said = f"refuses: {text}"
-        return StoreUnavailable(f"Elasticsearch at {self.address.shown} {said}")
+        return LogStoreUnavailable(f"Elasticsearch at {self.address.shown} {said}")
 
 
 def _status(error: ApiError | TransportError) -> int:
     return error.status_code if isinstance(error, ApiError) else 0
 
 
-def _make(address: Address) -> Elasticsearch:
+def _make(address: ElasticAddress) -> Elasticsearch:
     options: dict[str, Any] = {}
     if address.user:
         options["basic_auth"] = (address.user, address.password)
@@ -265,7 +265,7 @@ def _make(address: Address) -> Elasticsearch:
     )
 
 
-def _pieces(operations: Sequence[Operation], places: Sequence[int]) -> list[list[int]]:
+def _pieces(operations: Sequence[BulkOperation], places: Sequence[int]) -> list[list[int]]:
     pieces: list[list[int]] = []
     size = 0
     for place in places:
@@ -278,7 +278,7 @@ def _pieces(operations: Sequence[Operation], places: Sequence[int]) -> list[list
     return pieces
 
 
-def _is_brief(operation: Operation, result: Result | None) -> bool:
+def _is_brief(operation: BulkOperation, result: BulkResult | None) -> bool:
     """Return whether the operation may succeed in a moment."""
     if result is None or result.status in _BRIEF:
         return True
@@ -288,7 +288,7 @@ def _is_brief(operation: Operation, result: Result | None) -> bool:
     return result.status == BLOCKED and result.error.startswith("cluster_block_exception")
 
 
-def _result(item: Answer) -> Result:
+def _result(item: Answer) -> BulkResult:
     ((_kind, told),) = item.items()
     error = told.get("error")
     text = ""
@@ -296,4 +296,4 @@ def _result(item: Answer) -> Result:
         cause = error.get("caused_by") or {}
         reasons = [error.get("type"), error.get("reason"), cause.get("reason")]
         text = one_line(": ".join(str(one) for one in reasons if one))[:_TEXT]
-    return Result(told["status"], text, told.get("_seq_no", -1), told.get("_primary_term", -1))
+    return BulkResult(told["status"], text, told.get("_seq_no", -1), told.get("_primary_term", -1))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.lines import LogLine
 from apps.joblogs.engine.words import words_of
 from apps.joblogs.stores.base import Ref, StoredLine
-from apps.joblogs.stores.elastic.connection import Answer, Operation
-from apps.joblogs.stores.elastic.ledger import Execution, Ledger, size_of
+from apps.joblogs.stores.elastic.connection import Answer, BulkOperation
+from apps.joblogs.stores.elastic.stream_record import ExecutionRecord, StreamRecord, size_of
 
 
 def kind_of(project: int, job: int, fingerprint: str) -> str:
@@ -17,7 +17,9 @@ def kind_of(project: int, job: int, fingerprint: str) -> str:
     return f"{project}.{job}.{fingerprint}" if fingerprint else ""
 
 
-def create_line(index: str, ledger: Ledger, execution: Execution, line: Line) -> Operation:
+def create_line(
+    index: str, ledger: StreamRecord, execution: ExecutionRecord, line: LogLine
+) -> BulkOperation:
     """The operation that stores a line unless it is there."""
     document: dict[str, Any] = {
         "@timestamp": line.at.isoformat(),
@@ -38,7 +40,7 @@ def create_line(index: str, ledger: Ledger, execution: Execution, line: Line) ->
         document["fingerprint"] = line.fingerprint
         document["kind"] = kind_of(ledger.project, ledger.job, line.fingerprint)
     identity = f"{ledger.stream}.{execution.boot}.{line.seq}"
-    return Operation({"create": {"_index": index, "_id": identity}}, document)
+    return BulkOperation({"create": {"_index": index, "_id": identity}}, document)
 
 
 def stored_line(hit: Answer) -> StoredLine:

@@ -1,7 +1,7 @@
-"""Which numbers an execution's lines have that are there: spans ``[first, last, since]``.
+"""Ranges of line numbers already stored for one execution: spans ``[first, last, since]``.
 
-``since`` (microseconds) is when the gap before a span was first seen: a reader who follows the log
-waits for what is missing, but not for ever. A span is a plain list, for it travels as JSON.
+``since`` (microseconds) is when the gap before a span was first seen: a reader waits for missing
+lines for a limited time. A span is a plain list, because it is stored as JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def add(spans: list[Span], first: int, last: int, since: int) -> None:
-    """Put in what lies between, both ends included; neighbours become one."""
+    """Insert a range, both ends included, and merge neighbours."""
     begin = bisect_left(spans, first - 1, key=_last)
     end = begin
     while end < len(spans) and spans[end][0] <= last + 1:

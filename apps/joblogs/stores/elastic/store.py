@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 from apps.joblogs.stores.base import (
-    Batch,
-    Found,
-    Group,
+    ErrorCount,
+    FoundLines,
+    LineBatch,
     Ref,
     Search,
     StoredLine,
     StreamState,
     Usage,
 )
-from apps.joblogs.stores.elastic.address import Address
-from apps.joblogs.stores.elastic.connection import Connection
-from apps.joblogs.stores.elastic.forgetting import Forgetting
-from apps.joblogs.stores.elastic.ledgers import Ledgers
-from apps.joblogs.stores.elastic.naming import Names, set_up
-from apps.joblogs.stores.elastic.reading import Reading
-from apps.joblogs.stores.elastic.searching import Searching
-from apps.joblogs.stores.elastic.writing import write
+from apps.joblogs.stores.elastic.address import ElasticAddress
+from apps.joblogs.stores.elastic.connection import ElasticConnection
+from apps.joblogs.stores.elastic.indexes import IndexNames, set_up
+from apps.joblogs.stores.elastic.pages import ElasticPages
+from apps.joblogs.stores.elastic.retention import ElasticRetention
+from apps.joblogs.stores.elastic.search import ElasticSearch
+from apps.joblogs.stores.elastic.stream_records import StreamRecords
+from apps.joblogs.stores.elastic.writes import write
 
 
 def _wall_clock() -> datetime:
@@ -35,13 +35,15 @@ class ElasticLogStore:
     What was written is searched within a second; ``page``, ``find`` and ``first`` find it at once.
     """
 
-    def __init__(self, address: Address, clock: Callable[[], datetime] = _wall_clock) -> None:
-        self._connection = Connection(address)
-        self._names = Names(address.prefix)
-        self._ledgers = Ledgers(self._connection, self._names)
-        self._reading = Reading(self._connection, self._ledgers, self._names, clock)
-        self._searching = Searching(self._connection, self._names)
-        self._forgetting = Forgetting(self._connection, self._ledgers, self._names)
+    def __init__(
+        self, address: ElasticAddress, clock: Callable[[], datetime] = _wall_clock
+    ) -> None:
+        self._connection = ElasticConnection(address)
+        self._names = IndexNames(address.prefix)
+        self._ledgers = StreamRecords(self._connection, self._names)
+        self._reading = ElasticPages(self._connection, self._ledgers, self._names, clock)
+        self._searching = ElasticSearch(self._connection, self._names)
+        self._forgetting = ElasticRetention(self._connection, self._ledgers, self._names)
 
     def setup(self) -> None:
         """See ``LogStore.setup``."""
@@ -57,7 +59,7 @@ class ElasticLogStore:
         version, cluster = answer["version"]["number"], answer["cluster_name"]
         return f"Elasticsearch {version}, cluster {cluster}, {self._connection.address.shown}"
 
-    def write(self, batches: Sequence[Batch], *, now: datetime) -> int:
+    def write(self, batches: Sequence[LineBatch], *, now: datetime) -> int:
         """See ``LogStore.write``."""
         return write(self._connection, self._ledgers, self._names, batches, now)
 
@@ -89,11 +91,11 @@ class ElasticLogStore:
         """See ``LogStore.first``."""
         return self._reading.first(stream, levels)
 
-    def search(self, search: Search, *, cursor: str = "", limit: int) -> Found:
+    def search(self, search: Search, *, cursor: str = "", limit: int) -> FoundLines:
         """See ``LogStore.search``."""
         return self._searching.search(search, cursor=cursor, limit=limit)
 
-    def groups(self, search: Search, *, limit: int) -> list[Group]:
+    def groups(self, search: Search, *, limit: int) -> list[ErrorCount]:
         """See ``LogStore.groups``."""
         return self._searching.groups(search, limit=limit)
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from psycopg import errors
 
-from apps.joblogs.stores.base import StoreUnavailable
+from apps.joblogs.stores.base import LogStoreUnavailable
 from apps.joblogs.stores.postgres.schema import SCHEMA
 from apps.runtime.engine.postgres_pool import AWAY, WAIT_SECONDS, Cursor, ProcessPool, said
 
@@ -23,7 +23,7 @@ _OPTIONS: Final = (
     " -c enable_sort=off -c random_page_cost=1.1 -c work_mem=32MB"
     " -c timezone=UTC -c client_encoding=utf8"
 )
-# Somebody else was faster, or in the way: the same again succeeds.
+# A conflict with another transaction: a repetition succeeds.
 _AGAIN: Final = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
@@ -35,7 +35,7 @@ _AGAIN: Final = (
 )
 
 
-class Pool:
+class LogPool:
     """Transactions on one server. Thread-safe; a forked process opens connections of its own.
 
     Raises:
@@ -60,7 +60,7 @@ class Pool:
         ``reading``: it sees everything as it is at one moment.
 
         Raises:
-            StoreUnavailable
+            LogStoreUnavailable
             ValueError: a value that the server cannot hold.
         """
         for attempt in range(1, _TRIES + 1):
@@ -74,11 +74,11 @@ class Pool:
                     return answer
             except _AGAIN as error:
                 if attempt == _TRIES:
-                    raise StoreUnavailable(f"PostgreSQL: {said(error)}") from error
+                    raise LogStoreUnavailable(f"PostgreSQL: {said(error)}") from error
             except errors.DataError as error:
                 raise ValueError(f"a line cannot be stored: {said(error)}") from error
             except AWAY as error:
-                raise StoreUnavailable(f"PostgreSQL: {said(error)}") from error
+                raise LogStoreUnavailable(f"PostgreSQL: {said(error)}") from error
         raise AssertionError  # pragma: no cover
 
     def close(self) -> None:

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from apps.joblogs.engine.words import Phrase
 from apps.joblogs.stores.accounts import as_stored
 from apps.joblogs.stores.base import Search
-from apps.joblogs.stores.days.session import Row, Session, table
-from apps.joblogs.stores.postgres import searching
+from apps.joblogs.stores.days.session import Row, StoreSession, table
+from apps.joblogs.stores.postgres import search as line_search
 from apps.runtime.engine.postgres_pool import Cursor
 
 
-class PostgresSession(Session):
-    """See ``Session``."""
+class PostgresSession(StoreSession):
+    """See ``StoreSession``."""
 
     FOR_UPDATE: ClassVar[str] = " FOR UPDATE"
 
@@ -22,34 +22,34 @@ class PostgresSession(Session):
         self.cursor = cursor
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """See ``Session.all``."""
+        """See ``StoreSession.all``."""
         # Days come and go: no plan of theirs is worth being kept.
         return self.cursor.execute(
             sql.replace("?", "%s"), storable(values), prepare=False
         ).fetchall()
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """See ``Session.execute``."""
+        """See ``StoreSession.execute``."""
         self.cursor.execute(sql.replace("?", "%s"), values)
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See ``Session.many``."""
+        """See ``StoreSession.many``."""
         self.cursor.executemany(sql.replace("?", "%s"), rows)
 
     def containing(self, wanted: str) -> tuple[str, str]:
-        """See ``Session.containing``."""
-        return 'text ILIKE ? COLLATE "und-x-icu"', f"%{searching.literal(as_stored(wanted))}%"
+        """See ``StoreSession.containing``."""
+        return 'text ILIKE ? COLLATE "und-x-icu"', f"%{line_search.literal(as_stored(wanted))}%"
 
     def lock_day(self, day: int) -> None:
-        """See ``Session.lock_day``."""
+        """See ``StoreSession.lock_day``."""
         self.all("SELECT day FROM days WHERE day = ? FOR UPDATE", (day,))
 
     def drop_tables(self, day: int) -> None:
-        """See ``Session.drop_tables``."""
+        """See ``StoreSession.drop_tables``."""
         self.execute(f"DROP TABLE IF EXISTS lines_{table(day)}")
 
     def forget(self, day: int, project: int, job: int, rows: Sequence[Row]) -> None:
-        """See ``Session.forget``."""
+        """See ``StoreSession.forget``."""
         self.execute(
             f"DELETE FROM lines_{table(day)} WHERE id = ANY(?)",  # noqa: S608 - a name of our own
             ([row[0] for row in rows],),
@@ -58,14 +58,14 @@ class PostgresSession(Session):
     def newest(
         self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int, limit: int
     ) -> list[Row]:
-        """See ``Session.newest``."""
-        return searching.newest(self, search, phrases, day, low, high, limit)
+        """See ``StoreSession.newest``."""
+        return line_search.newest(self, search, phrases, day, low, high, limit)
 
     def alike(
         self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int
     ) -> list[Row]:
-        """See ``Session.alike``."""
-        return searching.alike(self, search, phrases, day, low, high)
+        """See ``StoreSession.alike``."""
+        return line_search.alike(self, search, phrases, day, low, high)
 
 
 def storable(values: Sequence[Any]) -> Sequence[Any]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from apps.joblogs.stores.base import StoreUnavailable
+from apps.joblogs.stores.base import LogStoreUnavailable
 from apps.joblogs.stores.sqlite.schema import TABLES, holds
 from apps.runtime.engine.sqlite_files import (
     BUSY_SECONDS,
@@ -29,18 +29,18 @@ from apps.runtime.engine.sqlite_files import (
 T = TypeVar("T")
 
 NAME: Final = "logs.sqlite3"
-# "CYLG": tells a file of log lines from any other database.
+# "CYLG": marks the file as a store of log lines.
 APPLICATION_ID: Final = 0x43594C47
 VERSION: Final = 1
 _IDLE: Final = 4
 _MIB: Final = 1024 * 1024
 
 _of_parents: list[object] = []
-_open_here: weakref.WeakSet[Database] = weakref.WeakSet()
+_open_here: weakref.WeakSet[LogFile] = weakref.WeakSet()
 
 
-class Database:
-    """Transactions on the file. Raises ``StoreUnavailable`` where it cannot be written."""
+class LogFile:
+    """Transactions on the file. Raises ``LogStoreUnavailable`` where it cannot be written."""
 
     def __init__(self, folder: Path, *, sync: bool, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = folder / NAME
@@ -56,7 +56,9 @@ class Database:
         try:
             make_folder(folder)
         except OSError as error:
-            raise StoreUnavailable(f"cannot write to {folder}: {error.strerror or error}") from None
+            raise LogStoreUnavailable(
+                f"cannot write to {folder}: {error.strerror or error}"
+            ) from None
         with self._connection():
             pass
 
@@ -115,12 +117,12 @@ class Database:
 
     def _lend(self) -> sqlite3.Connection:
         if self._closed:
-            raise StoreUnavailable(f"{self.path}: closed")
+            raise LogStoreUnavailable(f"{self.path}: closed")
         with self._lock:
             if self._idle:
                 return self._idle.pop()
         try:
-            # Two who make the same file may get into each other's way.
+            # Two processes that create the same file may block each other.
             return when_free(self._open, self._busy_seconds)
         except sqlite3.Error as error:
             raise self._translated(error) from error
@@ -152,11 +154,13 @@ class Database:
         ):
             connection.execute(f"PRAGMA {pragma}").fetchone()
         if version > VERSION:
-            raise StoreUnavailable(f"{self.path} was made by a newer version; upgrade this process")
+            raise LogStoreUnavailable(
+                f"{self.path} was made by a newer version; upgrade this process"
+            )
         if version < VERSION:
             self._make(connection)
         connection.create_function("holds", 2, holds, deterministic=True)
-        # Who waits longer starts over: SQLite's own waits grow, and this one would come last.
+        # Short, with own retries: SQLite's waits grow, so the longest waiting would come last.
         connection.execute("PRAGMA busy_timeout=10")
 
     def _make(self, connection: sqlite3.Connection) -> None:
@@ -164,7 +168,7 @@ class Database:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if tables and application != APPLICATION_ID:
-            raise StoreUnavailable(f"{self.path} is a SQLite database, but not of log lines")
+            raise LogStoreUnavailable(f"{self.path} is a SQLite database, but not of log lines")
         for statement in TABLES:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
@@ -172,7 +176,7 @@ class Database:
         connection.execute("COMMIT")
 
     def _translated(self, error: sqlite3.Error) -> Exception:
-        return StoreUnavailable(f"{self.path}: {said(error)}")
+        return LogStoreUnavailable(f"{self.path}: {said(error)}")
 
 
 def _after_fork() -> None:

@@ -8,43 +8,43 @@ from typing import Any
 
 from apps.joblogs.engine.words import Phrase, spaced
 from apps.joblogs.stores.base import Search
-from apps.joblogs.stores.days.session import Row, Session, table
-from apps.joblogs.stores.sqlite import searching
+from apps.joblogs.stores.days.session import Row, StoreSession, table
+from apps.joblogs.stores.sqlite import search as line_search
 from apps.joblogs.stores.sqlite.schema import WORDS_VERSION, containing, tags_of
 
 
-class SqliteSession(Session):
-    """See ``Session``."""
+class SqliteSession(StoreSession):
+    """See ``StoreSession``."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """See ``Session.all``."""
+        """See ``StoreSession.all``."""
         return self.connection.execute(sql, values).fetchall()
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """See ``Session.execute``."""
+        """See ``StoreSession.execute``."""
         self.connection.execute(sql, values)
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See ``Session.many``."""
+        """See ``StoreSession.many``."""
         self.connection.executemany(sql, rows)
 
     def containing(self, wanted: str) -> tuple[str, str]:
-        """See ``Session.containing``."""
+        """See ``StoreSession.containing``."""
         return containing(wanted, "text")
 
     def lock_day(self, day: int) -> None:
-        """Who writes has locked all of the file."""
+        """Nothing to do: a writer has locked the whole file."""
 
     def drop_tables(self, day: int) -> None:
-        """See ``Session.drop_tables``."""
+        """See ``StoreSession.drop_tables``."""
         self.connection.execute(f"DROP TABLE words_{table(day)}")
         self.connection.execute(f"DROP TABLE lines_{table(day)}")
 
     def forget(self, day: int, project: int, job: int, rows: Sequence[Row]) -> None:
-        """See ``Session.forget``."""
+        """See ``StoreSession.forget``."""
         name = table(day)
         ((version,),) = self.all("SELECT words FROM days WHERE day = ?", (day,))
         if version == WORDS_VERSION:
@@ -63,11 +63,11 @@ class SqliteSession(Session):
     def newest(
         self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int, limit: int
     ) -> list[Row]:
-        """See ``Session.newest``."""
-        return searching.newest(self.connection, search, phrases, day, low, high, limit)
+        """See ``StoreSession.newest``."""
+        return line_search.newest(self.connection, search, phrases, day, low, high, limit)
 
     def alike(
         self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int
     ) -> list[Row]:
-        """See ``Session.alike``."""
-        return searching.alike(self.connection, search, phrases, day, low, high)
+        """See ``StoreSession.alike``."""
+        return line_search.alike(self.connection, search, phrases, day, low, high)

@@ -10,7 +10,7 @@ from django.conf import settings
 from apps.runtime.management.daemon_command import DaemonCommand
 from apps.runtime.queries import threads_share_database
 from apps.seeds.daemon import SeedDaemon
-from apps.seeds.stores.opening import open_store
+from apps.seeds.stores.factory import open_store
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
 from yardkit.collecting import spare_the_collector

@@ -15,7 +15,7 @@ from apps.access.errors import DomainError
 from apps.projects.management.arguments import project_named
 from apps.runtime.errors import DATABASE_ERRORS
 from apps.seeds import services
-from apps.seeds.engine.errors import BadSetting, SeedError, UnknownSegment
+from apps.seeds.engine.errors import InvalidFrontierSetting, SeedError, UnknownSegment
 from apps.seeds.management import verbs_many
 from apps.seeds.management.arguments import (
     BAD_INPUT,
@@ -29,7 +29,7 @@ from apps.seeds.management.arguments import (
     who,
 )
 from apps.seeds.management.files import FAILED, read_lines
-from apps.seeds.management.telling import Progress, size, table
+from apps.seeds.management.output import ProgressLine, size, table
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services.portable import MAX_LINE_BYTES
 from apps.seeds.states import ACTIVE_OPERATIONS
@@ -76,7 +76,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         except CallRefused as error:
             status = BAD_INPUT if error.code in _WRONG else FAILED
             raise CommandError(f"{error} ({error.code})", returncode=status) from error
-        except (BadSetting, SeedError) as error:
+        except (InvalidFrontierSetting, SeedError) as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
         except DATABASE_ERRORS as error:
             line = first_line(error)
@@ -249,7 +249,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         frontier = frontier_named(options["frontier"])
         at = time_named(frontier, options["at"]) if options["at"] else None
         client = services.client_of(frontier, patience=PATIENCE_SECONDS)
-        progress = Progress(self.stderr)
+        progress = ProgressLine(self.stderr)
         tally = {"new": 0, "duplicate": 0, "refused": 0}
         batch: list[tuple[int, Seed]] = []
 
@@ -314,7 +314,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             self.stdout.write(line)
 
     def _confirm(self, question: str, word: str, options: dict[str, Any]) -> None:
-        """Have ``word`` typed, unless ``--yes`` stands for it. Raises ``CommandError``."""
+        """Require ``word`` to be typed, unless ``--yes`` is given. Raises ``CommandError``."""
         if options["yes"]:
             return
         if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""New seeds. The unique key of a segment tells them; filters only spare attempts to insert."""
+"""Insertion of seeds. The unique key of a segment decides; filters only save attempts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from apps.seeds.engine.filters import FilterSettings, FilterState, SegmentFilter
 from apps.seeds.engine.seeds import ResolvedSeed, State
-from apps.seeds.stores.base import Added, Books
+from apps.seeds.stores.base import AddResult, SegmentCounts
 from apps.seeds.stores.bodies import pack_body
-from apps.seeds.stores.postgres.database import BLOCK, Database, TryAgain
+from apps.seeds.stores.postgres.database import BLOCK, SeedDatabase, TryAgain
 from apps.seeds.stores.postgres.tables import Cursor
 
 _INSERT = """
@@ -37,7 +37,7 @@ WHERE frontier = %s AND segment = %s AND hash = ANY(%b)
 """
 
 
-class Row(NamedTuple):
+class NewSeedRow(NamedTuple):
     """A seed about to be stored."""
 
     hash: bytes
@@ -86,18 +86,18 @@ class Hints:
 
 
 def add(
-    database: Database,
+    database: SeedDatabase,
     hints: Hints,
     cursor: Cursor,
     frontier: int,
     seeds: Sequence[ResolvedSeed],
     now: int,
-) -> list[Added]:
+) -> list[AddResult]:
     """Store those that are new; one answer for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
-    answers: dict[int, Added] = {}
+    answers: dict[int, AddResult] = {}
     books = {}
     for segment, places in sorted(segments.items()):
         mine = [seeds[index] for index in places]
@@ -105,13 +105,13 @@ def add(
         for seed in mine:
             rows.setdefault(seed.hash, seed)
         known = _store(hints, cursor, frontier, segment, rows, now)
-        new = Added(True, now, State.INIT)
-        again = Added(False, now, State.INIT)
+        new = AddResult(True, now, State.INIT)
+        again = AddResult(False, now, State.INIT)
         for index, seed in zip(places, mine, strict=True):
             answers[index] = known.get(seed.hash, new)
             known.setdefault(seed.hash, again)
         count = sum(answers[index].new for index in places)
-        books[segment] = Books(added=count, pending=count, duplicates=len(mine) - count)
+        books[segment] = SegmentCounts(added=count, pending=count, duplicates=len(mine) - count)
     for segment, changed in books.items():
         database.book(cursor, frontier, segment, changed)
     return [answers[index] for index in range(len(seeds))]
@@ -124,12 +124,12 @@ def _store(
     segment: int,
     seeds: dict[bytes, ResolvedSeed],
     now: int,
-) -> dict[bytes, Added]:
+) -> dict[bytes, AddResult]:
     """Insert; the answers of those that were there."""
     likely = hints.met(frontier, segment, list(seeds))
     known = known_since(cursor, frontier, segment, likely)
     rows = [
-        Row(one, seed.due, seed.max_retry, pack_body(seed))
+        NewSeedRow(one, seed.due, seed.max_retry, pack_body(seed))
         for one, seed in seeds.items()
         if one not in known
     ]
@@ -144,16 +144,16 @@ def _store(
 
 def known_since(
     cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes]
-) -> dict[bytes, Added]:
+) -> dict[bytes, AddResult]:
     """The answer for each hash that the segment has."""
     if not hashes:
         return {}
     cursor.execute(_KNOWN, [frontier, segment, list(hashes)])
-    return {row[0]: Added(False, row[2], State(row[1])) for row in cursor.fetchall()}
+    return {row[0]: AddResult(False, row[2], State(row[1])) for row in cursor.fetchall()}
 
 
 def insert(
-    cursor: Cursor, frontier: int, segment: int, rows: Sequence[Row], now: int
+    cursor: Cursor, frontier: int, segment: int, rows: Sequence[NewSeedRow], now: int
 ) -> set[bytes]:
     """Queue those that the segment does not have, in this order; their hashes."""
     if not rows:

@@ -1,7 +1,7 @@
-"""Connections, and transactions that are tried again.
+"""Connections, and transactions with retries.
 
-Rows are locked in one order: leases, the queue, seeds, books. What locks each other out all the
-same, as forgetting a seed that is just being leased, is told by the server and tried again.
+Lock order: leases, queue, seeds, counts. Remaining deadlocks, such as between forgetting and
+leasing the same seed, are detected by the server and retried.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from psycopg import errors, sql
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from apps.runtime.engine.postgres_link import link_options
-from apps.seeds.engine.errors import StoreUnavailable
+from apps.seeds.engine.errors import SeedStoreUnavailable
 from apps.seeds.engine.seeds import State
-from apps.seeds.stores.base import BOOKS_FIELDS, COUNTERS, Books
+from apps.seeds.stores.base import BOOKS_FIELDS, COUNTERS, SegmentCounts
 from apps.seeds.stores.postgres.tables import SCHEMA, Cursor, Row, make_partition, make_tables
 from yardkit import failpoints
 
@@ -48,10 +48,10 @@ _BOOK: Final = sql.SQL(
 
 
 class TryAgain(Exception):
-    """Somebody else changed what this transaction stands on."""
+    """Another transaction changed what this one is based on."""
 
 
-class Database:
+class SeedDatabase:
     """A pool of connections to the schema, made where it is missing."""
 
     def __init__(self, url: str, *, connections: int) -> None:
@@ -96,11 +96,13 @@ class Database:
                     return answer
             except (errors.DeadlockDetected, errors.SerializationFailure, TryAgain):
                 if attempt == _TRIES:
-                    raise StoreUnavailable("PostgreSQL: too many others change the same") from None
+                    raise SeedStoreUnavailable(
+                        "PostgreSQL: too many others change the same"
+                    ) from None
             except errors.CheckViolation:
                 # The only one there is: the partition was dropped.
                 self._partitions.clear()
-        raise StoreUnavailable("PostgreSQL: the segment is dropped again and again")
+        raise SeedStoreUnavailable("PostgreSQL: the segment is dropped again and again")
 
     @contextmanager
     def stream(self, name: str) -> Iterator[psycopg.ServerCursor[Row]]:
@@ -123,8 +125,10 @@ class Database:
         """It was dropped."""
         self._partitions.discard((frontier, segment))
 
-    def book(self, cursor: Cursor, frontier: int, segment: int, books: Books) -> None:
-        """Add to the books of a segment. Last in a transaction: others may wait for the row."""
+    def book(self, cursor: Cursor, frontier: int, segment: int, books: SegmentCounts) -> None:
+        """Add to the counts of a segment. Last in a transaction: other transactions may wait for
+        the row.
+        """
         numbers = [getattr(books, name) for name in BOOKS_FIELDS]
         if any(numbers):
             cursor.execute(_BOOK, [frontier, segment, self._slot, *numbers])
@@ -134,7 +138,7 @@ class Database:
         self._pool.close()
 
 
-def move(books: Books, old: int | None, new: int | None, count: int = 1) -> None:
+def move(books: SegmentCounts, old: int | None, new: int | None, count: int = 1) -> None:
     """Note that ``count`` seeds went from one state to another."""
     for state, difference in ((old, -count), (new, count)):
         if state is not None:
@@ -160,11 +164,11 @@ def next_turns(cursor: Cursor, count: int) -> Sequence[int]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Say that the server is away as ``StoreUnavailable``."""
+    """Say that the server is away as ``SeedStoreUnavailable``."""
     try:
         yield
     except (errors.DeadlockDetected, errors.SerializationFailure, errors.CheckViolation):
         raise
     except (psycopg.Error, PoolTimeout, PoolClosed) as error:
         text = str(error).strip().partition("\n")[0]
-        raise StoreUnavailable(f"PostgreSQL: {text}") from error
+        raise SeedStoreUnavailable(f"PostgreSQL: {text}") from error

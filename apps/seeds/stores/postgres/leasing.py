@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from apps.seeds.engine.errors import CallInWork, WrongLease
+from apps.seeds.engine.errors import CallInWork, WrongSeedLease
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import Outcome, State, after
-from apps.seeds.stores.base import Books, Finish, Finished, Lease, refusal
+from apps.seeds.stores.base import Finish, Finished, Lease, SegmentCounts, refusal
 from apps.seeds.stores.bodies import unpack_body
-from apps.seeds.stores.postgres.database import Database, move, next_turns, one
+from apps.seeds.stores.postgres.database import SeedDatabase, move, next_turns, one
 from apps.seeds.stores.postgres.tables import Cursor, Row
 from yardkit.protocol import LeasedSeed
 
 # Calls that are being answered, among advisory locks; the second number is the call's.
 _CALLS = 0x5EED5
-# A transaction of which the server has heard nothing for so long is nobody's.
+# A transaction idle for this time counts as abandoned.
 STILL_SECONDS = 5.0
 
-# So many leases are taken back in one transaction.
+# Leases released in one transaction.
 _EXPIRE = 10
 
 # ClientRead: it waits for the process, and not the process for it.
@@ -49,7 +49,7 @@ FROM picked
 WHERE k.frontier = %(frontier)s AND k.segment = %(segment)s AND k.hash = picked.hash
 RETURNING k.due, k.turn, k.retry, k.max_retry, k.body, k.hash
 """
-# Whoever changes a leased seed has locked its lease before, and the lease knows its seeds.
+# A leased seed changes only under the lock of its lease, which lists its seeds.
 _LEASED = """
 SELECT k.frontier, k.segment, k.hash, k.retry, k.max_retry, k.turn, k.body
 FROM grants g, unnest(g.segments, g.hashes) AS p (segment, hashes),
@@ -102,9 +102,9 @@ ORDER BY generation LIMIT %s FOR UPDATE SKIP LOCKED
 
 
 def begin(cursor: Cursor, frontier: int, owner: str, call: str) -> int:
-    """The number of a new lease. This call is in nobody else's hands until the transaction ends.
+    """Create a lease and return its number. The call is locked until the transaction ends.
 
-    Raises ``CallInWork``. Nobody waits here: a process that stands still may do so for long.
+    Raises ``CallInWork`` instead of waiting: a process at a standstill may hold the lock for long.
     """
     cursor.execute(
         "SELECT nextval('generations'), %s OR pg_try_advisory_xact_lock(%s, %s)",
@@ -117,7 +117,7 @@ def begin(cursor: Cursor, frontier: int, owner: str, call: str) -> int:
 
 
 def part_from(cursor: Cursor, frontier: int, owner: str, call: str) -> None:
-    """End the connection of who has stood still in this call: it has leased nothing then."""
+    """End the connection of a process at a standstill in this call; it has leased nothing then."""
     number = _number(frontier, owner, call) % 2**32
     cursor.execute(_PART, {"kind": _CALLS, "number": number, "still": STILL_SECONDS})
 
@@ -127,7 +127,7 @@ def _number(frontier: int, owner: str, call: str) -> int:
 
 
 def lease(
-    database: Database,
+    database: SeedDatabase,
     cursor: Cursor,
     frontier: int,
     generation: int,
@@ -137,7 +137,7 @@ def lease(
     now: int,
     call: str,
 ) -> Lease:
-    """Up to ``limit`` seeds that are due and that nobody else is taking."""
+    """Lease up to ``limit`` due seeds that no other transaction is taking."""
     cursor.execute(_SEGMENTS, [frontier, now])
     seeds: list[LeasedSeed] = []
     hashes: dict[int, bytes] = {}
@@ -150,7 +150,7 @@ def lease(
             key, data, ext = unpack_body(body)
             seeds.append(LeasedSeed(segment, key, data, retry, max_retry, ext))
         hashes[segment] = b"".join(row[5] for row in taken)
-        books[segment] = Books(pending=-len(taken), leased=len(taken))
+        books[segment] = SegmentCounts(pending=-len(taken), leased=len(taken))
     if seeds:
         cursor.execute(
             "INSERT INTO grants VALUES (%s, %s, %s, %s, %s, %s, %s, %b)",
@@ -192,7 +192,7 @@ def _take(
 
 
 def finish(
-    database: Database,
+    database: SeedDatabase,
     cursor: Cursor,
     frontier: int,
     finishes: Sequence[Finish],
@@ -210,7 +210,7 @@ def finish(
     for index, finish in enumerate(finishes):
         segments.setdefault(finish.segment, []).append(index)
     answers: dict[int, Finished] = {}
-    books: dict[int, Books] = {}
+    books: dict[int, SegmentCounts] = {}
     ended: Counter[int] = Counter()
     turns = _turns(cursor, len(finishes))
     for segment, places in sorted(segments.items()):
@@ -248,7 +248,7 @@ class _Finishing:
         self._owner = owner
         self._holders = holders
         self._now = now
-        self.books = Books()
+        self.books = SegmentCounts()
         self._hashes = {finish.key: key_hash(finish.key) for finish in finishes}
         first: dict[bytes, Finish] = {}
         for finish in finishes:
@@ -334,7 +334,7 @@ def _turns(cursor: Cursor, most: int) -> Iterator[int]:
 
 
 def leave(cursor: Cursor, ended: Counter[int]) -> None:
-    """So many seeds of each generation are no longer leased."""
+    """Subtract ended seeds from the leases, by generation."""
     if ended:
         cursor.execute(
             "UPDATE grants g SET remaining = g.remaining - u.count "
@@ -356,13 +356,13 @@ def extend(cursor: Cursor, frontier: int, generation: int, owner: str, deadline:
     )
     row = cursor.fetchone()
     if row is None:
-        raise WrongLease(f"{owner} has no lease {generation}; it may have expired")
+        raise WrongSeedLease(f"{owner} has no lease {generation}; it may have expired")
     new: int = row[0]
     return new
 
 
 def give_back(
-    database: Database, cursor: Cursor, frontier: int, generation: int, owner: str, now: int
+    database: SeedDatabase, cursor: Cursor, frontier: int, generation: int, owner: str, now: int
 ) -> int:
     """All that is still leased becomes pending at its old place."""
     cursor.execute(
@@ -372,16 +372,16 @@ def give_back(
     )
     row = cursor.fetchone()
     if row is None:
-        raise WrongLease(f"{owner} has no lease {generation}; it may have expired")
+        raise WrongSeedLease(f"{owner} has no lease {generation}; it may have expired")
     values = {"frontier": frontier, "generation": generation, "now": now}
     cursor.execute(_GIVE_BACK, values | dict(zip(("segments", "hashes"), row, strict=True)))
     counts: dict[int, int] = dict(cursor.fetchall())
     for segment, count in counts.items():
-        database.book(cursor, frontier, segment, Books(pending=count, leased=-count))
+        database.book(cursor, frontier, segment, SegmentCounts(pending=count, leased=-count))
     return sum(counts.values())
 
 
-def expire(database: Database, cursor: Cursor, now: int) -> int | None:
+def expire(database: SeedDatabase, cursor: Cursor, now: int) -> int | None:
     """Seeds of some leases that are over: each has failed once more. None: no lease is over."""
     cursor.execute(_OVERDUE, [now, _EXPIRE])
     generations = [row[0] for row in cursor.fetchall()]
@@ -390,11 +390,11 @@ def expire(database: Database, cursor: Cursor, now: int) -> int | None:
     cursor.execute(_LEASED, [generations])
     rows = cursor.fetchall()
     turns = _turns(cursor, len(rows))
-    books: dict[tuple[int, int], Books] = {}
+    books: dict[tuple[int, int], SegmentCounts] = {}
     moved: dict[tuple[int, int], dict[bytes, tuple[int, int, int]]] = {}
     for frontier, segment, key, retry, max_retry, turn, _ in rows:
         state, tries = after(Outcome.FAILURE, retry, max_retry)
-        changed = books.setdefault((frontier, segment), Books())
+        changed = books.setdefault((frontier, segment), SegmentCounts())
         move(changed, State.RUNNING, state)
         changed.expired += 1
         changed.retried += state == State.RETRY

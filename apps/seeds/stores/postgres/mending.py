@@ -11,9 +11,9 @@ from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed, Unkno
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
 from apps.seeds.engine.segments import segment_text
-from apps.seeds.stores.base import BOOKS_FIELDS, Books
-from apps.seeds.stores.postgres.adding import Row, insert
-from apps.seeds.stores.postgres.database import Database, move, next_turns
+from apps.seeds.stores.base import BOOKS_FIELDS, SegmentCounts
+from apps.seeds.stores.postgres.adding import NewSeedRow, insert
+from apps.seeds.stores.postgres.database import SeedDatabase, move, next_turns
 from apps.seeds.stores.postgres.leasing import leave, write_moves
 from apps.seeds.stores.postgres.tables import Cursor, drop_partition, known_table
 
@@ -44,14 +44,14 @@ WHERE q.frontier = %(frontier)s AND q.segment = %(segment)s
 """
 
 
-def all_books(cursor: Cursor, frontier: int) -> dict[int, Books]:
-    """The books of every segment, in order."""
+def all_books(cursor: Cursor, frontier: int) -> dict[int, SegmentCounts]:
+    """Return the counts of every segment, in order."""
     cursor.execute(_BOOKS, [frontier])
-    return {row[0]: Books(*row[1:]) for row in cursor.fetchall()}
+    return {row[0]: SegmentCounts(*row[1:]) for row in cursor.fetchall()}
 
 
-def known(cursor: Cursor, frontier: int, segment: int) -> Books:
-    """The books of a segment. Raises ``UnknownSegment``."""
+def known(cursor: Cursor, frontier: int, segment: int) -> SegmentCounts:
+    """Return the counts of a segment. Raises ``UnknownSegment``."""
     books = all_books(cursor, frontier).get(segment)
     if books is None:
         raise UnknownSegment(f"there is no segment {segment_text(segment)}")
@@ -71,31 +71,31 @@ def _find(cursor: Cursor, frontier: int, segment: int, key: str) -> tuple[bytes,
 
 
 def reopen(
-    database: Database, cursor: Cursor, frontier: int, segment: int, key: str, now: int
+    database: SeedDatabase, cursor: Cursor, frontier: int, segment: int, key: str, now: int
 ) -> None:
     """An ended seed is pending again."""
     one, state = _find(cursor, frontier, segment, key)
     if state not in FINAL:
         raise SeedNotFinal("the seed has not ended, it is pending or leased")
     write_moves(cursor, frontier, segment, {one: (State.INIT, 0, next_turns(cursor, 1)[0])}, now)
-    books = Books()
+    books = SegmentCounts()
     move(books, state, State.INIT)
     database.book(cursor, frontier, segment, books)
 
 
-def forget(database: Database, cursor: Cursor, frontier: int, segment: int, key: str) -> None:
-    """A seed that nobody has leased goes."""
+def forget(database: SeedDatabase, cursor: Cursor, frontier: int, segment: int, key: str) -> None:
+    """Delete a seed that is not leased."""
     one, state = _find(cursor, frontier, segment, key)
     if state == State.RUNNING:
         raise SeedInUse("the seed is leased; it can be forgotten when that is over")
     remove(cursor, frontier, segment, [one])
-    books = Books(forgotten=1)
+    books = SegmentCounts(forgotten=1)
     move(books, state, None)
     database.book(cursor, frontier, segment, books)
 
 
 def remove(cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes]) -> None:
-    """Seeds that nobody has leased, and their places in the queue."""
+    """Delete seeds that are not leased, and their places in the queue."""
     values = {"frontier": frontier, "segment": segment, "hashes": list(hashes)}
     cursor.execute(_REMOVE, values)
 
@@ -114,7 +114,7 @@ def failed(
 
 
 def reopen_slice(
-    database: Database,
+    database: SeedDatabase,
     cursor: Cursor,
     frontier: int,
     source: int,
@@ -129,19 +129,21 @@ def reopen_slice(
             one: (int(State.INIT), 0, turn) for (one, _, _), turn in zip(seeds, turns, strict=True)
         }
         write_moves(cursor, frontier, source, moved, now)
-        books = Books(failed=-len(seeds), pending=len(seeds))
+        books = SegmentCounts(failed=-len(seeds), pending=len(seeds))
         database.book(cursor, frontier, source, books)
         return len(seeds)
-    rows = [Row(one, target or TIMELESS_DUE, max_retry, body) for one, max_retry, body in seeds]
+    rows = [
+        NewSeedRow(one, target or TIMELESS_DUE, max_retry, body) for one, max_retry, body in seeds
+    ]
     fresh = len(insert(cursor, frontier, target, rows, now))
-    books = Books(added=fresh, pending=fresh, duplicates=len(seeds) - fresh)
+    books = SegmentCounts(added=fresh, pending=fresh, duplicates=len(seeds) - fresh)
     database.book(cursor, frontier, target, books)
     return fresh
 
 
-def drop(cursor: Cursor, frontier: int, segment: int, leased_too: bool) -> Books:
+def drop(cursor: Cursor, frontier: int, segment: int, leased_too: bool) -> SegmentCounts:
     """A segment goes, with what is leased of it."""
-    # Its table first: whoever else works in the segment holds that before its books.
+    # The table first: other transactions lock it before the counts.
     known(cursor, frontier, segment)
     table = sql.Identifier(known_table(frontier, segment))
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))

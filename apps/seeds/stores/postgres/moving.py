@@ -13,18 +13,18 @@ from apps.seeds.engine.seeds import State
 from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import (
     MAX_PAGE_BYTES,
-    Added,
-    Books,
+    AddResult,
     Known,
-    Moved,
+    MovedSlice,
     Regroup,
+    SegmentCounts,
     pending_state,
     rest_of,
 )
 from apps.seeds.stores.bodies import pack_parts, unpack_body
 from apps.seeds.stores.postgres.adding import known_since
 from apps.seeds.stores.postgres.database import (
-    Database,
+    SeedDatabase,
     TryAgain,
     next_turns,
 )
@@ -58,7 +58,7 @@ SELECT hash FROM put
 """
 
 
-class Whole(msgspec.Struct, array_like=True):
+class StoredSeedRow(msgspec.Struct, array_like=True):
     """A seed about to be stored as it is: the columns of its row."""
 
     hash: bytes
@@ -97,19 +97,19 @@ def page_end(
 
 
 def restore(
-    database: Database, cursor: Cursor, frontier: int, seeds: Sequence[Known]
-) -> list[Added]:
+    database: SeedDatabase, cursor: Cursor, frontier: int, seeds: Sequence[Known]
+) -> list[AddResult]:
     """Store those that are new; one answer for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
-    answers: dict[int, Added] = {}
-    books: dict[int, Books] = {}
+    answers: dict[int, AddResult] = {}
+    books: dict[int, SegmentCounts] = {}
     # By their order in the call, whatever their segments: a move may bring them together.
     turns = next_turns(cursor, len(seeds))
     for segment, places in sorted(segments.items()):
         hashes = [key_hash(seeds[index].key) for index in places]
-        rows: dict[bytes, Whole] = {}
+        rows: dict[bytes, StoredSeedRow] = {}
         for index, one in zip(places, hashes, strict=True):
             rows.setdefault(one, _whole(one, seeds[index], turns[index]))
         inserted = put(cursor, frontier, segment, list(rows.values()))
@@ -117,26 +117,28 @@ def restore(
         if len(there) + len(inserted) != len(rows):
             # Forgotten between the two: it is new after all.
             raise TryAgain
-        changed = books[segment] = Books(added=len(inserted))
+        changed = books[segment] = SegmentCounts(added=len(inserted))
         changed.duplicates = len(places) - len(inserted)
         for one in inserted:
             book_move(changed, None, rows[one].state)
         for index, one in zip(places, hashes, strict=True):
             mine = rows[one]
-            answers[index] = there.get(one) or Added(True, mine.added_at, State(mine.state))
-            there.setdefault(one, Added(False, mine.added_at, State(mine.state)))
+            answers[index] = there.get(one) or AddResult(True, mine.added_at, State(mine.state))
+            there.setdefault(one, AddResult(False, mine.added_at, State(mine.state)))
     for segment, changed in books.items():
         database.book(cursor, frontier, segment, changed)
     return [answers[index] for index in range(len(seeds))]
 
 
-def _whole(one: bytes, seed: Known, turn: int) -> Whole:
+def _whole(one: bytes, seed: Known, turn: int) -> StoredSeedRow:
     body = pack_parts(seed.key, seed.data, seed.ext)
     times = seed.added_at, seed.changed_at, seed.due
-    return Whole(one, pending_state(seed), seed.retry, seed.max_retry, 0, *times, turn, body)
+    return StoredSeedRow(
+        one, pending_state(seed), seed.retry, seed.max_retry, 0, *times, turn, body
+    )
 
 
-def put(cursor: Cursor, frontier: int, segment: int, rows: Sequence[Whole]) -> set[bytes]:
+def put(cursor: Cursor, frontier: int, segment: int, rows: Sequence[StoredSeedRow]) -> set[bytes]:
     """Store those that the segment does not have; their hashes."""
     if not rows:
         return set()
@@ -146,7 +148,7 @@ def put(cursor: Cursor, frontier: int, segment: int, rows: Sequence[Whole]) -> s
 
 
 def move(
-    database: Database,
+    database: SeedDatabase,
     cursor: Cursor,
     frontier: int,
     segment: int,
@@ -155,7 +157,7 @@ def move(
     after: bytes,
     limit: int,
     ready: set[tuple[int, int]],
-) -> Moved:
+) -> MovedSlice:
     """A slice of a segment goes to another frontier. ``ready``: places that have a table.
 
     Raises:
@@ -163,7 +165,7 @@ def move(
     """
     books = known(cursor, frontier, segment)
     cursor.execute(_TAKE, [frontier, segment, after, limit])
-    rows = [Whole(*row) for row in cursor.fetchall()]
+    rows = [StoredSeedRow(*row) for row in cursor.fetchall()]
     leased = books.leased or sum(row.state == State.RUNNING for row in rows)
     if leased:
         raise SeedInUse(f"{leased} seeds of segment {segment_text(segment)} are leased")
@@ -173,7 +175,9 @@ def move(
     needed = {(target, place) for place in coming} - ready
     if needed:
         raise NeedPlaces(needed)
-    changed: dict[tuple[int, int], Books] = {(frontier, segment): Books(added=-len(rows))}
+    changed: dict[tuple[int, int], SegmentCounts] = {
+        (frontier, segment): SegmentCounts(added=-len(rows))
+    }
     for row in rows:
         book_move(changed[frontier, segment], row.state, None)
     met = 0
@@ -181,7 +185,7 @@ def move(
         # Of two that meet here the first one stays.
         distinct = {row.hash: row for row in reversed(those)}
         inserted = put(cursor, target, place, list(distinct.values()))
-        arrived = changed[target, place] = Books(added=len(inserted))
+        arrived = changed[target, place] = SegmentCounts(added=len(inserted))
         arrived.duplicates = len(those) - len(inserted)
         for one in inserted:
             book_move(arrived, None, distinct[one].state)
@@ -189,14 +193,14 @@ def move(
     remove(cursor, frontier, segment, [row.hash for row in rows])
     for (whose, place), books in sorted(changed.items()):
         database.book(cursor, whose, place, books)
-    return Moved(len(rows) - met, met, kept, rows[-1].hash)
+    return MovedSlice(len(rows) - met, met, kept, rows[-1].hash)
 
 
 def _regrouped(
-    rows: Sequence[Whole], segment: int, regroup: Regroup
-) -> tuple[dict[int, list[Whole]], int]:
+    rows: Sequence[StoredSeedRow], segment: int, regroup: Regroup
+) -> tuple[dict[int, list[StoredSeedRow]], int]:
     """By new segment, with their new keys; how many keep what the rules refuse."""
-    coming: dict[int, list[Whole]] = {}
+    coming: dict[int, list[StoredSeedRow]] = {}
     kept = 0
     for row in rows:
         key, data, ext = unpack_body(row.body)
@@ -211,26 +215,26 @@ def _regrouped(
 
 
 def _close(
-    database: Database,
+    database: SeedDatabase,
     cursor: Cursor,
     frontier: int,
     segment: int,
     target: int,
     regroup: Regroup,
     ready: set[tuple[int, int]],
-) -> Moved:
+) -> MovedSlice:
     """An empty segment goes; what its books counted beside seeds goes where it began."""
     home = regroup(segment, "", "home", segment).segment
     if (target, home) not in ready:
-        # No books without a table: whoever drops or moves them takes both.
+        # Counts exist only with a table: both are dropped or moved together.
         raise NeedPlaces({(target, home)})
     table = sql.Identifier(known_table(frontier, segment))
-    # Its table first: whoever else works in the segment holds that before its books.
+    # The table first: other transactions lock it before the counts.
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
     books = known(cursor, frontier, segment)
     if books.added > books.forgotten:
-        # They came meanwhile, and lie before.
-        return Moved(0, 0, 0, b"")
+        # Added meanwhile, before the cursor.
+        return MovedSlice(0, 0, 0, b"")
     drop_partition(cursor, frontier, segment)
     database.book(cursor, target, home, rest_of(books))
-    return Moved(0, 0, 0, None)
+    return MovedSlice(0, 0, 0, None)

@@ -10,18 +10,18 @@ from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import ResolvedSeed, State
 from apps.seeds.stores.base import (
-    Added,
-    Books,
+    AddResult,
     Finish,
     Finished,
     Guard,
     Known,
     Lease,
-    Moved,
-    Page,
+    MovedSlice,
     Regroup,
     ReopenedSlice,
+    SeedPage,
     Segment,
+    SegmentCounts,
     check_batch,
     check_limit,
     check_owner,
@@ -30,7 +30,7 @@ from apps.seeds.stores.base import (
 )
 from apps.seeds.stores.bodies import unpack_body
 from apps.seeds.stores.postgres import adding, leasing, mending, moving
-from apps.seeds.stores.postgres.database import Database, one
+from apps.seeds.stores.postgres.database import SeedDatabase, one
 from apps.seeds.stores.postgres.tables import SCHEMA, Cursor, Row, known_table, queue_table
 
 MAX_FILTERS: Final = 64
@@ -49,24 +49,24 @@ class PostgresStore:
     """Seeds in the schema ``crawlyard_seeds`` of a database; processes may share it.
 
     Raises:
-        StoreUnavailable: the server cannot be reached, or refuses.
+        SeedStoreUnavailable: the server cannot be reached, or refuses.
     """
 
     def __init__(
         self, url: str, *, connections: int = CONNECTIONS, max_filters: int = MAX_FILTERS
     ) -> None:
-        self._database = Database(url, connections=connections)
+        self._database = SeedDatabase(url, connections=connections)
         self._hints = adding.Hints(max_filters)
         self._guard = Guard()
 
     def set_filter(self, frontier: int, settings: FilterSettings) -> None:
         self._hints.settings[frontier] = settings.checked()
 
-    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[Added]:
+    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[AddResult]:
         check_batch(seeds)
         self._guard.time(now)
 
-        def work(cursor: Cursor) -> list[Added]:
+        def work(cursor: Cursor) -> list[AddResult]:
             return adding.add(self._database, self._hints, cursor, frontier, seeds, now)
 
         places = {(frontier, seed.segment) for seed in seeds}
@@ -251,7 +251,7 @@ class PostgresStore:
         self._database.run("lookup", lambda cursor: mending.known(cursor, frontier, source))
         return self._database.run("reopen_failed", work, [(frontier, target)])
 
-    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[Added]:
+    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[AddResult]:
         check_batch(seeds)
         self._guard.time(now)
         for seed in seeds:
@@ -263,17 +263,17 @@ class PostgresStore:
             places,
         )
 
-    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> Page:
+    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> SeedPage:
         check_limit(limit)
 
-        def work(cursor: Cursor) -> Page:
+        def work(cursor: Cursor) -> SeedPage:
             end, last = moving.page_end(cursor, frontier, segment, after, limit)
             cursor.execute(
                 f"{_KNOWN} AND s.hash > %s AND s.hash <= %s ORDER BY s.hash",
                 [frontier, segment, after, end],
             )
             seeds = [_known(segment, row) for row in cursor.fetchall()]
-            return Page(seeds, None if last else end)
+            return SeedPage(seeds, None if last else end)
 
         return self._database.run("read", work)
 
@@ -287,7 +287,7 @@ class PostgresStore:
         after: bytes,
         limit: int,
         now: int,
-    ) -> Moved:
+    ) -> MovedSlice:
         check_limit(limit)
         self._guard.time(now)
         ready: set[tuple[int, int]] = set()
@@ -316,7 +316,9 @@ class PostgresStore:
                 self._hints.drop(frontier, segment)
             return done
 
-    def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
+    def drop_segment(
+        self, frontier: int, segment: int, *, leased_too: bool = False
+    ) -> SegmentCounts:
         books = self._database.run(
             "drop", lambda cursor: mending.drop(cursor, frontier, segment, leased_too)
         )

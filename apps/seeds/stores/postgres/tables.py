@@ -1,12 +1,11 @@
-"""The tables: what is known of every seed, and a queue of those that wait.
+"""Tables: the known seeds, and the queue of pending ones.
 
-What changes with a seed's state stands in no index of ``known``: a lease and a finish rewrite a
-row inside its page, and no index hears of it. So the queue is a table of its own, and a lease
-keeps the list of its seeds.
+No index of ``known`` contains what changes with a seed's state: a lease and a finish rewrite a row
+inside its page. So the queue is a table of its own, and a lease keeps the list of its seeds.
 
-One partition of each for a segment: dropping a segment drops two tables. Books are kept in some
-rows a segment, one for each process that writes, so that processes do not wait for each other;
-together they are exact, because they change in the transaction that changes the seeds.
+One partition of each for a segment: dropping a segment drops two tables. Counts are kept in several
+rows a segment, one for each writing process, so that writers do not wait for each other; their sum
+is exact, because they change in the transaction that changes the seeds.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from apps.seeds.engine.errors import StoreUnavailable
+from apps.seeds.engine.errors import SeedStoreUnavailable
 
 Row = tuple[Any, ...]
 Cursor = psycopg.Cursor[Row]
@@ -144,7 +143,7 @@ def queue_table(frontier: int, segment: int) -> str:
 
 
 def make_tables(cursor: Cursor) -> None:
-    """The schema, in the version that this program reads. Raises ``StoreUnavailable``."""
+    """The schema, in the version that this program reads. Raises ``SeedStoreUnavailable``."""
     _one_at_a_time(cursor)
     cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
     if not _is_there(cursor, "store"):
@@ -156,7 +155,7 @@ def make_tables(cursor: Cursor) -> None:
         _take_over(cursor)
         version = VERSION
     if version != VERSION:
-        raise StoreUnavailable(
+        raise SeedStoreUnavailable(
             f"PostgreSQL: the seeds are of version {version}, this program reads {VERSION}"
         )
 
@@ -176,7 +175,7 @@ def drop_partition(cursor: Cursor, frontier: int, segment: int) -> None:
 
 
 def _one_at_a_time(cursor: Cursor) -> None:
-    """Whoever makes tables."""
+    """Serialize the creation of tables."""
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 

@@ -1,4 +1,4 @@
-"""New seeds: told apart from known ones by filter and store, then queued."""
+"""Insertion of seeds: checked against filter and store, then queued."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from apps.seeds.engine.seeds import ResolvedSeed, State
-from apps.seeds.stores.base import Added
+from apps.seeds.stores.base import AddResult
 from apps.seeds.stores.bodies import pack_body
-from apps.seeds.stores.rocks.kernel import Change, Kernel
 from apps.seeds.stores.rocks.layout import pack_status, place, read_status
+from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction
 
 # What a seed takes beside its body: status, entry of the queue, their keys.
 SEED_BYTES: Final = 175
 
 
-class Row(NamedTuple):
+class NewSeedEntry(NamedTuple):
     """A seed about to be stored."""
 
     hash: bytes
@@ -25,24 +25,28 @@ class Row(NamedTuple):
 
 
 def add(
-    kernel: Kernel, change: Change, frontier: int, seeds: Sequence[ResolvedSeed], now: int
-) -> list[Added]:
+    kernel: RocksFolder,
+    change: StoreTransaction,
+    frontier: int,
+    seeds: Sequence[ResolvedSeed],
+    now: int,
+) -> list[AddResult]:
     """Queue those that are new; one answer for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
-    answers: dict[int, Added] = {}
+    answers: dict[int, AddResult] = {}
     for segment, places in segments.items():
         mine = [seeds[index] for index in places]
         known = known_since(kernel, frontier, segment, [seed.hash for seed in mine])
         answered, rows = [], []
-        fresh = Added(True, now, State.INIT)
-        again = Added(False, now, State.INIT)
+        fresh = AddResult(True, now, State.INIT)
+        again = AddResult(False, now, State.INIT)
         for seed in mine:
             answer = known.get(seed.hash)
             if answer is None:
                 known[seed.hash] = again
-                rows.append(Row(seed.hash, seed.due, seed.max_retry, pack_body(seed)))
+                rows.append(NewSeedEntry(seed.hash, seed.due, seed.max_retry, pack_body(seed)))
                 answer = fresh
             answered.append(answer)
         insert(kernel, change, frontier, segment, rows, now)
@@ -52,8 +56,8 @@ def add(
 
 
 def known_since(
-    kernel: Kernel, frontier: int, segment: int, hashes: Sequence[bytes]
-) -> dict[bytes, Added]:
+    kernel: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
+) -> dict[bytes, AddResult]:
     """The answer for each hash that the segment has; what a filter calls seen is looked up."""
     if segment not in kernel.ledgers.get(frontier, {}):
         return {}
@@ -64,19 +68,24 @@ def known_since(
     return stored(kernel, place(frontier, segment), asked)
 
 
-def stored(kernel: Kernel, where: bytes, asked: Sequence[bytes]) -> dict[bytes, Added]:
+def stored(kernel: RocksFolder, where: bytes, asked: Sequence[bytes]) -> dict[bytes, AddResult]:
     """The answer for each of ``asked`` that the store has."""
     found = kernel.get([b"s" + where + one for one in asked])
     known = {}
     for one, raw in zip(asked, found, strict=True):
         if raw is not None:
             status = read_status(raw)
-            known[one] = Added(False, status.added_at, State(status.state))
+            known[one] = AddResult(False, status.added_at, State(status.state))
     return known
 
 
 def insert(
-    kernel: Kernel, change: Change, frontier: int, segment: int, rows: Sequence[Row], now: int
+    kernel: RocksFolder,
+    change: StoreTransaction,
+    frontier: int,
+    segment: int,
+    rows: Sequence[NewSeedEntry],
+    now: int,
 ) -> None:
     """Queue seeds that the segment does not have."""
     if not rows:

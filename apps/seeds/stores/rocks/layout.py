@@ -6,7 +6,7 @@
 | ``b`` body | frontier, segment, hash | what of a seed never changes |
 | ``p`` pending | frontier, segment, due, number | hash, status |
 | ``g`` grant (a lease) | generation | ``Grant`` |
-| ``k`` books | frontier, segment | ``Ledger`` |
+| ``k`` books | frontier, segment | ``SegmentRecord`` |
 | ``x`` the store itself | nothing | ``ROOT`` |
 
 Numbers are big-endian, so that keys sort like them. A status is small and changes, a body may be
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from apps.seeds.engine.keys import HASH_BYTES
-from apps.seeds.stores.base import Books
+from apps.seeds.stores.base import SegmentCounts
 
 VERSION: Final = 1
 ROOT_KEY: Final = b"x"
@@ -53,10 +53,10 @@ class Status(NamedTuple):
 
 
 class Grant(msgspec.Struct):
-    """A lease. ``members``: frontier, segment and hash of each of its seeds, one after another.
+    """Lease. ``members``: frontier, segment and hash of each seed, concatenated.
 
-    A member is leased as long as its status says so. ``left``: how many are, counted anew at each
-    start. ``call``: as the port says.
+    A member is leased while its status says so. ``left``: how many are, counted again at each
+    start. ``call``: see the port.
     """
 
     frontier: int
@@ -72,16 +72,16 @@ class Grant(msgspec.Struct):
         return [self.members[start : start + MEMBER_BYTES] for start in starts]
 
 
-class Ledger(msgspec.Struct):
+class SegmentRecord(msgspec.Struct):
     """Books of a segment. ``mark``: number of its newest key; ``size``: bytes of its seeds."""
 
-    books: Books
+    books: SegmentCounts
     mark: int = 0
     size: int = 0
 
-    def copy(self) -> Ledger:
+    def copy(self) -> SegmentRecord:
         """One that can be written on."""
-        return Ledger(self.books.plus(Books()), self.mark, self.size)
+        return SegmentRecord(self.books.plus(SegmentCounts()), self.mark, self.size)
 
 
 pack_status = _STATUS.pack
@@ -99,7 +99,7 @@ def pending_key(where: bytes, due: int, turn: int) -> bytes:
 
 
 def due_until(where: bytes, now: int) -> bytes:
-    """The key below which all that is due by ``now`` lies."""
+    """Return the upper bound of keys due by ``now``."""
     return b"p" + where + _TURN.pack(now + 1, 0)
 
 

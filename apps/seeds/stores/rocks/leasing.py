@@ -9,7 +9,6 @@ from apps.seeds.engine.keys import HASH_BYTES, key_hash
 from apps.seeds.engine.seeds import Outcome, State, after
 from apps.seeds.stores.base import MAX_BATCH, Finish, Finished, Lease, refusal
 from apps.seeds.stores.bodies import unpack_body
-from apps.seeds.stores.rocks.kernel import Change, Kernel, move, pending_scan
 from apps.seeds.stores.rocks.layout import (
     PLACE,
     Grant,
@@ -19,12 +18,13 @@ from apps.seeds.stores.rocks.layout import (
     place,
     read_status,
 )
+from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction, move, pending_scan
 from yardkit.protocol import LeasedSeed
 
 
 def lease(
-    kernel: Kernel,
-    change: Change,
+    kernel: RocksFolder,
+    change: StoreTransaction,
     frontier: int,
     owner: str,
     limit: int,
@@ -32,7 +32,7 @@ def lease(
     now: int,
     call: str,
 ) -> Lease:
-    """Up to ``limit`` seeds that are due, in the order of the port."""
+    """Lease up to ``limit`` due seeds that no other transaction is taking."""
     generation = kernel.next_generation()
     seeds: list[LeasedSeed] = []
     members: list[bytes] = []
@@ -48,7 +48,7 @@ def lease(
     return Lease(generation, owner, deadline, seeds)
 
 
-def recall(kernel: Kernel, frontier: int, owner: str, call: str) -> Lease | None:
+def recall(kernel: RocksFolder, frontier: int, owner: str, call: str) -> Lease | None:
     """What this call was given and is still leased."""
     wanted = frontier, owner, call
     found = (
@@ -71,8 +71,8 @@ def recall(kernel: Kernel, frontier: int, owner: str, call: str) -> Lease | None
 
 
 def _take(
-    kernel: Kernel,
-    change: Change,
+    kernel: RocksFolder,
+    change: StoreTransaction,
     frontier: int,
     segment: int,
     generation: int,
@@ -104,7 +104,12 @@ def _take(
 
 
 def finish(
-    kernel: Kernel, change: Change, frontier: int, finishes: Sequence[Finish], owner: str, now: int
+    kernel: RocksFolder,
+    change: StoreTransaction,
+    frontier: int,
+    finishes: Sequence[Finish],
+    owner: str,
+    now: int,
 ) -> list[Finished]:
     """One answer for each, as if they came one after another."""
     places = {
@@ -144,8 +149,8 @@ def finish(
 
 
 def end_lease(
-    kernel: Kernel,
-    change: Change,
+    kernel: RocksFolder,
+    change: StoreTransaction,
     frontier: int,
     segment: int,
     key: bytes,
@@ -174,7 +179,12 @@ def end_lease(
 
 
 def give_back(
-    kernel: Kernel, change: Change, frontier: int, generation: int, owner: str, now: int
+    kernel: RocksFolder,
+    change: StoreTransaction,
+    frontier: int,
+    generation: int,
+    owner: str,
+    now: int,
 ) -> int:
     """All that is still leased becomes pending at its old place."""
     kernel.held(frontier, generation, owner)
@@ -190,7 +200,7 @@ def give_back(
     return count
 
 
-def expire(kernel: Kernel, change: Change, now: int) -> int:
+def expire(kernel: RocksFolder, change: StoreTransaction, now: int) -> int:
     """Seeds of leases that are over, about ``MAX_BATCH`` of them: each has failed once more."""
     count = 0
     for generation, grant in list(kernel.grants.items()):

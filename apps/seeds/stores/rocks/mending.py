@@ -8,9 +8,8 @@ from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
 from apps.seeds.engine.segments import segment_text
-from apps.seeds.stores.base import Books
-from apps.seeds.stores.rocks.adding import SEED_BYTES, Row, insert, known_since
-from apps.seeds.stores.rocks.kernel import Change, Kernel, move, next_states
+from apps.seeds.stores.base import SegmentCounts
+from apps.seeds.stores.rocks.adding import SEED_BYTES, NewSeedEntry, insert, known_since
 from apps.seeds.stores.rocks.layout import (
     PLACE_END,
     Status,
@@ -20,9 +19,10 @@ from apps.seeds.stores.rocks.layout import (
     place,
     read_status,
 )
+from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction, move, next_states
 
 
-def find(kernel: Kernel, frontier: int, segment: int, key: str) -> tuple[bytes, Status]:
+def find(kernel: RocksFolder, frontier: int, segment: int, key: str) -> tuple[bytes, Status]:
     """The hash of a key, and its status. Raises ``UnknownSeed``."""
     one = key_hash(key)
     raw = None
@@ -33,7 +33,9 @@ def find(kernel: Kernel, frontier: int, segment: int, key: str) -> tuple[bytes, 
     return one, read_status(raw)
 
 
-def reopen(kernel: Kernel, change: Change, frontier: int, segment: int, key: str, now: int) -> None:
+def reopen(
+    kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, key: str, now: int
+) -> None:
     """An ended seed is pending again."""
     one, status = find(kernel, frontier, segment, key)
     if status.state not in FINAL:
@@ -42,8 +44,8 @@ def reopen(kernel: Kernel, change: Change, frontier: int, segment: int, key: str
 
 
 def _reopen(
-    kernel: Kernel,
-    change: Change,
+    kernel: RocksFolder,
+    change: StoreTransaction,
     frontier: int,
     segment: int,
     seeds: Sequence[tuple[bytes, Status]],
@@ -59,8 +61,10 @@ def _reopen(
         turn += 1
 
 
-def forget(kernel: Kernel, change: Change, frontier: int, segment: int, key: str) -> None:
-    """A seed that nobody has leased goes."""
+def forget(
+    kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, key: str
+) -> None:
+    """Delete a seed that is not leased."""
     one, status = find(kernel, frontier, segment, key)
     if status.state == State.RUNNING:
         raise SeedInUse("the seed is leased; it can be forgotten when that is over")
@@ -76,7 +80,7 @@ def forget(kernel: Kernel, change: Change, frontier: int, segment: int, key: str
 
 
 def failed(
-    kernel: Kernel, frontier: int, segment: int, after: bytes, most: int
+    kernel: RocksFolder, frontier: int, segment: int, after: bytes, most: int
 ) -> tuple[list[tuple[bytes, Status]], bytes | None]:
     """Failed seeds among the next ``most`` behind a hash; the last of them, None at the end."""
     entries = next_states(kernel, place(frontier, segment), after, most)
@@ -89,8 +93,8 @@ def failed(
 
 
 def reopen_slice(
-    kernel: Kernel,
-    change: Change,
+    kernel: RocksFolder,
+    change: StoreTransaction,
     frontier: int,
     source: int,
     target: int,
@@ -106,7 +110,7 @@ def reopen_slice(
     where = place(frontier, source)
     bodies = kernel.get([b"b" + where + one for one, _ in fresh])
     rows = [
-        Row(one, target or TIMELESS_DUE, status.max_retry, body)
+        NewSeedEntry(one, target or TIMELESS_DUE, status.max_retry, body)
         for (one, status), body in zip(fresh, bodies, strict=True)
         if body is not None
     ]
@@ -115,7 +119,9 @@ def reopen_slice(
     return len(rows)
 
 
-def drop(kernel: Kernel, change: Change, frontier: int, segment: int, leased_too: bool) -> Books:
+def drop(
+    kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, leased_too: bool
+) -> SegmentCounts:
     """A segment goes, with what is leased of it."""
     books = kernel.known(frontier, segment).books
     if books.leased and not leased_too:

@@ -13,19 +13,17 @@ from apps.seeds.engine.seeds import PENDING
 from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import (
     MAX_PAGE_BYTES,
-    Added,
-    Books,
+    AddResult,
     Known,
-    Moved,
+    MovedSlice,
     Regroup,
+    SegmentCounts,
     check_segment,
     pending_state,
     rest_of,
 )
 from apps.seeds.stores.bodies import pack_parts, unpack_body
 from apps.seeds.stores.rocks.adding import SEED_BYTES, stored
-from apps.seeds.stores.rocks.kernel import Change, Kernel, next_states
-from apps.seeds.stores.rocks.kernel import move as book_move
 from apps.seeds.stores.rocks.layout import (
     PLACE_END,
     Status,
@@ -35,9 +33,11 @@ from apps.seeds.stores.rocks.layout import (
     place,
     read_status,
 )
+from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction, next_states
+from apps.seeds.stores.rocks.transaction import move as book_move
 
 
-class Whole(msgspec.Struct):
+class StoredSeedEntry(msgspec.Struct):
     """A seed about to be stored as it is."""
 
     hash: bytes
@@ -46,7 +46,7 @@ class Whole(msgspec.Struct):
 
 
 def page(
-    kernel: Kernel, frontier: int, segment: int, after: bytes, limit: int
+    kernel: RocksFolder, frontier: int, segment: int, after: bytes, limit: int
 ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
     """Status and body of the next seeds; the hash of the last one, None at the end."""
     where = place(frontier, segment)
@@ -68,13 +68,15 @@ def page(
     return found, None if last else after
 
 
-def restore(kernel: Kernel, change: Change, frontier: int, seeds: Sequence[Known]) -> list[Added]:
+def restore(
+    kernel: RocksFolder, change: StoreTransaction, frontier: int, seeds: Sequence[Known]
+) -> list[AddResult]:
     """Store those that are new; one answer for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         check_segment(seed.segment)
         segments.setdefault(seed.segment, []).append(index)
-    answers: dict[int, Added] = {}
+    answers: dict[int, AddResult] = {}
     # By their order in the call, whatever their segments: a move may bring them together.
     first_turn = kernel.next_turns(len(seeds))
     for segment, places in segments.items():
@@ -86,12 +88,12 @@ def restore(kernel: Kernel, change: Change, frontier: int, seeds: Sequence[Known
             if answer is None:
                 seed = seeds[index]
                 state = pending_state(seed)
-                answers[index] = Added(True, seed.added_at, state)
-                known[one] = Added(False, seed.added_at, state)
+                answers[index] = AddResult(True, seed.added_at, state)
+                known[one] = AddResult(False, seed.added_at, state)
                 times = seed.added_at, seed.changed_at, seed.due
                 turn = first_turn + index
                 status = Status(state, seed.retry, seed.max_retry, 0, *times, turn)
-                rows.append(Whole(one, status, pack_parts(seed.key, seed.data, seed.ext)))
+                rows.append(StoredSeedEntry(one, status, pack_parts(seed.key, seed.data, seed.ext)))
             else:
                 answers[index] = answer
         put(kernel, change, frontier, segment, rows)
@@ -100,8 +102,8 @@ def restore(kernel: Kernel, change: Change, frontier: int, seeds: Sequence[Known
 
 
 def _known_since(
-    kernel: Kernel, frontier: int, segment: int, hashes: Sequence[bytes]
-) -> dict[bytes, Added]:
+    kernel: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
+) -> dict[bytes, AddResult]:
     """The answer for each hash that the segment has, by its filter only where that is at hand."""
     if segment not in kernel.ledgers.get(frontier, {}):
         return {}
@@ -112,7 +114,13 @@ def _known_since(
     return stored(kernel, place(frontier, segment), asked)
 
 
-def put(kernel: Kernel, change: Change, frontier: int, segment: int, rows: Sequence[Whole]) -> None:
+def put(
+    kernel: RocksFolder,
+    change: StoreTransaction,
+    frontier: int,
+    segment: int,
+    rows: Sequence[StoredSeedEntry],
+) -> None:
     """Store seeds that the segment does not have."""
     if not rows:
         return
@@ -139,15 +147,15 @@ def put(kernel: Kernel, change: Change, frontier: int, segment: int, rows: Seque
 
 
 def move(
-    kernel: Kernel,
-    change: Change,
+    kernel: RocksFolder,
+    change: StoreTransaction,
     frontier: int,
     segment: int,
     target: int,
     regroup: Regroup,
     after: bytes,
     limit: int,
-) -> Moved:
+) -> MovedSlice:
     """A slice of a segment goes to another frontier."""
     books = kernel.known(frontier, segment).books
     if books.leased:
@@ -156,13 +164,13 @@ def move(
     entries = next_states(kernel, where, after, limit)
     if not entries:
         if books.added > books.forgotten:
-            # They came meanwhile, and lie before.
-            return Moved(0, 0, 0, b"")
+            # Added meanwhile, before the cursor.
+            return MovedSlice(0, 0, 0, b"")
         _close(change, frontier, segment, target, regroup, books)
-        return Moved(0, 0, 0, None)
+        return MovedSlice(0, 0, 0, None)
     bodies = kernel.get([b"b" + key[1:] for key, _ in entries])
     source = change.ledger(frontier, segment)
-    coming: dict[int, list[Whole]] = {}
+    coming: dict[int, list[StoredSeedEntry]] = {}
     kept = 0
     for (entry, raw), body in zip(entries, bodies, strict=True):
         assert body is not None  # noqa: S101 - written with the status
@@ -180,7 +188,7 @@ def move(
         book_move(source, status.state, None)
         if new.key != key:
             one, body = key_hash(new.key), pack_parts(new.key, data, ext)
-        row = Whole(one, status._replace(due=new.due), body)
+        row = StoredSeedEntry(one, status._replace(due=new.due), body)
         coming.setdefault(new.segment, []).append(row)
     met = 0
     for place_to, rows in coming.items():
@@ -193,11 +201,16 @@ def move(
         put(kernel, change, target, place_to, fresh)
         change.ledger(target, place_to).books.duplicates += len(rows) - len(fresh)
         met += len(rows) - len(fresh)
-    return Moved(len(entries) - met, met, kept, entries[-1][0][PLACE_END:])
+    return MovedSlice(len(entries) - met, met, kept, entries[-1][0][PLACE_END:])
 
 
 def _close(
-    change: Change, frontier: int, segment: int, target: int, regroup: Regroup, books: Books
+    change: StoreTransaction,
+    frontier: int,
+    segment: int,
+    target: int,
+    regroup: Regroup,
+    books: SegmentCounts,
 ) -> None:
     """An empty segment goes; what its books counted beside seeds goes where it began."""
     where = place(frontier, segment)
@@ -206,7 +219,7 @@ def _close(
     change.batch.delete(b"k" + where)
     change.dropped = frontier, segment
     rest = rest_of(books)
-    if rest != Books():
+    if rest != SegmentCounts():
         ledger = change.ledger(target, home_of(segment, regroup).segment)
         ledger.books = ledger.books.plus(rest)
 

@@ -12,17 +12,17 @@ from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import ResolvedSeed, State
 from apps.seeds.stores.base import (
-    Added,
-    Books,
+    AddResult,
     Finish,
     Finished,
     Known,
     Lease,
-    Moved,
-    Page,
+    MovedSlice,
     Regroup,
     ReopenedSlice,
+    SeedPage,
     Segment,
+    SegmentCounts,
     check_batch,
     check_limit,
     check_owner,
@@ -31,7 +31,6 @@ from apps.seeds.stores.base import (
 )
 from apps.seeds.stores.bodies import unpack_body
 from apps.seeds.stores.rocks import adding, leasing, mending, moving
-from apps.seeds.stores.rocks.kernel import Kernel, all_states
 from apps.seeds.stores.rocks.layout import (
     Grant,
     beyond,
@@ -40,6 +39,7 @@ from apps.seeds.stores.rocks.layout import (
     place,
     read_status,
 )
+from apps.seeds.stores.rocks.transaction import RocksFolder, all_states
 
 MAX_FILTERS: Final = 64
 
@@ -53,17 +53,17 @@ class RocksStore:
 
     Raises:
         StoreInUse: another process, or another store of this one, has the folder open.
-        StoreUnavailable: it cannot be read or written.
+        SeedStoreUnavailable: it cannot be read or written.
     """
 
     def __init__(self, path: Path, *, sync: bool = True, max_filters: int = MAX_FILTERS) -> None:
-        self._kernel = Kernel(path, sync=sync, max_filters=max_filters)
+        self._kernel = RocksFolder(path, sync=sync, max_filters=max_filters)
 
     def set_filter(self, frontier: int, settings: FilterSettings) -> None:
         with self._kernel.reading():
             self._kernel.shelf.settings[frontier] = settings.checked()
 
-    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[Added]:
+    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[AddResult]:
         check_batch(seeds)
         with self._kernel.change("add") as change:
             self._kernel.guard.time(now)
@@ -205,21 +205,21 @@ class RocksStore:
                 fresh = mending.reopen_slice(kernel, change, frontier, source, target, seeds, now)
             return ReopenedSlice(fresh, len(seeds) - fresh, end)
 
-    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[Added]:
+    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[AddResult]:
         check_batch(seeds)
         with self._kernel.change("restore") as change:
             self._kernel.guard.time(now)
             return moving.restore(self._kernel, change, frontier, seeds)
 
-    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> Page:
+    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> SeedPage:
         check_limit(limit)
         kernel = self._kernel
         with kernel.reading():
             if segment not in kernel.ledgers.get(frontier, {}):
-                return Page([], None)
+                return SeedPage([], None)
             found, end = moving.page(kernel, frontier, segment, after, limit)
             seeds = [_known(segment, raw, body, kernel.grants) for raw, body in found]
-            return Page(seeds, end)
+            return SeedPage(seeds, end)
 
     def move(
         self,
@@ -231,7 +231,7 @@ class RocksStore:
         after: bytes,
         limit: int,
         now: int,
-    ) -> Moved:
+    ) -> MovedSlice:
         check_limit(limit)
         kernel = self._kernel
         with kernel.change("move") as change:
@@ -241,7 +241,9 @@ class RocksStore:
                 kernel.shelf.drop(frontier, segment)
             return done
 
-    def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
+    def drop_segment(
+        self, frontier: int, segment: int, *, leased_too: bool = False
+    ) -> SegmentCounts:
         kernel = self._kernel
         with kernel.change("drop") as change:
             books = mending.drop(kernel, change, frontier, segment, leased_too)

@@ -1,0 +1,113 @@
+"""Search over all logs: the newest lines first, each leading to its place in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from apps.joblogs.engine.lines import owner_of
+from apps.joblogs.errors import LogsError, LogsUnavailable
+from apps.joblogs.models import ErrorGroup
+from apps.joblogs.pages.forms import SearchForm
+from apps.joblogs.queries import searched_projects
+from apps.joblogs.services import search_lines
+from apps.joblogs.stores.base import FoundLines, StoredLine
+from apps.jobs.models import Job
+from apps.projects.models import Project
+
+PER_PAGE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """A line with the names of what it belongs to."""
+
+    line: StoredLine
+    project: str
+    # "headlines #7", "build #3"
+    owner: str
+    # Of the page of the run or build.
+    owner_address: str
+    # Of the line in its log.
+    address: str
+
+
+def search_page(request: HttpRequest) -> HttpResponse:
+    """Lines of all runs and builds that the person sees."""
+    form = SearchForm(request.GET, request.user)
+    found, problem, status = FoundLines(lines=[]), "", 200
+    if form.is_valid():
+        search = form.search(timezone.now(), searched_projects(request.user))
+        cursor = request.GET.get("cursor", "")
+        try:
+            found = search_lines(search, cursor=cursor, limit=PER_PAGE)
+        except LogsError as error:
+            problem = error.text
+            status = 503 if isinstance(error, LogsUnavailable) else 200
+    query = request.GET.copy()
+    query.pop("cursor", None)
+    first = query.urlencode()
+    query["cursor"] = found.next
+    context = admin.site.each_context(request)
+    context |= {
+        "title": _("Search logs"),
+        "form": form,
+        "rows": named(found.lines),
+        "words": form.data.get("text", ""),
+        "problem": problem,
+        "first": first if request.GET.get("cursor") else None,
+        "more": query.urlencode() if found.next else "",
+        "kind": _kind(request, form),
+        "other_errors": _without(request, "fingerprint"),
+    }
+    return TemplateResponse(request, "joblogs/search.html", context, status=status)
+
+
+def named(lines: Sequence[StoredLine]) -> list[FoundLine]:
+    """These lines with names and addresses. Two queries."""
+    jobs = Job.objects.in_bulk({line.job for line in lines if line.job})
+    projects = Project.objects.in_bulk({line.project for line in lines})
+    found = []
+    for line in lines:
+        kind, pk = owner_of(line.stream)
+        job = jobs.get(line.job)
+        name = job.name if job is not None else kind
+        view = "dashboard:run" if kind == "run" else "admin:projects_build_change"
+        found.append(
+            FoundLine(
+                line=line,
+                project=str(projects.get(line.project, "")),
+                owner=f"{name} #{pk}",
+                owner_address=reverse(view, args=[pk]),
+                address=line_address(line),
+            )
+        )
+    return found
+
+
+def line_address(line: StoredLine) -> str:
+    """Of a line in its log, for as long as it is kept."""
+    return f"{reverse('joblogs:log', args=[line.stream])}#{line.ref}"
+
+
+def _kind(request: HttpRequest, form: SearchForm) -> ErrorGroup | None:
+    """The kind of error that is searched for."""
+    wanted: Any = form.cleaned_data.get("fingerprint") if form.is_valid() else ""
+    if not wanted:
+        return None
+    return ErrorGroup.objects.visible_to(request.user).filter(fingerprint=wanted).first()
+
+
+def _without(request: HttpRequest, name: str) -> str:
+    query = request.GET.copy()
+    for each in (name, "cursor"):
+        query.pop(each, None)
+    return query.urlencode()

@@ -1,0 +1,190 @@
+"""Lines of one stream, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from elasticsearch.dsl import Q, Search
+
+from apps.joblogs.stores.accounts import as_stored
+from apps.joblogs.stores.base import BEGINNING, Ref, StoredLine
+from apps.joblogs.stores.elastic.connection import Answer, ElasticConnection
+from apps.joblogs.stores.elastic.documents import stored_line
+from apps.joblogs.stores.elastic.indexes import IndexNames
+from apps.joblogs.stores.elastic.stream_record import MOST_DAYS, StreamRecord
+from apps.joblogs.stores.elastic.stream_records import StreamRecords
+
+# What a server gives at once.
+MOST_HITS: Final = 10_000
+# Hits per page where the caller filters them.
+LOOKED_AT: Final = 500
+MOST_PATTERN: Final = 200
+
+
+class ElasticPages:
+    """Thread-safe. Raises ``LogStoreUnavailable``."""
+
+    def __init__(
+        self,
+        connection: ElasticConnection,
+        ledgers: StreamRecords,
+        names: IndexNames,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._connection = connection
+        self._ledgers = ledgers
+        self._names = names
+        self._clock = clock
+
+    def ledger(self, stream: str) -> StreamRecord | None:
+        """What is known of it at this moment."""
+        known = self._ledgers.read([stream]).get(stream)
+        return None if known is None else known.ledger
+
+    def page(
+        self,
+        stream: str,
+        *,
+        after: Ref | None,
+        before: Ref | None,
+        limit: int,
+        levels: Collection[str],
+        contains: str,
+    ) -> list[StoredLine]:
+        """See ``LogStore.page``."""
+        ledger = self.ledger(stream)
+        if ledger is None or limit < 1:
+            return []
+        plain = not levels and not contains
+        horizon = ledger.horizon(after or BEGINNING, self._clock())
+        if after is None:
+            return self._backwards(ledger, before, limit, levels, contains)
+        if horizon <= after:
+            return []
+        # Lines in the record exist, but only refreshed lines are found. When both agree, no refresh
+        # is needed.
+        if plain and not ledger.forgotten:
+            expected = ledger.following(after, horizon, limit)
+            found = self._lines(ledger, _upwards(after, horizon), limit, levels, contains)
+            if [line.ref for line in found] == expected:
+                return found
+        self._connection.refresh(self.indexes(ledger))
+        return self._lines(ledger, _upwards(after, horizon), limit, levels, contains)
+
+    def find(self, stream: str, ref: Ref) -> StoredLine | None:
+        """See ``LogStore.find``."""
+        ledger = self.ledger(stream)
+        if ledger is None:
+            return None
+        query = Q("term", boot_number=ref.boot_number), Q("term", seq=ref.seq)
+        search = self._search(ledger, (), "").filter(query[0]).filter(query[1]).extra(size=1)
+        indexes = self.indexes(ledger)
+        hits = self._hits(indexes, search)
+        if not hits:
+            self._connection.refresh(indexes)
+            hits = self._hits(indexes, search)
+        return stored_line(hits[0]) if hits else None
+
+    def first(self, stream: str, levels: Collection[str]) -> StoredLine | None:
+        """See ``LogStore.first``."""
+        ledger = self.ledger(stream)
+        if ledger is None:
+            return None
+        self._connection.refresh(self.indexes(ledger))
+        found = self._lines(ledger, {}, 1, levels, "")
+        return found[0] if found else None
+
+    def indexes(self, ledger: StreamRecord) -> str:
+        """Where its lines are."""
+        if not 1 <= len(ledger.days) <= MOST_DAYS:
+            return self._names.lines
+        return ",".join(self._names.day(day) for day in ledger.days)
+
+    def _backwards(
+        self,
+        ledger: StreamRecord,
+        before: Ref | None,
+        limit: int,
+        levels: Collection[str],
+        contains: str,
+    ) -> list[StoredLine]:
+        """The last ones before a place, or of all; in their order."""
+        self._connection.refresh(self.indexes(ledger))
+        body = {} if before is None else {"search_after": list(before)}
+        found = self._lines(ledger, body, limit, levels, contains, order="desc")
+        return found[::-1]
+
+    def _lines(
+        self,
+        ledger: StreamRecord,
+        extra: Answer,
+        limit: int,
+        levels: Collection[str],
+        contains: str,
+        order: str = "asc",
+    ) -> list[StoredLine]:
+        search = self._search(ledger, levels, contains)
+        filters = dict(extra)
+        horizon = filters.pop("horizon", None)
+        if horizon is not None:
+            search = search.filter(horizon)
+        search = search.sort({"boot_number": {"order": order}}, {"seq": {"order": order}})
+        found: list[StoredLine] = []
+        wanted = as_stored(contains).casefold()
+        for hit in self._walk(self.indexes(ledger), search.extra(**filters), limit, contains):
+            line = stored_line(hit)
+            if not wanted or wanted in line.text.casefold():
+                found.append(line)
+                if len(found) == limit:
+                    break
+        return found
+
+    def _walk(self, indexes: str, search: Search, limit: int, contains: str) -> Iterator[Answer]:
+        """Hits, page by page; one page is enough where each hit counts."""
+        size = min(MOST_HITS, max(limit, LOOKED_AT) if contains else limit)
+        while True:
+            hits = self._hits(indexes, search.extra(size=size))
+            yield from hits
+            if len(hits) < size:
+                return
+            search = search.extra(search_after=hits[-1]["sort"])
+
+    def _search(self, ledger: StreamRecord, levels: Collection[str], contains: str) -> Search:
+        search = Search().filter("term", stream=ledger.stream).extra(track_total_hits=False)
+        if levels:
+            search = search.filter("terms", level=sorted(levels))
+        if contains:
+            search = search.filter(containing(contains))
+        return search
+
+    def _hits(self, indexes: str, search: Search) -> list[Answer]:
+        found: list[Answer] = self._connection.search(indexes, search.to_dict())["hits"]["hits"]
+        return found
+
+
+def containing(text: str) -> Any:
+    """Return a query for lines that contain ``text``, case-insensitive, and perhaps for some more.
+
+    The server folds case in ASCII only, so a wildcard replaces characters that may differ, and the
+    caller filters. Only the beginning is used: the server refuses repetitive patterns of more than
+    314 characters.
+    """
+    pattern = "".join(_pattern(character) for character in as_stored(text)[:MOST_PATTERN])
+    return Q("wildcard", text={"value": f"*{pattern}*", "case_insensitive": True})
+
+
+def _pattern(character: str) -> str:
+    if character in "*?\\":
+        return f"\\{character}"
+    # In another case some are two characters.
+    if character.isascii() or character.casefold() == character.upper():
+        return character
+    return "*"
+
+
+def _upwards(after: Ref, horizon: Ref) -> Answer:
+    earlier = Q("range", boot_number={"lt": horizon.boot_number})
+    same = Q("term", boot_number=horizon.boot_number) & Q("range", seq={"lte": horizon.seq})
+    return {"search_after": list(after), "horizon": earlier | same}

@@ -1,0 +1,256 @@
+"""Record of a stream: one document, updated with optimistic concurrency.
+
+No transaction spans documents here, so a line is stored in three steps. First the record reserves
+the day's index of each new line (``pending``); then the lines are created, each under its own id;
+then the record takes them over (``spans``) and counts them. A batch repeated after a crash finds
+the reserved day, although the line's time may differ, and so makes no second copy; a line that
+was taken over is never created again, even after retention has deleted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+
+from apps.joblogs.engine.lines import LogLine
+from apps.joblogs.engine.moments import microseconds, moment_of
+from apps.joblogs.stores.accounts import MOST_MISSING, Incoming
+from apps.joblogs.stores.base import GAP_SECONDS, Ref, StreamState
+from apps.joblogs.stores.elastic import spans
+from apps.joblogs.stores.elastic.spans import Span
+
+MOST_SPANS: Final = 20_000
+# Of more days all are searched: their names would make too long an address.
+MOST_DAYS: Final = 30
+
+
+def day_of(at: datetime) -> str:
+    """``2026.11.22``, as the names of indexes end."""
+    return at.astimezone(UTC).strftime("%Y.%m.%d")
+
+
+@dataclass(slots=True)
+class ExecutionRecord:
+    """One execution of a stream."""
+
+    boot: str
+    number: int
+    dropped: int = 0
+    created_at: int = 0
+    spans: list[Span] = field(default_factory=list)
+    # (first, last, day) of lines on their way; they may be there already.
+    pending: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def day(self, seq: int) -> str:
+        """The day on which this line is being stored; "" for none."""
+        return next((day for first, last, day in self.pending if first <= seq <= last), "")
+
+    def unknown(self, lines: Sequence[LogLine]) -> Sequence[LogLine]:
+        """Those of these lines, which rise, that were not taken over yet."""
+        last = self.spans[-1][1] if self.spans else -1
+        if not lines or lines[0].seq > last:
+            return lines
+        return [one for one in lines if one.seq > last or not spans.has(self.spans, one.seq)]
+
+
+@dataclass(slots=True)
+class WrittenLines:
+    """What became of an execution's lines, which rise."""
+
+    boot: str
+    stored: list[LogLine] = field(default_factory=list)
+    # The server will never take them.
+    refused: list[LogLine] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StreamRecord:
+    """The document of a stream. Times are microseconds since 1970."""
+
+    stream: str
+    project: int
+    job: int
+    lines: int = 0
+    bytes: int = 0
+    first_at: int | None = None
+    last_at: int | None = None
+    updated_at: int = 0
+    # Deletions were begun, and it is not known whether they were counted.
+    uncertain: bool = False
+    days: list[str] = field(default_factory=list)
+    executions: list[ExecutionRecord] = field(default_factory=list)
+
+    # --- as a document --------------------------------------------------------------------------
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> StreamRecord:
+        """Back from ``document()``."""
+        values = {name: document[name] for name in _PLAIN}
+        executions = [
+            ExecutionRecord(**(one | {"pending": [tuple(span) for span in one["pending"]]}))
+            for one in document["executions"]
+        ]
+        return cls(**values, executions=executions)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document to store, with the searchable fields beside it."""
+        pending = {day for one in self.executions for _first, _last, day in one.pending}
+        executions = [
+            {name: getattr(one, name) for name in ExecutionRecord.__slots__}
+            for one in self.executions
+        ]
+        return {name: getattr(self, name) for name in _PLAIN} | {
+            "pending_days": sorted(pending),
+            "executions": executions,
+        }
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def reserve(self, arrived: Iterable[Incoming], now: datetime) -> bool:
+        """Note the days of lines that are not known; whether anything has changed."""
+        changed = False
+        for one in arrived:
+            execution = self.execution(one.boot)
+            if execution is None:
+                number = len(self.executions) + 1
+                execution = ExecutionRecord(one.boot, number, created_at=microseconds(now))
+                self.executions.append(execution)
+                changed = True
+            changed |= one.dropped > execution.dropped
+            execution.dropped = max(execution.dropped, one.dropped)
+            changed |= self._plan(execution, one.lines)
+            if len(execution.pending) + len(execution.spans) > MOST_SPANS:
+                raise ValueError(f"{self.stream}: more than {MOST_SPANS} gaps between its lines")
+        if changed:
+            self.updated_at = microseconds(now)
+        return changed
+
+    def _plan(self, execution: ExecutionRecord, lines: Sequence[LogLine]) -> bool:
+        new = [line for line in execution.unknown(lines) if not execution.day(line.seq)]
+        for day, some in groupby(new, key=lambda line: day_of(line.at)):
+            execution.pending += [(*span, day) for span in spans.ranges(line.seq for line in some)]
+            if day not in self.days:
+                self.days = sorted([*self.days, day])
+        return bool(new)
+
+    def take_over(self, arrived: Iterable[WrittenLines], now: datetime) -> int:
+        """Count lines that are there, forget the plans for refused ones; how many were new."""
+        total = 0
+        for one in arrived:
+            execution = self.execution(one.boot)
+            if execution is None:
+                continue
+            new = execution.unknown(one.stored)
+            for first, last in spans.ranges(line.seq for line in new):
+                spans.add(execution.spans, first, last, microseconds(now))
+            gone = {line.seq for line in (*one.stored, *one.refused)}
+            execution.pending = list(_without(execution.pending, gone))
+            if new:
+                self._count(new)
+            total += len(new)
+        self.updated_at = microseconds(now)
+        return total
+
+    def execution(self, boot: str) -> ExecutionRecord | None:
+        """The one of this boot."""
+        return next((one for one in self.executions if one.boot == boot), None)
+
+    def _count(self, lines: Sequence[LogLine]) -> None:
+        self.lines += len(lines)
+        self.bytes += sum(size_of(line) for line in lines)
+        times = [line.micros for line in lines]
+        first, last = min(times), max(times)
+        self.first_at = first if self.first_at is None else min(first, self.first_at)
+        self.last_at = last if self.last_at is None else max(last, self.last_at)
+
+    def forget(self, lines: int, size: int, first_at: int | None) -> None:
+        """Count deleted lines; ``first_at`` is of the oldest one that is left."""
+        lines = min(lines, self.lines)
+        self.lines -= lines
+        self.bytes = max(0, self.bytes - size) if self.lines else 0
+        if first_at is not None:
+            self.first_at = first_at
+
+    @property
+    def forgotten(self) -> int:
+        """Lines that came and are not there any more."""
+        spans_of_all = (span for one in self.executions for span in one.spans)
+        return sum(last - first + 1 for first, last, _since in spans_of_all) - self.lines
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def horizon(self, after: Ref, now: datetime) -> Ref:
+        """Return the last place visible to a reader at ``after``; ``after`` itself for none.
+
+        A gap not older than ``GAP_SECONDS`` follows it.
+        """
+        oldest = microseconds(now) - round(GAP_SECONDS * 1e6)
+        reached = after
+        for one in self.executions:
+            if one.number > max(1, after.boot_number) and one.created_at > oldest:
+                # The last lines of the execution before may have been overtaken by these.
+                break
+            for first, _last, span in spans.gaps(one.spans):
+                if Ref(one.number, span[0]) > after and span[2] > oldest:
+                    return max(after, Ref(one.number, first - 1))
+            if one.spans:
+                reached = max(reached, Ref(one.number, one.spans[-1][1]))
+        return reached
+
+    def following(self, after: Ref, horizon: Ref, limit: int) -> list[Ref]:
+        """The first places behind ``after`` whose lines came, up to ``horizon``."""
+        found: list[Ref] = []
+        for one in self.executions:
+            if one.number < after.boot_number:
+                continue
+            for first, last, _since in one.spans:
+                begin = max(first, after.seq + 1) if one.number == after.boot_number else first
+                end = min(last, begin + limit - len(found) - 1)
+                if one.number == horizon.boot_number:
+                    end = min(end, horizon.seq)
+                found += [Ref(one.number, seq) for seq in range(begin, end + 1)]
+            if one.number == horizon.boot_number:
+                break
+        return found
+
+    def state(self) -> StreamState:
+        """Return what is stored of the stream."""
+        updated = self.updated_at
+        missing: dict[int, list[tuple[int, int]]] = {}
+        left = MOST_MISSING
+        for one in self.executions:
+            found = [(first, last) for first, last, _span in spans.gaps(one.spans)][:left]
+            left -= len(found)
+            if found:
+                missing[one.number] = found
+        return StreamState(
+            stream=self.stream,
+            project=self.project,
+            job=self.job,
+            lines=self.lines,
+            bytes=self.bytes,
+            dropped=sum(one.dropped for one in self.executions),
+            first_at=moment_of(updated if self.first_at is None else self.first_at),
+            last_at=moment_of(updated if self.last_at is None else self.last_at),
+            forgotten=self.forgotten,
+            missing=missing,
+        )
+
+
+_PLAIN: Final = tuple(name for name in StreamRecord.__slots__ if name != "executions")
+
+
+def size_of(line: LogLine) -> int:
+    """Bytes of its text."""
+    return len(line.text) if line.text.isascii() else len(line.text.encode())
+
+
+def _without(
+    pending: Iterable[tuple[int, int, str]], gone: set[int]
+) -> Iterable[tuple[int, int, str]]:
+    for first, last, day in pending:
+        left = [seq for seq in range(first, last + 1) if seq not in gone]
+        yield from ((*span, day) for span in spans.ranges(left))

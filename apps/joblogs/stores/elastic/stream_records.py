@@ -1,0 +1,161 @@
+"""Records of streams in the server, updated with optimistic concurrency."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elasticsearch.dsl import A, Q, Search
+
+from apps.joblogs.stores.base import LogStoreUnavailable
+from apps.joblogs.stores.elastic.connection import (
+    CONFLICT,
+    OK,
+    Answer,
+    BulkOperation,
+    ElasticConnection,
+)
+from apps.joblogs.stores.elastic.indexes import IndexNames
+from apps.joblogs.stores.elastic.stream_record import StreamRecord
+from yardkit.backoff import back_off
+
+# Two that write the same stream in turns; more than a few lost races mean something else.
+TRIES: Final = 30
+FIRST_PAUSE_SECONDS: Final = 0.02
+LONGEST_PAUSE_SECONDS: Final = 0.2
+PAGE: Final = 1000
+Group = tuple[int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class VersionedRecord:
+    """A ledger as it was read, and its version; ``seq_no`` is -1 for one that is not there yet."""
+
+    ledger: StreamRecord
+    seq_no: int = -1
+    primary_term: int = -1
+
+
+class StreamRecords:
+    """Thread-safe. Raises ``LogStoreUnavailable``."""
+
+    def __init__(self, connection: ElasticConnection, names: IndexNames) -> None:
+        self._connection = connection
+        self._index = names.ledgers
+
+    def read(self, streams: Collection[str]) -> dict[str, VersionedRecord]:
+        """Those that are there, as they are at this moment (not as searches see them)."""
+        if not streams:
+            return {}
+        answer = self._connection.ask(
+            lambda client: client.mget(index=self._index, ids=list(streams), realtime=True)
+        )
+        found: dict[str, VersionedRecord] = {}
+        for one in answer["docs"]:
+            if "error" in one:
+                raise LogStoreUnavailable(f"the streams of log lines: {one['error'].get('reason')}")
+            if one["found"]:
+                ledger = StreamRecord.read(one["_source"])
+                found[one["_id"]] = VersionedRecord(ledger, one["_seq_no"], one["_primary_term"])
+        return found
+
+    def change(
+        self,
+        known: dict[str, VersionedRecord],
+        change: Callable[[StreamRecord], bool],
+        *,
+        make: Callable[[str], StreamRecord] | None = None,
+    ) -> None:
+        """Apply ``change`` to each record and write those for which it returns True.
+
+        On a version conflict the record is read and changed again, so ``change`` may be called
+        several times. Afterwards ``known`` holds what was written; a stream deleted meanwhile is
+        not in it, unless ``make`` creates it again.
+        """
+        left = list(known)
+        for attempt in range(TRIES):
+            if attempt:
+                time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
+                self._read_again(known, left, make)
+            changed = [name for name in left if name in known and change(known[name].ledger)]
+            results = self._connection.bulk([self._operation(known[name]) for name in changed])
+            left = []
+            for name, result in zip(changed, results, strict=True):
+                if result.status in OK:
+                    known[name].seq_no = result.seq_no
+                    known[name].primary_term = result.primary_term
+                elif result.status == CONFLICT:
+                    left.append(name)
+                else:
+                    raise ValueError(f"{name}: {result.error}")
+            if not left:
+                return
+        raise LogStoreUnavailable(f"too many write the lines of {left[0]} at the same time")
+
+    def delete(self, known: VersionedRecord) -> None:
+        """Delete a record, unless it was changed since it was read."""
+        place = {"_index": self._index, "_id": known.ledger.stream}
+        version = {"if_seq_no": known.seq_no, "if_primary_term": known.primary_term}
+        self._connection.bulk([BulkOperation({"delete": place | version})])
+
+    def search(self, *queries: Any) -> Iterator[VersionedRecord]:
+        """All for which these hold, as they were last made searchable."""
+        search = Search(index=self._index).filter("bool", filter=list(queries))
+        search = search.sort("stream").extra(
+            size=PAGE, seq_no_primary_term=True, track_total_hits=False
+        )
+        after: Any = None
+        while True:
+            page = search if after is None else search.extra(search_after=after)
+            hits = self._connection.search(self._index, page.to_dict())["hits"]["hits"]
+            for hit in hits:
+                yield VersionedRecord(
+                    StreamRecord.read(hit["_source"]), hit["_seq_no"], hit["_primary_term"]
+                )
+            if len(hits) < PAGE:
+                return
+            after = hits[-1]["sort"]
+
+    def usages(self) -> Iterator[Group]:
+        """(project, job, lines, bytes, first_at) of jobs that hold lines."""
+        self._connection.refresh(self._index)
+        sources = [{name: A("terms", field=name)} for name in ("project", "job")]
+        after: Any = None
+        while True:
+            jobs = A("composite", sources=sources, size=PAGE, **({"after": after} if after else {}))
+            jobs.metric("lines", "sum", field="lines").metric("bytes", "sum", field="bytes")
+            jobs.metric("first_at", "min", field="first_at")
+            search = Search(index=self._index).filter(Q("range", lines={"gt": 0}))
+            search = search.extra(size=0, track_total_hits=False)
+            search.aggs.bucket("jobs", jobs)
+            answer = self._connection.search(self._index, search.to_dict())
+            found = answer.get("aggregations", {"jobs": {"buckets": []}})["jobs"]
+            for one in found["buckets"]:
+                values = (int(one[name]["value"]) for name in ("lines", "bytes", "first_at"))
+                yield (one["key"]["project"], one["key"]["job"], *values)
+            after = found.get("after_key")
+            if not after or len(found["buckets"]) < PAGE:
+                return
+
+    def _read_again(
+        self,
+        known: dict[str, VersionedRecord],
+        names: list[str],
+        make: Callable[[str], StreamRecord] | None,
+    ) -> None:
+        found = self.read(names)
+        for name in names:
+            known.pop(name)
+            if name in found:
+                known[name] = found[name]
+            elif make is not None:
+                known[name] = VersionedRecord(make(name))
+
+    def _operation(self, known: VersionedRecord) -> BulkOperation:
+        place: Answer = {"_index": self._index, "_id": known.ledger.stream}
+        if known.seq_no < 0:
+            return BulkOperation({"create": place}, known.ledger.document())
+        version = {"if_seq_no": known.seq_no, "if_primary_term": known.primary_term}
+        return BulkOperation({"index": place | version}, known.ledger.document())

@@ -1,0 +1,104 @@
+"""Stores each line once; see ``ledger`` for the three steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from apps.joblogs.engine.lines import BIGGEST_SEQ, LogLine
+from apps.joblogs.stores.accounts import LEVEL_NUMBERS, Incoming, gathered
+from apps.joblogs.stores.base import LineBatch
+from apps.joblogs.stores.elastic.connection import CONFLICT, OK, BulkOperation, ElasticConnection
+from apps.joblogs.stores.elastic.documents import create_line
+from apps.joblogs.stores.elastic.indexes import IndexNames
+from apps.joblogs.stores.elastic.stream_record import StreamRecord, WrittenLines
+from apps.joblogs.stores.elastic.stream_records import StreamRecords, VersionedRecord
+from yardkit import failpoints
+
+_Streams = Mapping[str, Sequence[Incoming]]
+
+
+def write(
+    connection: ElasticConnection,
+    ledgers: StreamRecords,
+    names: IndexNames,
+    batches: Sequence[LineBatch],
+    now: datetime,
+) -> int:
+    """How many lines were new. Raises ``LogStoreUnavailable`` and ``ValueError``."""
+    # In the same order always, so that two of these meet at the first stream and not at the last.
+    streams: dict[str, list[Incoming]] = {}
+    for one in gathered(batches):
+        _check(one)
+        streams.setdefault(one.stream, []).append(one)
+
+    def make(stream: str) -> StreamRecord:
+        return StreamRecord(stream, streams[stream][0].project, streams[stream][0].job)
+
+    found = ledgers.read(streams)
+    known = {name: found.get(name) or VersionedRecord(make(name)) for name in streams}
+    ledgers.change(known, lambda one: one.reserve(streams[one.stream], now), make=make)
+    failpoints.hit("joblogs.elastic.reserved")
+    taken, problem = _create_lines(connection, names, streams, known)
+    failpoints.hit("joblogs.elastic.created")
+    new: dict[str, int] = {}
+
+    def take_over(ledger: StreamRecord) -> bool:
+        new[ledger.stream] = ledger.take_over(taken[ledger.stream], now)
+        return True
+
+    ledgers.change({name: known[name] for name in taken}, take_over)
+    if problem:
+        raise ValueError(problem)
+    return sum(new.values())
+
+
+def _check(incoming: Incoming) -> None:
+    """Before anything is written: no transaction takes the others' lines back."""
+    for line in incoming.lines:
+        name = f"line {line.seq} of {incoming.stream}"
+        if not 1 <= line.seq <= BIGGEST_SEQ:
+            raise ValueError(f"{name}: lines count from 1")
+        if line.level not in LEVEL_NUMBERS:
+            raise ValueError(f"{name}: {line.level!r} is no level")
+        if not (line.text.isascii() and line.source.isascii()):
+            # Half a surrogate pair is no text.
+            (line.text + line.source).encode()
+
+
+def _create_lines(
+    connection: ElasticConnection,
+    names: IndexNames,
+    streams: _Streams,
+    known: Mapping[str, VersionedRecord],
+) -> tuple[dict[str, list[WrittenLines]], str]:
+    """Create the lines that no ledger has taken over.
+
+    Returns what became of them by stream, and why the first of the refused ones was.
+    """
+    places: list[tuple[WrittenLines, LogLine]] = []
+    operations: list[BulkOperation] = []
+    taken: dict[str, list[WrittenLines]] = {}
+    for name, executions in streams.items():
+        ledger = known[name].ledger
+        for one in executions:
+            execution = ledger.execution(one.boot)
+            new = execution.unknown(one.lines) if execution is not None else ()
+            if execution is None or not new:
+                continue
+            mine = WrittenLines(one.boot)
+            taken.setdefault(name, []).append(mine)
+            for line in new:
+                index = names.day(execution.day(line.seq))
+                operations.append(create_line(index, ledger, execution, line))
+                places.append((mine, line))
+    problem = ""
+    results = connection.bulk(operations)
+    for (mine, line), result in zip(places, results, strict=True):
+        # 409: stored by an earlier attempt that ended before it was recorded.
+        if result.status in OK or result.status == CONFLICT:
+            mine.stored.append(line)
+        else:
+            mine.refused.append(line)
+            problem = problem or f"line {line.seq} of {mine.boot}: {result.error}"
+    return taken, problem

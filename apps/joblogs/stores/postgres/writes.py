@@ -1,0 +1,203 @@
+"""Storing lines: one transaction that looks at what has come before, and copies the rest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from apps.joblogs.engine.words import joined
+from apps.joblogs.stores.accounts import (
+    DAY,
+    LEVEL_NUMBERS,
+    ExecutionProgress,
+    Incoming,
+    New,
+    PendingLines,
+    by_day,
+)
+from apps.joblogs.stores.days.session import MASK, SHIFT, table
+from apps.joblogs.stores.postgres.schema import NUMBERS, SETUP_LOCK, of_day
+from apps.runtime.engine.postgres_pool import Cursor
+
+# Lock order: two writers do not deadlock.
+_KNOWN: Final = """
+    SELECT stream, boot, id, lane, spans, fresh FROM executions
+    WHERE (stream, boot) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+    ORDER BY stream COLLATE "C", boot COLLATE "C" FOR UPDATE
+"""
+_INSERT_EXECUTION: Final = """
+    INSERT INTO executions (stream, boot, boot_number, project, job, lane, dropped, spans, fresh,
+                            created_at, updated_at)
+    SELECT %(stream)s, %(boot)s, 1 + coalesce(max(boot_number), 0), %(project)s, %(job)s, %(lane)s,
+           0, '', '', %(now)s, %(now)s
+    FROM executions WHERE stream = %(stream)s
+    ON CONFLICT DO NOTHING
+"""
+_UPDATE_EXECUTION: Final = """
+    UPDATE executions SET dropped = greatest(dropped, %s), spans = %s, fresh = %s, updated_at = %s,
+        first_at = least(first_at, %s), last_at = greatest(last_at, %s)
+    WHERE id = %s
+"""
+_HOLD: Final = """
+    INSERT INTO holdings (execution, day, level, lines, bytes, first_at)
+    VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (execution, day, level) DO UPDATE SET lines = holdings.lines + excluded.lines,
+        bytes = holdings.bytes + excluded.bytes,
+        first_at = least(holdings.first_at, excluded.first_at)
+"""
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+# Lines of one block of COPY: the server stores it while the next one is made.
+_BLOCK: Final = 500
+
+
+class Numbers:
+    """Gives each line a number that no other of its time has: taken from the server in blocks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next, self._end = 0, 0
+
+    def take(self, cursor: Cursor, count: int) -> list[int]:
+        """Return ``count`` numbers, rising inside a block."""
+        with self._lock:
+            found = list(range(self._next, min(self._end, self._next + count)))
+            self._next += len(found)
+            missing = count - len(found)
+            if missing:
+                blocks = -(-missing // NUMBERS)
+                rows = cursor.execute(
+                    "SELECT nextval('numbers') FROM generate_series(1, %s)", (blocks,)
+                ).fetchall()
+                for (block,) in rows:
+                    self._next, self._end = block * NUMBERS, (block + 1) * NUMBERS
+                    taken = min(NUMBERS, count - len(found))
+                    found += range(self._next, self._next + taken)
+                    self._next += taken
+            return found
+
+
+def write(cursor: Cursor, incoming: Sequence[Incoming], now: int, numbers: Numbers) -> int:
+    """See ``LogStore.write``; ``now`` in microseconds since 1970."""
+    lines: list[New] = []
+    rows: list[tuple[int, ...]] = []
+    changed: list[tuple[Any, ...]] = []
+    lanes: dict[int, int] = {}
+    for one, (pk, lane, progress) in zip(incoming, _executions(cursor, incoming, now), strict=True):
+        lanes[pk], held = lane, PendingLines(pk)
+        new = progress.take(one.seqs, now)
+        held.add([line for begin, end in new for line in one.lines[begin:end]], lines)
+        spans, fresh = progress.spans.to_bytes(), progress.fresh_as_text()
+        changed.append((one.dropped, spans, fresh, now, held.first_at, held.last_at, pk))
+        rows += held.rows
+    cursor.executemany(_UPDATE_EXECUTION, changed)
+    if lines:
+        _copy(cursor, lines, lanes, numbers)
+        cursor.executemany(_HOLD, sorted(rows))
+    return len(lines)
+
+
+def _executions(
+    cursor: Cursor, incoming: Sequence[Incoming], now: int
+) -> list[tuple[int, int, ExecutionProgress]]:
+    """Their rows, made where they are not there, and locked: (id, lane, what has come)."""
+    found = _known(cursor, incoming)
+    missing = [one for one in incoming if (one.stream, one.boot) not in found]
+    for one in missing:
+        # Numbering the executions of one stream is serialized.
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (SETUP_LOCK, one.stream))
+        lane = _lane(cursor, one.project, one.job)
+        cursor.execute(
+            _INSERT_EXECUTION,
+            {
+                "stream": one.stream,
+                "boot": one.boot,
+                "project": one.project,
+                "job": one.job,
+                "lane": lane,
+                "now": now,
+            },
+        )
+    if missing:
+        found |= _known(cursor, missing)
+    return [found[one.stream, one.boot] for one in incoming]
+
+
+def _known(
+    cursor: Cursor, incoming: Sequence[Incoming]
+) -> dict[tuple[str, str], tuple[int, int, ExecutionProgress]]:
+    streams, boots = [one.stream for one in incoming], [one.boot for one in incoming]
+    rows = cursor.execute(_KNOWN, (streams, boots), binary=True).fetchall()
+    return {
+        (stream, boot): (pk, lane, ExecutionProgress(spans, fresh))
+        for stream, boot, pk, lane, spans, fresh in rows
+    }
+
+
+def _lane(cursor: Cursor, project: int, job: int) -> int:
+    for _ in range(2):
+        row = cursor.execute(
+            "SELECT id FROM lanes WHERE project = %s AND job = %s", (project, job)
+        ).fetchone()
+        if row is not None:
+            break
+        cursor.execute(
+            "INSERT INTO lanes (project, job) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+            (project, job),
+        )
+    else:
+        row = cursor.execute(
+            "SELECT id FROM lanes WHERE project = %s AND job = %s", (project, job)
+        ).fetchone()
+    assert row is not None  # noqa: S101 - inserted above
+    return int(row[0])
+
+
+def _escaped(text: str) -> str:
+    """As COPY reads it."""
+    if text.isprintable() and "\\" not in text:
+        return text
+    return text.translate(_ESCAPES)
+
+
+def _copy(cursor: Cursor, lines: list[New], lanes: Mapping[int, int], numbers: Numbers) -> None:
+    found = iter(numbers.take(cursor, len(lines)))
+    days = by_day(lines)
+    _have_days(cursor, [day for day, _here in days])
+    for day, here in days:
+        with cursor.copy(
+            f"COPY lines_{table(day)}"
+            " (id, execution, seq, lane, level, source, text, fingerprint, words) FROM STDIN"
+        ) as copy:
+            for begin in range(0, len(here), _BLOCK):
+                copy.write(_block(here[begin : begin + _BLOCK], day * DAY, lanes, found))
+
+
+def _block(
+    lines: Sequence[New], midnight: int, lanes: Mapping[int, int], numbers: Iterator[int]
+) -> str:
+    """As COPY reads it."""
+    return "".join(
+        [
+            f"{at - midnight << SHIFT | number & MASK}\t{pk}\t{line.seq}\t{lanes[pk]}\t"
+            f"{LEVEL_NUMBERS[line.level]}\t{_escaped(line.source)}\t{_escaped(line.text)}\t"
+            f"{_escaped(line.fingerprint)}\t{joined(line.text)}\n"
+            # Not strict: it would take a number more.
+            for (at, pk, line), number in zip(lines, numbers)  # noqa: B905
+        ]
+    )
+
+
+def _have_days(cursor: Cursor, days: Sequence[int]) -> None:
+    """Create missing tables of days; none is dropped before this transaction ends."""
+    sql = "SELECT day FROM days WHERE day = ANY(%s) ORDER BY day FOR SHARE"
+    there: set[Any] = {day for (day,) in cursor.execute(sql, (list(days),)).fetchall()}
+    for day in days:
+        if day in there:
+            continue
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (SETUP_LOCK + 1, day))
+        cursor.execute("SELECT day FROM days WHERE day = %s FOR SHARE", (day,))
+        if cursor.fetchone() is None:
+            cursor.execute(of_day(day))
+            cursor.execute("INSERT INTO days VALUES (%s)", (day,))

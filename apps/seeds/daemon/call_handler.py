@@ -1,0 +1,251 @@
+"""Calls of spiders and rules, answered from the store. Knows no broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from apps.seeds.daemon.frontiers import ActiveFrontier, Frontiers
+from apps.seeds.daemon.refusals import SeedCallRefused, was_away
+from apps.seeds.engine.errors import BadCall, BadSeed
+from apps.seeds.engine.seeds import FINAL, ResolvedSeed
+from apps.seeds.stores.base import SeedStore, check_batch, check_owner
+from apps.seeds.stores.explaining import explain
+from yardkit import failpoints
+from yardkit.broker import Outgoing
+from yardkit.broker.replies import REPLY_TTL_SECONDS
+from yardkit.protocol import (
+    ExtendLease,
+    FinishSeeds,
+    GiveBackLease,
+    GrabSeed,
+    LeaseExtended,
+    LeaseGivenBack,
+    LeaseSeeds,
+    LookUpSeed,
+    Seed,
+    SeedAnswer,
+    SeedFinish,
+    SeedFinished,
+    SeedGrabbed,
+    SeedLookedUp,
+    SeedsFinished,
+    SeedsLeased,
+    SeedsRefused,
+    encode,
+)
+from yardkit.protocol.seeds import GRAB, MAX_RESULT_BYTES, MAX_WAIT_SECONDS
+
+# A reply is no larger than this unless one seed alone is.
+MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
+MAX_CALL_NAME: Final = 100
+_NEW: Final = SeedAnswer("new")
+# Of askers alone: nothing else can be written to through a seed.
+# Names of processes have spaces.
+_ASKER: Final = re.compile(r"(reply\.[^\x00-\x1f\x7f]{1,200}) ([0-9a-f]{32})")
+
+
+class SeedCallHandler:
+    """Handler of seed calls on a store. Each method raises ``SeedError`` for a refused call.
+
+    ``store`` is replaced when it is opened again after a failure.
+    """
+
+    def __init__(self, store: SeedStore, frontiers: Frontiers) -> None:
+        self.store = store
+        self.frontiers = frontiers
+
+    def add(self, frontier: int, token: str, seeds: Sequence[Seed], now: int) -> list[SeedAnswer]:
+        """One answer for each."""
+        ground = self.frontiers.of(frontier, token)
+        ground.check_open()
+        check_batch(seeds)
+        return self._add(ground, seeds, now)
+
+    def _add(self, ground: ActiveFrontier, seeds: Sequence[Seed], now: int) -> list[SeedAnswer]:
+        resolved = ground.rules.resolve_all(seeds)
+        taken = [one for one in resolved if isinstance(one, ResolvedSeed)]
+        added = iter(self.store.add(ground.frontier, taken, now=now) if taken else ())
+        return [
+            _refused(one)
+            if isinstance(one, BadSeed)
+            else _NEW
+            if (answer := next(added)).new
+            else SeedAnswer("duplicate", answer.since, answer.state)
+            for one in resolved
+        ]
+
+    def lease(
+        self,
+        call: LeaseSeeds,
+        name: str,
+        *,
+        redelivered: bool = False,
+        now: int,
+        check: Callable[[], None],
+    ) -> SeedsLeased:
+        """``name``: of this call. One that comes again may have been given a lease before.
+
+        ``check``: see ``SeedStore.lease``.
+        """
+        ground = self.frontiers.of(call.frontier, call.token)
+        check_owner(call.owner)
+        if not 0 <= call.wait_seconds <= MAX_WAIT_SECONDS:
+            raise BadCall(f"wait_seconds {call.wait_seconds}: 0 to {MAX_WAIT_SECONDS} can be")
+        if len(name) > MAX_CALL_NAME:
+            raise BadCall(f"the name of a call has at most {MAX_CALL_NAME} characters")
+        if call.again or redelivered:
+            found = self.store.recall(call.frontier, owner=call.owner, call=name)
+            if found is not None:
+                return SeedsLeased(
+                    generation=found.generation, deadline=found.deadline, seeds=found.seeds
+                )
+        if redelivered:
+            # An empty answer may have been sent already, so no caller waits for this one.
+            raise was_away()
+        ground.check_open()
+        if ground.is_paused:
+            return SeedsLeased(generation=0, deadline=now, seeds=[])
+        seconds = call.seconds or float(ground.lease_seconds)
+        failpoints.hit("seeds.daemon.before_lease")
+        return self._lease(call, name, seconds, now, check)
+
+    def _lease(
+        self, call: LeaseSeeds, name: str, seconds: float, now: int, check: Callable[[], None]
+    ) -> SeedsLeased:
+        store, owner, limit = self.store, call.owner, call.limit
+        while True:
+            lease = store.lease(
+                call.frontier,
+                owner=owner,
+                limit=limit,
+                seconds=seconds,
+                now=now,
+                call=name,
+                again=call.again,
+                check=check,
+            )
+            size = sum(_size(one.data, one.key, one.ext) for one in lease.seeds)
+            if size <= MAX_REPLY_BYTES or len(lease.seeds) == 1:
+                break
+            # No broker takes such a message: fewer of them.
+            store.give_back(call.frontier, lease.generation, owner=owner, now=now)
+            limit = max(1, len(lease.seeds) * MAX_REPLY_BYTES // (2 * size))
+        return SeedsLeased(
+            generation=lease.generation,
+            deadline=lease.deadline,
+            seeds=lease.seeds,
+            next_due=None if lease.seeds else store.next_due(call.frontier, now=now),
+            pending=store.pending(call.frontier),
+        )
+
+    def finish(self, call: FinishSeeds, now: int) -> tuple[SeedsFinished, list[Outgoing]]:
+        """Finish seeds; return the answer and the results for waiting grab calls."""
+        ground = self.frontiers.of(call.frontier, call.token)
+        check_batch(call.found)
+        if call.found:
+            ground.check_open()
+        answers = self.store.finish(call.frontier, call.finishes, owner=call.owner, now=now)
+        failpoints.hit("seeds.daemon.before_found")
+        added = self._add(ground, call.found, now) if call.found else []
+        grabbed = [
+            message
+            for one, answer in zip(call.finishes, answers, strict=True)
+            if one.grab and (message := _grabbed(one, answer))
+        ]
+        return SeedsFinished(answers=answers, added=added), grabbed
+
+    def extend(self, call: ExtendLease, now: int) -> LeaseExtended:
+        """The new deadline."""
+        ground = self.frontiers.of(call.frontier, call.token)
+        seconds = call.seconds or float(ground.lease_seconds)
+        deadline = self.store.extend(
+            call.frontier, call.generation, owner=call.owner, seconds=seconds, now=now
+        )
+        return LeaseExtended(deadline=deadline)
+
+    def give_back(self, call: GiveBackLease, now: int) -> LeaseGivenBack:
+        """How many seeds are pending again."""
+        self.frontiers.of(call.frontier, call.token)
+        count = self.store.give_back(call.frontier, call.generation, owner=call.owner, now=now)
+        return LeaseGivenBack(count=count)
+
+    def look_up(self, call: LookUpSeed) -> SeedLookedUp:
+        """Would it be new?"""
+        ground = self.frontiers.of(call.frontier, call.token)
+        ground.check_usable()
+        found = explain(self.store, call.frontier, ground.rules, call.seed)
+        return SeedLookedUp(segment=found.segment, key=found.key, due=found.due, known=found.known)
+
+    def grab(self, call: GrabSeed, asker: str, now: int) -> None:
+        """The seed is urgent; ``asker``, "queue correlation", hears of its end."""
+        ground = self.frontiers.of(call.frontier, call.token)
+        ground.check_open()
+        if not _ASKER.fullmatch(asker):
+            raise BadCall("a grab is asked by a request that waits for its reply")
+        ext = {**(call.seed.ext or {}), GRAB: asker}
+        seed = ground.rules.resolve(msgspec.structs.replace(call.seed, urgent=True, ext=ext))
+        frontier, store = call.frontier, self.store
+        if store.add(frontier, [seed], now=now)[0].new:
+            return
+        known = store.lookup(frontier, seed.segment, seed.key)
+        if known is not None:
+            if (known.ext or {}).get(GRAB) == asker:
+                # This very call has come before.
+                return
+            if known.state not in FINAL:
+                raise SeedCallRefused(
+                    "seed_in_use", "the seed waits to be crawled, or is being crawled"
+                )
+            if not call.again:
+                raise SeedCallRefused(
+                    "seed_known", f"the seed has ended: {known.state.name.lower()}"
+                )
+            store.forget(frontier, seed.segment, seed.key, now=now)
+        failpoints.hit("seeds.daemon.forgotten")
+        store.add(frontier, [seed], now=now)
+
+
+def _refused(seed: BadSeed) -> SeedAnswer:
+    # A plug-in's text may hold what no message can.
+    return SeedAnswer(seed.code, text=str(seed).encode("utf-8", "replace").decode())
+
+
+def _size(data: str, key: str, ext: dict[str, Any] | None) -> int:
+    # No character has more than four bytes; most have one.
+    size = len(data) + len(key)
+    if not data.isascii():
+        size *= 4
+    return size + (len(msgspec.msgpack.encode(ext)) if ext else 0)
+
+
+def _grabbed(finish: SeedFinish, answer: SeedFinished) -> Outgoing | None:
+    """Return the result for a waiting grab call; None while the seed has not ended."""
+    asker = _ASKER.fullmatch(finish.grab)
+    if asker is None or answer.state not in FINAL or answer.code not in ("finished", "repeated"):
+        return None
+    assert answer.state is not None  # noqa: S101 - None is not final
+    body = encode(
+        SeedGrabbed(
+            segment=finish.segment, key=finish.key, state=answer.state, result=finish.result
+        )
+    )
+    if len(body) > MAX_RESULT_BYTES:
+        body = encode(
+            SeedsRefused(
+                code="result_too_large",
+                text=f"the seed has ended ({answer.state.name.lower()}), but its result has "
+                f"{len(body)} bytes; {MAX_RESULT_BYTES} are allowed",
+            )
+        )
+    return Outgoing(
+        body,
+        key=asker[1],
+        correlation_id=asker[2],
+        ttl_seconds=REPLY_TTL_SECONDS,
+        persistent=False,
+        mandatory=False,
+    )

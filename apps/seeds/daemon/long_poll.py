@@ -1,0 +1,99 @@
+"""Leases that found nothing and wait for the first seed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from yardkit.broker import Delivery
+from yardkit.protocol import LeaseSeeds
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLease:
+    """A call of which nothing was due. ``until``: on the monotonic clock."""
+
+    delivery: Delivery
+    call: LeaseSeeds
+    until: float
+
+
+# Whether the call was answered, and when else the next seed is due; True: whatever there is.
+Ask = Callable[[WaitingLease, bool], tuple[bool, int | None]]
+
+
+class LongPollQueue:
+    """Calls by frontier, the first one first. ``wake`` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[WaitingLease]] = {}
+        # When the next seed of a frontier becomes due, ms since 1970.
+        self._due: dict[int, int] = {}
+        self._woken: set[int] = set()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def park(self, parked: WaitingLease, next_due: int | None) -> None:
+        """It waits now."""
+        frontier = parked.call.frontier
+        self._waiting.setdefault(frontier, deque()).append(parked)
+        self._note(frontier, next_due)
+
+    def wake(self, frontier: int) -> None:
+        """There may be a seed, or another answer."""
+        self._woken.add(frontier)
+
+    def wake_all(self) -> None:
+        """The same for all."""
+        self._woken.update(list(self._waiting))
+
+    def serve(self, ask: Ask, *, now: int, at: float) -> None:
+        """Answer leases that may get seeds, and those whose wait is over."""
+        for frontier, line in list(self._waiting.items()):
+            awake = frontier in self._woken or self._due.get(frontier, now + 1) <= now
+            self._woken.discard(frontier)
+            while line and awake:
+                awake, next_due = ask(line[0], False)
+                if awake:
+                    line.popleft()
+                else:
+                    self._note(frontier, next_due)
+            for parked in [one for one in line if one.until <= at]:
+                line.remove(parked)
+                ask(parked, True)
+            if not line:
+                self._waiting.pop(frontier, None)
+                self._due.pop(frontier, None)
+        # Frontiers without a waiting lease are skipped.
+        self._woken.intersection_update(list(self._waiting))
+
+    def take(self, frontier: int, owner: str, name: str) -> list[WaitingLease]:
+        """Remove the parked leases of this call: a repetition replaces them."""
+        line = self._waiting.get(frontier, deque())
+        found = [one for one in line if (one.call.owner, one.call.call) == (owner, name)]
+        for parked in found:
+            line.remove(parked)
+        return found
+
+    def take_all(self) -> list[WaitingLease]:
+        """Empty the queue of waiting leases."""
+        found = [one for line in self._waiting.values() for one in line]
+        self._waiting.clear()
+        self._due.clear()
+        return found
+
+    def pause(self, *, now: int, at: float, most: float) -> float:
+        """Return the seconds until the next parked lease must be served."""
+        if self._woken and self._waiting:
+            return 0.0
+        ends = [line[0].until - at for line in self._waiting.values() if line]
+        dues = [(due - now) / 1000 for due in self._due.values()]
+        return max(0.0, min([most, *ends, *dues]))
+
+    def _note(self, frontier: int, next_due: int | None) -> None:
+        if next_due is None:
+            self._due.pop(frontier, None)
+        else:
+            self._due[frontier] = next_due

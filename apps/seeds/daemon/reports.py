@@ -1,0 +1,67 @@
+"""Reports of segment counts, written for pages and REST."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from apps.seeds.daemon.frontiers import Frontiers
+from apps.seeds.services.reports import report_segments
+from apps.seeds.stores.base import SeedStore, Segment
+from yardkit.clock import Clock
+
+REPORT_SECONDS: Final = 5.0
+# What others that share the store have changed, and what was missed.
+REPORT_ALL_SECONDS: Final = 60.0
+
+
+class SegmentReporter:
+    """Writes what has changed. ``touch`` may be called from any thread."""
+
+    def __init__(self, frontiers: Frontiers, clock: Clock) -> None:
+        self._frontiers = frontiers
+        self._clock = clock
+        self._touched: set[int] = set()
+        self._told: dict[int, list[Segment]] = {}
+        self._at = self._all_at = 0.0
+
+    def touch(self, frontier: int) -> None:
+        """Its books may have changed."""
+        self._touched.add(frontier)
+
+    def touch_all(self) -> None:
+        """Those of all."""
+        self._touched.update(ground.frontier for ground in self._frontiers.all())
+
+    def turn(self, store: SeedStore) -> None:
+        """Write due reports. Raises ``SeedStoreUnavailable``, ``DatabaseError``."""
+        at = self._clock.monotonic()
+        if at < self._at:
+            return
+        self._at = at + REPORT_SECONDS
+        if at >= self._all_at:
+            self._all_at = at + REPORT_ALL_SECONDS
+            self.touch_all()
+        known = {ground.frontier for ground in self._frontiers.all()}
+        for frontier in list(self._touched):
+            self._touched.discard(frontier)
+            if frontier in known:
+                self._report(store, frontier)
+
+    def _report(self, store: SeedStore, frontier: int) -> None:
+        try:
+            segments = store.segments(frontier)
+            told = {one.segment: one for one in self._told.get(frontier, ())}
+            if frontier in self._told and segments == self._told[frontier]:
+                return
+            changed = [one for one in segments if told.get(one.segment) != one]
+            report_segments(
+                frontier=frontier,
+                segments=changed,
+                all_segments=[one.segment for one in segments],
+                now=self._clock.now(),
+            )
+        except BaseException:
+            self._told.pop(frontier, None)
+            self._touched.add(frontier)
+            raise
+        self._told[frontier] = segments

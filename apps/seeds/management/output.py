@@ -1,0 +1,77 @@
+"""Tables and progress, for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+# Seconds between progress lines without a terminal.
+_LINE_SECONDS: Final = 10.0
+_DRAW_SECONDS: Final = 0.2
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return table lines; numbers are right-aligned."""
+    texts = [[_cell(each) for each in row] for row in rows]
+    widths = [max(len(row[index]) for row in [list(head), *texts]) for index in range(len(head))]
+    right = [
+        bool(rows)
+        and all(isinstance(row[index], int | float) or row[index] is None for row in rows)
+        for index in range(len(head))
+    ]
+    return [
+        "  ".join(
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in [list(head), *texts]
+    ]
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def size(number: int) -> str:
+    """Bytes as people say them."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+class ProgressLine:
+    """One line that is drawn again on a terminal, and now and then one elsewhere."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._terminal = bool(getattr(stream, "isatty", lambda: False)())
+        self._told_at = time.monotonic() - (_DRAW_SECONDS if self._terminal else 0.0)
+        self._width = 0
+
+    def tell(self, text: str) -> None:
+        """If it is time for it."""
+        now = time.monotonic()
+        if now - self._told_at < (_DRAW_SECONDS if self._terminal else _LINE_SECONDS):
+            return
+        self._told_at = now
+        if self._terminal:
+            self._stream.write(f"\r{text:<{self._width}}", ending="")
+            self._stream.flush()
+            self._width = max(self._width, len(text))
+        else:
+            self._stream.write(text)
+
+    def end(self) -> None:
+        """What is written from now on has a line of its own."""
+        if self._terminal and self._width:
+            self._stream.write(f"\r{'':<{self._width}}\r", ending="")
+            self._stream.flush()
+            self._width = 0

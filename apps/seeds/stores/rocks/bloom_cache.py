@@ -1,0 +1,138 @@
+"""The filters of a folder's segments: as many in memory as allowed, the others as files.
+
+A filter that cannot be read, or lacks keys because the process was killed, is built again from the
+store in slices. Until that is done, every key of its segment is looked up: slower, as exact.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from apps.seeds.engine.filters import (
+    FilterSettings,
+    FilterState,
+    FilterUnreadable,
+    SegmentFilter,
+)
+from apps.seeds.stores.rocks.layout import PLACE_END, beyond, place
+
+if TYPE_CHECKING:
+    from apps.seeds.stores.rocks.transaction import RocksFolder
+
+SLICE: Final = 20_000
+logger = logging.getLogger(__name__)
+
+
+class Shelved(msgspec.Struct):
+    """A filter in memory. ``built_until``: it holds all keys up to there; None: all keys."""
+
+    filter: SegmentFilter
+    built_until: bytes | None = None
+    saved: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """May it say that a key is new?"""
+        return self.built_until is None
+
+
+class BloomFilterCache:
+    """Filters by frontier and segment. Under the lock of its kernel."""
+
+    def __init__(self, kernel: RocksFolder, folder: Path, most: int) -> None:
+        self._kernel = kernel
+        self._folder = folder
+        self._most = most
+        self._filters: OrderedDict[tuple[int, int], Shelved] = OrderedDict()
+        self.settings: dict[int, FilterSettings] = {}
+
+    def of(self, frontier: int, segment: int) -> Shelved:
+        """The filter of a segment, read or begun where it is not in memory."""
+        where = frontier, segment
+        found = self._filters.get(where)
+        if found is None:
+            found = self._filters[where] = self._read(frontier, segment)
+            while len(self._filters) > self._most:
+                self._save(*self._filters.popitem(last=False))
+        self._filters.move_to_end(where)
+        return found
+
+    def in_memory(self, frontier: int, segment: int) -> Shelved | None:
+        """The filter, if no file has to be read for it."""
+        return self._filters.get((frontier, segment))
+
+    def state(self, frontier: int, segment: int) -> FilterState | None:
+        """Of a filter that is in memory."""
+        found = self._filters.get((frontier, segment))
+        if found is None:
+            return None
+        return msgspec.structs.replace(found.filter.state(), ready=found.ready)
+
+    def drop(self, frontier: int, segment: int) -> None:
+        """The segment is gone."""
+        self._filters.pop((frontier, segment), None)
+        self._path(frontier, segment).unlink(missing_ok=True)
+
+    def build(self) -> bool:
+        """Go on with one filter that lacks keys; does any one still?"""
+        waiting = [where for where, one in self._filters.items() if not one.ready]
+        if not waiting:
+            return False
+        where = waiting[0]
+        self._build_slice(where, self._filters[where])
+        return len(waiting) > 1 or not self._filters[where].ready
+
+    def save_all(self) -> None:
+        """Before the process ends."""
+        while self._filters:
+            self._save(*self._filters.popitem())
+
+    def _build_slice(self, where: tuple[int, int], shelved: Shelved) -> None:
+        prefix = b"s" + place(*where)
+        start = shelved.built_until or prefix
+        keys = []
+        for key, _ in self._kernel.scan(start, beyond(prefix)):
+            keys.append(key)
+            if len(keys) == SLICE:
+                break
+        shelved.filter.add(key[PLACE_END:] for key in keys)
+        shelved.built_until = keys[-1] + b"\0" if len(keys) == SLICE else None
+
+    def _read(self, frontier: int, segment: int) -> Shelved:
+        ledger = self._kernel.ledgers.get(frontier, {}).get(segment)
+        settings = self.settings.get(frontier, FilterSettings())
+        if ledger is None or not ledger.mark:
+            return Shelved(SegmentFilter(settings))
+        try:
+            return Shelved(
+                SegmentFilter.load(self._path(frontier, segment), ledger.mark), saved=True
+            )
+        except FilterUnreadable as reason:
+            logger.warning(
+                "filter of segment %d: %s; it is built again, the store tells duplicates meanwhile",
+                segment,
+                reason,
+            )
+        shelved = Shelved(SegmentFilter(settings), built_until=b"s" + place(frontier, segment))
+        if ledger.books.added <= SLICE:
+            self._build_slice((frontier, segment), shelved)
+        return shelved
+
+    def _save(self, where: tuple[int, int], shelved: Shelved) -> None:
+        frontier, segment = where
+        ledger = self._kernel.ledgers.get(frontier, {}).get(segment)
+        if ledger is None or shelved.saved or not shelved.ready:
+            return
+        try:
+            shelved.filter.save(self._path(frontier, segment), ledger.mark)
+        except OSError as error:
+            # It can be built again at any time.
+            logger.warning("filter of segment %d is not saved: %s", segment, error)
+
+    def _path(self, frontier: int, segment: int) -> Path:
+        return self._folder / f"{frontier}-{segment}.bloom"
