@@ -20,7 +20,7 @@ from django.db.migrations.loader import MigrationLoader
 from apps.runtime.checks import restore_mark
 from apps.runtime.daemon import own_version
 from apps.runtime.queries import live_daemons
-from apps.seeds.engine.errors import StoreInUse, SeedStoreUnavailable
+from apps.seeds.engine.errors import SeedStoreUnavailable, StoreInUse
 from apps.seeds.stores.factory import open_store
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
