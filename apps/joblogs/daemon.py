@@ -121,8 +121,8 @@ class LogDaemon:
 
     def _wait(self, error: LogStoreUnavailable) -> None:
         self._timers.postpone("retry", self._outage.failed(error))
-        # What is handed out and not acknowledged for long makes a broker close the channel; and
-        # another ingester may reach the store.
+        # A broker closes the channel of deliveries left unacknowledged for long; and another
+        # ingester may reach the store.
         self._let_go()
 
     def _prune(self) -> int:

@@ -1,4 +1,4 @@
-"""What this app refuses."""
+"""Errors of this app."""
 
 from __future__ import annotations
 

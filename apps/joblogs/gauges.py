@@ -1,4 +1,4 @@
-"""What can be measured of logs: how much is kept, and whether the store answers."""
+"""Metrics of logs: stored amounts, and whether the store answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yardkit import metrics
 from yardkit.metrics import Reading
 from yardkit.questions import Question
 
-# What is kept changes slowly, and a store on another server may hang.
+# Cached: amounts change slowly, and a remote store may hang.
 FRESH_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 3.0
 

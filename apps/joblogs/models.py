@@ -1,4 +1,4 @@
-"""What the database keeps about logs: how long lines stay, and the kinds of errors seen in them.
+"""Retention policies and error groups.
 
 The lines themselves are in the log store.
 """

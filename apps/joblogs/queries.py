@@ -13,7 +13,7 @@ from apps.projects.models import Build
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Of a log: ``job`` is 0 and ``run`` None for a build."""
+    """Owner of a log: ``job`` is 0 and ``run`` None for a build."""
 
     project: int
     job: int

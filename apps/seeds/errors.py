@@ -111,7 +111,7 @@ class BadLease(SeedsRefusal):
 
 
 class NotInThatState(SeedsRefusal):
-    """What is asked does not fit the state of the resource."""
+    """The state of the resource does not allow the action."""
 
     code = "wrong_state"
     detail = _("The state of the resource does not allow this.")

@@ -1,4 +1,4 @@
-"""What can be measured of frontiers and of pools of resources."""
+"""Metrics of frontiers and resource pools."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from apps.runtime.models import Daemon
 from apps.runtime.queries import is_live
 from apps.seeds.models import Frontier, SegmentReport
 
-# What ``run_seeds`` is registered as.
+# Kind of ``run_seeds`` in the table of processes.
 KIND: Final = "seeds"
 SHOWN_NAMES: Final = 5
 

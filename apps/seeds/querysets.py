@@ -19,7 +19,7 @@ class FrontierQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
 
 class OfFrontierQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """What belongs to a frontier."""
+    """Rows of a frontier."""
 
     project_path = "frontier__project"
 
@@ -43,7 +43,7 @@ class ResourcePoolQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         )
 
 
-class ResourceQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):
+class ResourceQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]
     """Resources, each leased by one caller at a time; ``lease`` is the fencing token."""
 
     project_path = "pool__project"

@@ -10,7 +10,7 @@ from django.utils.translation import pgettext_lazy
 
 
 class OperationKind(TextChoices):
-    """What may take long, and shows how far it is."""
+    """Kinds of long operations."""
 
     REOPEN_FAILED = "reopen_failed", _("reopen failed seeds")
     DROP = "drop", _("drop a segment")

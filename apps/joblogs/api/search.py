@@ -60,7 +60,7 @@ class LogSearchSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Of one log at most, and what is slow only there."""
+        """Restrict ``contains`` to one log, and the search to one log at most."""
         if "run" in attrs and "build" in attrs:
             raise serializers.ValidationError(_("Use one of run and build."), code="two_logs")
         if attrs.get("contains") and "run" not in attrs and "build" not in attrs:

@@ -42,7 +42,7 @@ class LogView(ApiView):
 
 
 class RunLogView(LogView):
-    """What a run has written (seed S1.18)."""
+    """Log of a run (seed S1.18)."""
 
     kind = "run"
 
@@ -58,7 +58,7 @@ class RunLogView(LogView):
 
 
 class BuildLogView(LogView):
-    """What a build has written."""
+    """Log of a build."""
 
     kind = "build"
 

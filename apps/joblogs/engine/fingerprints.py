@@ -1,4 +1,4 @@
-"""What errors of one kind have in common, and the name of it (plain Python, no Django)."""
+"""Fingerprint of an error, which defines its group (plain Python, no Django)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line says about itself, and how it is made harmless (plain Python, no Django)."""
+"""Parsing and sanitizing of log lines (plain Python, no Django)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 ERRORS: Final = ("ERROR", "CRITICAL")
 _LEVEL_NAMES: Final = frozenset(LEVELS)
 _LOUDEST: Final = frozenset(ERRORS)
-# What is given up first where little is to be kept; most output of programs has no level.
+# Deleted first when little is kept; most output of programs has no level.
 QUIET: Final = ("", "DEBUG", "INFO")
 SHIPPED_LONGEST: Final = 17_000
 # Escape sequences are longer than the characters they replace.
 LONGEST_TEXT: Final = 20_000
 CUT_MARK: Final = " ... [cut]"
 SOURCE_CHARACTERS: Final = 100
-# What a line or its sender says of its time is believed inside these limits. A line with an older
-# time would be deleted before its days are over.
+# Limits for the time of a line as given by its sender. An older line would be deleted before
+# its retention time is over.
 OLDEST: Final = timedelta(days=1)
 NEWEST: Final = timedelta(hours=1)
 BIGGEST_SEQ: Final = 2**63 - 1
@@ -67,7 +67,7 @@ class LogLine(NamedTuple):
     level: str
     source: str
     text: str
-    # Of errors: what is alike in all of their kind; else "".
+    # Fingerprint of the error group, see engine.fingerprints; "" for other lines.
     fingerprint: str = ""
 
     @property
@@ -109,8 +109,7 @@ def read_lines(records: Sequence[LogRecord], now: datetime) -> list[LogLine]:
         return []
     seqs, times, levels, sources, texts = zip(*map(astuple, records), strict=True)
     oldest, newest = _limits(now)
-    # What programs of our own ship, all of a message at once: each says its level and has no
-    # escapes. Anything else is read line by line.
+    # Fast path for lines of our own programs: each has a level and no escapes.
     if not (
         _LEVEL_NAMES.issuperset(levels)
         and _are_printable(texts)

@@ -31,7 +31,7 @@ _BEYOND_ASCII: Final = re.compile(
 # The fast path: lower-case characters that have no other form.
 _HAN: Final = re.compile("[\u4e00-\u9fff]+")
 _AROUND_HAN: Final = re.compile(f"({_HAN.pattern})")
-# The same programs say the same words again and again: the pairs of short runs are remembered.
+# Programs repeat words: pairs of short runs are cached.
 _SHORT: Final = 30
 _REMEMBERED: Final = 4096
 _IS_UNSPACED: Final = re.compile(rf"[{_UNSPACED}]")
@@ -128,7 +128,7 @@ def _set_apart(found: re.Match[str]) -> str:
 
 
 def phrases_of(text: str) -> list[Phrase]:
-    """What a person has typed, as phrases that must all be there; nothing where no word is."""
+    """Split a query into phrases that must all occur; empty when it has no word."""
     found = (_phrase(quoted or plain) for quoted, plain in _TERMS.findall(text))
     return list(dict.fromkeys(one for one in found if one is not None))
 

@@ -42,7 +42,7 @@ class ErrorRow:
     # None: the store is away, or others were seen later than are counted.
     count: int | None
     streams: int | None
-    # Of one error in its log; "" where none is kept of this time.
+    # URL of one error in its log; "" when none is stored.
     sample_address: str
     lines_address: str
     # It began with the image that the job runs now.
@@ -51,7 +51,7 @@ class ErrorRow:
 
 
 def errors_page(request: HttpRequest) -> HttpResponse:
-    """What goes wrong, those seen last first."""
+    """Page of error groups, last seen first."""
     form = ErrorsForm(request.GET, request.user)
     groups = (
         ErrorGroup.objects.visible_to(request.user)

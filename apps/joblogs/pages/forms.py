@@ -1,4 +1,4 @@
-"""What people ask of all logs. Everything is in the address, so that a search can be kept."""
+"""Search form over all logs. Its state is in the URL, so that a search can be bookmarked."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class SearchForm(forms.Form):
         _limit(self, user)
 
     def clean(self) -> dict[str, Any]:
-        """Of one log at most, and a time that has an end behind its beginning."""
+        """Check that at most one log is chosen and that the time range is not reversed."""
         values = super().clean() or self.cleaned_data
         if values.get("run") and values.get("build"):
             self.add_error("build", gettext("Use one of run and build."))

@@ -34,9 +34,9 @@ class FoundLine:
     project: str
     # "headlines #7", "build #3"
     owner: str
-    # Of the page of the run or build.
+    # URL of the run or build.
     owner_address: str
-    # Of the line in its log.
+    # Permalink of the line.
     address: str
 
 
@@ -94,7 +94,7 @@ def named(lines: Sequence[StoredLine]) -> list[FoundLine]:
 
 
 def line_address(line: StoredLine) -> str:
-    """Of a line in its log, for as long as it is kept."""
+    """Permalink of a line."""
     return f"{reverse('joblogs:log', args=[line.stream])}#{line.ref}"
 
 

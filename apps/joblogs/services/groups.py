@@ -67,7 +67,7 @@ def note_errors(seen: Sightings, *, now: datetime) -> None:
 
 
 class _Known(NamedTuple):
-    """Of a kind that is kept."""
+    """Key columns of a stored group."""
 
     pk: int
     first_at: datetime
@@ -139,7 +139,7 @@ def _move(known: Mapping[Kind, _Known], seen: Sightings) -> None:
         row = known[kind]
         (first, owner), (last, last_owner) = seen.first[kind], seen.last[kind]
         if first.at < row.first_at:
-            # What comes before it in the order is locked before it.
+            # Rows earlier in the lock order are locked first.
             _see_later(later)
             later = []
             ErrorGroup.objects.filter(pk=row.pk, first_at__gt=first.at).update(

@@ -37,7 +37,7 @@ class RefusedBatch:
 
 @dataclass(slots=True)
 class _Execution:
-    """What several batches say of one execution, put together."""
+    """Lines of one execution, merged from several batches."""
 
     dropped: int = 0
     # A number may be among them twice; the store takes the first.

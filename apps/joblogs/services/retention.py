@@ -22,7 +22,7 @@ MOST: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept of one job; ``max_bytes`` 0 is without limit."""
+    """Effective retention of one job; ``max_bytes`` 0 is unlimited."""
 
     days: int
     quiet_days: int
@@ -49,7 +49,7 @@ def prune_lines(*, now: datetime) -> int:
 
 
 def kept_of(usage: Usage, policies: Mapping[tuple[int, int], LogPolicy]) -> Kept:
-    """What the job's policy says, else the project's, else the settings."""
+    """Return the retention of the job's policy, else the project's, else the settings."""
     rows = [policies.get((usage.project, usage.job)), policies.get((usage.project, 0))]
     days = _first([row.days for row in rows if row], settings.LOG_DAYS)
     quiet = _first([row.quiet_days for row in rows if row], settings.LOG_QUIET_DAYS)

@@ -1,4 +1,4 @@
-"""What stores keep of an execution besides its lines, and how batches are put together for it."""
+"""State of an execution beside its lines, and the merging of batches."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _SLOT: Final = _GAP // 20
 
 
 def level_numbers(levels: Collection[str]) -> list[int]:
-    """Of those that exist, ascending; a name that does not exist finds nothing."""
+    """Return the numbers of known levels, ascending; unknown names are ignored."""
     return sorted({LEVEL_NUMBERS[one] for one in levels if one in LEVEL_NUMBERS})
 
 
 def as_stored(contains: str) -> str:
-    """What to look for in stored texts, which have escapes instead of control characters."""
+    """Return the text as stored, with escapes instead of control characters."""
     return harmless(contains)
 
 
@@ -99,7 +99,7 @@ def by_day(lines: list[New]) -> list[tuple[int, list[New]]]:
 
 @dataclass(slots=True)
 class Incoming:
-    """What a call brings of one execution; seqs rise and do not repeat."""
+    """Lines of one execution in a call; seqs rise and do not repeat."""
 
     project: int
     job: int
@@ -125,7 +125,7 @@ def _put_together(batches: list[LineBatch]) -> Incoming:
         lines = [line for batch in batches for line in batch.lines]
     seqs = [line.seq for line in lines]
     if not all(map(lt, seqs, seqs[1:])):
-        # Of a line that is there twice the first one counts, as if it had been stored before.
+        # Of a repeated line the first one counts, as if it had been stored before.
         distinct = {line.seq: line for line in reversed(lines)}
         seqs = sorted(distinct)
         lines = [distinct[seq] for seq in seqs]

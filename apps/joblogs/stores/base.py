@@ -81,7 +81,7 @@ class StoredLine:
     level: str
     source: str
     text: str
-    # Of errors: what is alike in all of their kind, see engine.fingerprints; else "".
+    # Fingerprint of the error group, see engine.fingerprints; "" for other lines.
     fingerprint: str = ""
 
 
@@ -131,13 +131,13 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What is kept of a stream, all of its executions together."""
+    """State of a stream, all executions together."""
 
     stream: str
     project: int
     job: int
     lines: int
-    # Of texts, before any index.
+    # Size of the texts, without indexes.
     bytes: int
     dropped: int
     first_at: datetime
@@ -202,7 +202,7 @@ class LogStore(Protocol):
         """
 
     def stream_state(self, stream: str) -> StreamState | None:
-        """What is kept of it; None when nothing ever came."""
+        """Return the state of a stream; None when nothing ever arrived."""
 
     def find(self, stream: str, ref: Ref) -> StoredLine | None:
         """The line at this place."""
@@ -235,7 +235,7 @@ class LogStore(Protocol):
         """Delete the oldest lines of a job until it holds no more than that; how many."""
 
     def usages(self) -> list[Usage]:
-        """What every job holds. Cheap: kept as lines are written and deleted."""
+        """Return the stored amount of each job. Cheap: maintained by writes and deletions."""
 
     def prune(self, *, now: datetime) -> None:
         """Drop what holds no lines any more: partitions, indexes, executions silent for long."""

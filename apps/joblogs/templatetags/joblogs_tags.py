@@ -14,7 +14,7 @@ from apps.joblogs.engine.lines import owner_of
 
 register = template.Library()
 
-# Of a long line so much is shown, around the first word that was searched for.
+# Characters shown of a long line, around the first match.
 SHOWN_CHARACTERS: Final = 600
 _BEFORE: Final = 120
 _WORDS: Final = re.compile(r'"([^"]+)"|(\S+)')

@@ -134,7 +134,7 @@ class FileForm(forms.Form):
 
 @dataclass(slots=True)
 class AddedSeeds:
-    """What became of the lines."""
+    """Results of adding a text box of seeds."""
 
     new: int = 0
     duplicates: int = 0

@@ -1,4 +1,4 @@
-"""What people type into the forms of frontiers, and how it is shown back to them."""
+"""Inputs of frontier forms."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _SIZE: Final = (
     },
 )
 FIELDSETS: Final = (_NAMES, _TIME, _KEYS, _LEASES, _SIZE)
-# Of a frontier that is there.
+# For an existing frontier.
 SETTINGS: Final = (_NAMES, _LEASES, _SIZE)
 
 

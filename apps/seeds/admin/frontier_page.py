@@ -67,7 +67,7 @@ class SegmentLine:
 
 @dataclass(frozen=True, slots=True)
 class FrontierWarning:
-    """What a person should know first."""
+    """Warning at the top of a frontier's page."""
 
     tone: str
     icon: str

@@ -121,7 +121,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
 
     @display(description=_("frontier"), ordering="name")
     def name_link(self, frontier: Any) -> SafeString:
-        """Its page, and how long a URL is known."""
+        """Link to the frontier's page, and its granularity."""
         return format_html(
             '<a class="cy-frontier-name" href="{}" title="{}">{}</a>'
             '<span class="cy-frontier-about">{}</span>',
@@ -205,7 +205,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     def hint_view(self, request: HttpRequest) -> HttpResponse:
-        """What the rules do that are being typed."""
+        """Return the live example for the rules in the form."""
         self.expect_view(request)
         hint = hint_of(request.POST.dict(), _now_ms())
         return TemplateResponse(request, "admin/seeds/frontier/hint.html", {"hint": hint})

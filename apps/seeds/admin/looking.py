@@ -61,7 +61,7 @@ class SeedLookUpForm(SeedTimeForm):
 
 @dataclass(frozen=True, slots=True)
 class LookUpAnswer:
-    """What the seed service said, as the page shows it."""
+    """Result of a look-up for the page."""
 
     looked_up: SeedLookedUp
     segment: str

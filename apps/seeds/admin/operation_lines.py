@@ -24,7 +24,7 @@ TONES: Final = {
     OperationState.FAILED: "danger",
     OperationState.CANCELLED: "warning",
 }
-# What operations count, in words.
+# Labels of an operation's counters.
 _COUNTS: Final[dict[str, Any]] = {
     "reopened": gettext_lazy("opened again"),
     "duplicates": gettext_lazy("known there already"),
@@ -89,7 +89,7 @@ def line_of(row: Operation, frontier: Frontier, now: datetime) -> OperationLine:
 
 
 def about(row: Operation, frontier: Frontier) -> str:
-    """What it is about: a segment, the new rules, a file."""
+    """Return the subject of an operation: a segment, the new rules, a file."""
     arguments = row.arguments if isinstance(row.arguments, dict) else {}
     for name in ("segment", "source"):
         segment = arguments.get(name)
@@ -110,7 +110,7 @@ def rules_text(rules: Mapping[str, Any]) -> str:
 
 
 def told(result: Any) -> str:
-    """What it has counted so far, in words."""
+    """Return the counters of an operation as text."""
     if not isinstance(result, dict):
         return ""
     parts = []

@@ -1,4 +1,4 @@
-"""What the seed service refuses, in words for people."""
+"""Texts for errors of the seed service."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def text_of(error: Exception) -> str:
 
 
 def code_text(code: str, detail: str) -> str:
-    """What a refusal means, and what exactly was said."""
+    """Return the text of an error code, with the details."""
     known = _TEXTS.get(code)
     return f"{known} ({detail})" if known else f"{code}: {detail}"

@@ -30,7 +30,7 @@ class FrontierTabs:
 
 
 class FrontierScope(ProjectScopedAdmin):
-    """What the pages and the buttons of frontiers share."""
+    """Base of the pages and actions of frontiers."""
 
     def expect_view(self, request: HttpRequest) -> None:
         """Deny access without permission to view any frontier."""
@@ -65,7 +65,7 @@ class FrontierScope(ProjectScopedAdmin):
     def page_context(
         self, request: HttpRequest, frontier: Frontier, here: str, title: object
     ) -> dict[str, Any]:
-        """What every page of a frontier needs."""
+        """Return the template context of a frontier's page."""
         return {
             **self.admin_site.each_context(request),
             "title": frontier.name,

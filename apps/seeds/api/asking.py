@@ -74,7 +74,7 @@ class AsksService:
 
 
 def answer_to(error: Exception) -> Response | None:
-    """What a refusal of the service is over HTTP; None for any other error."""
+    """Return the HTTP response to an error of the service; None for any other error."""
     if isinstance(error, SeedServiceAway):
         text = _("The seed service does not answer; try again in a moment.")
         return _answer("seed_service_away", text, 503, RETRY_AFTER_SECONDS)

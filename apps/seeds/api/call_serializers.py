@@ -1,4 +1,4 @@
-"""What calls about seeds take and answer; the large ones only for the schema (see ``shapes``)."""
+"""Serializers of seed calls; the large ones only for the schema (see ``shapes``)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ SEEDS_REQUEST: Final = {
 
 
 class SeedAnswerSerializer(serializers.Serializer[Any]):
-    """What became of one seed."""
+    """Result of adding one seed."""
 
     code = serializers.CharField(
         help_text=_("new, duplicate, or why it was refused, such as empty_data.")
@@ -124,7 +124,7 @@ class SeedAnswerSerializer(serializers.Serializer[Any]):
 
 
 class AddedSerializer(serializers.Serializer[Any]):
-    """What became of all of them."""
+    """Results of adding seeds."""
 
     new = serializers.IntegerField()
     duplicates = serializers.IntegerField()
@@ -178,7 +178,7 @@ class LeasedSerializer(serializers.Serializer[Any]):
 
 
 class FinishSerializer(serializers.Serializer[Any]):
-    """What came of one leased seed."""
+    """Outcome of one leased seed."""
 
     segment = MillisecondsField(help_text=_("As returned by the lease."))
     key = serializers.CharField()
@@ -198,7 +198,7 @@ class FinishesSerializer(serializers.Serializer[Any]):
 
 
 class FinishAnswerSerializer(serializers.Serializer[Any]):
-    """What one finish did."""
+    """Result of one finish."""
 
     code = serializers.CharField(
         help_text=_("finished, retried; or late, repeated, wrong_lease, unknown_key: no effect.")

@@ -53,7 +53,7 @@ _URL = "https://example.com/"
 
 
 class SeedCallsMixin:
-    """What spiders and rules do, for the view set of frontiers."""
+    """Calls of spiders and rules, for the view set of frontiers."""
 
     @extend_schema(
         request=SEEDS_REQUEST,

@@ -53,7 +53,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 class ImportedSerializer(serializers.Serializer[Any]):
-    """What became of all lines."""
+    """Result of an import."""
 
     lines = serializers.IntegerField(help_text=_("Without empty ones."))
     new = serializers.IntegerField()

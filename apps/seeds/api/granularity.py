@@ -33,7 +33,7 @@ class RulesSerializer(serializers.Serializer[Any]):
 
 
 class ChangeSerializer(RulesSerializer):
-    """The same, and how long leased seeds may be waited for."""
+    """New rules, and how long to wait for leased seeds."""
 
     wait_seconds = serializers.FloatField(
         default=0.0, min_value=0.0, max_value=float(MAX_WAIT_SECONDS)
@@ -77,7 +77,7 @@ class MoveSegmentSerializer(serializers.Serializer[Any]):
 
 
 class MovePreviewSerializer(serializers.Serializer[Any]):
-    """What other rules would do."""
+    """Preview of other rules."""
 
     changes = serializers.BooleanField()
     total = serializers.IntegerField()

@@ -30,7 +30,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 @dataclass
 class ImportCounts:
-    """What became of all lines; ``problems``: the first of those refused."""
+    """Counters of an import; ``problems``: the first rejected lines."""
 
     lines: int = 0
     new: int = 0

@@ -19,7 +19,7 @@ from apps.seeds.engine.limits import MAX_IMPORT_BYTES
 from apps.seeds.engine.seeds import URGENT_DUE
 from yardkit.protocol.seeds import KnownSeed
 
-# What a compressed one may become.
+# Limit of a decompressed body.
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024 * 1024
 MAX_LINE_BYTES: Final = 512 * 1024
 # Millions of them with nothing in them would keep a process busy for minutes.
@@ -50,7 +50,7 @@ class Lines:
         return _lines(pieces)
 
     def fingerprint(self) -> str:
-        """Of the whole body, which can still be read afterwards. Raises ``BodyTooLarge``."""
+        """Return the hash of the whole body, which stays readable. Raises ``BodyTooLarge``."""
         self._kept = SpooledTemporaryFile(_SPOOLED)  # noqa: SIM115  # ``close`` does
         digest = hashlib.sha256(f"{self._compressed} {self.plain} ".encode())
         for piece in self._pieces():

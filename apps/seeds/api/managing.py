@@ -87,7 +87,7 @@ class ManagingMixin:
     @extend_schema(responses=OperationSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], filterset_class=None)
     def operations(self: Any, request: Request, pk: str | None = None) -> Response:
-        """What was done to many of its seeds, the newest first."""
+        """List the frontier's operations, newest first."""
         rows: Any = Operation.objects.filter(frontier=self.get_object())
         page = self.paginate_queryset(rows.select_related("frontier"))
         response: Response = self.get_paginated_response(OperationSerializer(page, many=True).data)

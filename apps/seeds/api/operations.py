@@ -19,7 +19,7 @@ from apps.seeds.models import Operation
 
 
 class OperationViewSet(ReadViewSet[Operation]):
-    """What is done to many seeds at once, the newest first."""
+    """Operations on many seeds, newest first."""
 
     queryset = Operation.objects.select_related("frontier")
     serializer_class = OperationSerializer

@@ -139,7 +139,7 @@ class ResourceLeaseSerializer(serializers.Serializer[Any]):
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
 class OpenedSecretField(serializers.DictField):
-    """What a lease is for."""
+    """Decrypted secret of a leased resource."""
 
 
 class HandedOutSerializer(serializers.Serializer[Any]):
@@ -168,7 +168,7 @@ class ResourceReturnSerializer(serializers.Serializer[Any]):
 
 
 class ReturnedResourceSerializer(serializers.Serializer[Any]):
-    """What became of it."""
+    """Result of a return."""
 
     code = serializers.ChoiceField(choices=["returned", "repeated", "late"])
     resource = ResourceSerializer()
@@ -192,7 +192,7 @@ class ResourceFileSerializer(serializers.Serializer[Any]):
 
 
 class ImportedResourcesSerializer(serializers.Serializer[Any]):
-    """What an import did."""
+    """Result of an import of resources."""
 
     added = serializers.IntegerField()
     changed = serializers.IntegerField()

@@ -62,7 +62,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
         validators: list[Any] = []
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """What two fields say together, with those that stay as they are."""
+        """Validate fields together, with stored values for those not given."""
         frontier = self.instance if isinstance(self.instance, Frontier) else Frontier()
         errors = {}
         if frontier.pk and attrs.get("project", frontier.project) != frontier.project:
@@ -108,7 +108,7 @@ class SeedBooksSerializer(serializers.Serializer[Any]):
 
 
 class SeedFilterSerializer(serializers.Serializer[Any]):
-    """What answers most questions for a key without the store."""
+    """Bloom filter of a segment."""
 
     expected = serializers.IntegerField(help_text=_("Seeds that it was made for."))
     bytes = serializers.IntegerField()
@@ -142,7 +142,7 @@ class StatsSerializer(serializers.Serializer[Any]):
 
 
 class StatsQuerySerializer(serializers.Serializer[Any]):
-    """What of it."""
+    """Parameters of the statistics."""
 
     live = serializers.BooleanField(
         default=False, help_text=_("Query the service instead of using its latest report.")

@@ -1,4 +1,4 @@
-"""What programs send by the thousand, as msgspec reads it, and what they get back."""
+"""Bodies of frequent calls, decoded by msgspec, and their answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SeedsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FinishBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What came of one leased seed."""
+    """Outcome of one leased seed."""
 
     segment: Moment
     key: str
@@ -98,7 +98,7 @@ def check_number(items: Sequence[object], name: str, most: int = MAX_SEEDS) -> N
 
 
 def finishes_of(body: FinishesBody) -> tuple[list[SeedFinish], list[Seed]]:
-    """What has ended, and what was found. Raises ``ValidationError``."""
+    """Return the finishes and the seeds found. Raises ``ValidationError``."""
     check_number(body.finishes, "finishes")
     finishes = []
     for number, each in enumerate(body.finishes):
@@ -200,7 +200,7 @@ def _leased(seed: LeasedSeed) -> dict[str, Any]:
 
 
 def shown_finish(answer: SeedFinished) -> dict[str, Any]:
-    """What a finish did."""
+    """Return the result of a finish as JSON."""
     state = None if answer.state is None else answer.state.name.lower()
     return {"code": answer.code, "state": state}
 

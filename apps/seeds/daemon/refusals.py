@@ -1,4 +1,4 @@
-"""What the service itself refuses, beside what rules and stores do."""
+"""Refusals of the service itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from apps.seeds.engine.errors import SeedError
 from yardkit.protocol import SeedsRefused
 
-# What the world may do to the control plane's database.
+# Errors of an outage of the control plane's database.
 
 # Codes that are worth a retry, with the seconds to wait.
 _RETRY_SECONDS: Final = {

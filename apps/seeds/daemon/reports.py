@@ -10,7 +10,7 @@ from apps.seeds.stores.base import SeedStore, Segment
 from yardkit.clock import Clock
 
 REPORT_SECONDS: Final = 5.0
-# What others that share the store have changed, and what was missed.
+# Interval of full reports: changes by other processes, and missed ones.
 REPORT_ALL_SECONDS: Final = 60.0
 
 

@@ -69,7 +69,7 @@ def lease_resource(call: LeaseResource) -> ResourceLeased:
 
 
 def return_resource(call: ReturnResource) -> ResourceReturned:
-    """What became of it. Raises ``ResourceRefused``, ``DatabaseError``."""
+    """Return a resource. Raises ``ResourceRefused``, ``DatabaseError``."""
     _check_token(call.project, call.token)
     try:
         done = give_back(

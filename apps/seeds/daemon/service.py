@@ -48,7 +48,7 @@ from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-# Calls in hand at once, each a megabyte perhaps; leases that wait are some of them.
+# Unacknowledged calls, each up to a megabyte; waiting leases among them.
 PREFETCH: Final = 128
 TAKE: Final = 32
 POLL_SECONDS: Final = 0.2
@@ -64,7 +64,7 @@ _OWNER_SECONDS: Final = 2.0
 STILL_SECONDS: Final = 5.0
 # How much later leases end, at most, while calls wait that may be about them.
 LATER_SECONDS: Final = 30.0
-# Of the 4 s in which a process has to be gone: the rest closes connections.
+# Part of the 4 s in which a process must end; the rest closes connections.
 _END_SECONDS: Final = 2.0
 _FLUSH_SECONDS: Final = 1.0
 
@@ -326,7 +326,7 @@ class SeedDaemon:
         now, at = self._now(), time.monotonic()
         was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS or self._clock_was_set()
         self._is_cut_off, self._watched_at = False, at
-        # What waits to be answered may be the end of a lease.
+        # A waiting call may be the end of a lease.
         behind = min(at - self._caught_up_at, LATER_SECONDS)
         store = desk.store
         try:

@@ -17,7 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class PeriodicThreads:
-    """What fails is said once for each outage, and tried again. ``stopping`` is set by ``stop``."""
+    """Threads with periodic work. Failures are logged once for each outage, and retried.
+
+    ``stopping`` is set by ``stop``.
+    """
 
     def __init__(self) -> None:
         self.stopping = threading.Event()

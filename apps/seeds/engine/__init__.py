@@ -1,1 +1,1 @@
-"""What a seed is: its key, its segment, its states. Plain Python."""
+"""Seeds: keys, segments, states. Plain Python."""

@@ -1,4 +1,4 @@
-"""What the seed service refuses, each with a stable code."""
+"""Errors of the seed service, each with a stable code."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from apps.seeds.engine.errors import InvalidFrontierSetting
 
 
 def load_extension(group: str, name: str, built_in: Sequence[str]) -> Any:
-    """What an installed package calls ``name`` in ``group``.
+    """Load the entry point ``name`` of ``group`` from an installed package.
 
     Raises:
         InvalidFrontierSetting: no package or several have it, or it cannot be loaded or called.

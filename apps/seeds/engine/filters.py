@@ -54,7 +54,7 @@ class FilterSettings(msgspec.Struct, frozen=True):
 
 
 class FilterState(msgspec.Struct, frozen=True):
-    """What a page shows of a filter. ``fill``: share of bits set; ``rate``: estimated by it."""
+    """State of a filter. ``fill``: share of bits set; ``rate``: estimated by it."""
 
     expected: int
     wanted_rate: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Of one call; seeds in messages are no larger together.
+# Limit of one call; messages have the same limit.
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
-# Of a file of seeds, as it is sent; Django keeps it on disk until it has all come.
+# Limit of an uploaded file of seeds; Django stores it on disk meanwhile.
 MAX_IMPORT_BYTES: Final = 256 * 1024 * 1024

@@ -19,14 +19,14 @@ MAX_NAME: Final = 200
 MAX_SECRET_BYTES: Final = 8 * 1024
 MAX_ENTRIES: Final = 50
 MAX_PROBLEMS: Final = 20
-# What a secret that is one text is called in the object that is handed out.
+# Key of a secret given as plain text.
 PLAIN: Final = "secret"
 _MAX_KEY: Final = 100
 _FORMULA: Final = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
 
 
 class FileFormat(StrEnum):
-    """What a file of resources may be."""
+    """Formats of resource files."""
 
     CSV = "csv"
     JSONL = "jsonl"

@@ -48,7 +48,7 @@ class ScoringRules:
 
 @dataclass(frozen=True, slots=True)
 class ResourceScore:
-    """What is known of one resource. ``failures``: in a row."""
+    """Score of one resource. ``failures``: in a row."""
 
     score: float = BEST
     failures: int = 0
@@ -56,7 +56,7 @@ class ResourceScore:
 
 @dataclass(frozen=True, slots=True)
 class UseResult:
-    """What a use makes of a resource: it can be had again after ``pause_seconds``."""
+    """Effect of a use: the resource is free again after ``pause_seconds``."""
 
     standing: ResourceScore
     pause_seconds: float
@@ -92,7 +92,7 @@ def cool_down(failures: int, first_seconds: float) -> float:
 
 
 def judge(standing: ResourceScore, rules: ScoringRules, *, succeeded: bool) -> UseResult:
-    """What one use, that went well or not, makes of a resource."""
+    """Return the effect of one use on a resource."""
     score = next_score(standing.score, succeeded=succeeded)
     if succeeded:
         return UseResult(ResourceScore(score, 0), rules.rest_seconds)
@@ -121,7 +121,7 @@ def zone_size(free: int, percent: int) -> int:
 
 
 def choose(free: Sequence[Candidate], percent: int = ROTATION_PERCENT) -> Candidate | None:
-    """Of the best ``percent`` of the free ones that which is unused longest; None without any."""
+    """Return the longest unused of the best ``percent`` of free resources; None without any."""
     best = sorted(free, key=lambda each: (rank(each.score, each.used_at), each.name))
     zone = best[: zone_size(len(free), percent)]
     return min(zone, key=lambda each: (_used(each), each.name), default=None)

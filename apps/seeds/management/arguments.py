@@ -1,4 +1,4 @@
-"""What ``manage.py seeds`` takes, and how words become frontiers, segments and times."""
+"""Arguments of ``manage.py seeds``, and parsing of frontiers, segments and times."""
 
 from __future__ import annotations
 

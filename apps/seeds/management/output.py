@@ -70,7 +70,7 @@ class ProgressLine:
             self._stream.write(text)
 
     def end(self) -> None:
-        """What is written from now on has a line of its own."""
+        """End the progress line."""
         if self._terminal and self._width:
             self._stream.write(f"\r{'':<{self._width}}\r", ending="")
             self._stream.flush()

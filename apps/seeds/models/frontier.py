@@ -139,7 +139,7 @@ class Frontier(models.Model):
             raise ValidationError(str(error)) from error
 
     def rules(self) -> FrontierRules:
-        """What the engine needs. Raises ``InvalidFrontierSetting``."""
+        """Return the rules. Raises ``InvalidFrontierSetting``."""
         return FrontierRules(
             segments=segment_resolver(self.segments, time_zone(self.time_zone)),
             keys=key_resolver(self.keys, self.ignored_parameters),
@@ -147,5 +147,5 @@ class Frontier(models.Model):
         )
 
     def filter_settings(self) -> FilterSettings:
-        """Of filters made from now on. Raises ``InvalidFrontierSetting``."""
+        """Return the settings of new filters. Raises ``InvalidFrontierSetting``."""
         return FilterSettings(self.expected_seeds, self.false_positive_rate).checked()

@@ -1,4 +1,4 @@
-"""What is done to many seeds at once: how far it is, and what came of it."""
+"""Operations on many seeds: progress and result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the seed service last said of each segment, for pages that must not wait for it."""
+"""Latest report of each segment, for pages that must not wait for the service."""
 
 from __future__ import annotations
 

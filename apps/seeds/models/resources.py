@@ -76,7 +76,7 @@ class ResourcePool(models.Model):
         return self.name
 
     def judgement(self) -> ScoringRules:
-        """What the engine needs to judge a use."""
+        """Return the scoring rules of the pool."""
         return ScoringRules(self.rest_seconds, self.cool_down_seconds, self.ban_after)
 
 
@@ -99,7 +99,7 @@ class Resource(models.Model):
     # Smaller is better, see ``engine.scoring.rank``; an index brings the zone.
     rank = models.FloatField(_("rank"), default=NEVER_USED, editable=False)
     lease = models.PositiveBigIntegerField(_("lease number"), default=0)
-    # Of the call that leased it: the same call once more gets the same resource.
+    # Idempotency key of the lease call: a repeated call gets the same resource.
     lease_key = models.CharField(_("key of the call"), max_length=64, blank=True, editable=False)
     leased_by = models.CharField(_("leased by"), max_length=200, blank=True)
     leased_until = models.DateTimeField(_("leased until"), null=True, blank=True)

@@ -1,4 +1,4 @@
-"""What may be done to frontiers, and how the seed service is asked."""
+"""Services of frontiers, and clients of the seed service."""
 
 from apps.seeds.services.clients import client_of, manager_of
 from apps.seeds.services.frontiers import create_frontier, delete_frontier, update_frontier

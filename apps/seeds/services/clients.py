@@ -9,7 +9,7 @@ from apps.seeds.models import Frontier
 from yardkit.seeds import SeedClient
 from yardkit.tokens import frontier_scope, manage_scope, sign_scope
 
-# What one question may take, where the caller does not say.
+# Default timeout of a call.
 TIMEOUT_SECONDS = 10.0
 
 

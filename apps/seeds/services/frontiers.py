@@ -52,7 +52,7 @@ def update_frontier(
     Raises:
         RulesNeedMove: segments, time zone or keys would be others; see ``granularity.change``.
     """
-    # What the form began with may be old by now.
+    # The values shown in the form may be outdated.
     locked = Frontier.objects.select_for_update().get(pk=frontier.pk)
     for name in GROUPING_FIELDS:
         if name in values and values[name] != getattr(locked, name):
@@ -104,7 +104,7 @@ def delete_frontier(
         raise SeedsLeased
     freeze(frontier.pk)
     try:
-        # What is added until the service has heard of it would be left in the store.
+        # Seeds added before the service sees this would stay in the store.
         time.sleep(SETTLE_SECONDS)
         _wipe(frontier)
     except BaseException:

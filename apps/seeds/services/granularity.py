@@ -42,13 +42,7 @@ class SegmentPreview:
 
 @dataclass(frozen=True, slots=True)
 class MovePreview:
-    """What other rules would do.
-
-    ``meeting``: seeds whose key would be in its new segment already; they go, and are counted
-    there as duplicates. ``new_again``: seeds that would be new once more if only the rules were
-    changed and no seed was moved. ``kept``: seeds whose data the new rules refuse; they keep their
-    key. Each is known to be between ``_at_least`` and ``_at_most``; the two are one when ``exact``.
-    """
+    """Preview of other rules."""
 
     grouping: Grouping
     changes: bool
@@ -173,7 +167,7 @@ def preview(
 
 
 class _Look:
-    """What is seen while going through the segments."""
+    """Counters of a pass through the segments."""
 
     def __init__(self, frontier: Frontier, grouping: Grouping) -> None:
         self._frontier = frontier

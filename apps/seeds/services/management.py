@@ -31,7 +31,7 @@ from yardkit.protocol.seeds import KnownSeed
 
 # Seeds in one call: the service is not held up for others.
 SLICE: Final = 2000
-# Of a disk that is busy.
+# Timeout on a busy disk.
 LONG_SECONDS: Final = 60.0
 
 
@@ -71,7 +71,7 @@ def segment_at(frontier: Frontier, time: int) -> int:
 
 
 def find_seed(frontier: Frontier, segment: int, key: str) -> KnownSeed | None:
-    """What is stored under a key; None: nothing."""
+    """Return the seed stored under a key; None if there is none."""
     known: KnownSeed | None = manage(frontier, FindSeed(segment, key))
     return known
 

@@ -43,7 +43,7 @@ class OperationFailed(Exception):
 def read_arguments(
     frontier: Frontier, kind: str, arguments: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    """What the steps of ``kind`` need. Raises ``BadArguments``."""
+    """Validate the arguments of an operation. Raises ``BadArguments``."""
     match kind:
         case OperationKind.REOPEN_FAILED:
             target = arguments.get("target")
@@ -210,7 +210,7 @@ def _move_slice(operation: Operation, grouping: Grouping | None, then: str) -> N
         )
     except CallRefused as error:
         if error.code == SeedInUse.code:
-            # Of a process that had not heard of the freeze; it ends like every lease.
+            # Leased by a process that had not seen the freeze; the lease ends as usual.
             time.sleep(_LOOK_SECONDS)
             return
         if error.code == UnknownSegment.code:

@@ -1,4 +1,4 @@
-"""What people decide about pools and their resources; each decision is recorded."""
+"""Actions of people on pools and resources; each is recorded in the audit trail."""
 
 from __future__ import annotations
 

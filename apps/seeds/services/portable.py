@@ -73,7 +73,7 @@ class BadLine(ValueError):
 
 @dataclass(slots=True)
 class SeedImport:
-    """What became of the lines. ``refused``: number, code and text of the first ``MOST_TOLD``."""
+    """Result of an import. ``refused``: number, code and text of the first ``MOST_TOLD``."""
 
     lines: int = 0
     new: int = 0

@@ -33,7 +33,7 @@ MAX_KEY: Final = 64
 MAX_LEASE_SECONDS: Final = 7 * 24 * 3600
 # Others may take the best in the same moment; then there are more.
 _TRIES: Final = 5
-# Of one sweep; more wait for the next.
+# Limit of one sweep.
 _RELEASED_AT_ONCE: Final = 500
 
 
@@ -90,7 +90,7 @@ def lease(
             with transaction.atomic():
                 found = _lease(pool, owner, now, until, key)
         except IntegrityError:
-            # The same call at the same time, in another process: it is known by now.
+            # A concurrent repetition of the call has stored its lease.
             continue
         if found is not None:
             return found

@@ -25,7 +25,7 @@ from yardkit.protocol.seeds import (
     SeedFinished,
 )
 
-# What travels is what is stored: one class each.
+# One class each for messages and storage.
 Finish: TypeAlias = SeedFinish
 Finished: TypeAlias = SeedFinished
 Known: TypeAlias = KnownSeed
@@ -34,7 +34,7 @@ Known: TypeAlias = KnownSeed
 Regroup: TypeAlias = Callable[[int, str, str, int], NewPlace]
 
 MAX_BATCH: Final = MAX_SEEDS
-# What a page of ``read`` holds of keys, data and ext, unless one seed alone has more.
+# Bytes of keys, data and ext in a page of ``read``, unless one seed is larger.
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_OWNER: Final = 200
 MAX_LEASE_SECONDS: Final = 24 * 3600
@@ -123,7 +123,7 @@ class ReopenedCount(msgspec.Struct, frozen=True):
 
 
 class ReopenedSlice(msgspec.Struct, frozen=True):
-    """The same for one slice. ``after``: where the next one begins; None: it was the last."""
+    """Result of one slice. ``after``: where the next one begins; None: it was the last."""
 
     reopened: int
     duplicates: int
@@ -138,11 +138,11 @@ class SeedPage(msgspec.Struct, frozen=True):
 
 
 class MovedSlice(msgspec.Struct, frozen=True):
-    """What became of one slice of a segment that is moved.
+    """Result of moving one slice of a segment.
 
     ``moved``: seeds in their new place; ``met``: those whose place was taken, now counted there as
-    duplicates; ``kept``: of the moved ones, those that keep a key or segment which the new rules
-    refuse. ``after``: of the next slice; None: the segment is empty and gone.
+    duplicates; ``kept``: moved seeds that keep a key or segment which the new rules refuse.
+    ``after``: of the next slice; None: the segment is empty and deleted.
     """
 
     moved: int
@@ -237,7 +237,7 @@ class SeedStore(Protocol):
         """All segments, the default one first, then by time."""
 
     def lookup(self, frontier: int, segment: int, key: str) -> Known | None:
-        """What is known of a key; None: it would be new."""
+        """Return the seed stored under a key; None if it would be new."""
 
     def reopen(self, frontier: int, segment: int, key: str, *, now: int) -> None:
         """Let an ended seed be crawled again, with all its retries.
@@ -332,7 +332,7 @@ class SeedStore(Protocol):
 
 
 class Guard:
-    """What both adapters check of a call. ``latest``: the highest time seen by this process."""
+    """Checks of calls, shared by both adapters. ``latest``: the highest time this process saw."""
 
     def __init__(self) -> None:
         self.latest = 0

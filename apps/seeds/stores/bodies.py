@@ -1,4 +1,4 @@
-"""What of a seed never changes, as bytes: the same in every store."""
+"""Encoding of the immutable part of a seed, the same in every store."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class SeedExplanation(msgspec.Struct, frozen=True):
 
 
 def explain(store: SeedStore, frontier: int, rules: FrontierRules, seed: Seed) -> SeedExplanation:
-    """What ``add`` would do with a seed, without doing it.
+    """Return what ``add`` would do with a seed, without doing it.
 
     Raises:
         BadSeed: it would be refused.

@@ -41,7 +41,7 @@ class StoreOperation(msgspec.Struct, frozen=True, tag_field="operation"):
 
 
 class Grouping(msgspec.Struct, frozen=True):
-    """What of a frontier's rules says where a seed belongs, in the words of its form."""
+    """The part of a frontier's rules that places a seed, in the terms of its form."""
 
     segments: str
     time_zone: str
@@ -159,7 +159,7 @@ AnyOperation: TypeAlias = (
     | MoveSlice
 )
 
-# What each gives.
+# Result type of each operation.
 RESULTS: dict[type[StoreOperation], Any] = {
     ShowSegments: list[Segment],
     FindSeed: Known | None,

@@ -25,7 +25,7 @@ _DAYS_AT_ONCE = 200
 
 
 class ExecutionRow(NamedTuple):
-    """What is the same in all of its lines."""
+    """Columns shared by all lines of an execution."""
 
     id: int
     project: int
@@ -215,7 +215,7 @@ def stream_state(session: StoreSession, stream: str) -> StreamState | None:
 
 
 def missing_of(spans: dict[int, Spans]) -> dict[int, list[tuple[int, int]]]:
-    """What never came, at most ``MOST_MISSING`` spans of it."""
+    """Return the ranges that never arrived, at most ``MOST_MISSING``."""
     found: dict[int, list[tuple[int, int]]] = {}
     room = MOST_MISSING
     for boot_number, one in spans.items():

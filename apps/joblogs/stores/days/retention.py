@@ -53,7 +53,7 @@ def delete_some(
 def _held(
     session: StoreSession, project: int, job: int, before: int, levels: list[int] | None
 ) -> dict[int, list[_Hold]]:
-    """What there may be to delete, by day, the oldest first."""
+    """Return the days that may have lines to delete, oldest first."""
     if levels is not None and not levels:
         return {}
     chosen = "" if levels is None else f" AND h.level IN ({', '.join(map(str, levels))})"

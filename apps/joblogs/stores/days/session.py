@@ -1,4 +1,4 @@
-"""What the shared parts ask of an engine: statements in a transaction, and a few things by name.
+"""Database session of a SQL log store.
 
 Statements have ``?`` where a value goes, and no other question mark or percent sign.
 """
@@ -35,7 +35,7 @@ class StoreSession(ABC):
 
     @abstractmethod
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """What the statement finds."""
+        """Return all rows of a query."""
 
     @abstractmethod
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
@@ -43,7 +43,7 @@ class StoreSession(ABC):
 
     @abstractmethod
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement with each of these values."""
+        """Execute the statement once for each of these values."""
 
     @abstractmethod
     def containing(self, wanted: str) -> tuple[str, str]:
@@ -55,7 +55,7 @@ class StoreSession(ABC):
 
     @abstractmethod
     def drop_tables(self, day: int) -> None:
-        """Of a day."""
+        """Drop the tables of a day."""
 
     @abstractmethod
     def forget(self, day: int, project: int, job: int, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""What an address such as ``https://user:password@es1:9200,es2:9200/?index=logs`` says."""
+"""Parser of addresses such as ``https://user:password@es1:9200,es2:9200/?index=logs``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.joblogs.stores.factory import BadAddress
 DEFAULT_PREFIX: Final = "crawlyard-logs"
 _REMEDY: Final = "write https://user:password@host:9200/?index=crawlyard-logs"
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
-# What may begin the name of an index; the rest of ours needs 17 bytes of the 255.
+# Prefix of index names; the suffixes need 17 bytes of the 255.
 _PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _PORTS: Final = {"http": 9200, "https": 443}
 
@@ -46,7 +46,7 @@ def read_address(url: str) -> ElasticAddress:
     scheme, _slashes, rest = url.partition("://")
     servers = re.split(r"[/?#]", rest, maxsplit=1)[0]
     try:
-        # Of several hosts the library takes none in brackets.
+        # The library does not parse brackets in a list of hosts.
         parts = urlsplit(f"{scheme}://servers{rest[len(servers) :]}")
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=False))
     except ValueError:

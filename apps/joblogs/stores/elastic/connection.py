@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,6 @@ from elasticsearch import (
     Elasticsearch,
     TransportError,
     UnsupportedProductError,
-    __versionstr__,
 )
 
 from apps.joblogs.stores.base import LogStoreUnavailable
@@ -45,9 +45,10 @@ NOT_FOUND: Final = 404
 BLOCKED: Final = 403
 TOO_LARGE: Final = 413
 _TEXT: Final = 300
+_CLIENT: Final = version("elasticsearch")
 _WRITE_BLOCK: Final = "index.blocks.write"
 _OTHER_VERSION: Final = re.compile(r"Accept version must be either version (\d+) or")
-# What it may be able to do in a moment: no room in a queue, no disk, a shard that moves.
+# Temporary: a full queue, a full disk, a moving shard.
 _FOR_NOW: Final = frozenset({403, 408, 429, 500, 502, 503, 504})
 # A second or third try within a call helps with these alone.
 _BRIEF: Final = frozenset({408, 429, 502, 503, 504})
@@ -69,7 +70,7 @@ class BulkOperation:
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """What became of an operation."""
+    """Result of one bulk operation."""
 
     status: int
     error: str = ""
@@ -185,7 +186,9 @@ class ElasticConnection:
         )
 
     def bulk(self, operations: Sequence[BulkOperation]) -> list[BulkResult]:
-        """What became of each, in their order; tried again while the server is short of room."""
+        """Execute bulk operations; return their results in order. Retried while the server is
+        overloaded.
+        """
         results: list[BulkResult | None] = [None] * len(operations)
         left = list(range(len(operations)))
         for attempt in range(TRIES):
@@ -233,7 +236,7 @@ class ElasticConnection:
             said = "is none: something else answers there"
         elif older := _OTHER_VERSION.search(str(error)):
             said = (
-                f"is of version {older[1]}, which the installed client {__versionstr__} does not"
+                f"is of version {older[1]}, which the installed client {_CLIENT} does not"
                 f" support: pip install 'elasticsearch>={older[1]},<{int(older[1]) + 1}'"
             )
         elif error.status_code in (401, 403):

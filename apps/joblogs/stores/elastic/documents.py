@@ -13,7 +13,7 @@ from apps.joblogs.stores.elastic.stream_record import ExecutionRecord, StreamRec
 
 
 def kind_of(project: int, job: int, fingerprint: str) -> str:
-    """Of errors that are alike; "" of lines that are none."""
+    """Return the key of an error group; "" for other lines."""
     return f"{project}.{job}.{fingerprint}" if fingerprint else ""
 
 

@@ -16,7 +16,7 @@ from apps.joblogs.stores.elastic.indexes import IndexNames
 from apps.joblogs.stores.elastic.stream_record import MOST_DAYS, StreamRecord
 from apps.joblogs.stores.elastic.stream_records import StreamRecords
 
-# What a server gives at once.
+# Most hits of one search.
 MOST_HITS: Final = 10_000
 # Hits per page where the caller filters them.
 LOOKED_AT: Final = 500
@@ -39,7 +39,7 @@ class ElasticPages:
         self._clock = clock
 
     def ledger(self, stream: str) -> StreamRecord | None:
-        """What is known of it at this moment."""
+        """Return the current record of a stream."""
         known = self._ledgers.read([stream]).get(stream)
         return None if known is None else known.ledger
 

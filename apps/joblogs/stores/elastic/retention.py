@@ -228,7 +228,7 @@ def _of_job(project: int, job: int) -> Search:
 
 
 def _mark(ledger: StreamRecord) -> bool:
-    """Whether that is news."""
+    """Mark the record as uncertain; return whether it was not."""
     changed = not ledger.uncertain
     ledger.uncertain = True
     return changed

@@ -33,7 +33,7 @@ LEAST_GROUPS: Final = 1000
 MOST_TERMS: Final = 65_536
 
 
-# What the server has a type for; it refuses all else as if it were broken.
+# Range of the server's type ``long``; other numbers cause an internal error.
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 

@@ -23,7 +23,7 @@ from apps.joblogs.stores.elastic import spans
 from apps.joblogs.stores.elastic.spans import Span
 
 MOST_SPANS: Final = 20_000
-# Of more days all are searched: their names would make too long an address.
+# For more days, all indexes are searched: the names would make too long a URL.
 MOST_DAYS: Final = 30
 
 
@@ -58,7 +58,7 @@ class ExecutionRecord:
 
 @dataclass(slots=True)
 class WrittenLines:
-    """What became of an execution's lines, which rise."""
+    """Outcome of writing lines of one execution, in order."""
 
     boot: str
     stored: list[LogLine] = field(default_factory=list)

@@ -44,7 +44,7 @@ class _Lanes:
     lanes: list[int]
     levels: list[int]
     lines: int
-    # Of one stream alone.
+    # For one stream only.
     executions: list[int] | None
 
     def condition(self) -> _Conditions:
@@ -142,7 +142,7 @@ def _lanes(session: StoreSession, asked: Search, day: int) -> _Lanes | None:
 
 
 def _exactly(asked: Search, phrases: Sequence[Phrase]) -> _Conditions:
-    """What must hold for each line, whatever index leads to it."""
+    """Conditions on each line, independent of the index used."""
     where = _Conditions("", [])
     if asked.fingerprint:
         where += _Conditions(" AND l.fingerprint = ?", [asked.fingerprint])
@@ -214,7 +214,9 @@ class _Day:
     def among_newest(
         self, low: int, high: int, window: int, limit: int
     ) -> tuple[list[Row], int | None]:
-        """Of the newest lines of the day, whose ever; and the id where these end, None for all."""
+        """Return matches among the newest lines of the day, and the id where these end, None for
+        all.
+        """
         where = self.exactly
         if self.lanes is not None:
             where += self.lanes.condition()

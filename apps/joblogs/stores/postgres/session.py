@@ -69,7 +69,7 @@ class PostgresSession(StoreSession):
 
 
 def storable(values: Sequence[Any]) -> Sequence[Any]:
-    """What the server may be asked: no text that it holds has a NUL or half a surrogate."""
+    """Replace NUL and half surrogates, which no stored text contains."""
     if any(isinstance(one, str) and not one.isprintable() for one in values):
         return [_printable(one) if isinstance(one, str) else one for one in values]
     return values

@@ -1,4 +1,4 @@
-"""What the server would do itself, and too late for tables that are filled within minutes."""
+"""Vacuum of tables that fill within minutes, too fast for the server's own."""
 
 from __future__ import annotations
 

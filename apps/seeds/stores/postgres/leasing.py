@@ -69,7 +69,7 @@ _FOR_FINISH = """
 SELECT hash, state, retry, max_retry, generation, turn FROM known
 WHERE frontier = %s AND segment = %s AND hash = ANY(%b)
 """
-# What becomes pending is queued.
+# Pending seeds are in the queue.
 _MOVE = """
 WITH moved AS (
     UPDATE known k SET state = u.state, retry = u.retry, turn = u.turn, changed_at = %(now)s
@@ -165,7 +165,7 @@ def lease(
 
 
 def recall(cursor: Cursor, frontier: int, owner: str, call: str) -> Lease | None:
-    """What this call was given and is still leased."""
+    """Return the lease already granted to this call, as far as it is still held."""
     cursor.execute(
         "SELECT generation, deadline FROM grants WHERE frontier = %s AND owner = %s AND call = %s",
         [frontier, owner, call],

@@ -182,7 +182,7 @@ def move(
         book_move(changed[frontier, segment], row.state, None)
     met = 0
     for place, those in sorted(coming.items()):
-        # Of two that meet here the first one stays.
+        # Of two seeds with one place the first one stays.
         distinct = {row.hash: row for row in reversed(those)}
         inserted = put(cursor, target, place, list(distinct.values()))
         arrived = changed[target, place] = SegmentCounts(added=len(inserted))

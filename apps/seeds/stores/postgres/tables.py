@@ -133,7 +133,7 @@ _TAKE_OVER: Final[tuple[LiteralString, ...]] = (
 
 
 def known_table(frontier: int, segment: int) -> str:
-    """What is known of a segment's seeds."""
+    """Name of the table of a segment's seeds."""
     return f"known_{frontier}_{segment}"
 
 

@@ -11,7 +11,7 @@ from apps.seeds.stores.bodies import pack_body
 from apps.seeds.stores.rocks.layout import pack_status, place, read_status
 from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction
 
-# What a seed takes beside its body: status, entry of the queue, their keys.
+# Bytes of a seed beside its body: status, queue entry, keys.
 SEED_BYTES: Final = 175
 
 

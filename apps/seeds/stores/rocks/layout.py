@@ -40,7 +40,7 @@ MEMBER_BYTES: Final = PLACE.size + HASH_BYTES
 
 
 class Status(NamedTuple):
-    """What changes of a seed; times in ms, ``turn`` numbers its entry in the queue."""
+    """Mutable part of a seed; times in ms, ``turn`` numbers its queue entry."""
 
     state: int
     retry: int

@@ -49,7 +49,7 @@ def lease(
 
 
 def recall(kernel: RocksFolder, frontier: int, owner: str, call: str) -> Lease | None:
-    """What this call was given and is still leased."""
+    """Return the lease already granted to this call, as far as it is still held."""
     wanted = frontier, owner, call
     found = (
         (generation, grant.deadline)

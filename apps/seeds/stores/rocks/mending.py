@@ -1,4 +1,4 @@
-"""What people do with seeds that are there: open again, forget, drop."""
+"""Reopening, forgetting and dropping of stored seeds."""
 
 from __future__ import annotations
 
