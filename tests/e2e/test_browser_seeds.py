@@ -95,7 +95,7 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     count(page, "added", "4")
     count(page, "pending", "4")
     expect(page.locator("[data-connection]")).to_have_text("Live")
-    expect(page.locator(".cy-balance")).to_contain_text("The books balance")
+    expect(page.locator(".cy-balance")).to_contain_text("All seeds accounted for")
     today = page.locator('tr[data-when="now"]')
     expect(today.locator('[data-count="duplicates"]')).to_have_text("1")
 
@@ -105,7 +105,7 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     keep(page, "seeds-look-up")
     page.get_by_role("button", name="Forget").click()
     page.locator("#content-main").get_by_role("button", name="Forget").click()
-    expect(page.locator("body")).to_contain_text("It is forgotten")
+    expect(page.locator("body")).to_contain_text("Forgotten: its key")
     look_up(page, "https://a.cn/2")
     expect(page.locator("#answer-title")).to_have_text("It would be new.")
     tab(page, "Overview")

@@ -36,7 +36,7 @@ def test_failed_seeds_are_added_to_the_segment_of_now(
     crawl(frontier, "a", "b", outcome=SeedOutcome.GIVEN_UP, days_ago=1)
     client = person(project, Role.OPERATOR)
     answer = client.post(address("reopen_failed", frontier), {"segment": today() - DAY})
-    assert "Begun" in said(answer)
+    assert "Started" in said(answer)
     done = run(Operation.objects.get())
     assert (done.state, done.result) == ("done", {"reopened": 2, "duplicates": 0})
     assert done.requested_by
@@ -56,7 +56,7 @@ def test_a_segment_is_dropped_by_somebody_who_saw_what_is_in_it(
     assert "Drop 1,207 seeds" in text
     assert Operation.objects.count() == 0
     assert client.get(address("drop", frontier, segment=today() + DAY)).status_code == 404
-    assert "Begun" in said(client.post(address("drop", frontier), {"segment": today()}))
+    assert "Started" in said(client.post(address("drop", frontier), {"segment": today()}))
     assert run(Operation.objects.get()).state == OperationState.DONE
     assert show_segments(frontier) == []
 
@@ -88,7 +88,7 @@ def test_a_frontier_is_wiped_by_its_name(project: Project, frontier: Frontier, d
         text = text_of(html_of(client.post(address("wipe", frontier), {"name": wrong})))
         assert "That is not its name. Nothing was done." in text
     assert Operation.objects.count() == 0
-    assert "Begun" in said(client.post(address("wipe", frontier), {"name": " news "}))
+    assert "Started" in said(client.post(address("wipe", frontier), {"name": " news "}))
     assert run(Operation.objects.get()).state == OperationState.DONE
     assert show_segments(frontier) == []
 

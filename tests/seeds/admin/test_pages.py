@@ -151,7 +151,7 @@ def test_a_frontier_that_is_paused_or_moved_says_so(project: Project, frontier: 
     assert "Paused: seeds are accepted but not leased." in paused
     assert "Resume hand-out" in paused
     Frontier.objects.filter(pk=frontier.pk).update(is_frozen=True)
-    assert "Its seeds are being moved." in text_of(html_of(client.get(address("page", frontier))))
+    assert "Seeds are being moved." in text_of(html_of(client.get(address("page", frontier))))
 
 
 def test_operations_show_how_far_they_are(project: Project, frontier: Frontier) -> None:
@@ -262,7 +262,7 @@ def test_home_says_that_seeds_need_a_person(project: Project, frontier: Frontier
     report(frontier, 0, pending=1, added=2)
     text = text_of(html_of(person(project, Role.VIEWER).get("/home/live")))
     assert "The seed service does not answer." in text
-    assert "news : Seeds are not all accounted for." in text
+    assert "news : The books do not balance." in text
     assert "Nothing. All runs" not in text
 
 

@@ -163,7 +163,7 @@ def test_an_ended_seed_is_opened_again_or_forgotten(
     assert address(verb, frontier) in html
     body = {"segment": today(), "key": "https://host/a"}
     client = person(project, Role.OPERATOR)
-    told = {"reopen": "The seed will be crawled again.", "forget": "its key is new again"}[verb]
+    told = {"reopen": "The seed will be crawled again.", "forget": "its key counts as new"}[verb]
     assert told in said(press(client, address(verb, frontier), body))
     text = text_of(ask(project, frontier, "https://host/a"))
     assert ("pending" if verb == "reopen" else "It would be new.") in text
