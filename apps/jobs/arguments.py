@@ -83,12 +83,12 @@ def _check(value: object, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise _too_deep()
     if isinstance(value, dict):
-        for name, each in value.items():
+        for name, item in value.items():
             _check_text(str(name), path)
-            _check(each, f"{path}.{name}" if path else str(name), depth + 1)
+            _check(item, f"{path}.{name}" if path else str(name), depth + 1)
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            _check(each, f"{path}[{index}]", depth + 1)
+        for index, item in enumerate(value):
+            _check(item, f"{path}[{index}]", depth + 1)
     elif isinstance(value, str):
         _check_text(value, path)
     elif isinstance(value, float) and not math.isfinite(value):

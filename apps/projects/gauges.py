@@ -19,8 +19,8 @@ def _active() -> Reading:
 def _waiting() -> Reading:
     now = timezone.now()
     rows = Build.objects.filter(state=BuildState.QUEUED).order_by().values_list("project")
-    found = rows.annotate(oldest=Min("created_at"))
-    return {(str(project),): max(0.0, (now - at).total_seconds()) for project, at in found}
+    waiting = rows.annotate(oldest=Min("created_at"))
+    return {(str(project),): max(0.0, (now - at).total_seconds()) for project, at in waiting}
 
 
 metrics.gauge(

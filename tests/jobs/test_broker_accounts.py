@@ -306,7 +306,7 @@ def test_a_runner_gives_and_takes_them(
             assert "guest" not in url
             with pytest.raises(ProbableAuthenticationError), channel(url):
                 pass
-            made = daemon.here.accounts
+            made = daemon.context.accounts
             assert made is not None
             assert made.made() == set()
             # One whose runner died with it is found when somebody tidies.
@@ -315,7 +315,7 @@ def test_a_runner_gives_and_takes_them(
                 job=run.job, state=RunState.RUNNING, boot="b5", host="elsewhere", created_at=NOW
             )
             made.open(active.pk, "b5", TOPIC)
-            daemon.here.timers.hasten("tidy")
+            daemon.context.timers.hasten("tidy")
             daemon.watcher.tidy()
             assert made.made() == {(active.pk, "b5")}
         finally:
@@ -333,10 +333,12 @@ def test_a_run_waits_while_no_account_can_be_made(
         daemon.setup()
         try:
             run = start("probe")
-            until(daemon, run, lambda: bool(daemon.here.problem))
+            until(daemon, run, lambda: bool(daemon.context.problem))
             assert run.state == RunState.STARTING
-            assert "does not answer" in daemon.here.problem
-            daemon.here.accounts = BrokerAccounts(node.management_url, node.url, installation="i3")
+            assert "does not answer" in daemon.context.problem
+            daemon.context.accounts = BrokerAccounts(
+                node.management_url, node.url, installation="i3"
+            )
             until(daemon, run, lambda: run.state in FINAL)
             assert (tmp_path / "runs" / str(run.pk) / "url").exists()
         finally:

@@ -222,7 +222,7 @@ class SecretsInput(UnfoldAdminTextareaWidget):
             "",
             '<label class="cy-stored-one"><input type="checkbox" name="{}-remove" value="{}"> '
             "<code>{}</code></label>",
-            ((name, each, each) for each in self.names),
+            ((name, name, name) for name in self.names),
         )
         return format_html(
             '{}<div class="cy-stored"><span>{}</span> {}</div>',
@@ -266,7 +266,7 @@ class TimeZoneInput(UnfoldAdminTextInputWidget):
         zones = f"{name}-zones"
         box = super().render(name, value, {**(attrs or {}), "list": zones}, renderer)
         options = format_html_join(
-            "", '<option value="{}">', ((each,) for each in sorted(available_timezones()))
+            "", '<option value="{}">', ((name,) for name in sorted(available_timezones()))
         )
         return format_html('{}<datalist id="{}">{}</datalist>', box, zones, options)
 

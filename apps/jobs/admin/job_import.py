@@ -50,7 +50,7 @@ class JobImportForm(forms.Form):
         required=False,
         choices=[
             ("", _("by file name")),
-            *((each.value, each.name) for each in JobFileFormat),
+            *((format_.value, format_.name) for format_ in JobFileFormat),
         ],
         widget=UnfoldAdminSelectWidget,
     )

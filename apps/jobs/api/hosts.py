@@ -150,7 +150,7 @@ class JobPlacementView(ApiView):
     @extend_schema(operation_id="jobs_placement_retrieve", responses=PlacementSerializer)
     def get(self, request: Request, job: int) -> Response:
         """Explain placement from the hosts' last heartbeats; writes nothing."""
-        found = Job.objects.visible_to(self.person).filter(pk=job).first()
-        if found is None:
+        row = Job.objects.visible_to(self.person).filter(pk=job).first()
+        if row is None:
             raise Http404
-        return Response(PlacementSerializer(explain_placement(job=found, now=timezone.now())).data)
+        return Response(PlacementSerializer(explain_placement(job=row, now=timezone.now())).data)

@@ -77,7 +77,7 @@ class ImportSerializer(serializers.Serializer[Any]):
     """A job file and the options of its import."""
 
     format = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in JobFileFormat],
+        choices=[(format_.value, format_.value) for format_ in JobFileFormat],
         default=JobFileFormat.YAML.value,
     )
     text = serializers.CharField(
@@ -102,7 +102,7 @@ class UploadSerializer(ImportSerializer):
     """The same as a form with a file; its name gives the default format."""
 
     format = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in JobFileFormat], required=False
+        choices=[(format_.value, format_.value) for format_ in JobFileFormat], required=False
     )
     text = None  # type: ignore[assignment]
     file = serializers.FileField()
@@ -162,9 +162,7 @@ def _shown(plan: ImportPlan, *, dry_run: bool) -> dict[str, Any]:
     return dict(PlanSerializer(plain).data)
 
 
-_EXPORT = OpenApiParameter(
-    "format", str, enum=[each.value for each in JobFileFormat], default=JobFileFormat.YAML.value
-)
+_EXPORT = OpenApiParameter("format", str, enum=[*JobFileFormat], default=JobFileFormat.YAML.value)
 _IN_ADDRESS = [
     OpenApiParameter("project", int, description="When the body is the file itself."),
     OpenApiParameter("mode", str, enum=ImportMode.values, description="The same."),
@@ -190,16 +188,17 @@ class JobFilesMixin:
     )
     def export(self: Any, request: Request) -> HttpResponse:
         """Export the filtered jobs, at most 1,000, without secrets."""
-        asked = request.query_params.get("format", JobFileFormat.YAML.value)
-        if asked not in set(JobFileFormat):
+        wanted = request.query_params.get("format", JobFileFormat.YAML.value)
+        if wanted not in set(JobFileFormat):
             message = _("Unknown format; use one of %(known)s.")
-            known = ", ".join(each.value for each in JobFileFormat)
+            known = ", ".join(format_.value for format_ in JobFileFormat)
             raise serializers.ValidationError({"format": message % {"known": known}})
         jobs = self.filter_queryset(self.get_queryset())
         rows = jobs.order_by("project__slug", "name")[: MAX_JOBS + 1]
-        text = portable.export_jobs(rows, JobFileFormat(asked))
-        headers = {"Content-Disposition": f'attachment; filename="jobs.{asked}"'}
-        return HttpResponse(text, content_type=CONTENT_TYPES[JobFileFormat(asked)], headers=headers)
+        text = portable.export_jobs(rows, JobFileFormat(wanted))
+        content_type = CONTENT_TYPES[JobFileFormat(wanted)]
+        headers = {"Content-Disposition": f'attachment; filename="jobs.{wanted}"'}
+        return HttpResponse(text, content_type=content_type, headers=headers)
 
     @extend_schema(
         parameters=_IN_ADDRESS,

@@ -88,10 +88,10 @@ class JobScheduleView(ApiView):
     @extend_schema(operation_id="jobs_schedule_retrieve", responses=ScheduleSerializer)
     def get(self, request: Request, job: int) -> Response:
         """The next five times in the job's zone and in UTC, and past planned runs by outcome."""
-        found = Job.objects.visible_to(self.person).filter(pk=job).first()
-        if found is None:
+        row = Job.objects.visible_to(self.person).filter(pk=job).first()
+        if row is None:
             raise Http404
-        return Response(ScheduleSerializer(schedule_facts(found, now=timezone.now())).data)
+        return Response(ScheduleSerializer(schedule_facts(row, now=timezone.now())).data)
 
 
 class SchedulePreviewView(ApiView):

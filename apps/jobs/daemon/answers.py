@@ -19,8 +19,8 @@ MOST_AT_ONCE = 100
 class AnswerListener:
     """Consumer of the queue of answers, which all runners share: it commits, then acknowledges."""
 
-    def __init__(self, here: RunnerContext) -> None:
-        self._here = here
+    def __init__(self, context: RunnerContext) -> None:
+        self._context = context
         self._answers: Subscription | None = None
 
     def open(self, broker: Broker) -> None:
@@ -60,6 +60,6 @@ class AnswerListener:
         if flaw:
             answers.dead_letter(delivery, flaw)
             return
-        acknowledge(message=message, now=self._here.now())
+        acknowledge(message=message, now=self._context.now())
         failpoints.hit("jobs.acknowledged")
         answers.ack([delivery])

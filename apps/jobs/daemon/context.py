@@ -99,7 +99,7 @@ class RunnerContext:
     def note_problem(self, text: str) -> None:
         """Set the problem that the next heartbeat reports; log its beginning and its end."""
         if text and not self.problem:
-            logger.warning("no run is started here: %s", text)
+            logger.warning("host starts no runs: %s", text)
         elif self.problem and not text:
-            logger.info("runs are started here again")
+            logger.info("host starts runs again")
         self.problem = text

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 class RunFinisher:
     """Ends and freezes executions as their rows say, and records how they ended."""
 
-    def __init__(self, here: RunnerContext, endings: Terminations) -> None:
-        self._here = here
+    def __init__(self, context: RunnerContext, endings: Terminations) -> None:
+        self._context = context
         self._endings = endings
         # Monotonic time at which a run was first seen stopping.
         self._stopping: dict[int, float] = {}
@@ -34,24 +34,24 @@ class RunFinisher:
 
     def collect(self, *, leaving: bool = False) -> int:
         """Record every execution that has ended; return their number."""
-        here = self._here
+        context = self._context
         ended = 0
-        for pk, handle in list(here.handles.items()):
-            result = here.runner.poll(handle)
+        for pk, handle in list(context.handles.items()):
+            result = context.runner.poll(handle)
             if result is None:
                 continue
             failpoints.hit("jobs.exit_seen")
-            here.runner.sweep(run=pk, boot=handle.boot)
-            here.close_account(pk, handle.boot)
-            here.shipper.finish(run=pk)
+            context.runner.sweep(run=pk, boot=handle.boot)
+            context.close_account(pk, handle.boot)
+            context.shipper.finish(run=pk)
             run = Run.objects.select_related("job__project").filter(pk=pk).first()
             if run is not None and run.boot == handle.boot:
                 self.finish(run, result, leaving=leaving)
             # Not earlier: if the database is away, the end must be recorded in a later round.
-            del here.handles[pk]
+            del context.handles[pk]
             self._endings.forget(pk)
             self._stopping.pop(pk, None)
-            here.unrecorded.pop(pk, None)
+            context.unrecorded.pop(pk, None)
             ended += 1
         return ended
 
@@ -60,13 +60,13 @@ class RunFinisher:
         run.refresh_from_db(fields=["state", "reason", "restart_wanted"])
         if run.state == RunState.STOPPING and run.restart_wanted:
             failpoints.hit("jobs.before_restart")
-            if restart_here(run=run, now=self._here.now()):
+            if restart_here(run=run, now=self._context.now()):
                 failpoints.hit("jobs.restarted")
                 logger.info("run %s restarts", run.pk)
-                self._here.claimed.append(run)
+                self._context.claimed.append(run)
                 return
         state, reason = self._verdict(run, result, leaving)
-        now = self._here.now()
+        now = self._context.now()
         if finish_run(
             run=run,
             state=state,
@@ -80,8 +80,8 @@ class RunFinisher:
 
     def fail(self, run: Run, reason: str) -> None:
         """Record that a run could not be started."""
-        self._here.close_account(run.pk, run.boot)
-        finish_run(run=run, state=RunState.FAILED, reason=reason, now=self._here.now())
+        self._context.close_account(run.pk, run.boot)
+        finish_run(run=run, state=RunState.FAILED, reason=reason, now=self._context.now())
 
     def _verdict(self, run: Run, result: RunExit, leaving: bool) -> tuple[RunState, str]:
         stopping = run.state == RunState.STOPPING
@@ -93,7 +93,7 @@ class RunFinisher:
         if stopping:
             return RunState.CANCELLED, run.reason or _("stopped by a person")
         if leaving or (result.code is None and result.state == "stopped"):
-            host = {"host": self._here.host}
+            host = {"host": self._context.host}
             return RunState.CANCELLED, _("the runner on %(host)s was stopped") % host
         if result.code is None and not result.state:
             unwatched = _("the process ended while no runner was watching it")
@@ -111,10 +111,10 @@ class RunFinisher:
 
     def see_to(self) -> None:
         """Stop, freeze or thaw the executions whose rows ask for it."""
-        if not self._here.handles:
+        if not self._context.handles:
             return
-        now = self._here.now()
-        rows = Run.objects.filter(pk__in=self._here.handles).filter(
+        now = self._context.now()
+        rows = Run.objects.filter(pk__in=self._context.handles).filter(
             Q(state__in=[RunState.STOPPING, *FINAL])
             | ~Q(freeze_wanted=F("frozen"))
             | Q(job__max_run_seconds__isnull=False)
@@ -136,21 +136,21 @@ class RunFinisher:
             self._stop(stopping)
 
     def _halt(self, run: Run) -> None:
-        handle = self._here.handles[run.pk]
+        handle = self._context.handles[run.pk]
         if run.freeze_wanted:
             if run.state not in FREEZABLE:
                 return
-            self._here.runner.freeze(handle)
+            self._context.runner.freeze(handle)
         else:
-            self._here.runner.thaw(handle)
-        mark_frozen(run=run, frozen=run.freeze_wanted, now=self._here.now())
+            self._context.runner.thaw(handle)
+        mark_frozen(run=run, frozen=run.freeze_wanted, now=self._context.now())
 
     def _stop(self, runs: list[Run]) -> None:
-        asked = RunCommand.objects.filter(
+        rows = RunCommand.objects.filter(
             run__in=runs, action__in=[RunAsk.EXIT, RunAsk.RESTART]
         ).order_by("id")
-        commands = {(one.run_id, one.boot): one for one in asked}
-        monotonic = self._here.clock.monotonic()
+        commands = {(command.run_id, command.boot): command for command in rows}
+        monotonic = self._context.clock.monotonic()
         for run in runs:
             since = self._stopping.setdefault(run.pk, monotonic)
             patience = _patience(commands.get((run.pk, run.boot)))
@@ -159,7 +159,7 @@ class RunFinisher:
 
     def _end(self, pk: int) -> None:
         if self._endings.ask(pk) > timing.STOP_GRACE_SECONDS:
-            self._here.runner.kill(self._here.handles[pk])
+            self._context.runner.kill(self._context.handles[pk])
 
 
 def _patience(command: Any) -> float:

@@ -17,27 +17,27 @@ logger = logging.getLogger(__name__)
 BATCH = 50
 
 
-def remove_old_folders(here: RunnerContext, *, days: int) -> int:
+def remove_old_folders(context: RunnerContext, *, days: int) -> int:
     """Remove folders of ended runs that are older than ``days``; return their number.
 
     A folder whose log is not fully shipped stays, whatever its age.
     """
-    before = here.clock.now().timestamp() - days * 24 * 3600
+    before = context.clock.now().timestamp() - days * 24 * 3600
     old: dict[int, Path] = {}
     with contextlib.suppress(FileNotFoundError):
-        for path in here.folder.iterdir():
+        for path in context.folder.iterdir():
             # For most folders their own modification time decides.
             if path.name.isdigit() and _own_time(path) < before and _touched(path) < before:
                 old[int(path.name)] = path
     if not old:
         return 0
-    waiting = {run for run, _boot in here.shipper.unfinished()}
+    waiting = {run for run, _boot in context.shipper.unfinished()}
     # A range, not a list of ids: there may be many thousand old folders and few active runs.
     between = Run.objects.active().filter(pk__range=(min(old), max(old)))
     waiting |= set(between.values_list("pk", flat=True))
     removed, stay = 0, []
     for run in sorted(old):
-        if run in waiting or here.shipper.follows(run=run):
+        if run in waiting or context.shipper.follows(run=run):
             continue
         # Another runner with the same data folder may be deleting it.
         shutil.rmtree(old[run], ignore_errors=True)

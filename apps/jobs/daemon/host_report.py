@@ -11,8 +11,8 @@ from apps.jobs.services import beat_host, register_host
 class HostReporter:
     """Writes the row of this runner's host."""
 
-    def __init__(self, here: RunnerContext, about: HostDescription) -> None:
-        self._here = here
+    def __init__(self, context: RunnerContext, about: HostDescription) -> None:
+        self._context = context
         self.about = about
         self._vitals = HostVitals()
         self._engine = ""
@@ -20,20 +20,22 @@ class HostReporter:
     def register(self) -> None:
         """Register the host."""
         beat = self._beat()
-        register_host(name=self._here.host, about=self.about, beat=beat, now=self._here.now())
+        register_host(name=self._context.host, about=self.about, beat=beat, now=self._context.now())
 
     def beat(self) -> None:
         """Record a heartbeat."""
-        beat_host(name=self._here.host, about=self.about, beat=self._beat(), now=self._here.now())
+        beat_host(
+            name=self._context.host, about=self.about, beat=self._beat(), now=self._context.now()
+        )
 
     def _beat(self) -> HostBeat:
-        here = self._here
+        context = self._context
         try:
-            self._engine = here.runner.engine()
+            self._engine = context.runner.engine()
         except RunnerAway as error:
-            here.note_problem(str(error))
+            context.note_problem(str(error))
         else:
-            here.note_problem("")
+            context.note_problem("")
         return self._vitals.read(
-            running=len(here.handles), engine=self._engine, problem=here.problem
+            running=len(context.handles), engine=self._engine, problem=context.problem
         )

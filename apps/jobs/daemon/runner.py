@@ -65,7 +65,7 @@ class RunnerDaemon:
             network=settings.RUN_NETWORK,
         )
         shipper = LogShipper(broker, folder / SHIPPING_FOLDER)
-        self.here = RunnerContext(
+        self.context = RunnerContext(
             host=host,
             clock=clock,
             runner=self.runner,
@@ -74,7 +74,7 @@ class RunnerDaemon:
             accounts=accounts_for(self.runner.kind),
         )
         self._stop = stop
-        self._endings = Terminations(self.runner, self.here.handles)
+        self._endings = Terminations(self.runner, self.context.handles)
         about = HostDescription(
             kind=self.runner.kind,
             capacity=capacity,
@@ -82,11 +82,11 @@ class RunnerDaemon:
             version=version,
             labels=dict(labels or {}),
         )
-        self.keeper = HostReporter(self.here, about)
-        self.ender = RunFinisher(self.here, self._endings)
-        self.starter = RunStarter(self.here, self.ender, capacity)
-        self.watcher = RunReconciler(self.here, self.ender)
-        self.listener = AnswerListener(self.here)
+        self.keeper = HostReporter(self.context, about)
+        self.ender = RunFinisher(self.context, self._endings)
+        self.starter = RunStarter(self.context, self.ender, capacity)
+        self.watcher = RunReconciler(self.context, self.ender)
+        self.listener = AnswerListener(self.context)
         self._wakeups: list[Subscription] = []
         if stop is not None and not self.runner.outlives_daemon:
             self._endings.watch(
@@ -98,7 +98,7 @@ class RunnerDaemon:
     @property
     def handles(self) -> Mapping[int, RunHandle]:
         """Executions on this host, by run id."""
-        return self.here.handles
+        return self.context.handles
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -106,40 +106,40 @@ class RunnerDaemon:
         """Subscribe to wake-ups and take over the runs of an earlier runner of this name."""
         # The daemon calls this again after a failure.
         self._close()
-        self.here.forget()
-        own = topology.runner_wakeups(self.here.host)
+        self.context.forget()
+        own = topology.runner_wakeups(self.context.host)
         declare_shared(self.broker)
         self.broker.declare(own)
         self._wakeups = [
             self.broker.subscribe(name, prefetch=100) for name in (own.name, topology.RUNNERS.name)
         ]
         self.listener.open(self.broker)
-        self.here.read_clock()
+        self.context.read_clock()
         self.keeper.register()
-        with self.here.engine_may_be_away():
+        with self.context.engine_may_be_away():
             self.watcher.take_stock()
 
     def step(self) -> bool:
         """Do one round of work; return True while there are runs on this host."""
-        here = self.here
+        context = self.context
         woken = self._wait()
         self.listener.step()
         ended = 0
         # After a failure the engine is asked again with the next heartbeat, not in every step.
-        if not here.problem:
-            with here.engine_may_be_away():
+        if not context.problem:
+            with context.engine_may_be_away():
                 ended = self.ender.collect()
                 self.ender.see_to()
         self.starter.record_started()
         self.starter.place(woken=woken or bool(ended))
         self.starter.claim()
-        if not here.problem:
-            with here.engine_may_be_away():
+        if not context.problem:
+            with context.engine_may_be_away():
                 self.starter.start_claimed()
-        here.shipper.step()
-        if here.timers.due("watch", timing.WATCH_EVERY_SECONDS):
+        context.shipper.step()
+        if context.timers.due("watch", timing.WATCH_EVERY_SECONDS):
             self._watch()
-        return bool(ended or here.handles or here.claimed)
+        return bool(ended or context.handles or context.claimed)
 
     def _wait(self) -> bool:
         """Wait for a wake-up, at most ``POLL_SECONDS``; return whether one came."""
@@ -153,11 +153,11 @@ class RunnerDaemon:
         return woken
 
     def _watch(self) -> None:
-        self.here.read_clock()
+        self.context.read_clock()
         self.keeper.beat()
         self.watcher.watch()
-        if not self.here.problem:
-            with self.here.engine_may_be_away():
+        if not self.context.problem:
+            with self.context.engine_may_be_away():
                 self.watcher.see_after_all()
                 self.watcher.tidy()
 
@@ -170,11 +170,11 @@ class RunnerDaemon:
         self._endings.close()
         unasked = self._stop is not None and not self._stop.signal_name
         if unasked or self.runner.outlives_daemon:
-            if self.here.handles:
-                logger.warning("%d runs go on without this runner", len(self.here.handles))
+            if self.context.handles:
+                logger.warning("%d runs go on without this runner", len(self.context.handles))
         else:
             self._end_all()
-        self.here.shipper.close(timing.LOG_CLOSE_SECONDS)
+        self.context.shipper.close(timing.LOG_CLOSE_SECONDS)
         self.runner.close()
         self._close()
 

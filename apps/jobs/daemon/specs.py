@@ -40,7 +40,7 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
             **_platform(run, in_container),
         },
         spider=job.spider,
-        command=tuple(str(each) for each in job.command),
+        command=tuple(str(word) for word in job.command),
         python_path=settings.SPIDER_PYTHON_PATH,
         image=run.image_digest,
         image_name=run.image_reference,

@@ -20,42 +20,42 @@ logger = logging.getLogger(__name__)
 class RunStarter:
     """Turns waiting runs into executions."""
 
-    def __init__(self, here: RunnerContext, ender: RunFinisher, capacity: int) -> None:
-        self._here = here
+    def __init__(self, context: RunnerContext, ender: RunFinisher, capacity: int) -> None:
+        self._context = context
         self._ender = ender
         self._capacity = capacity
 
     def place(self, *, woken: bool) -> None:
         """Assign waiting runs to hosts: after a wake-up, and every ``PLACE_EVERY_SECONDS``."""
-        if not (self._here.timers.due("place", timing.PLACE_EVERY_SECONDS) or woken):
+        if not (self._context.timers.due("place", timing.PLACE_EVERY_SECONDS) or woken):
             return
-        place_runs(now=self._here.now(), placer=self._here.host)
+        place_runs(now=self._context.now(), placer=self._context.host)
         failpoints.hit("jobs.placed")
 
     def claim(self) -> None:
         """Claim runs that are assigned to this host."""
-        here = self._here
-        free = self._capacity - len(here.handles) - len(here.claimed)
-        if free > 0 and not here.problem:
-            here.claimed += claim_runs(host=here.host, limit=free, now=here.now())
+        context = self._context
+        free = self._capacity - len(context.handles) - len(context.claimed)
+        if free > 0 and not context.problem:
+            context.claimed += claim_runs(host=context.host, limit=free, now=context.now())
 
     def start_claimed(self) -> None:
         """Start the claimed runs that are ready; a run whose image is being pulled waits alone."""
-        here = self._here
-        for _turn in range(len(here.claimed)):
-            run = here.claimed.popleft()
+        context = self._context
+        for _turn in range(len(context.claimed)):
+            run = context.claimed.popleft()
             try:
                 handle, later = self._start(run)
             except BaseException:
                 # Nothing was started, or the reconciler will find it: the run keeps its turn.
-                here.claimed.appendleft(run)
+                context.claimed.appendleft(run)
                 raise
             if later:
-                here.claimed.append(run)
+                context.claimed.append(run)
             if handle is None:
                 continue
-            here.unrecorded[run.pk] = run
-            here.add(run, handle)
+            context.unrecorded[run.pk] = run
+            context.add(run, handle)
             logger.info("run %s started: %s", run.pk, handle.container[:12] or f"pid {handle.pid}")
             failpoints.hit("jobs.started")
             self.record_started()
@@ -65,19 +65,19 @@ class RunStarter:
 
         (None, False) where the run ended before it was started.
         """
-        here = self._here
-        ours = Run.objects.filter(pk=run.pk, host=here.host, boot=run.boot, state=RunState.STARTING)
-        if not ours.exists():
+        context = self._context
+        ours = Run.objects.filter(pk=run.pk, host=context.host, boot=run.boot)
+        if not ours.filter(state=RunState.STARTING).exists():
             # It was stopped, or declared lost by another runner, before its turn.
             self._ender.finish(run, RunExit(code=None))
             return None, False
         failpoints.hit("jobs.before_start")
         try:
-            spec = spec_of(run, here.folder_of(run.pk))
-            if not here.runner.ready(spec):
+            spec = spec_of(run, context.folder_of(run.pk))
+            if not context.runner.ready(spec):
                 return None, True
-            spec = with_account(spec, run, here.accounts)
-            return here.runner.start(spec), False
+            spec = with_account(spec, run, context.accounts)
+            return context.runner.start(spec), False
         except RunnerAway:
             raise
         except CannotRun as error:
@@ -86,9 +86,9 @@ class RunStarter:
 
     def record_started(self) -> None:
         """Record in the rows which runs have started."""
-        here = self._here
-        for pk, run in list(here.unrecorded.items()):
-            handle = here.handles.get(pk)
+        context = self._context
+        for pk, run in list(context.unrecorded.items()):
+            handle = context.handles.get(pk)
             if handle is not None:
                 failpoints.hit("jobs.before_recorded")
                 mark_running(
@@ -96,6 +96,6 @@ class RunStarter:
                     pid=handle.pid,
                     process_started=handle.started,
                     container=handle.container,
-                    now=here.now(),
+                    now=context.now(),
                 )
-            del here.unrecorded[pk]
+            del context.unrecorded[pk]

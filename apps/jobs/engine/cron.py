@@ -150,13 +150,13 @@ def times_between(
     cron: Cron, zone: str, after: datetime, through: datetime, limit: int
 ) -> list[datetime]:
     """Return the times in (after, through], in UTC, oldest first, at most ``limit``."""
-    found: list[datetime] = []
+    times: list[datetime] = []
     through = through.astimezone(UTC)
     for moment in _times(cron, zone_of(zone), after.astimezone(UTC)):
-        if moment > through or len(found) >= limit:
+        if moment > through or len(times) >= limit:
             break
-        found.append(moment)
-    return found
+        times.append(moment)
+    return times
 
 
 # --- parsing --------------------------------------------------------------------------------------
@@ -177,17 +177,17 @@ def _parse(text: str) -> Cron:
         hours=tuple(sorted(hours)),
         days=frozenset(days),
         months=frozenset(months),
-        weekdays=frozenset(each % 7 for each in weekdays),
+        weekdays=frozenset(weekday % 7 for weekday in weekdays),
         both_days=parts[2].startswith("*") or parts[4].startswith("*"),
         by_wall_clock=not parts[0].startswith("*") and not parts[1].startswith("*"),
     )
 
 
 def _values(field: _Field, part: str) -> set[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for term in part.split(","):
-        found |= _term(field, term)
-    return found
+        values |= _term(field, term)
+    return values
 
 
 def _term(field: _Field, term: str) -> set[int]:
@@ -270,16 +270,16 @@ def _times_of_day(cron: Cron, zone: zoneinfo.ZoneInfo, day: date) -> list[dateti
     ]
     if offset is not None:
         return [(wall - offset).replace(tzinfo=UTC) for wall in walls]
-    found: set[datetime] = set()
+    times: set[datetime] = set()
     for wall in walls:
         first = wall.replace(tzinfo=zone)
         if _is_real(first):
-            found.add(first.astimezone(UTC))
+            times.add(first.astimezone(UTC))
             if not cron.by_wall_clock:
-                found.add(first.replace(fold=1).astimezone(UTC))
+                times.add(first.replace(fold=1).astimezone(UTC))
         elif cron.by_wall_clock:
-            found.add(_after_the_gap(first))
-    return sorted(found)
+            times.add(_after_the_gap(first))
+    return sorted(times)
 
 
 def _steady_offset(zone: zoneinfo.ZoneInfo, day: date) -> timedelta | None:

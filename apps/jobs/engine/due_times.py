@@ -52,11 +52,11 @@ def decide(
             "once": DueTimeVerdict.REPLACED,
             "all": DueTimeVerdict.TOO_MANY,
         }[policy]
-        return [DueTimeDecision(each, missed) for each in times]
+        return [DueTimeDecision(time, missed) for time in times]
     last = len(times) - 1
     return [
-        DueTimeDecision(each, _verdict(now - each, policy, older_than=last - index))
-        for index, each in enumerate(times)
+        DueTimeDecision(time, _verdict(now - time, policy, older_than=last - index))
+        for index, time in enumerate(times)
     ]
 
 

@@ -14,22 +14,22 @@ def find_path(edges: Iterable[tuple[int, int]], start: int, goal: int) -> list[i
     before: dict[int, int | None] = {start: None}
     waiting = deque([start])
     while waiting:
-        here = waiting.popleft()
-        if here == goal:
+        node = waiting.popleft()
+        if node == goal:
             return _back(before, goal)
-        for there in following.get(here, ()):
+        for there in following.get(node, ()):
             if there not in before:
-                before[there] = here
+                before[there] = node
                 waiting.append(there)
     return []
 
 
 def _back(before: dict[int, int | None], goal: int) -> list[int]:
     path: list[int] = []
-    here: int | None = goal
-    while here is not None:
-        path.append(here)
-        here = before[here]
+    node: int | None = goal
+    while node is not None:
+        path.append(node)
+        node = before[node]
     return path[::-1]
 
 
@@ -42,11 +42,11 @@ def depths(edges: Iterable[tuple[int, int]]) -> dict[int, int]:
         open_[to] = open_.get(to, 0) + 1
         open_.setdefault(from_, 0)
     depth = dict.fromkeys(open_, 0)
-    ready = [each for each, number in open_.items() if not number]
+    ready = [start for start, number in open_.items() if not number]
     while ready:
-        here = ready.pop()
-        for there in following.get(here, ()):
-            depth[there] = max(depth[there], depth[here] + 1)
+        node = ready.pop()
+        for there in following.get(node, ()):
+            depth[there] = max(depth[there], depth[node] + 1)
             open_[there] -= 1
             if not open_[there]:
                 ready.append(there)

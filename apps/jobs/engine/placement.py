@@ -90,34 +90,34 @@ def refusals(
     host: HostFacts, wanted: RunRequirements, limits: PlacementLimits
 ) -> list[HostRefusal]:
     """Return all reasons against a host; an empty list: it may get the run."""
-    found = []
+    reasons = []
     if host.kind != wanted.kind:
         # Other reasons do not matter: this host can never be chosen.
         return [HostRefusal(RefusalReason.KIND, {"kind": host.kind, "wanted": wanted.kind})]
     if host.mode != ENABLED:
-        found.append(HostRefusal(RefusalReason.MODE, {"mode": host.mode}))
+        reasons.append(HostRefusal(RefusalReason.MODE, {"mode": host.mode}))
     if host.silent_seconds > PLACEABLE_SECONDS:
         # Other facts are outdated.
-        return [*found, HostRefusal(RefusalReason.SILENT, {"seconds": int(host.silent_seconds)})]
+        return [*reasons, HostRefusal(RefusalReason.SILENT, {"seconds": int(host.silent_seconds)})]
     if host.problem:
-        found.append(HostRefusal(RefusalReason.PROBLEM, {"problem": host.problem}))
+        reasons.append(HostRefusal(RefusalReason.PROBLEM, {"problem": host.problem}))
     for name, value in sorted(wanted.labels.items()):
         if host.labels.get(name) != value:
-            found.append(HostRefusal(RefusalReason.LABEL, {"label": f"{name}={value}"}))
+            reasons.append(HostRefusal(RefusalReason.LABEL, {"label": f"{name}={value}"}))
     if host.cpu_percent >= limits.cpu_percent:
-        found.append(
+        reasons.append(
             HostRefusal(
                 RefusalReason.CPU, {"percent": host.cpu_percent, "limit": limits.cpu_percent}
             )
         )
     needed = max(wanted.memory_bytes, limits.memory_bytes + 1)
     if host.memory_free_bytes < needed:
-        found.append(
+        reasons.append(
             HostRefusal(RefusalReason.MEMORY, {"free": host.memory_free_bytes, "needed": needed})
         )
     if not host.free:
-        found.append(HostRefusal(RefusalReason.FULL, {"capacity": host.capacity}))
-    return found
+        reasons.append(HostRefusal(RefusalReason.FULL, {"capacity": host.capacity}))
+    return reasons
 
 
 def choose(

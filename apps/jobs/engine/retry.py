@@ -70,11 +70,11 @@ def read_rules(value: object) -> list[RetryRule]:
         )
     problems: list[ValidationError] = []
     rules = []
-    for number, each in enumerate(value, 1):
-        found = list(_problems(number, each))
-        problems += found
-        if not found:
-            rules.append(_rule(each))
+    for number, rule in enumerate(value, 1):
+        wrong = list(_problems(number, rule))
+        problems += wrong
+        if not wrong:
+            rules.append(_rule(rule))
     if problems:
         raise ValidationError(problems)
     return rules

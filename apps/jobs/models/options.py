@@ -252,8 +252,8 @@ class DownloadOptions(models.Model):
 
     def opened_cookies(self) -> dict[str, str]:
         """Return the initial cookies. Raises ``SecretError`` when no key decrypts them."""
-        found: dict[str, str] = json.loads(self.cookies) if self.cookies else {}
-        return found
+        cookies: dict[str, str] = json.loads(self.cookies) if self.cookies else {}
+        return cookies
 
 
 # Names of these fields, in their order.

@@ -53,7 +53,7 @@ def parse_environment(text: str) -> dict[str, Any]:
     _check_length(text, MOST_CHARACTERS)
     if text.lstrip().startswith("{"):
         return _object(parse_json(text, limit=MOST_CHARACTERS))
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     for line, word in _words(re.sub(r"\r\n?", "\n", text)):
         name, separator, value = word.partition("=")
         if not separator:
@@ -64,8 +64,8 @@ def parse_environment(text: str) -> dict[str, Any]:
                 ),
                 params={"line": line},
             )
-        _add(found, name, value, line)
-    return found
+        _add(variables, name, value, line)
+    return variables
 
 
 def parse_secrets(text: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def parse_secrets(text: str) -> dict[str, Any]:
     _check_length(text, MOST_CHARACTERS)
     if text.lstrip().startswith("{"):
         return _object(parse_json(text, limit=MOST_CHARACTERS))
-    found: dict[str, Any] = {}
+    secrets: dict[str, Any] = {}
     for line, words in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         if not words.strip():
             continue
@@ -86,8 +86,8 @@ def parse_secrets(text: str) -> dict[str, Any]:
             raise ValidationError(
                 _("Line %(line)d has no “=”; write NAME=value."), params={"line": line}
             )
-        _add(found, name.strip(), value, line)
-    return found
+        _add(secrets, name.strip(), value, line)
+    return secrets
 
 
 def format_environment(values: Mapping[str, Any]) -> str:
@@ -98,7 +98,7 @@ def format_environment(values: Mapping[str, Any]) -> str:
 def parse_tags(text: str) -> list[str]:
     """Parse words separated by spaces or commas; duplicates are dropped."""
     _check_length(text, MAX_BYTES)
-    return list(dict.fromkeys(each for each in re.split(r"[\s,;，；]+", text) if each))
+    return list(dict.fromkeys(word for word in re.split(r"[\s,;，；]+", text) if word))
 
 
 def _quoted(value: str) -> str:

@@ -68,9 +68,9 @@ def pattern_problem(text: str) -> str | None:
     except UnicodeEncodeError as error:
         return _at(error.start, text, gettext("a character that cannot be stored"))
     except re2.error as error:
-        said = error.args[0] if error.args else b""
-        said = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-        kind, _separator, part = said.partition(": ")
+        message = error.args[0] if error.args else b""
+        message = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+        kind, _separator, part = message.partition(": ")
         return _at(_position(text, kind, part), text, _PROBLEMS.get(kind, kind))
     if pattern.programsize > MAX_PATTERN_SIZE:
         return gettext("It repeats too much; use smaller counts.")
@@ -223,16 +223,16 @@ def parse_cookies(text: str) -> dict[str, str]:
             return check_cookies(json.loads(text))
         except (json.JSONDecodeError, RecursionError) as error:
             raise ValidationError(_("This is not a JSON object.")) from error
-    found: dict[str, Any] = {}
-    for number, part in enumerate(filter(None, (each.strip() for each in text.split(";"))), 1):
+    cookies: dict[str, Any] = {}
+    for number, part in enumerate(filter(None, map(str.strip, text.split(";"))), 1):
         name, separator, value = part.partition("=")
         if not separator:
             raise ValidationError(
                 _("Cookie %(number)d has no “=”; write name=value; name=value."),
                 params={"number": number},
             )
-        found[name.strip()] = value.strip()
-    return check_cookies(found)
+        cookies[name.strip()] = value.strip()
+    return check_cookies(cookies)
 
 
 def check_cookies(value: object) -> dict[str, str]:

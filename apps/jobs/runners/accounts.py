@@ -91,13 +91,13 @@ class BrokerAccounts:
 
     def made(self) -> set[tuple[int, str]]:
         """Return the executions that have an account. Raises ``RunnerAway``."""
-        found: set[tuple[int, str]] = set()
+        executions: set[tuple[int, str]] = set()
         for user in self._ask("GET", "users", params={"columns": "name"}).json():
             _, _, name = user["name"].partition(self._prefix)
             words = name.split(".")
             if len(words) == 3 and words[0] == "run" and words[1].isdecimal():
-                found.add((int(words[1]), words[2]))
-        return found
+                executions.add((int(words[1]), words[2]))
+        return executions
 
     def keep_only(self, active: Set[tuple[int, str]], made: Set[tuple[int, str]]) -> int:
         """Remove those of ``made`` that are not active; return their number. Raises

@@ -85,8 +85,8 @@ def _host_config(api: APIClient, spec: RunSpec, *, network: str, has_init: bool)
     """Return limits, mounts and isolation of the container."""
     folder = Mount(FOLDER, str(spec.folder.resolve()), type="bind")
     volumes = [
-        Mount(each.target, each.source, type="bind", read_only=each.read_only)
-        for each in spec.volumes
+        Mount(volume.target, volume.source, type="bind", read_only=volume.read_only)
+        for volume in spec.volumes
     ]
     options: dict[str, Any] = api.create_host_config(
         network_mode=network,

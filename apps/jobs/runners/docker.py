@@ -81,7 +81,7 @@ class DockerRunner:
         self._network = network
         self._labels = {**(labels or {}), INSTALLATION_LABEL: installation, HOST_LABEL: host}
         self._installation = f"{INSTALLATION_LABEL}={installation}"
-        self._here = f"{HOST_LABEL}={host}"
+        self._host_label = f"{HOST_LABEL}={host}"
         self._seen: dict[str, str] = {}
         self._looked = 0.0
 
@@ -136,10 +136,10 @@ class DockerRunner:
         except (APIError, TypeError, ValueError) as error:
             raise CannotRun(f"the container could not be made: {_said(error)}") from error
         failpoints.hit("jobs.container_created")
-        found = self._engine.inspect(created["Id"])
-        if found is None:
+        facts = self._engine.inspect(created["Id"])
+        if facts is None:
             raise CannotRun("the container was removed before it began")
-        return found
+        return facts
 
     def _start(self, spec: RunSpec, facts: dict[str, Any]) -> None:
         # The mark outlives the container, which a person may remove.
@@ -204,8 +204,8 @@ class DockerRunner:
     def _look(self) -> dict[str, str]:
         """Return states by container id, in one request for all containers."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
-            found = self._engine.listing(self._installation, self._here)
-            self._seen = {each["Id"]: str(each["State"]) for each in found}
+            containers = self._engine.listing(self._installation, self._host_label)
+            self._seen = {container["Id"]: str(container["State"]) for container in containers}
             self._looked = time.monotonic()
         return self._seen
 
@@ -253,18 +253,18 @@ class DockerRunner:
 
     def tidy(self, *, now: datetime, known: Mapping[int, str]) -> int:
         """End containers of unknown runs of this host; remove those that ended long ago."""
-        gone = 0
-        for each in self._engine.listing(self._installation):
-            labels = each.get("Labels") or {}
+        removed = 0
+        for container in self._engine.listing(self._installation):
+            labels = container.get("Labels") or {}
             run, boot = labels.get(RUN_LABEL, ""), labels.get(BOOT_LABEL, "")
-            if str(each["State"]) in _ALIVE:
-                ours = f"{HOST_LABEL}={labels.get(HOST_LABEL)}" == self._here
+            if str(container["State"]) in _ALIVE:
+                ours = f"{HOST_LABEL}={labels.get(HOST_LABEL)}" == self._host_label
                 wanted = run.isdigit() and known.get(int(run)) == boot
                 if ours and not wanted:
-                    self.kill(ContainerHandle(0, boot, Path(), each["Id"]))
-            elif run and self._ended_before(each["Id"], now - KEEP_ENDED):
-                gone += self._remove(each["Id"])
-        return gone
+                    self.kill(ContainerHandle(0, boot, Path(), container["Id"]))
+            elif run and self._ended_before(container["Id"], now - KEEP_ENDED):
+                removed += self._remove(container["Id"])
+        return removed
 
     def _ended_before(self, container: str, before: datetime) -> bool:
         facts = self._engine.inspect(container)

@@ -86,18 +86,18 @@ class DockerEngine:
         """Return the facts of a container by id or name; None when there is none."""
         try:
             with answering():
-                found: dict[str, Any] = self.api.inspect_container(container)
+                facts: dict[str, Any] = self.api.inspect_container(container)
         except NotFound:
             return None
-        return found
+        return facts
 
     def listing(self, *labels: str) -> list[dict[str, Any]]:
         """Return a summary of all containers with these labels."""
         with answering():
-            found: list[dict[str, Any]] = self.api.containers(
+            containers: list[dict[str, Any]] = self.api.containers(
                 all=True, filters={"label": list(labels)}
             )
-        return found
+        return containers
 
     def image(self, reference: str) -> str | None:
         """Return the engine's id of an image; None when it has none of that name or digest."""

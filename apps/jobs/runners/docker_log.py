@@ -163,8 +163,8 @@ def untaken(lines: Iterator[LogLineRead], mark: tuple[str, int]) -> Iterator[Log
 def last_line(client: APIClient, container: str) -> str:
     """Return the last line that is not blank."""
     with _open(client, container, follow=0, tail=str(_TAIL_LINES)) as response:
-        found = [line.text.strip() for line in _lines(response)]
-    return next((text for text in reversed(found) if text), "")
+        lines = [line.text.strip() for line in _lines(response)]
+    return next((text for text in reversed(lines) if text), "")
 
 
 def _open(client: APIClient, container: str, *, follow: int, tail: str) -> requests.Response:

@@ -126,22 +126,22 @@ class LogShipper:
 
     def follows(self, *, run: int) -> bool:
         """Return whether lines of this run are still to be read or confirmed."""
-        return any(one.run == run for one in self._followed.values())
+        return any(log.run == run for log in self._followed.values())
 
     def unfinished(self) -> list[tuple[int, str]]:
         """Return the (run, boot) pairs whose logs an earlier shipper has not finished."""
         if self._notes is None:
             return []
         names = (path.name.partition(".") for path in self._notes.iterdir())
-        found = [(int(run), boot) for run, _, boot in names if run.isdecimal() and boot]
-        return sorted(one for one in found if one not in self._followed)
+        executions = [(int(run), boot) for run, _, boot in names if run.isdecimal() and boot]
+        return sorted(execution for execution in executions if execution not in self._followed)
 
     def follow(self, *, run: int, boot: str, source: LogSource) -> None:
         """Ship a source from its first line until ``finish()``; idempotent for (run, boot)."""
         if (run, boot) in self._followed:
             source.close()
             return
-        one = self._followed[run, boot] = _FollowedLog(run, boot, source)
+        log = self._followed[run, boot] = _FollowedLog(run, boot, source)
         if self._notes is None:
             return
         note = self._notes / f"{run}.{boot}"
@@ -149,17 +149,17 @@ class LogShipper:
         place = _read_note(note)
         if place.mark and isinstance(source, Resumable):
             source.resume(place.mark)
-            one.seq, one.size, one.dropped = place.seq, place.size, place.dropped
-            one.mark, one.noted = place.mark, place
+            log.seq, log.size, log.dropped = place.seq, place.size, place.dropped
+            log.mark, log.noted = place.mark, place
 
     def finish(self, *, run: int) -> None:
         """Mark the logs of a run as complete; returns at once.
 
         The following steps ship the rest and then forget the run.
         """
-        for one in self._followed.values():
-            if one.run == run:
-                one.ending = True
+        for log in self._followed.values():
+            if log.run == run:
+                log.ending = True
 
     def step(self) -> bool:
         """Read and publish for a bounded time; return whether there was anything to do.
@@ -174,12 +174,12 @@ class LogShipper:
         turns = deque(self._followed)
         while turns and lines > 0 and size > 0:
             key = turns.popleft()
-            one = self._followed[key] = self._followed.pop(key)
-            before = one.seq, one.size
-            if one.readable and self._read(one):
+            log = self._followed[key] = self._followed.pop(key)
+            before = log.seq, log.size
+            if log.readable and self._read(log):
                 turns.append(key)
-            lines -= one.seq - before[0]
-            size -= one.size - before[1]
+            lines -= log.seq - before[0]
+            size -= log.size - before[1]
         worked |= lines < STEP_LINES
         self._publish()
         return worked
@@ -193,64 +193,64 @@ class LogShipper:
         while self._left() and time.monotonic() < deadline:
             if not self.step():
                 time.sleep(_CLOSE_PAUSE_SECONDS)
-        for one in self._followed.values():
-            one.source.close()
+        for log in self._followed.values():
+            log.source.close()
         self._followed.clear()
 
     def _left(self) -> bool:
-        return any(one.ending or one.waiting for one in self._followed.values())
+        return any(log.ending or log.waiting for log in self._followed.values())
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _read(self, one: _FollowedLog) -> bool:
+    def _read(self, log: _FollowedLog) -> bool:
         """Read a source once; return whether it gave any lines."""
         try:
-            lines = one.source.read(last=one.ending)
+            lines = log.source.read(last=log.ending)
         except Exception as error:  # noqa: BLE001 - one broken source is no reason to stop a runner
-            logger.warning("the log of run %s cannot be read any more: %s", one.run, error)
-            one.read = True
+            logger.warning("the log of run %s cannot be read any more: %s", log.run, error)
+            log.read = True
             lines = ()
         records: list[LogRecord] = []
         size = 0
-        begin = one.place
+        begin = log.place
         for line in lines:
             text, length = _cut(line.text)
-            behind = one.place
-            one.seq += 1
-            one.size += length
-            one.mark = line.mark or one.mark
-            if one.seq > MAX_LINES or one.size > MAX_BYTES:
-                one.dropped += 1
+            behind = log.place
+            log.seq += 1
+            log.size += length
+            log.mark = line.mark or log.mark
+            if log.seq > MAX_LINES or log.size > MAX_BYTES:
+                log.dropped += 1
                 continue
             if len(records) == BATCH_LINES or size + length > BATCH_BYTES:
-                self._add(one, records, begin)
+                self._add(log, records, begin)
                 records, size, begin = [], 0, behind
-            records.append(LogRecord(one.seq, line.at, "", line.source, text))
+            records.append(LogRecord(log.seq, line.at, "", line.source, text))
             size += length
-        one.read |= one.ending and not lines and one.source.ended
-        if records or self._must_tell(one):
-            self._add(one, records, begin)
+        log.read |= log.ending and not lines and log.source.ended
+        if records or self._must_tell(log):
+            self._add(log, records, begin)
         return bool(lines)
 
-    def _must_tell(self, one: _FollowedLog) -> bool:
-        due = one.read or time.monotonic() >= one.tell_at
-        return due and one.dropped > one.told_dropped
+    def _must_tell(self, log: _FollowedLog) -> bool:
+        due = log.read or time.monotonic() >= log.tell_at
+        return due and log.dropped > log.told_dropped
 
-    def _add(self, one: _FollowedLog, records: list[LogRecord], behind: _ShippingPosition) -> None:
+    def _add(self, log: _FollowedLog, records: list[LogRecord], behind: _ShippingPosition) -> None:
         message = LogBatch(
-            stream=f"run:{one.run}", boot=one.boot, lines=records, dropped=one.dropped
+            stream=f"run:{log.run}", boot=log.boot, lines=records, dropped=log.dropped
         )
-        one.waiting.append(_PendingBatch(encode(message), behind))
-        one.told_dropped = one.dropped
-        one.tell_at = time.monotonic() + TELL_SECONDS
+        log.waiting.append(_PendingBatch(encode(message), behind))
+        log.told_dropped = log.dropped
+        log.tell_at = time.monotonic() + TELL_SECONDS
 
     # --- publishing -------------------------------------------------------------------------------
 
     def _publish(self) -> None:
         if time.monotonic() < self._retry_at:
             return
-        for one in self._followed.values():
-            for message in one.waiting:
+        for log in self._followed.values():
+            for message in log.waiting:
                 if message.confirmed is None:
                     outgoing = Outgoing(body=message.body, key=topology.LOGS.name)
                     message.confirmed = self._broker.publish([outgoing])
@@ -258,39 +258,39 @@ class LogShipper:
     def _settle(self) -> bool:
         """Forget confirmed batches, and the logs that are confirmed to their end."""
         settled = False
-        for key, one in list(self._followed.items()):
-            for message in list(one.waiting):
+        for key, log in list(self._followed.items()):
+            for message in list(log.waiting):
                 if message.confirmed is None or not message.confirmed.done():
                     continue
                 settled = True
                 error = message.confirmed.exception()
                 if error is None:
                     self._outage.recovered()
-                    one.waiting.remove(message)
+                    log.waiting.remove(message)
                 else:
                     message.confirmed = None
                     self._failed(error)
-            if one.read and not one.waiting:
+            if log.read and not log.waiting:
                 self._forget(key)
             else:
-                self._note(one)
+                self._note(log)
         return settled
 
-    def _note(self, one: _FollowedLog) -> None:
+    def _note(self, log: _FollowedLog) -> None:
         """Store the position, for a source whose lines cannot be counted again."""
-        place = one.confirmed
-        if self._notes is None or not place.mark or place == one.noted:
+        place = log.confirmed
+        if self._notes is None or not place.mark or place == log.noted:
             return
-        if time.monotonic() < one.note_at:
+        if time.monotonic() < log.note_at:
             return
-        one.noted, one.note_at = place, time.monotonic() + NOTE_SECONDS
-        beside = self._notes / f".{one.run}.{one.boot}"
+        log.noted, log.note_at = place, time.monotonic() + NOTE_SECONDS
+        beside = self._notes / f".{log.run}.{log.boot}"
         try:
             beside.write_bytes(msgspec.json.encode(place))
-            beside.replace(self._notes / f"{one.run}.{one.boot}")
+            beside.replace(self._notes / f"{log.run}.{log.boot}")
         except OSError as error:
             # The previous position still holds: lines after it are sent again.
-            logger.warning("how far run %s is shipped cannot be written down: %s", one.run, error)
+            logger.warning("how far run %s is shipped cannot be written down: %s", log.run, error)
 
     def _failed(self, error: BaseException) -> None:
         self._retry_at = time.monotonic() + self._outage.failed(error)

@@ -80,7 +80,7 @@ def _read_exit_file(path: Path) -> dict[str, Any]:
 def storable(text: str) -> str:
     """Return one printable line of limited length, which every database can hold."""
     whole = text[:_REASON_CHARACTERS].encode("utf-8", "replace").decode()
-    return "".join(one if one.isprintable() else " " for one in whole)
+    return "".join(character if character.isprintable() else " " for character in whole)
 
 
 def log_tail(folder: Path, limit: int = _LOG_TAIL_BYTES) -> str:

@@ -152,10 +152,12 @@ class ProcessRunner:
         It is recognised by its environment: a killed runner may not have stored the pid. A run may
         have overwritten its environment; then the stored ``pid`` and ``started`` decide.
         """
-        leaders = [one for one in _processes_of(run, boot) if _leads_session(one)]
+        leaders = [process for process in _processes_of(run, boot) if _leads_session(process)]
         if not leaders and pid:
             leaders = [
-                one for one in _process(pid) if abs(_started(one) - started) < _SAME_START_SECONDS
+                process
+                for process in _process(pid)
+                if abs(_started(process) - started) < _SAME_START_SECONDS
             ]
         if not leaders:
             return None
@@ -164,12 +166,12 @@ class ProcessRunner:
 
     def poll(self, handle: RunHandle) -> RunExit | None:
         """Return how it ended, from its exit file where there is one; None while it runs."""
-        here = _ours(handle)
-        if here.alive:
+        ours = _ours(handle)
+        if ours.alive:
             return None
-        if here.process is None:
-            return self.ended(run=here.run, boot=here.boot, folder=here.folder)
-        return read_exit(here.folder, here.process.returncode)
+        if ours.process is None:
+            return self.ended(run=ours.run, boot=ours.boot, folder=ours.folder)
+        return read_exit(ours.folder, ours.process.returncode)
 
     def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
         """Return the end from the exit file and the recorded exit status."""
@@ -212,11 +214,11 @@ class ProcessRunner:
         """Do nothing: there is no connection."""
 
     def _signal(self, handle: RunHandle, number: signal.Signals) -> None:
-        here = _ours(handle)
-        if not here.alive:
+        ours = _ours(handle)
+        if not ours.alive:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(here.pid, number)
+            os.killpg(ours.pid, number)
 
 
 def _ours(handle: RunHandle) -> ProcessHandle:
@@ -264,15 +266,15 @@ def _started(process: psutil.Process) -> float:
 
 def _processes_of(run: int, boot: str) -> list[psutil.Process]:
     """Return every process with the environment of this execution, its children included."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             environment = process.environ()
         except (psutil.Error, OSError):
             continue  # gone meanwhile, or another user's
         if environment.get(RUN) == str(run) and environment.get(BOOT) == boot:
-            found.append(process)
-    return [one for one in found if _runs(one)]
+            processes.append(process)
+    return [process for process in processes if _runs(process)]
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -64,11 +64,11 @@ def restore_job(*, job: Job, actor: User | None, now: datetime | None = None) ->
         raise JobNameTaken from error
     if not restored:
         raise NotDeleted
-    found = Job.all_objects.select_related("project").get(pk=job.pk)
-    sync_schedule(job=found, now=at)
+    row = Job.all_objects.select_related("project").get(pk=job.pk)
+    sync_schedule(job=row, now=at)
     after = {"deleted_at": None, "deleted_by": ""}
-    record(actor=actor, action="jobs.restore_job", obj=found, before=before, after=after)
-    return found
+    record(actor=actor, action="jobs.restore_job", obj=row, before=before, after=after)
+    return row
 
 
 def project_goes(project: Project, now: datetime) -> None:

@@ -321,8 +321,8 @@ def remind_runs(*, host: str, now: datetime) -> int:
         asked_at__lte=now - REMIND_AFTER,
     )
     newest = {
-        (one.run_id, one.action == RunAsk.TUNE): one
-        for one in waiting.select_related("run__job__project")
+        (row.run_id, row.action == RunAsk.TUNE): row
+        for row in waiting.select_related("run__job__project")
     }
     reminded = 0
     for command in newest.values():

@@ -92,6 +92,6 @@ def refuse_cycle(*, job: Job, after: Job, actor: User | None) -> None:
     rows = Job.objects.filter(pk__in=path)
     visible = rows if actor is None else rows.visible_to(actor)
     names = dict(visible.values_list("pk", "name"))
-    way = " → ".join(names.get(each, "…") for each in [*path, job.pk])
+    way = " → ".join(names.get(pk, "…") for pk in [*path, job.pk])
     message = _("The links would form a cycle: %(way)s.") % {"way": way}
     raise LinkCycle(message, fields={"after": [message]})

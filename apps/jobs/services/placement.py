@@ -169,9 +169,9 @@ def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) 
     """
     waiting = _queued().filter(host="").exclude(_early(now))
     for _look in range(MOST_LOOKS):
-        found = list(waiting.exclude(job__in=list(hopeless))[:MOST_LOOKED_AT])
-        yield from found
-        if len(found) < MOST_LOOKED_AT or not _any_free(hosts):
+        runs = list(waiting.exclude(job__in=list(hopeless))[:MOST_LOOKED_AT])
+        yield from runs
+        if len(runs) < MOST_LOOKED_AT or not _any_free(hosts):
             return
 
 
@@ -298,7 +298,7 @@ def _explain(wanted: RunRequirements, now: datetime) -> PlacementExplanation:
     verdicts = [
         HostVerdict(
             host=host.name,
-            against=[_refusal_text(each) for each in refusals(host, wanted, _limits())],
+            against=[_refusal_text(refusal) for refusal in refusals(host, wanted, _limits())],
             chosen=host is chosen,
             free=host.free,
             capacity=host.capacity,
@@ -312,7 +312,7 @@ def _explain(wanted: RunRequirements, now: datetime) -> PlacementExplanation:
 
 def _text(hosts: Any, wanted: RunRequirements) -> str:
     """Return ``host a: CPU 95 % (limit 90 %); host b: label gpu=yes is missing``."""
-    said = [
+    texts = [
         _("host %(host)s: %(reasons)s")
         % {
             "host": host.name,
@@ -320,7 +320,7 @@ def _text(hosts: Any, wanted: RunRequirements) -> str:
         }
         for host in hosts
     ]
-    return "; ".join(said) or _("no host is registered: start run_runner on a machine")
+    return "; ".join(texts) or _("no host is registered: start run_runner on a machine")
 
 
 def _refusal_text(refusal: HostRefusal) -> str:

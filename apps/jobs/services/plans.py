@@ -55,7 +55,7 @@ def plan_due(*, now: datetime, job: int | None = None) -> int:
     while left > 0:
         due = list(_due(now, job).order_by("next_at", "pk").values_list("pk", flat=True)[:left])
         outcomes = [_plan_safely(schedule, now) for schedule in due]
-        planned = [each for each in outcomes if each is not None]
+        planned = [count for count in outcomes if count is not None]
         decided += sum(planned)
         left -= len(due)
         if not planned:
@@ -133,7 +133,7 @@ def _plan_chunk(schedule: Schedule, job: Job, now: datetime) -> int:
     known = set(
         schedule.planned_runs.filter(planned_at__in=times).values_list("planned_at", flat=True)
     )
-    rows = [_row(schedule, job, each, now) for each in decisions if each.planned_at not in known]
+    rows = [_row(schedule, job, due, now) for due in decisions if due.planned_at not in known]
     PlannedRun.objects.bulk_create(rows)
     through = times[-1] if newer_follow else max(now, schedule.planned_through)
     Schedule.objects.filter(pk=schedule.pk).update(

@@ -120,7 +120,7 @@ class ImportPlan:
 
     def count(self, what: str) -> int:
         """Return how many jobs are ``added``, ``changed`` or ``unchanged``."""
-        return sum(each.what == what for each in self.jobs)
+        return sum(job.what == what for job in self.jobs)
 
     @property
     def said(self) -> list[str]:
@@ -240,8 +240,8 @@ def refuse(plan: ImportPlan) -> None:
         count,
     )
     fields: dict[str, list[str]] = {}
-    for problem, said in zip(plan.problems, plan.said, strict=True):
-        fields.setdefault(problem.where or "file", []).append(said)
+    for problem, line in zip(plan.problems, plan.said, strict=True):
+        fields.setdefault(problem.where or "file", []).append(line)
     raise ImportRefused(text % {"count": count}, fields=fields)
 
 
@@ -262,7 +262,7 @@ class _Planner:
         self._mode = mode
         self._into = project
         self._editable = {
-            each.slug: each for each in Project.objects.visible_to(actor, Role.EDITOR)
+            project.slug: project for project in Project.objects.visible_to(actor, Role.EDITOR)
         }
         self._visible = set(Project.objects.visible_to(actor).values_list("slug", flat=True))
         self._jobs: dict[tuple[int, str], Job] = {}
@@ -273,7 +273,7 @@ class _Planner:
     def look_up(self, entries: Sequence[JobEntry]) -> None:
         """Read all rows that the entries may refer to, in few queries."""
         slugs = {entry.values.get("project") for entry in entries}
-        named = [each for slug, each in self._editable.items() if slug in slugs]
+        named = [row for slug, row in self._editable.items() if slug in slugs]
         projects = named if self._into is None else [self._into]
         names = {entry.values.get("name") for entry in entries}
         rows = Job.objects.filter(project__in=projects, name__in=names)
@@ -284,7 +284,7 @@ class _Planner:
         images = Image.objects.available().filter(project__in=projects)
         self._images = {(image.project_id, image.reference): image for image in images}
         frontiers = Frontier.objects.filter(project__in=projects)
-        self._frontiers = {(each.project_id, each.name): each for each in frontiers}
+        self._frontiers = {(row.project_id, row.name): row for row in frontiers}
 
     def take(self, entry: JobEntry) -> None:
         """Plan one job, or record its problems."""
@@ -312,7 +312,7 @@ class _Planner:
         if planned is None:
             return
         stored = set(job.secret_names) if job else set()
-        planned.secrets_to_set = sorted({str(each) for each in wanted_secrets} - stored)
+        planned.secrets_to_set = sorted({str(name) for name in wanted_secrets} - stored)
         self._plan.jobs.append(planned)
 
     def _project(self, entry: JobEntry, slug: object) -> Project | None:

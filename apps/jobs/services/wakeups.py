@@ -113,4 +113,4 @@ def _crontab_fields(cron: Cron) -> dict[str, str]:
 
 
 def _listed(values: Collection[int], size: int) -> str:
-    return "*" if len(values) == size else ",".join(str(each) for each in sorted(values))
+    return "*" if len(values) == size else ",".join(str(value) for value in sorted(values))

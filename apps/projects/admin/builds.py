@@ -167,7 +167,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
     def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Cancel a build after a confirmation."""
         build = self._build(request, pk, Role.OPERATOR)
-        asked = ask_first(
+        page = ask_first(
             request,
             verb=gettext("Cancel the build"),
             loss=gettext("The work done so far is discarded."),
@@ -175,8 +175,8 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
             names=[build],
             back=reverse("admin:projects_build_change", args=[pk]),
         )
-        if asked is not None:
-            return asked
+        if page is not None:
+            return page
         try:
             cancel_build(build=build, now=timezone.now(), actor=person_of(request))
         except DomainError as error:
@@ -200,14 +200,14 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 
     def build_view(self, request: HttpRequest, project: int) -> HttpResponse:
         """Build a tag of the project and show the build."""
-        found = Project.objects.visible_to(request.user).filter(pk=project).first()
-        if found is None:
+        row = Project.objects.visible_to(request.user).filter(pk=project).first()
+        if row is None:
             raise Http404
         if project not in projects_of(request, Role.OPERATOR):
             raise PermissionDenied
         tag = request.POST.get("tag", "")[: MAX_TAG + 1]
         try:
-            build = build_tag(project=found, tag=tag, now=timezone.now(), actor=person_of(request))
+            build = build_tag(project=row, tag=tag, now=timezone.now(), actor=person_of(request))
         except AlreadyBuilt as error:
             messages.warning(request, error.text)
             build = error.build
@@ -262,7 +262,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 def live_context(build: Build) -> dict[str, Any]:
     """Return the context of the changing part of a build's page."""
     now = timezone.now()
-    known = {each.get("step"): each for each in build.steps}
+    known = {step.get("step"): step for step in build.steps}
     steps = []
     for step in BuildStep:
         if step == BuildStep.NONE:

@@ -66,7 +66,7 @@ class BuildArgumentsField(forms.JSONField):
         """Parse lines, or accept an object. Raises ``ValidationError`` with the line number."""
         if isinstance(value, dict):
             return value
-        found: dict[str, str] = {}
+        arguments: dict[str, str] = {}
         for number, line in enumerate((value or "").splitlines(), 1):
             if not line.strip():
                 continue
@@ -74,13 +74,13 @@ class BuildArgumentsField(forms.JSONField):
             params = {"line": number, "name": name.strip()[:60]}
             if not equals:
                 raise forms.ValidationError(_("Line %(line)d: write NAME=value."), params=params)
-            if name.strip() in found:
+            if name.strip() in arguments:
                 raise forms.ValidationError(
                     _("Line %(line)d: %(name)s occurs twice."), params=params
                 )
-            found[name.strip()] = text
-        validate_build_arguments(found)
-        return found
+            arguments[name.strip()] = text
+        validate_build_arguments(arguments)
+        return arguments
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Compare objects, not texts; an invalid text is a change."""

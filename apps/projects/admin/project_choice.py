@@ -58,18 +58,19 @@ def chosen(request: HttpRequest, kind: str) -> ProjectChoice | None:
     projects = list(Project.objects.visible_to(request.user).order_by("name"))
     asked = request.GET.get("project") or request.POST.get("project") or ""
     if asked:
-        found = next((each for each in projects if each.pk == number_in(asked)), None)
-        if found is None:
+        selected = next((project for project in projects if project.pk == number_in(asked)), None)
+        if selected is None:
             raise Http404
     else:
-        found = _first(projects, kind)
-    return None if found is None else ProjectChoice(found, projects, request)
+        selected = _first(projects, kind)
+    return None if selected is None else ProjectChoice(selected, projects, request)
 
 
 def _first(projects: list[Project], kind: str) -> Project | None:
     rows = Configuration.objects.filter(kind=kind, newest__gte=1)
     configured = set(rows.values_list("project_id", flat=True))
-    return next((each for each in projects if each.pk in configured), next(iter(projects), None))
+    first = next(iter(projects), None)
+    return next((project for project in projects if project.pk in configured), first)
 
 
 class ChosenProjectAdmin(ReadOnly, ProjectScopedAdmin):

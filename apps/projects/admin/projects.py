@@ -237,7 +237,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         if not object_id.isascii() or not object_id.isdigit() or len(object_id) > 18:
             raise Http404
         project = self._project(request, int(object_id), Role.ADMIN)
-        asked = ask_first(
+        page = ask_first(
             request,
             verb=_("New secret"),
             loss=_("Replace the secret? Deliveries signed with the old one will be refused."),
@@ -245,8 +245,8 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
             names=[project],
             back=reverse("admin:projects_project_webhook", args=[project.pk]),
         )
-        if asked is not None:
-            return asked
+        if page is not None:
+            return page
         secret = rotate_webhook_secret(project=project, actor=person_of(request))
         messages.success(
             request, gettext("The secret was replaced; the old one is no longer valid.")
@@ -258,7 +258,9 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         """List the registry's images and report what was found."""
         project = self._project(request, pk, Role.OPERATOR)
         try:
-            found = refresh_images(project=project, now=timezone.now(), actor=person_of(request))
+            refreshed = refresh_images(
+                project=project, now=timezone.now(), actor=person_of(request)
+            )
         except DomainError as error:
             messages.error(request, error.text)
         else:
@@ -266,14 +268,14 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
                 "%(added)d images were added, %(moved)d have a new digest, %(known)d were known."
             )
             counts = {
-                "added": len(found.added),
-                "moved": len(found.moved),
-                "known": len(found.known),
+                "added": len(refreshed.added),
+                "moved": len(refreshed.moved),
+                "known": len(refreshed.known),
             }
             messages.success(request, text % counts)
-            if found.differ:
+            if refreshed.differ:
                 text = gettext("Not updated, since they are listed with other digests: %(list)s")
-                messages.warning(request, text % {"list": ", ".join(found.differ)})
+                messages.warning(request, text % {"list": ", ".join(refreshed.differ)})
         return HttpResponseRedirect(reverse("admin:projects_project_change", args=[pk]))
 
     def _project(self, request: HttpRequest, pk: int, role: Role) -> Project:

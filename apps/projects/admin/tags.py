@@ -50,10 +50,10 @@ def tags_page(
     preview = None
     if request.GET.get("tag") and form.is_valid():
         preview = preview_tag(project=project, **form.cleaned_data)
-    found, refusal = None, ""
+    connection, refusal = None, ""
     if request.method == "POST":
         try:
-            found = check_connection(project=project)
+            connection = check_connection(project=project)
         except DomainError as error:
             refusal = error.text
     context |= {
@@ -62,7 +62,7 @@ def tags_page(
         "form": form,
         "preview": preview,
         "may_test": may_test,
-        "found": found,
+        "found": connection,
         "refusal": refusal,
     }
     return TemplateResponse(request, "admin/projects/project/tags.html", context)

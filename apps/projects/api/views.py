@@ -109,8 +109,8 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=True, methods=["post"], url_path="test-connection")
     def test_connection(self, request: Request, pk: str | None = None) -> Response:
         """List the tags of the git server, and how each is read. 409 when it cannot be reached."""
-        found = services.check_connection(project=self.get_object())
-        return Response(ConnectionSerializer(found).data)
+        connection = services.check_connection(project=self.get_object())
+        return Response(ConnectionSerializer(connection).data)
 
     @extend_schema(request=TagQuestionSerializer, responses=TagPreviewSerializer)
     @action(detail=True, methods=["post"], url_path="tags/preview")
@@ -128,8 +128,8 @@ class ProjectViewSet(WriteViewSet[Project]):
     def refresh_images(self, request: Request, pk: str | None = None) -> Response:
         """List the newest images of the registry. 409 when it cannot be reached."""
         project = self.get_object()
-        found = services.refresh_images(project=project, now=timezone.now(), actor=self.person)
-        return Response(RefreshedSerializer(found).data)
+        refreshed = services.refresh_images(project=project, now=timezone.now(), actor=self.person)
+        return Response(RefreshedSerializer(refreshed).data)
 
     @extend_schema(responses=WebhookSerializer)
     @action(detail=True, methods=["get"])
@@ -164,10 +164,10 @@ class ProjectViewSet(WriteViewSet[Project]):
         return cast("dict[str, Any]", self._webhook(self.get_object(), None).data)
 
     def _webhook(self, project: Project, secret: str | None) -> Response:
-        found = {
+        shown = {
             "address": webhook_address(project),
             "secret": secret,
             "texts": setup_texts(project, secret),
         }
         headers = {"Cache-Control": "no-store"}
-        return Response(WebhookSerializer(found).data, headers=headers)
+        return Response(WebhookSerializer(shown).data, headers=headers)

@@ -64,9 +64,9 @@ def check_clone_url(
         allowed_networks: networks besides public addresses (``GIT_ALLOWED_NETWORKS``).
         resolve: resolver of names (``yardkit.addresses.resolve_name``); None checks only the text.
     """
-    found = _SCP.fullmatch(url)
-    if found and not found["user"].startswith("-") and not found["host"].startswith("-"):
-        meant = f"ssh://{found['user']}@{found['host']}/{found['path']}"
+    scp = _SCP.fullmatch(url)
+    if scp and not scp["user"].startswith("-") and not scp["host"].startswith("-"):
+        meant = f"ssh://{scp['user']}@{scp['host']}/{scp['path']}"
         raise AddressProblem("url_scp_form", meant=meant)
     address = _parse(url, CLONE_SCHEMES)
     if address.path in ("", "/"):

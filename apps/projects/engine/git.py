@@ -89,15 +89,15 @@ class FetchedTag:
 
     def read(self, path: str, *, max_bytes: int) -> bytes | None:
         """Return a regular file of the commit, None when there is none. Raises ``GitFailed``."""
-        found = self.git.run(
+        listing = self.git.run(
             "--literal-pathspecs",
             *("ls-tree", "-z", "--full-tree", self.commit, "--", posixpath.normpath(path)),
             folder=self.folder,
             timeout=_READ_SECONDS,
         )
-        if not found:
+        if not listing:
             return None
-        mode, _kind, blob = found.partition(b"\t")[0].decode().split()
+        mode, _kind, blob = listing.partition(b"\t")[0].decode().split()
         if not mode.startswith("100"):
             raise GitFailed("git_no_plain_file", path=path)
         size = int(self.git.run("cat-file", "-s", blob, folder=self.folder, timeout=_READ_SECONDS))
@@ -120,12 +120,12 @@ class FetchedTag:
 
     def committed_at(self) -> int:
         """Commit time in Unix seconds."""
-        said = self.git.run(
+        output = self.git.run(
             *("show", "--no-patch", "--format=%ct", self.commit),
             folder=self.folder,
             timeout=_READ_SECONDS,
         )
-        return max(0, int(said.split()[0]))
+        return max(0, int(output.split()[0]))
 
 
 @contextlib.contextmanager
@@ -154,13 +154,13 @@ def list_tags(remote: GitRemote, *, timeout: float = LIST_SECONDS) -> list[Remot
     with tempfile.TemporaryDirectory(prefix="crawlyard-git-") as made:
         home = Path(made)
         with remote_session(remote, home) as (git, address):
-            said = git.run(
+            output = git.run(
                 *("ls-remote", "--tags", "--sort=-version:refname", "--", address.url),
                 folder=home,
                 timeout=timeout,
             )
     commits: dict[str, str] = {}
-    for line in said.decode("utf-8", "replace").splitlines():
+    for line in output.decode("utf-8", "replace").splitlines():
         commit, _tab, ref = line.partition("\t")
         name = ref.removeprefix("refs/tags/")
         if name.endswith("^{}"):
@@ -219,17 +219,17 @@ def fetch_tag(
 
 
 def _id_of(git: GuardedGit, bare: Path, name: str) -> str:
-    said = git.run(
+    output = git.run(
         *("rev-parse", "--verify", "--quiet", "--end-of-options", name),
         folder=bare,
         timeout=_READ_SECONDS,
     )
-    return said.decode("ascii").strip()
+    return output.decode("ascii").strip()
 
 
 def _size_of(folder: Path) -> int:
     total = 0
-    for each in folder.rglob("*"):
+    for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            total += each.lstat().st_size
+            total += path.lstat().st_size
     return total

@@ -223,9 +223,9 @@ class GuardedGit:
 
     def _failure(self, error: str) -> GitFailed:
         host = self._address.host if self._address is not None else ""
-        said = error.lower()
+        text = error.lower()
         for code, signs in _SIGNS.items():
-            if any(sign in said for sign in signs):
+            if any(sign in text for sign in signs):
                 return GitFailed(code, host=host)
         lines = [line.strip() for line in error.splitlines() if line.strip()]
         fatal = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]

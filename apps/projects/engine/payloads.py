@@ -100,11 +100,11 @@ def _check_depth(value: object) -> None:
     level = [value]
     for _depth in range(MAX_DEPTH):
         inner: list[object] = []
-        for each in level:
-            if isinstance(each, dict):
-                inner += each.values()
-            elif isinstance(each, list):
-                inner += each
+        for node in level:
+            if isinstance(node, dict):
+                inner += node.values()
+            elif isinstance(node, list):
+                inner += node
         if not inner:
             return
         level = inner
@@ -195,7 +195,7 @@ def _package(payload: Payload) -> ImagePushed:
     package = payload.get("registry_package") or payload.get("package")
     if not isinstance(package, dict):
         raise PayloadRefused("field_missing", field="registry_package")
-    kinds = {str(package.get(each, "")).lower() for each in ("ecosystem", "package_type")}
+    kinds = {str(package.get(name, "")).lower() for name in ("ecosystem", "package_type")}
     if not kinds & {"docker", "container"}:
         raise Ignored("package_no_image")
     version = package.get("package_version")
@@ -206,7 +206,7 @@ def _package(payload: Payload) -> ImagePushed:
         # Each layer and platform of an image arrives as a package of its own, without a tag.
         raise Ignored("package_without_tag")
     digest = _digest(version.get("version")) or _digest(tag.get("digest") if tag else None)
-    path = "/".join(str(package.get(each) or "") for each in ("namespace", "name"))
+    path = "/".join(str(package.get(name) or "") for name in ("namespace", "name"))
     return ImagePushed(path.strip("/").lower(), name, digest)
 
 

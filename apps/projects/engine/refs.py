@@ -57,7 +57,7 @@ def _check(ref: str, marks: frozenset[str]) -> None:
         raise RefRefused("ref_empty")
     if len(ref.encode("utf-8", "replace")) > MAX_REF_BYTES:
         raise RefRefused("ref_too_long", limit=MAX_REF_BYTES)
-    strange = next((each for each in ref if not (each.isalnum() or each in marks)), None)
+    strange = next((char for char in ref if not (char.isalnum() or char in marks)), None)
     if strange is not None:
         raise RefRefused("ref_character", ref=ref, character=strange)
     if ref.startswith("-"):

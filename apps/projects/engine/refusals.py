@@ -23,6 +23,6 @@ def _short(value: object) -> object:
     if not isinstance(value, str):
         return value
     printable = "".join(
-        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in value
     )
     return printable if len(printable) <= 120 else f"{printable[:119]}…"

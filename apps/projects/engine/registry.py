@@ -125,16 +125,16 @@ class RegistryClient:
 
     def tags(self, limit: int = MAX_TAGS) -> list[str]:
         """Return the tags in the order of ``choices``. Raises ``RegistryProblem``."""
-        found: list[str] = []
+        tags: list[str] = []
         path = f"/v2/{self._repository}/tags/list?n=1000"
         for _page in range(MAX_PAGES):
             headers, body = self._ask("GET", path)
-            found += _tags_of(body)
+            tags += _tags_of(body)
             following = _next_page(headers.get("link", ""), path)
             if not following:
                 break
             path = following
-        return choices(found, limit)
+        return choices(tags, limit)
 
     def digest(self, tag: str) -> str:
         """Return the digest of an image. Raises ``RegistryProblem``."""
@@ -266,9 +266,9 @@ class RegistryClient:
     def _open(self, address: RemoteAddress) -> socket.socket:
         """Connect to one of the checked addresses: the name is not resolved again."""
         last: OSError = OSError("no address")
-        for each in address.addresses:
+        for ip in address.addresses:
             try:
-                plain = socket.create_connection((each, address.port), timeout=self._left())
+                plain = socket.create_connection((ip, address.port), timeout=self._left())
             except OSError as error:
                 last = error
                 continue
@@ -336,13 +336,13 @@ def _tags_of(body: bytes) -> list[str]:
 
 def _next_page(link: str, path: str) -> str:
     """Return the path of the next page on the same registry; "" at the end."""
-    found = re.match(r'\s*<([^>]*)>\s*;\s*rel="?next"?', link)
-    if found is None:
+    match = re.match(r'\s*<([^>]*)>\s*;\s*rel="?next"?', link)
+    if match is None:
         return ""
-    parts = urlsplit(urljoin(path, found[1]))
-    here = urlsplit(path)
+    parts = urlsplit(urljoin(path, match[1]))
+    current = urlsplit(path)
     # Only a further page of the same list: a link must not lead anywhere else.
-    if parts.path != here.path or parts.netloc or parts.scheme:
+    if parts.path != current.path or parts.netloc or parts.scheme:
         return ""
     following = f"{parts.path}?{parts.query}"
     return following if following.isascii() and following.isprintable() else ""

@@ -164,6 +164,6 @@ def check_sender(
 
 def printable(text: str, limit: int) -> str:
     """Return text that every database can store and every page can show."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)[
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)[
         :limit
     ]

@@ -69,7 +69,7 @@ def check_standard(
     expected = [
         base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in _keys(secret)
     ]
-    given = [each[3:].encode() for each in signatures.split(" ")[:16] if each.startswith("v1,")]
+    given = [part[3:].encode() for part in signatures.split(" ")[:16] if part.startswith("v1,")]
     # Compare all, so that the time does not reveal which one was close.
     matches = [hmac.compare_digest(one, other) for one in expected for other in given]
     if not any(matches):

@@ -72,7 +72,7 @@ def parse_template(text: str) -> Template:
     names: list[str] = []
     separators: list[str] = []
     wants_name = True
-    for field, between, brace in (found.groups() for found in _PIECE.finditer(text)):
+    for field, between, brace in (match.groups() for match in _PIECE.finditer(text)):
         if brace:
             raise TemplateRefused("template_brace")
         if field is not None:
@@ -117,7 +117,7 @@ def read_tag(template: str, tag: str, *, colon_allowed: bool = False) -> TagRead
         parsed = SEED_TEMPLATE
     readings = list(_readings(parsed, tag))
     if len(readings) > 1:
-        first, second = (" | ".join(each) for each in readings[:2])
+        first, second = (" | ".join(reading) for reading in readings[:2])
         raise TagRefused("tag_ambiguous", template=str(parsed), first=first, second=second)
     if not readings:
         raise TagRefused("tag_does_not_fit", tag=tag, template=str(parsed))
@@ -183,14 +183,16 @@ def image_name(project: str, reading: TagReading) -> ImageName:
     Always valid for the engine, and unique for each reading: where a character was replaced or a
     border between parts is ambiguous, part of a hash is appended.
     """
-    said = "\0".join((project, reading.release, reading.name, reading.version))
-    digest = "x" + hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
-    parts = [IMAGE_PREFIX, *(_name_part(each) for each in (project, reading.name) if each)]
+    identity = "\0".join((project, reading.release, reading.name, reading.version))
+    digest = (
+        "x" + hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
+    )
+    parts = [IMAGE_PREFIX, *(_name_part(part) for part in (project, reading.name) if part)]
     repository = "/".join(parts)
-    tag = "-".join(_tag_part(each) for each in (reading.release, reading.version) if each)
+    tag = "-".join(_tag_part(part) for part in (reading.release, reading.version) if part)
     exact = (
         f"{IMAGE_PREFIX}/{project}" + (f"/{reading.name}" if reading.name else ""),
-        "-".join(each for each in (reading.release, reading.version) if each),
+        "-".join(part for part in (reading.release, reading.version) if part),
     )
     # A release with a hyphen could be mistaken for a shorter one whose version begins earlier; a
     # version alone could be mistaken for a release with its version.
@@ -202,7 +204,7 @@ def image_name(project: str, reading: TagReading) -> ImageName:
 
 
 def _name_part(text: str) -> str:
-    lower = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower())
+    lower = "".join(char if char.isascii() and char.isalnum() else "-" for char in text.lower())
     if _NAME_PART.fullmatch(text):
         return text
     return re.sub("-+", "-", lower).strip("-")[:MAX_PART] or "x"
@@ -210,6 +212,6 @@ def _name_part(text: str) -> str:
 
 def _tag_part(text: str) -> str:
     allowed = "".join(
-        each if each.isascii() and (each.isalnum() or each in "_.-") else "-" for each in text
+        char if char.isascii() and (char.isalnum() or char in "_.-") else "-" for char in text
     )
     return allowed.strip("-.") or "x"

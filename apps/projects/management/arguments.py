@@ -15,11 +15,11 @@ _BAD_INPUT: Final = 2
 def project_named(name: str) -> Project:
     """Return a project by slug or id. Raises ``CommandError``."""
     # The slug first: it may consist of digits.
-    found = Project.objects.filter(slug=name).first()
-    if found is None and name.isascii() and name.isdigit() and len(name) < 19:
-        found = Project.objects.filter(pk=int(name)).first()
-    if found is None:
+    project = Project.objects.filter(slug=name).first()
+    if project is None and name.isascii() and name.isdigit() and len(name) < 19:
+        project = Project.objects.filter(pk=int(name)).first()
+    if project is None:
         near = get_close_matches(name, Project.objects.values_list("slug", flat=True), n=1)
         meant = f"; is {near[0]} meant?" if near else ""
         raise CommandError(f"there is no project {name!r}{meant}", returncode=_BAD_INPUT)
-    return found
+    return project

@@ -53,8 +53,8 @@ def beat_build(*, build: Build, now: datetime) -> bool:
 
 def state_of_build(*, build: Build) -> str | None:
     """Return the state; None when the build no longer belongs to this worker."""
-    found = _mine(build).values_list("state", flat=True).first()
-    return None if found is None else str(found)
+    state = _mine(build).values_list("state", flat=True).first()
+    return None if state is None else str(state)
 
 
 @transaction.atomic
@@ -89,7 +89,7 @@ def succeed_build(
         build, BuildState.SUCCEEDED, now=now, held_by=build.boot, steps=steps, reason=""
     ):
         return None
-    found, _created = Image.objects.update_or_create(
+    listed, _created = Image.objects.update_or_create(
         project=build.project,
         name=image.repository,
         tag=image.tag,
@@ -104,7 +104,7 @@ def succeed_build(
             "removed_at": None,
         },
     )
-    return found
+    return listed
 
 
 @transaction.atomic
@@ -211,4 +211,4 @@ def _mine(build: Build) -> Any:
 
 
 def _ended(steps: list[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
-    return [{**each, "ended_at": each["ended_at"] or now.isoformat()} for each in steps]
+    return [{**step, "ended_at": step["ended_at"] or now.isoformat()} for step in steps]

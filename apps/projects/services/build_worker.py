@@ -123,7 +123,7 @@ def plan_of(build: Build, folder: Path) -> BuildPlan:
         folder=folder,
         max_image_bytes=project.max_image_bytes,
         no_cache=build.no_cache,
-        secrets=tuple(each for each in secrets if len(each) > 2),
+        secrets=tuple(secret for secret in secrets if len(secret) > 2),
     )
 
 
@@ -211,9 +211,9 @@ class _BuildWork:
         self.log.say(f"succeeded: {name}", source=BuildStep.STORE)
 
     def _end(self, state: BuildState, reason: str) -> str:
-        said = reason or self.build.__class__(state=state).get_state_display()
+        text = reason or self.build.__class__(state=state).get_state_display()
         level = "ERROR" if state == BuildState.FAILED else "WARNING"
-        self.log.say(f"{state}: {said}", source=self.build.step, level=level)
+        self.log.say(f"{state}: {text}", source=self.build.step, level=level)
         self.log.tick(force=True)
         reason = self.log.masked(reason)
         if end_build(build=self.build, state=state, reason=reason, now=database_now()):
@@ -289,8 +289,8 @@ def clear_folders() -> None:
     if not root.is_dir():
         return
     for folder in root.iterdir():
-        found = _FOLDER.fullmatch(folder.name)
-        if found and not Build.objects.active().filter(pk=int(found[1]), boot=found[2]).exists():
+        match = _FOLDER.fullmatch(folder.name)
+        if match and not Build.objects.active().filter(pk=int(match[1]), boot=match[2]).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 

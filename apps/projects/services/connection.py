@@ -91,12 +91,12 @@ def check_connection(*, project: Project) -> GitConnection:
     if not project.git_url:
         raise GitRefused(text_of(ProjectInputError("no_git_url")))
     try:
-        found = list_tags(git_remote(project), timeout=TIMEOUT_SECONDS)
+        tags = list_tags(git_remote(project), timeout=TIMEOUT_SECONDS)
     except ProjectInputError as error:
         raise GitRefused(text_of(error)) from error
     read = [
-        preview_tag(project=project, tag=each.name, commit=each.commit, colon_allowed=False)
-        for each in found
+        preview_tag(project=project, tag=preview.name, commit=preview.commit, colon_allowed=False)
+        for preview in tags
     ]
-    fitting = sum(each.fits for each in read)
+    fitting = sum(preview.fits for preview in read)
     return GitConnection(count=len(read), fitting=fitting, tags=read[:SHOWN_TAGS])

@@ -60,11 +60,11 @@ def restore_project(*, actor: User | None, project: Project, now: datetime | Non
         raise ProjectNameTaken from error
     if not restored:
         raise NotDeleted
-    found = Project.objects.get(pk=project.pk)
-    project_restored.send(sender=Project, project=found, now=at)
+    row = Project.objects.get(pk=project.pk)
+    project_restored.send(sender=Project, project=row, now=at)
     tell_all_followers()
     after = {"deleted_at": None, "deleted_by": ""}
-    record(actor=actor, action="projects.restore_project", obj=found, before=before, after=after)
+    record(actor=actor, action="projects.restore_project", obj=row, before=before, after=after)
 
 
 def purge_projects(*, now: datetime) -> int:
@@ -79,7 +79,7 @@ def purge_projects(*, now: datetime) -> int:
         try:
             _purge(project)
         except ProtectedError as error:
-            held = Counter(type(each)._meta.label for each in error.protected_objects)
+            held = Counter(type(row)._meta.label for row in error.protected_objects)
             what = ", ".join(f"{count} {label}" for label, count in sorted(held.items()))
             logger.warning("deleted project %s is kept: it still has %s", project.slug, what)
         except IntegrityError:

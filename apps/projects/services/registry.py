@@ -86,11 +86,11 @@ def refresh_images(
     try:
         name = registry_name(project)
         with open_registry(project, timeout=timeout) as registry:
-            found = [(tag, registry.digest(tag)) for tag in registry.tags()]
+            digests = [(tag, registry.digest(tag)) for tag in registry.tags()]
     except ProjectInputError as error:
         logger.warning("project %s: its registry cannot be asked: %s", project.slug, error)
         raise RegistryRefused(text_of(error)) from error
-    return _list_found(project, name, found, now, actor)
+    return _list_found(project, name, digests, now, actor)
 
 
 @transaction.atomic

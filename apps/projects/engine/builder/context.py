@@ -97,11 +97,11 @@ def labelled(dockerfile: bytes, layer: str) -> tuple[bytes, tuple[int, ...]]:
     """
     lines = dockerfile.decode("utf-8", "surrogateescape").removeprefix("\ufeff").splitlines()
     escape = _escape_of(lines)
-    found: list[str] = []
+    result: list[str] = []
     steps: list[int] = []
     begun = ""
     for number, line in enumerate(lines, 1):
-        found.append(line)
+        result.append(line)
         text = line.strip()
         if not text or text.startswith("#"):
             continue
@@ -111,10 +111,10 @@ def labelled(dockerfile: bytes, layer: str) -> tuple[bytes, tuple[int, ...]]:
         if text.endswith(escape):
             continue
         if begun == "FROM":
-            found.append(f'LABEL {LAYER_LABEL}="{layer}"')
+            result.append(f'LABEL {LAYER_LABEL}="{layer}"')
             steps.append(0)
         begun = ""
-    return ("\n".join(found) + "\n").encode("utf-8", "surrogateescape"), tuple(steps)
+    return ("\n".join(result) + "\n").encode("utf-8", "surrogateescape"), tuple(steps)
 
 
 def _escape_of(lines: list[str]) -> str:

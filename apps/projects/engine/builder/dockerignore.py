@@ -42,7 +42,7 @@ class Ignoring:
         prefixes = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
         out = False
         for rule in self._rules:
-            if rule.includes == out and any(rule.pattern.fullmatch(each) for each in prefixes):
+            if rule.includes == out and any(rule.pattern.fullmatch(prefix) for prefix in prefixes):
                 out = not rule.includes
         return out
 
@@ -64,23 +64,23 @@ def _rule(line: str) -> _Rule | None:
 
 
 def _translated(text: str) -> str:
-    found, at = "", 0
+    pattern, at = "", 0
     while at < len(text):
         character, at = text[at], at + 1
         if character == "*" and text[at : at + 1] == "*":
             at += 1
             if text[at : at + 1] == "/":
                 at += 1
-            found += ".*" if at >= len(text) else "(.*/)?"
+            pattern += ".*" if at >= len(text) else "(.*/)?"
         elif character == "*":
-            found += "[^/]*"
+            pattern += "[^/]*"
         elif character == "?":
-            found += "[^/]"
+            pattern += "[^/]"
         elif character == "\\":
-            found += re2.escape(text[at : at + 1]) if at < len(text) else r"\\"
+            pattern += re2.escape(text[at : at + 1]) if at < len(text) else r"\\"
             at += 1
         elif character in _ESCAPED:
-            found += "\\" + character
+            pattern += "\\" + character
         else:
-            found += character
-    return f"(?s){found}"
+            pattern += character
+    return f"(?s){pattern}"

@@ -59,10 +59,10 @@ class BuildEngine:
     def image(self, digest: str) -> dict[str, Any] | None:
         """Return the facts of an image; None when the engine has none."""
         try:
-            found: dict[str, Any] = self.api.inspect_image(digest)
+            facts: dict[str, Any] = self.api.inspect_image(digest)
         except ImageNotFound:
             return None
-        return found
+        return facts
 
     def tag(self, digest: str, repository: str, tag: str) -> None:
         """Name an image; another image of that name loses it."""
@@ -78,16 +78,16 @@ class BuildEngine:
         builds.
         """
         label = f"{LAYER_LABEL}={self.options.owner}"
-        found = self.api.images(filters={"dangling": True, "label": [label]})
-        return [(each["Id"], (each.get("Labels") or {}).get(BUILD_LABEL, "")) for each in found]
+        images = self.api.images(filters={"dangling": True, "label": [label]})
+        return [(image["Id"], (image.get("Labels") or {}).get(BUILD_LABEL, "")) for image in images]
 
     def free_bytes(self) -> int | None:
         """Return the free space of the engine's disk, None where it is on another machine."""
         if self._root is None:
             return None
         with contextlib.suppress(OSError):
-            found = os.statvfs(self._root)
-            return found.f_bavail * found.f_frsize
+            disk = os.statvfs(self._root)
+            return disk.f_bavail * disk.f_frsize
         return None
 
 
@@ -112,8 +112,8 @@ class BuildLimitWatcher:
             return
         with contextlib.suppress(*FAILURES):
             for container in self.containers(running=True):
-                found = self._engine.api.containers(filters={"id": container}, size=True)
-                size = max((int(each.get("SizeRootFs") or 0) for each in found), default=0)
+                containers = self._engine.api.containers(filters={"id": container}, size=True)
+                size = max((int(facts.get("SizeRootFs") or 0) for facts in containers), default=0)
                 if size > self._max_bytes:
                     raise BuildStepFailed("build_too_large", limit=self._max_bytes, size=size)
         free = self._engine.free_bytes()
@@ -124,13 +124,13 @@ class BuildLimitWatcher:
 
     def containers(self, *, running: bool = False) -> list[str]:
         """Return the ids of the build's containers. Raises ``FAILURES``."""
-        ids = [each["Id"] for each in self._engine.api.containers(all=not running)]
-        self._known = {each: self._known[each] for each in ids if each in self._known}
-        for each in ids:
-            if each not in self._known:
+        ids = [cid["Id"] for cid in self._engine.api.containers(all=not running)]
+        self._known = {cid: self._known[cid] for cid in ids if cid in self._known}
+        for cid in ids:
+            if cid not in self._known:
                 with contextlib.suppress(NotFound):
-                    self._known[each] = self._is_ours(self._engine.api.inspect_container(each))
-        return [each for each in ids if self._known.get(each)]
+                    self._known[cid] = self._is_ours(self._engine.api.inspect_container(cid))
+        return [cid for cid in ids if self._known.get(cid)]
 
     def end_containers(self) -> None:
         """Wait until the engine has ended the containers of a closed connection, then kill the
@@ -140,15 +140,15 @@ class BuildLimitWatcher:
         with contextlib.suppress(*FAILURES):
             while left := self.containers():
                 if time.monotonic() > deadline:
-                    for each in left:
+                    for container in left:
                         with contextlib.suppress(APIError):
-                            self._engine.api.remove_container(each, force=True, v=True)
+                            self._engine.api.remove_container(container, force=True, v=True)
                     return
                 time.sleep(POLL_SECONDS)
 
     def _is_ours(self, container: Mapping[str, Any]) -> bool:
         hosts = (container.get("HostConfig") or {}).get("ExtraHosts") or []
-        return any(each.partition(":")[0] == self._mark for each in hosts)
+        return any(host.partition(":")[0] == self._mark for host in hosts)
 
 
 class EngineStream:

@@ -130,8 +130,8 @@ class BuildLog:
             self._waiting.clear()
             self._told_dropped = self._dropped
             return [
-                LogBatch(stream=self._stream, boot=self._boot, lines=one, dropped=self._dropped)
-                for one in batches
+                LogBatch(stream=self._stream, boot=self._boot, lines=batch, dropped=self._dropped)
+                for batch in batches
             ]
 
     def _add(self, line: str, source: str, level: str, *, own: bool = False) -> None:

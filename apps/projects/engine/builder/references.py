@@ -42,7 +42,7 @@ class Base(NamedTuple):
     @property
     def platform(self) -> str:
         """Platform as written; "" is the engine's own."""
-        named = [each for each in self.flags if each.lower().startswith("--platform=")]
+        named = [flag for flag in self.flags if flag.lower().startswith("--platform=")]
         return named[-1].partition("=")[2] if named else ""
 
 
@@ -89,7 +89,8 @@ def check_triggers(triggers: Iterable[str], base: Base) -> None:
     ``BuildStepFailed``.
     """
     for trigger in triggers:
-        plain = "".join(each for each in trigger if each not in _QUOTING).strip().lower()
+        unquoted = "".join(char for char in trigger if char not in _QUOTING)
+        plain = unquoted.strip().lower()
         copies = plain.startswith(("copy", "add")) and "--from" in plain
         if copies or len(trigger.strip().splitlines()) > 1:
             raise BuildStepFailed(
@@ -124,11 +125,11 @@ class _DockerfileReading:
             self._declare(words)
 
     def _from(self, line: int, first: int, last: int, words: list[str]) -> None:
-        flags = [each for each in words if each.startswith("--")]
-        if any(_QUOTING & set(each) for each in flags):
+        flags = [word for word in words if word.startswith("--")]
+        if any(_QUOTING & set(word) for word in flags):
             raise BuildStepFailed("dockerfile_image_unknown", line=line, image=" ".join(words))
         rest = words[len(flags) :]
-        flags = [self._expanded(line, each) for each in flags]
+        flags = [self._expanded(line, word) for word in flags]
         if self._stage is not None:
             self._stages.add(self._stage)
             self._count += 1
@@ -143,15 +144,15 @@ class _DockerfileReading:
         self._stage = rest[2].lower() if named else ""
 
     def _copy(self, line: int, words: list[str]) -> None:
-        for each in words:
-            if not each.startswith("--"):
+        for word in words:
+            if not word.startswith("--"):
                 break
-            if _QUOTING & set(each):
-                raise BuildStepFailed("dockerfile_image_unknown", line=line, image=each)
-            found = _FROM_FLAG.fullmatch(each)
-            if found is None:
+            if _QUOTING & set(word):
+                raise BuildStepFailed("dockerfile_image_unknown", line=line, image=word)
+            flag = _FROM_FLAG.fullmatch(word)
+            if flag is None:
                 continue
-            image = found[1]
+            image = flag[1]
             if "$" in image:
                 raise BuildStepFailed("dockerfile_image_unknown", line=line, image=image)
             known = image.lower() in self._stages
@@ -169,7 +170,7 @@ class _DockerfileReading:
             if _QUOTING & set(name):
                 # The splitting of the rest is not certain.
                 self._values.update(dict.fromkeys(self._values, None))
-                self._values.update({_bare(each): None for each in words[position:]})
+                self._values.update({_bare(word): None for word in words[position:]})
                 return
 
     def _default(self, text: str) -> str | None:
@@ -189,13 +190,13 @@ class _DockerfileReading:
     def _substituted(self, text: str) -> str | None:
         pieces: list[str] = []
         end = 0
-        for found in _VARIABLE.finditer(text):
-            value = self._value(found)
+        for variable in _VARIABLE.finditer(text):
+            value = self._value(variable)
             # Nested values can grow tenfold with each line; no image name is that long.
             if value is None or len(value) > _LONGEST:
                 return None
-            pieces += text[end : found.start()], value
-            end = found.end()
+            pieces += text[end : variable.start()], value
+            end = variable.end()
         if "$" in "".join(pieces[::2]) + text[end:]:
             return None
         return "".join(pieces) + text[end:]
@@ -225,7 +226,7 @@ class _DockerfileReading:
 
 
 def _bare(word: str) -> str:
-    return "".join(each for each in word.partition("=")[0] if each not in _QUOTING)
+    return "".join(char for char in word.partition("=")[0] if char not in _QUOTING)
 
 
 def _escapes(lines: Sequence[str]) -> Iterator[str]:
@@ -268,4 +269,4 @@ def _instructions(
 def _numbers(lines: Sequence[str]) -> list[int]:
     """Return the line number in the project's Dockerfile for each line, without our own lines."""
     ours = f"LABEL {LAYER_LABEL}="
-    return [0, *accumulate(0 if each.startswith(ours) else 1 for each in lines)]
+    return [0, *accumulate(0 if line.startswith(ours) else 1 for line in lines)]

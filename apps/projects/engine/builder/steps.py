@@ -154,15 +154,15 @@ class ImageBuild:
 
         Using the id, the builder takes the same image whose triggers were checked here.
         """
-        found = self._engine.image(base.image)
-        if found is None or not _is_for(found, base.platform):
+        image = self._engine.image(base.image)
+        if image is None or not _is_for(image, base.platform):
             self._pull(base)
-            found = self._engine.image(base.image)
-        if found is None:
+            image = self._engine.image(base.image)
+        if image is None:
             raise self._no_base(base, "?")
-        check_triggers((found.get("Config") or {}).get("OnBuild") or (), base)
-        self._log.say(f"{base.image} is {found['Id']}", source=BUILD)
-        return str(found["Id"])
+        check_triggers((image.get("Config") or {}).get("OnBuild") or (), base)
+        self._log.say(f"{base.image} is {image['Id']}", source=BUILD)
+        return str(image["Id"])
 
     def _pull(self, base: Base) -> None:
         stream = EngineStream(self._plan.engine, pulling(base.image, base.platform))
@@ -222,11 +222,11 @@ class ImageBuild:
             self._hear_status(message)
 
     def _hear_text(self, text: str) -> None:
-        found = _STEP.fullmatch(text.rstrip("\n"))
+        step = _STEP.fullmatch(text.rstrip("\n"))
         # Output of a command may look like a step; it cannot be the next one and stay so.
-        if found and int(found[1]) == self._number + 1:
-            self._number = int(found[1])
-            self._step = self._log.clean(found[3])
+        if step and int(step[1]) == self._number + 1:
+            self._number = int(step[1])
+            self._step = self._log.clean(step[3])
             failpoints.hit("projects.build.step")
         self._log.write(text, source=BUILD)
 
@@ -250,11 +250,11 @@ def _is_for(image: dict[str, Any], platform: str) -> bool:
 
 
 def _checked(digest: str, commit: str, plan: BuildPlan, engine: BuildEngine) -> BuiltImage:
-    found = engine.image(digest)
-    if found is None:
+    image = engine.image(digest)
+    if image is None:
         raise BuildStepFailed("build_without_image")
-    labels = {str(name): str(value) for name, value in _labels_of(found).items()}
-    size = int(found.get("Size") or 0)
+    labels = {str(name): str(value) for name, value in _labels_of(image).items()}
+    size = int(image.get("Size") or 0)
     if size > plan.max_image_bytes:
         engine.remove(digest)
         raise BuildStepFailed("image_too_large", limit=plan.max_image_bytes, size=size)
@@ -262,7 +262,7 @@ def _checked(digest: str, commit: str, plan: BuildPlan, engine: BuildEngine) -> 
     if missing or labels.get(BUILD_LABEL) != str(plan.build):
         engine.remove(digest)
         raise BuildStepFailed("image_labels", labels=", ".join(sorted(missing)) or BUILD_LABEL)
-    return BuiltImage(str(found["Id"]), size, labels, commit)
+    return BuiltImage(str(image["Id"]), size, labels, commit)
 
 
 def _labels_of(found: dict[str, Any]) -> dict[str, Any]:
