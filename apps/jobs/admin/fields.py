@@ -222,7 +222,7 @@ class SecretsInput(UnfoldAdminTextareaWidget):
             "",
             '<label class="cy-stored-one"><input type="checkbox" name="{}-remove" value="{}"> '
             "<code>{}</code></label>",
-            ((name, name, name) for name in self.names),
+            ((name, secret, secret) for secret in self.names),
         )
         return format_html(
             '{}<div class="cy-stored"><span>{}</span> {}</div>',
