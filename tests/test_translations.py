@@ -125,7 +125,7 @@ def test_the_theme_still_has_what_is_translated_for_it() -> None:
 
 def test_chinese_arrives_at_the_person() -> None:
     with override("zh-hans"):
-        assert gettext("Needs a person") == "需要处理"
+        assert gettext("Needs attention") == "需要处理"
         assert gettext("Type to search") == "输入以搜索"
         # Django's own texts stay.
         assert gettext("Log in") == "登录"

@@ -15,7 +15,7 @@ class NoticeNotEnded(AlertsError):
     """It is on its way; sent again it would come twice."""
 
     code = "notice_not_ended"
-    detail = _("This notice has not ended yet: it is still being tried.")
+    detail = _("This notification is still being sent. Wait until it has succeeded or failed.")
 
 
 class IncidentOver(AlertsError):
@@ -46,7 +46,7 @@ class NoSuchRule(AlertsError):
 
     code = "no_such_rule"
     status = 404
-    detail = _("There is no such rule.")
+    detail = _("Rule not found.")
 
 
 class BadChannel(AlertsError):
@@ -54,25 +54,25 @@ class BadChannel(AlertsError):
 
     code = "bad_channel"
     status = 422
-    detail = _("This channel is not set up right.")
+    detail = _("The channel is not configured correctly. Check its fields.")
 
 
 class ChannelExists(AlertsError):
     """The project, or the platform, has a channel of that name."""
 
     code = "channel_exists"
-    detail = _("There is a channel of this name already.")
+    detail = _("A channel with this name already exists.")
 
 
 class ChannelInUse(AlertsError):
     """Rules tell by it."""
 
     code = "channel_in_use"
-    detail = _("Rules tell by this channel; take it out of them first.")
+    detail = _("Rules use this channel. Remove it from them first.")
 
 
 class RuleExists(AlertsError):
     """The configuration has a rule of that name."""
 
     code = "rule_exists"
-    detail = _("There is a rule of this name already.")
+    detail = _("A rule with this name already exists.")

@@ -30,7 +30,7 @@ class Step(TextChoices):
     ACKNOWLEDGED = "acknowledged", pgettext_lazy("step", "acknowledged")
     SNOOZED = "snoozed", pgettext_lazy("step", "snoozed")
     ESCALATED = "escalated", pgettext_lazy("step", "escalated")
-    REPEATED = "repeated", pgettext_lazy("step", "told again")
+    REPEATED = "repeated", pgettext_lazy("step", "repeated")
     RECOVERED = "recovered", pgettext_lazy("step", "recovered")
     CLOSED = "closed", pgettext_lazy("step", "closed")
 
@@ -38,11 +38,11 @@ class Step(TextChoices):
 class Ending(TextChoices):
     """Why an incident has recovered."""
 
-    WELL = "well", pgettext_lazy("ending", "it is well again")
-    QUIET = "quiet", pgettext_lazy("ending", "it has not happened again")
-    GONE = "gone", pgettext_lazy("ending", "it is no longer measured")
-    RULE_GONE = "rule_gone", pgettext_lazy("ending", "the rule is gone")
-    PROJECT_GONE = "project_gone", pgettext_lazy("ending", "the project is gone")
+    WELL = "well", pgettext_lazy("ending", "recovered")
+    QUIET = "quiet", pgettext_lazy("ending", "no further events")
+    GONE = "gone", pgettext_lazy("ending", "no longer measured")
+    RULE_GONE = "rule_gone", pgettext_lazy("ending", "rule removed")
+    PROJECT_GONE = "project_gone", pgettext_lazy("ending", "project deleted")
 
 
 class ChannelKind(TextChoices):
@@ -71,18 +71,18 @@ class NoticeState(TextChoices):
 
     WAITING = "waiting", pgettext_lazy("notice", "waiting")
     SENT = "sent", pgettext_lazy("notice", "sent")
-    FAILED = "failed", pgettext_lazy("notice", "given up")
+    FAILED = "failed", pgettext_lazy("notice", "failed")
     # The incident was over before its quiet hours were.
-    DROPPED = "dropped", pgettext_lazy("notice", "no longer needed")
+    DROPPED = "dropped", pgettext_lazy("notice", "dropped")
 
 
 class NoticeProblem(TextChoices):
     """What kept a notice from being sent."""
 
-    NO_CHANNEL = "no_channel", pgettext_lazy("notice", "there is no such channel")
-    OFF = "off", pgettext_lazy("notice", "the channel is switched off")
-    SETTINGS = "settings", pgettext_lazy("notice", "the channel is not set up right")
-    ADDRESS = "address", pgettext_lazy("notice", "this address must not be reached")
+    NO_CHANNEL = "no_channel", pgettext_lazy("notice", "channel not found")
+    OFF = "off", pgettext_lazy("notice", "channel disabled")
+    SETTINGS = "settings", pgettext_lazy("notice", "channel not configured correctly")
+    ADDRESS = "address", pgettext_lazy("notice", "address not allowed")
     NO_ANSWER = "no_answer", pgettext_lazy("notice", "no answer")
-    REFUSED = "refused", pgettext_lazy("notice", "the other side refuses it")
+    REFUSED = "refused", pgettext_lazy("notice", "rejected by the recipient")
     TOO_MANY = "too_many", pgettext_lazy("notice", "the other side has had too many")

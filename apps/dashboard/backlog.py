@@ -69,7 +69,7 @@ class BacklogReader:
         try:
             return self._asker.read(timeout)
         except TimeoutError:
-            return Backlog(problem=_("The broker has not answered yet."))
+            return Backlog(problem=_("The broker has not responded yet."))
 
 
 def _ask() -> Backlog:
@@ -77,7 +77,7 @@ def _ask() -> Backlog:
         broker = shared_broker()
         lines = [_line(broker, name, title) for name, title in SHOWN.items()]
     except BrokerError as error:
-        return Backlog(problem=_("The broker does not answer."), detail=str(error))
+        return Backlog(problem=_("The broker does not respond."), detail=str(error))
     return Backlog(lines=[line for line in lines if line is not None])
 
 

@@ -38,7 +38,7 @@ def home_charts(user: User) -> list[Chart]:
             _line(str(each), f"/api/v1/projects/{each.pk}/series/points", "runs.active", "running")
             for each in projects
         ]
-        charts.append(Chart(_("Running runs"), lines))
+        charts.append(Chart(_("Active runs"), lines))
     if user.sees_everything:
         waiting = [
             _platform(str(TITLES[queue.name]), "queue.ready", queue.name) for queue in QUEUES
@@ -47,7 +47,7 @@ def home_charts(user: User) -> list[Chart]:
             _platform(_("alive"), "agents.alive"),
             _platform(_("silent"), "agents.silent"),
         ]
-        charts += [Chart(_("Messages that wait"), waiting), Chart(_("Agents"), agents)]
+        charts += [Chart(_("Waiting messages"), waiting), Chart(_("Agents"), agents)]
     return charts
 
 
@@ -57,7 +57,7 @@ def run_charts(run: Run) -> list[Chart]:
         return []
     address = f"/api/v1/runs/{run.pk}/series"
     return [
-        Chart(_("Rates"), [{"source": address, "title": ""}], "/s"),
+        Chart(_("Throughput"), [{"source": address, "title": ""}], "/s"),
         Chart(_("Received"), [{"source": f"{address}?names=bytes", "title": ""}], "bytes/s"),
     ]
 

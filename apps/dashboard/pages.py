@@ -27,7 +27,7 @@ from yardkit import topology
 def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """What the admin's index shows; the admin theme calls it."""
     # The queues are asked last, so that the database has answered while they may hang.
-    context |= {"title": _("What is going on"), "charts": home_charts(_person(request))}
+    context |= {"title": _("Overview"), "charts": home_charts(_person(request))}
     context |= _home_context(request)
     return context
 
@@ -54,7 +54,7 @@ def run_live(request: HttpRequest, pk: int) -> HttpResponse:
 def health(request: HttpRequest) -> HttpResponse:
     """What happens now if a part is down: asked with time limits, so that it loads then, too."""
     context = {**admin.site.each_context(request), **_health_context(request)}
-    context["title"] = _("If something is down")
+    context["title"] = _("System health")
     return TemplateResponse(request, "dashboard/health.html", context)
 
 

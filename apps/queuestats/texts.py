@@ -11,24 +11,24 @@ from yardkit import topology
 from yardkit.broker.base import DEAD_QUEUE
 
 TITLES: Final[dict[str, Promise]] = {
-    topology.CENTER_REGISTER.name: _("agents that register"),
-    topology.CENTER_CONTROL.name: _("requests for agents"),
+    topology.CENTER_REGISTER.name: _("Agent registrations"),
+    topology.CENTER_CONTROL.name: _("Agent assignment requests"),
     topology.CENTER_REQUESTS.name: _("download requests"),
-    topology.RUNNERS.name: _("runs to start"),
+    topology.RUNNERS.name: _("queued runs"),
     topology.STATISTICS.name: _("counters"),
-    topology.LIFECYCLE_ANSWERS.name: _("answers of runs to pause, resume and exit"),
+    topology.LIFECYCLE_ANSWERS.name: _("run command replies"),
     topology.LOGS.name: _("log lines"),
-    topology.SEEDS.name: _("calls about seeds"),
+    topology.SEEDS.name: _("seed service calls"),
     DEAD_QUEUE: _("dead letters"),
     topology.TASKS: _("short tasks"),
     topology.BUILDS: _("builds"),
 }
 # Queues of one each, by the beginning of their names.
 _BEGINNINGS: Final[dict[str, Promise]] = {
-    "agent.": _("commands for an agent"),
+    "agent.": _("commands for an Agent"),
     "runner.": _("wake-ups of a host"),
-    "in:": _("what an inbound reads"),
-    "out:": _("what an outbound has sent"),
+    "in:": _("input of an inbound"),
+    "out:": _("output of an outbound"),
     "biz:": _("stored requests to fetch"),
 }
 

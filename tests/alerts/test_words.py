@@ -57,7 +57,7 @@ def test_a_mail_by_night(mailbox: Mailbox) -> None:
         "Where: shop",
         "Rule: run failed",
         "Since: 2026-03-01 11:55:00 UTC",
-        "What to do: Read the last lines of its log, mend it, and start the job again.",
+        "What to do: Read the end of its log, fix the cause and start the job again.",
         "",
         f"Incident: {YARD}/admin/alerts/incident/{found.pk}/change/",
         f"Page: {YARD}/admin/jobs/run/7/change/",
@@ -103,9 +103,9 @@ def test_a_text_message_by_night() -> None:
 @pytest.mark.parametrize(
     ("source", "condition", "text"),
     [
-        ("dead_letters.held", {}, "as soon as it is so"),
-        ("queue.unread", {"for_seconds": 60}, "when it has been so for 60 s"),
-        ("run.failed", {}, "whenever it happens"),
+        ("dead_letters.held", {}, "immediately"),
+        ("queue.unread", {"for_seconds": 60}, "for 60 s"),
+        ("run.failed", {}, "every time"),
         ("run.failed", {"times": 3, "in_seconds": 600}, "3 times in 10 min"),
         ("queue.ready", {"above": 10, "for_seconds": 300}, "above 10, for 5 min"),
         ("queue.ready", {"above": 10}, "above 10"),

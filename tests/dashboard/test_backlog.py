@@ -72,11 +72,11 @@ def test_a_broker_that_hangs_holds_a_page_for_less_than_a_second(
     waited = time.monotonic() - started
     second = reader.read(timeout=0.01)
     release.set()
-    assert str(first.problem) == str(second.problem) == "The broker has not answered yet."
+    assert str(first.problem) == str(second.problem) == "The broker has not responded yet."
     assert backlog_module.PAGE_SECONDS <= waited < 5
     assert calls == [1]
     later = reader.read(timeout=10)
-    assert (str(later.problem), later.detail) == ("The broker does not answer.", "it hung")
+    assert (str(later.problem), later.detail) == ("The broker does not respond.", "it hung")
 
 
 def test_a_broker_that_hangs_for_ever_holds_up_no_exit(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_broker_that_hangs_for_ever_holds_up_no_exit(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "The broker has not answered yet.\n"
+    assert done.stdout == "The broker has not responded yet.\n"
 
 
 def test_many_pages_ask_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_the_sidebar_counts_what_nobody_has_taken_on() -> None:
     html = enter(root).get("/admin/").content.decode()
     item = html.partition('href="/admin/alerts/incident/"')[2].partition("</a>")[0]
     assert re.sub(r"<[^>]+>|\s", "", item).endswith("2")
-    assert "is on it" in html
+    assert "acknowledged by" in html
 
 
 def test_times_that_passed_are_told() -> None:
@@ -183,4 +183,4 @@ def test_of_many_agents_some_are_shown_and_all_are_counted(monkeypatch: pytest.M
         make_agent(name=f"agent-{number}")
     html = live(make_superuser())
     assert re.findall(r">(agent-\d)<", html) == ["agent-0", "agent-1"]
-    assert 'Agents alive <span class="cy-count">4</span>' in html
+    assert 'Agents online <span class="cy-count">4</span>' in html

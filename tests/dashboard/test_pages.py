@@ -60,7 +60,7 @@ def ended_run(state: RunState, *, hours_ago: float = 1.0, **fields: Any) -> Run:
 def test_home_says_that_nothing_needs_a_person() -> None:
     make_agent()
     ended_run(RunState.EXITED)
-    assert "Nothing. All runs, agents" in text_of(logged_in(make_superuser()).get("/admin/"))
+    assert "Nothing. All runs, Agents" in text_of(logged_in(make_superuser()).get("/admin/"))
 
 
 def test_home_lists_first_what_needs_a_person(queues: dict[str, Backlog]) -> None:
@@ -74,7 +74,7 @@ def test_home_lists_first_what_needs_a_person(queues: dict[str, Backlog]) -> Non
         kind="run_center", name="box-1", boot="1", host="box", pid=1, state="running", now=past
     )
     DeadLetter.objects.create(message_id="m", queue="q", body=b"", body_size=0, died_at=past)
-    queues["now"] = Backlog(lines=[QueueLine("runners", "runs to start", 3, None, 0)])
+    queues["now"] = Backlog(lines=[QueueLine("runners", "queued runs", 3, None, 0)])
     page = logged_in(make_superuser()).get("/admin/")
     html, text = page.content.decode(), text_of(page)
     assert f"{failed} failed" in text
@@ -83,10 +83,10 @@ def test_home_lists_first_what_needs_a_person(queues: dict[str, Backlog]) -> Non
     assert "too long ago" not in text
     assert "Agent gone is silent; last heartbeat 10 minutes ago." in text
     assert "switched off" not in text
-    assert "Process run_center box-1 on box is silent; last heard of 5 minutes ago." in text
+    assert "Process run_center box-1 on box is silent; last heartbeat 5 minutes ago." in text
     assert "1 dead letter waits for a decision" in text
-    assert "Nobody reads the queue “runs to start”; 3 messages wait in it." in text
-    assert text.index(str(failed)) < text.index("Running now") < text.index("Ended last")
+    assert "Nobody reads the queue “queued runs”; 3 messages wait in it." in text
+    assert text.index(str(failed)) < text.index("Active runs") < text.index("Recent runs")
 
 
 def test_home_counts_what_it_does_not_list() -> None:
@@ -119,16 +119,16 @@ def test_dead_letters_are_for_those_who_see_everything() -> None:
 
 def test_home_without_jobs_says_what_to_do_first() -> None:
     page = logged_in(make_superuser()).get("/admin/")
-    assert "There is no job yet." in text_of(page)
+    assert "No jobs yet." in text_of(page)
     assert "/admin/jobs/job/add/" in page.content.decode()
 
 
 def test_a_broker_that_is_away_is_said_and_the_page_comes_anyway(
     queues: dict[str, Backlog],
 ) -> None:
-    queues["now"] = Backlog(problem="The broker does not answer.", detail="connection refused")
+    queues["now"] = Backlog(problem="The broker does not respond.", detail="connection refused")
     text = text_of(logged_in(make_superuser()).get("/admin/"))
-    assert "The broker does not answer." in text
+    assert "The broker does not respond." in text
     assert "connection refused" in text
     assert "Nothing. All runs" not in text
 
@@ -177,7 +177,7 @@ def test_the_sidebar_leads_only_to_what_a_person_may_see() -> None:
 
 def test_the_fragment_is_no_whole_page() -> None:
     html = logged_in(make_superuser()).get("/home/live").content.decode()
-    assert "Needs a person" in html
+    assert "Needs attention" in html
     assert "<html" not in html
 
 

@@ -165,7 +165,7 @@ def makes_a_project_and_a_job(page: Page, link: str) -> None:
     page.locator("#id_again").fill(PASSWORD)
     page.locator("#id_again").press("Enter")
     page.wait_for_url(lambda url: "/welcome/" not in url)
-    expect(page.locator("body")).to_contain_text("Needs a person")
+    expect(page.locator("body")).to_contain_text("Needs attention")
     expect(page.locator("body")).to_contain_text("Nothing")
     page.goto("/admin/projects/project/add/")
     for name, value in (("name", "Shop"), ("slug", "shop"), ("allowed_networks", "127.0.0.0/8")):
@@ -278,7 +278,7 @@ def test_the_first_hour(reader: Reader, browser: Browser, problems: list[str]) -
     routes_work(reader)
     breaks_an_agent(reader, log)
     page.goto("/admin/")
-    page.get_by_role("link", name="If something is down").first.click()
+    page.get_by_role("link", name="System health").first.click()
     expect(page.locator("body")).to_contain_text("Every part is there.")
     context.close()
     reader.presses_ctrl_c()

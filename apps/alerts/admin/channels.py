@@ -176,7 +176,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         """Its project, or the platform."""
         return _now("the platform") if channel.project is None else str(channel.project)
 
-    @display(description=_("goes to"))
+    @display(description=_("recipients"))
     def goes_to(self, channel: Channel) -> str:
         """Receivers, or the server; nothing secret."""
         receivers = channel.settings.get("to") or channel.settings.get("numbers")
@@ -206,13 +206,13 @@ class ChannelAdmin(ProjectScopedAdmin):
             ]
             context = {
                 **self.admin_site.each_context(request),
-                "title": _("A new channel"),
+                "title": _("New channel"),
                 "choices": choices,
                 "media": self.media,
                 "opts": self.opts,
             }
             return TemplateResponse(request, "admin/alerts/channel_kinds.html", context)
-        title = _("A new channel: %(kind)s") % {"kind": ChannelKind(kind).label}
+        title = _("New channel: %(kind)s") % {"kind": ChannelKind(kind).label}
         found = super().add_view(request, form_url, {**(extra_context or {}), "title": title})
         assert isinstance(found, HttpResponse)  # noqa: S101 - for the type
         return found
@@ -307,7 +307,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         return channel is not None and self.has_change_permission(request, channel)
 
     @action(description=_("Send a test"), permissions=["test"], url_path="test")
-    @confirmed(_("Send a test by this channel? Its receivers get a message."), verb=_("Send"))
+    @confirmed(_("Send a test by this channel? Its recipients get a message."), verb=_("Send"))
     @shows_refusals
     def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Sent by a worker; what came of it is below the form."""

@@ -97,7 +97,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
     list_filter_submit = True
     list_select_related = ("project", "acknowledged_by")
     search_fields = ("rule", "key", "source")
-    search_help_text = _("Rule, what it is of, what is watched")
+    search_help_text = _("Rule, object, source")
     list_per_page = 50
     actions = ("acknowledge_selected", "close_selected")
 

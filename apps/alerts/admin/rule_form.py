@@ -65,10 +65,10 @@ class RuleForm(forms.Form):
 
     name = forms.CharField(label=_("Name"), max_length=64, widget=_line())
     enabled = forms.BooleanField(
-        label=_("Switched on"), required=False, initial=True, widget=UnfoldBooleanWidget
+        label=_("Enabled"), required=False, initial=True, widget=UnfoldBooleanWidget
     )
     description = forms.CharField(
-        label=_("What to do about it"),
+        label=_("Advice"),
         required=False,
         max_length=500,
         widget=UnfoldAdminTextareaWidget({"rows": 2}),
@@ -79,37 +79,37 @@ class RuleForm(forms.Form):
         required=False,
         max_length=64,
         widget=_line(list="alert-series"),
-        help_text=_("Of a measured value, such as queue.ready."),
+        help_text=_("Name of a measured series, for example queue.ready."),
     )
     label = forms.CharField(
-        label=_("Only with the label"),
+        label=_("Label"),
         required=False,
         max_length=200,
         widget=_line(),
-        help_text=_("With * and ?; empty: every one, each by itself."),
+        help_text=_("Wildcards * and ? are allowed. Empty: every label, judged separately."),
     )
     match = forms.CharField(
-        label=_("Only where"),
+        label=_("Conditions"),
         required=False,
         widget=UnfoldAdminTextareaWidget({"rows": 2, "spellcheck": "false"}),
-        help_text=_("Of an event: one fact a line, such as job: news*."),
+        help_text=_("For events: one condition per line, for example job: news*."),
     )
     kind = forms.ChoiceField(
-        label=_("It is trouble when the value"), choices=LIMITS, widget=UnfoldAdminSelectWidget
+        label=_("Alert when the value"), choices=LIMITS, widget=UnfoldAdminSelectWidget
     )
     limit = _number(_("Limit"))
-    in_seconds = _number(_("Within seconds"), _("For rises, falls and counted events."))
-    for_seconds = _number(_("For at least seconds"))
+    in_seconds = _number(_("Window (seconds)"), _("For rises, falls and repeated events."))
+    for_seconds = _number(_("For (seconds)"))
     times = forms.IntegerField(
         label=_("Times"),
         required=False,
         min_value=1,
         widget=_line(inputmode="numeric"),
-        help_text=_("Of an event."),
+        help_text=_("For events."),
     )
-    recover = _number(_("It is well again beyond"), _("Empty: the same limit."))
-    recover_for = _number(_("For at least seconds"), _("Empty: 60."))
-    quiet_seconds = _number(_("Seconds without the event until it is over"), _("Empty: a day."))
+    recover = _number(_("Recovers at"), _("Empty: the same limit."))
+    recover_for = _number(_("For (seconds)"), _("Empty: 60."))
+    quiet_seconds = _number(_("Recovers after (seconds without the event)"), _("Empty: a day."))
     severity = forms.ChoiceField(
         label=_("Severity"),
         choices=Severity.choices,
@@ -117,12 +117,12 @@ class RuleForm(forms.Form):
         widget=UnfoldAdminSelectWidget,
     )
     tell = forms.CharField(
-        label=_("Tell"),
+        label=_("Recipients"),
         required=False,
         widget=_line(list="alert-channels"),
-        help_text=_("Names of channels, with blanks between them. Empty: as the defaults say."),
+        help_text=_("Channel names separated by spaces. Empty: the defaults of the configuration."),
     )
-    repeat_seconds = _number(_("Tell again every … seconds"), _("Empty: only once."))
+    repeat_seconds = _number(_("Repeat every (seconds)"), _("Empty: notify once."))
     quiet = forms.ChoiceField(
         label=_("Quiet hours"), required=False, widget=UnfoldAdminSelectWidget
     )
@@ -146,7 +146,7 @@ class RuleForm(forms.Form):
         for number in range(1, STEPS + 1):
             self.fields[f"step_{number}_after"] = _number(_("After seconds"))
             self.fields[f"step_{number}_tell"] = forms.CharField(
-                label=_("tell"), required=False, widget=_line(list="alert-channels")
+                label=_("notify"), required=False, widget=_line(list="alert-channels")
             )
             self.fields[f"step_{number}_severity"] = forms.ChoiceField(
                 label=_("as"),

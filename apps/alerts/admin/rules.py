@@ -187,7 +187,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         context = {
             **self.admin_site.each_context(request),
             **_shown_with(edited),
-            "title": _("Rule %(name)s") % {"name": edited.name} if edited.name else _("A new rule"),
+            "title": _("Rule %(name)s") % {"name": edited.name} if edited.name else _("New rule"),
             "media": self.media,
             "key": f"{scope}|{edited.name}",
         }
@@ -217,7 +217,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
             choices.insert(0, (PLATFORM, _("the platform, for all projects")))
         context = {
             **self.admin_site.each_context(request),
-            "title": _("A new rule"),
+            "title": _("New rule"),
             "choices": choices,
             "media": self.media,
         }
@@ -244,7 +244,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
             form.add_error(None, error.text)
             return None
         values = {"name": entry["name"], "number": saved.version.number}
-        messages.success(request, _("Rule %(name)s holds: version %(number)d.") % values)
+        messages.success(request, _("Rule %(name)s saved and active: version %(number)d.") % values)
         return HttpResponseRedirect(reverse("admin:alerts_rulemute_changelist"))
 
     # --- buttons --------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
             until = now + timedelta(minutes=minutes)
             mute_rule(rule=name, project_id=project_id, until=until, actor=actor, now=now)
             values = {"name": name, "time": span_text(minutes * 60)}
-            return _("Nobody is told of %(name)s for %(time)s.") % values
+            return _("%(name)s is muted for %(time)s.") % values
 
         return self._done(request, do)
 
@@ -269,7 +269,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
 
         def do() -> str:
             unmute_rule(rule=name, project_id=project_id, actor=actor)
-            return _("%(name)s tells again.") % {"name": name}
+            return _("%(name)s is no longer muted.") % {"name": name}
 
         return self._done(request, do)
 
@@ -279,7 +279,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         asked = ask_first(
             request,
             verb=_("Remove the rule"),
-            loss=_("Nothing watches for it any more. The versions before still have it."),
+            loss=_("The rule no longer opens incidents. Earlier versions still contain it."),
             ids=[f"{project_id} {name}"],
             names=[name],
             back=reverse("admin:alerts_rulemute_changelist"),
@@ -290,7 +290,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
 
         def do() -> str:
             remove_rule(project_id=project_id, name=name, actor=actor, now=timezone.now())
-            return _("Rule %(name)s is gone.") % {"name": name}
+            return _("Rule %(name)s removed.") % {"name": name}
 
         return self._done(request, do)
 
@@ -423,7 +423,7 @@ def _state_text(state: RuleState) -> str:
     return {
         RuleState.FIRING: _("firing"),
         RuleState.PENDING: _("pending"),
-        RuleState.OK: _("well"),
+        RuleState.OK: _("OK"),
         RuleState.UNKNOWN: _("no values"),
         RuleState.OFF: _("off"),
     }[state]

@@ -139,7 +139,9 @@ class ChannelSerializer(serializers.ModelSerializer[Channel]):
     )
     language = serializers.ChoiceField(choices=settings.LANGUAGES, default="en")
     settings = serializers.DictField(
-        required=False, default=dict, help_text=_("By kind, see the guide of notices.")
+        required=False,
+        default=dict,
+        help_text=_("Depends on the kind, see the guide on notifications."),
     )
     secrets = serializers.DictField(
         child=serializers.CharField(allow_blank=True, max_length=4000),

@@ -119,8 +119,8 @@ class Notice(models.Model):
     objects = NoticeQuerySet["Notice"].as_manager()
 
     class Meta:
-        verbose_name = _("notice")
-        verbose_name_plural = _("notices")
+        verbose_name = _("notification")
+        verbose_name_plural = _("notifications")
         ordering: ClassVar = ["-id"]
         constraints: ClassVar = [
             models.CheckConstraint(

@@ -34,7 +34,7 @@ class Incident(models.Model):
     # Whether the rule is the platform's (or built in), which holds for projects too.
     by_platform = models.BooleanField(_("rule of the platform"), default=False)
     # What is told apart within the rule: a label of a series, the key of a happening.
-    key = models.CharField(_("of what"), max_length=200, blank=True, default="")
+    key = models.CharField(_("object"), max_length=200, blank=True, default="")
     # A series or a source of happenings, and the condition of the rule as it was.
     source = models.CharField(_("watched"), max_length=64)
     condition = models.JSONField(_("condition"), default=dict)
@@ -68,7 +68,7 @@ class Incident(models.Model):
     snoozed_until = models.DateTimeField(_("snoozed until"), null=True, blank=True)
     # Steps of escalation that were taken, and when somebody was told last.
     escalated = models.PositiveSmallIntegerField(_("escalated"), default=0)
-    told_at = models.DateTimeField(_("last told at"), null=True, blank=True)
+    told_at = models.DateTimeField(_("last notified at"), null=True, blank=True)
 
     objects = IncidentQuerySet["Incident"].as_manager()
 

@@ -75,7 +75,10 @@ class YieldPolicy(models.Model):
         blank=True,
         default=_DEFAULT.drop_below,
         validators=_SHARE,
-        help_text=_("Fewer than this share of the usual number. Empty: not looked at."),
+        help_text=_(
+            "Alert when the number of items falls below this share of the usual number. Leave"
+            " empty to disable."
+        ),
     )
     rise_above = models.FloatField(
         _("too many items"),
@@ -83,7 +86,10 @@ class YieldPolicy(models.Model):
         blank=True,
         default=_DEFAULT.rise_above,
         validators=[MinValueValidator(1.1), MaxValueValidator(1000.0), validate_finite],
-        help_text=_("More than so many times the usual number. Empty: not looked at."),
+        help_text=_(
+            "Alert when the number of items exceeds the usual number by this factor. Leave "
+            "empty to disable."
+        ),
     )
     coverage_fall = models.FloatField(
         _("fields left empty"),
@@ -101,7 +107,10 @@ class YieldPolicy(models.Model):
         blank=True,
         default=_DEFAULT.failures_rise,
         validators=_SHARE,
-        help_text=_("So much larger a share of the requests fails. Empty: not looked at."),
+        help_text=_(
+            "Alert when the failure rate exceeds the usual rate by this amount. Leave empty "
+            "to disable."
+        ),
     )
     stale_times = models.FloatField(
         _("nothing new"),
@@ -109,15 +118,18 @@ class YieldPolicy(models.Model):
         blank=True,
         default=_DEFAULT.stale_times,
         validators=[MinValueValidator(1.0), MaxValueValidator(100.0), validate_finite],
-        help_text=_("For so many times the usual interval no run brought an item. Empty: never."),
+        help_text=_(
+            "Alert when no run returned items for this many usual intervals. Leave empty to "
+            "disable."
+        ),
     )
     # Runs that ended before are compared with nothing any more: the site has changed, say.
-    learn_from = models.DateTimeField(_("learns from"), null=True, blank=True)
+    learn_from = models.DateTimeField(_("baseline since"), null=True, blank=True)
     updated_at = models.DateTimeField(_("changed at"), auto_now=True)
 
     class Meta:
-        verbose_name = _("watch over a yield")
-        verbose_name_plural = _("watches over yields")
+        verbose_name = _("yield watch")
+        verbose_name_plural = _("yield watches")
 
     def __str__(self) -> str:
         return str(self.job)
@@ -155,8 +167,8 @@ class YieldWatch(models.Model):
     objects = YieldWatchQuerySet["YieldWatch"].as_manager()
 
     class Meta:
-        verbose_name = _("standing of a yield")
-        verbose_name_plural = _("standings of yields")
+        verbose_name = _("yield status")
+        verbose_name_plural = _("yield statuses")
         indexes: ClassVar = [
             models.Index(
                 fields=["job"], name="alerts_unusual_yields", condition=models.Q(unusual=True)

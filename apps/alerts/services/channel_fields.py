@@ -58,9 +58,9 @@ class Wrong(ValueError):
 
 def _line(value: Any) -> str:
     if not isinstance(value, str) or len(value) > MOST_TEXT:
-        raise Wrong(_("One line of text, please."))
+        raise Wrong(_("Enter one line of text."))
     if any(not sign.isprintable() for sign in value.strip()):
-        raise Wrong(_("One line of text, please."))
+        raise Wrong(_("Enter one line of text."))
     return value.strip()
 
 
@@ -68,7 +68,7 @@ def _list(value: Any, split: str) -> list[str]:
     if isinstance(value, str):
         value = re.split(split, value)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise Wrong(_("A list of texts, please."))
+        raise Wrong(_("Enter a list of texts."))
     found = list(dict.fromkeys(each.strip() for each in value if each.strip()))
     if len(found) > MOST_RECEIVERS:
         raise Wrong(_("At most 50; use a group or a mailing list for more."))
@@ -95,7 +95,7 @@ def _numbers(value: Any) -> list[str]:
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Wrong(_("Yes or no, please."))
+        raise Wrong(_("Enter yes or no."))
     return value
 
 
@@ -112,7 +112,7 @@ def _characters(value: Any) -> int:
     text = "" if isinstance(value, bool) else str(value)
     # Python reads no text of thousands of digits, and says so by another error.
     if not text.isdecimal() or len(text) > 4 or not 20 <= int(text) <= 1000:
-        raise Wrong(_("A number from 20 to 1000, please."))
+        raise Wrong(_("Enter a number from 20 to 1000."))
     return int(text)
 
 
@@ -142,7 +142,7 @@ def _robot(has_token: Callable[[Any], bool]) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         text = _address(value)
         if not has_token(urlsplit(text)):
-            raise Wrong(_("Copy the whole address that the group shows for its robot."))
+            raise Wrong(_("Copy the complete webhook URL that the group shows for its robot."))
         return text
 
     return read
@@ -159,11 +159,11 @@ def _webhook_key(value: Any) -> str:
     text = _line(value)
     keys = text.split()
     if len(keys) > 2:
-        raise Wrong(_("One key, or the new one and the old one with a blank between them."))
+        raise Wrong(_("One key, or the new and the old key separated by a space."))
     for each in keys:
         problem = secret_problem(each)
         if problem == "short":
-            raise Wrong(_("16 characters or more, please."))
+            raise Wrong(_("Enter at least 16 characters."))
         if problem:
             raise Wrong(_("What follows whsec_ is no base64."))
     return text
@@ -187,18 +187,18 @@ def _headers(value: Any) -> dict[str, str]:
 
 def _template(value: Any) -> str:
     if not isinstance(value, str) or len(value) > MOST_TEXT or "\0" in value:
-        raise Wrong(_("A text of at most 4000 characters, please."))
+        raise Wrong(_("Enter at most 4000 characters."))
     return value.strip()
 
 
 # --- the kinds -----------------------------------------------------------------------------------
 
-_ALL: Final = ChannelField("all", _("Call everybody"), _flag, asks="flag", default=False)
+_ALL: Final = ChannelField("all", _("Mention everyone"), _flag, asks="flag", default=False)
 _MOBILES: Final = ChannelField(
     "mobiles",
-    _("Call by phone number"),
+    _("Mention by phone number"),
     _numbers,
-    _("Members of the group who are called by name; one number a line."),
+    _("Group members to mention; one number per line."),
     asks="lines",
     default=[],
 )
@@ -214,7 +214,7 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
             "to",
             _("To"),
             _emails,
-            _("Mail addresses, one a line. Each gets a mail of their own."),
+            _("E-mail addresses, one per line. Each gets a separate message."),
             is_required=True,
             asks="lines",
             default=[],
@@ -225,7 +225,7 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
             "numbers",
             _("Numbers"),
             _numbers,
-            _("Phone numbers, one a line. The gateway is called once for each."),
+            _("Phone numbers, one per line. The gateway is called once for each."),
             is_required=True,
             asks="lines",
             default=[],
@@ -290,7 +290,7 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
         ),
     ),
     ChannelKind.WEBHOOK: (
-        _url(_address, _("Who is told by a POST of JSON.")),
+        _url(_address, _("URL that receives a POST with JSON.")),
         ChannelField(
             "key",
             _("Key to sign with"),
@@ -367,7 +367,7 @@ def read_fields(
         if value is None:
             value = "" if field.is_secret and name in typed else before
         if field.is_required and not value:
-            errors[name] = [_("This is needed.")]
+            errors[name] = [_("This field is required.")]
         elif field.is_secret:
             secrets |= {name: value} if value else {}
         else:
@@ -382,7 +382,7 @@ def read_fields(
 def _gateway_problems(plain: Mapping[str, Any]) -> dict[str, list[Text]]:
     body = plain["body"]
     if "{text}" not in plain["url"] + body:
-        return {"body": [_("Without {text} in it nobody is told anything.")]}
+        return {"body": [_("The body must contain {text}, otherwise the message is empty.")]}
     if plain["method"] == "GET" and body:
         return {"body": [_("A GET has no body.")]}
     try:

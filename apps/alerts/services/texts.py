@@ -86,8 +86,8 @@ def when_text(source: str, condition: Mapping[str, Any]) -> str:
     if not hasattr(find_source(source), "now"):
         return condition_text(condition)
     if not (seconds := _seconds(condition, "for_seconds")):
-        return _("as soon as it is so")
-    return _("when it has been so for %(time)s") % {"time": span_text(seconds)}
+        return _("immediately")
+    return _("for %(time)s") % {"time": span_text(seconds)}
 
 
 def condition_text(condition: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ def condition_text(condition: Mapping[str, Any]) -> str:
             pgettext("condition", "for %(time)s")
             % {"time": span_text(_seconds(condition, "for_seconds"))}
         )
-    return ", ".join(found) or _("whenever it happens")
+    return ", ".join(found) or _("every time")
 
 
 def span_text(seconds: float) -> str:
@@ -202,7 +202,7 @@ def _heading(notice: Notice, incident: Incident) -> str:
     over = notice.kind != NoticeKind.RECOVERED and incident.state != IncidentState.OPEN
     if before is None and over:
         # It could not be told in time.
-        before = _("Over by now")
+        before = _("Recovered")
     return f"[{severity}] {before}:" if before else f"[{severity}]"
 
 

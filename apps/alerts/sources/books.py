@@ -32,11 +32,13 @@ class Unbalanced:
     """Runs, frontiers, routers and stored requests whose equations do not hold."""
 
     name = "books.unbalanced"
-    title: object = _("books do not balance")
+    title: object = _("requests are not all accounted for")
     sentence: object = _(
         "the books of %(of)s do not balance: %(left)s on one side, %(right)s on the other"
     )
-    advice: object = _("Look whether a process of it died lately; tell the developers if it stays.")
+    advice: object = _(
+        "Check whether one of its processes died recently. Report it if the difference remains."
+    )
     facts: tuple[str, ...] = ("of", "kind", "left", "right")
 
     def __init__(self) -> None:

@@ -27,11 +27,19 @@ RULES: Final = (
     _condition("daemon silent", "daemon.silent", _("a process is silent"), 15, CRITICAL),
     _condition("agent silent", "agent.silent", _("an agent is silent"), 30, WARNING),
     _condition("host silent", "host.silent", _("a host is silent"), 15, CRITICAL),
-    _condition("queue without reader", "queue.unread", _("nobody reads a queue"), 60, CRITICAL),
+    _condition("queue without reader", "queue.unread", _("a queue has no consumer"), 60, CRITICAL),
     _condition("dead letters held", "dead_letters.held", _("dead letters are held"), 0, WARNING),
     _condition("outbox stuck", "outbox.stuck", _("the outbox is stuck"), 0, CRITICAL),
-    _condition("books unbalanced", "books.unbalanced", _("books do not balance"), 120, CRITICAL),
-    _condition("store node away", "store.node_away", _("a storage node is away"), 30, CRITICAL),
+    _condition(
+        "books unbalanced",
+        "books.unbalanced",
+        _("requests are not all accounted for"),
+        120,
+        CRITICAL,
+    ),
+    _condition(
+        "store node away", "store.node_away", _("a storage node is unreachable"), 30, CRITICAL
+    ),
     _condition(
         "store node under pressure",
         "store.node_slow",
@@ -69,22 +77,22 @@ RULES: Final = (
     Rule(
         name="new error",
         event="log.new_error",
-        title=_("a new kind of error in a log"),
+        title=_("a new error group in a log"),
         severity=INFO,
     ),
-    Rule(name="harvest failed", event="harvest.failed", title=_("a harvest failed")),
-    Rule(name="harvest gap", event="harvest.gap", title=_("a harvest has left records out")),
+    Rule(name="harvest failed", event="harvest.failed", title=_("an import failed")),
+    Rule(name="harvest gap", event="harvest.gap", title=_("an import skipped records")),
     _condition(
         "routing target away",
         "routing.target_away",
-        _("a target of the router is away"),
+        _("a routing target is unreachable"),
         30,
         CRITICAL,
     ),
     _condition(
         "routing inbound away",
         "routing.inbound_away",
-        _("an inbound of the router is away"),
+        _("a routing inbound is unreachable"),
         30,
         CRITICAL,
     ),
@@ -104,15 +112,17 @@ RULES: Final = (
         WARNING,
     ),
     _condition(
-        "monitor blind", "alerts.unasked", _("the monitor cannot look at something"), 60, CRITICAL
+        "monitor blind", "alerts.unasked", _("the monitor cannot read a source"), 60, CRITICAL
     ),
-    _condition("nobody watches", "alerts.unwatched", _("no monitor lives"), 60, CRITICAL),
+    _condition("nobody watches", "alerts.unwatched", _("no monitor is running"), 60, CRITICAL),
     _condition(
         "too much to watch",
         "alerts.cut",
-        _("there is more trouble than the monitor looks at"),
+        _("more problems than the monitor can read"),
         15,
         WARNING,
     ),
-    _condition("rule full", "alerts.full", _("a rule opens no more incidents"), 0, WARNING),
+    _condition(
+        "rule full", "alerts.full", _("a rule has reached its limit of incidents"), 0, WARNING
+    ),
 )

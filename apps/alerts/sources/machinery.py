@@ -42,7 +42,7 @@ class DaemonSilent:
 
     name = "daemon.silent"
     title: object = _("a process is silent")
-    sentence: object = _("%(kind)s %(name)s on %(host)s is silent; %(living)s others live")
+    sentence: object = _("%(kind)s %(name)s on %(host)s is silent; %(living)s others are alive")
     advice: object = _(
         "Start it again on its host; if it is gone for good, forget it on the page of processes."
     )
@@ -75,7 +75,7 @@ class AgentSilent:
     name = "agent.silent"
     title: object = _("an agent is silent")
     sentence: object = _("agent %(agent)s sends no heartbeats")
-    advice: object = _("Look at its host and network; switch the agent off if it is gone for good.")
+    advice: object = _("Check its host and network. Disable the Agent if it has been removed.")
     facts: tuple[str, ...] = ("agent", "id")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -104,7 +104,7 @@ class HostSilent:
     name = "host.silent"
     title: object = _("a host is silent")
     sentence: object = _("host %(host)s does not report; %(running)s runs were on it")
-    advice: object = _("Start the runner again on it; switch the host off if it is gone for good.")
+    advice: object = _("Restart the runner on it. Disable the host if it has been removed.")
     facts: tuple[str, ...] = ("host", "running")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -127,8 +127,8 @@ class QueueUnread:
     """Queues in which something waits and which nobody reads, by their stored samples."""
 
     name = "queue.unread"
-    title: object = _("nobody reads a queue")
-    sentence: object = _("%(ready)s messages wait in %(queue)s, and nobody reads it")
+    title: object = _("a queue has no consumer")
+    sentence: object = _("%(ready)s messages wait in %(queue)s, which has no consumer")
     advice: object = _("Start the process that reads this queue; the runbook names it.")
     facts: tuple[str, ...] = ("queue", "ready")
 
@@ -196,7 +196,7 @@ class OutboxStuck:
     name = "outbox.stuck"
     title: object = _("the outbox is stuck")
     sentence: object = _("%(count)s messages wait to be published (%(reason)s)")
-    advice: object = _("Look whether the broker is up, and whether the relay of the outbox runs.")
+    advice: object = _("Check that the broker is up and that the outbox relay runs.")
     facts: tuple[str, ...] = ("count", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:

@@ -26,7 +26,7 @@ _ENDS: Final = (RunState.EXITED, RunState.FAILED, RunState.LOST)
 class RunEnded:
     """Runs that ended badly, by the move that ended them; over when a later run succeeds."""
 
-    advice: object = _("Read the last lines of its log, mend it, and start the job again.")
+    advice: object = _("Read the end of its log, fix the cause and start the job again.")
     facts: tuple[str, ...] = ("job", "run", "reason")
 
     def __init__(self, name: str, title: object, sentence: object, state: RunState) -> None:
@@ -111,7 +111,7 @@ class RunWaits:
     name = "run.waiting"
     title: object = _("a run waits for a host")
     sentence: object = _("job %(job)s: run %(run)s waits to be started (%(reason)s)")
-    advice: object = _("Look at the hosts: one that suits must be on, and have room for it.")
+    advice: object = _("Check the hosts: a matching host must be online and have a free slot.")
     facts: tuple[str, ...] = ("job", "run", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:

@@ -143,7 +143,7 @@ class BizLate:
 SOURCES: Final[tuple[ConditionSource, ...]] = (
     NodeTrouble(
         "store.node_away",
-        _("a storage node is away"),
+        _("a storage node is unreachable"),
         _("storage node %(node)s is away (%(state)s): %(reason)s"),
         frozenset({NodeState.PROBLEM, NodeState.SILENT}),
     ),

@@ -51,7 +51,7 @@ class NobodyWatches:
     """No monitor lives: workers find it (``services.unwatched``), and the next monitor ends it."""
 
     name = "alerts.unwatched"
-    title: object = _("no monitor lives")
+    title: object = _("no monitor is running")
     sentence: object = _("nobody watches: %(monitor)s was the last monitor that lived")
     advice: object = _("Start run_monitor again; until then nothing else is found and nobody told.")
     facts: tuple[str, ...] = ("monitor",)
@@ -76,7 +76,7 @@ class RuleFull:
     """Rules with so many open incidents that they open no more."""
 
     name = "alerts.full"
-    title: object = _("a rule opens no more incidents")
+    title: object = _("a rule has reached its limit of incidents")
     sentence: object = _(
         "the rule %(rule)s has %(count)s open incidents: what more it finds is not opened"
     )
@@ -103,14 +103,14 @@ class RuleFull:
 SOURCES: Final[tuple[ConditionSource, ...]] = (
     Unseen(
         "alerts.unasked",
-        _("the monitor cannot look at something"),
+        _("the monitor cannot read a source"),
         _("the monitor %(monitor)s cannot look at %(source)s: nothing of it is alarm or recovery"),
         _("Read the log of the monitor: it says why."),
         said="unasked",
     ),
     Unseen(
         "alerts.cut",
-        _("there is more trouble than the monitor looks at"),
+        _("more problems than the monitor can read"),
         _("%(source)s has more to tell than the monitor %(monitor)s looks at"),
         _("Mend what it tells already: the rest follows then."),
         said="cut",

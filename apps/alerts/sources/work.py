@@ -113,7 +113,7 @@ class HarvestFailed:
     """Harvests that ended with an error; over when a later one of the source is complete."""
 
     name = "harvest.failed"
-    title: object = _("a harvest failed")
+    title: object = _("an import failed")
     sentence: object = _("source %(source)s: the harvest failed (%(reason)s)")
     advice: object = _(
         "Look whether the source can be reached with its credential, then harvest again."
@@ -135,7 +135,7 @@ class HarvestGap:
     """Harvests that left out records that were not too old."""
 
     name = "harvest.gap"
-    title: object = _("a harvest has left records out")
+    title: object = _("an import skipped records")
     sentence: object = _("source %(source)s: %(gaps)s gaps were not read")
     advice: object = _("Look at the gaps of the harvest; harvest that time again if it is needed.")
     facts: tuple[str, ...] = ("source", "gaps")
@@ -298,13 +298,13 @@ SOURCES: Final[tuple[EventSource | ConditionSource, ...]] = (
     NotApplied(),
     RoutingAway(
         "routing.target_away",
-        _("a target of the router is away"),
+        _("a routing target is unreachable"),
         _("outbound %(name)s: %(problem)s"),
         outbound=True,
     ),
     RoutingAway(
         "routing.inbound_away",
-        _("an inbound of the router is away"),
+        _("a routing inbound is unreachable"),
         _("inbound %(name)s: %(problem)s"),
         outbound=False,
     ),

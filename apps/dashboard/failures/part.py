@@ -39,12 +39,12 @@ class State(enum.StrEnum):
 
 
 _LABELS = {
-    State.AWAY: pgettext_lazy("part", "away"),
-    State.HANGS: pgettext_lazy("part", "does not answer"),
-    State.TROUBLE: pgettext_lazy("part", "in trouble"),
+    State.AWAY: pgettext_lazy("part", "unreachable"),
+    State.HANGS: pgettext_lazy("part", "not responding"),
+    State.TROUBLE: pgettext_lazy("part", "degraded"),
     State.SLOW: pgettext_lazy("part", "slow"),
-    State.WELL: pgettext_lazy("part", "well"),
-    State.UNUSED: pgettext_lazy("part", "not needed now"),
+    State.WELL: pgettext_lazy("part", "OK"),
+    State.UNUSED: pgettext_lazy("part", "not in use"),
 }
 _TONES = {
     State.AWAY: "danger",

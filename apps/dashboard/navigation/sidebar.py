@@ -71,10 +71,10 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
         [
             Page(ROUTER, "alt_route", "admin:routing_routerreport_changelist", _("Router")),
             Page(ROUTER, "rule", "admin:routing_rules", _("Rules")),
-            Page(ITEM, "help", "routing-explain", _("Explain an item")),
+            Page(ITEM, "help", "routing-explain", _("Explain a task")),
             Page(ITEM, "receipt_long", "admin:routing_routeditem_changelist", _("Items")),
             Page(ITEM, "hourglass", "admin:routing_parked", _("Parked")),
-            Page(ITEM, "heart_broken", "admin:routing_dead_letters", _("Dead items")),
+            Page(ITEM, "heart_broken", "admin:routing_dead_letters", _("Dead tasks")),
         ],
     ),
     (
@@ -88,8 +88,15 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
         _("Request store"),
         [
-            Page(STORED, "inventory_2", "admin:requeststore_shardreport_changelist", _("Bizzes")),
-            Page(QUEUED, "monitoring", "admin:requeststore_queuereport_changelist", _("Pace")),
+            Page(
+                STORED,
+                "inventory_2",
+                "admin:requeststore_shardreport_changelist",
+                _("Request groups"),
+            ),
+            Page(
+                QUEUED, "monitoring", "admin:requeststore_queuereport_changelist", _("Throughput")
+            ),
             Page(STORED, "search", "admin:requeststore_look_up", _("Look up a request")),
             Page(SAMPLE, "science", "admin:requeststore_samplepage_changelist", _("Try a rule")),
         ],
@@ -163,9 +170,9 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 
 def linked_pages(request: HttpRequest) -> list[dict[str, Any]]:
     """The same groups, without what changes from minute to minute."""
-    home = {"title": _("Home"), "icon": "dashboard", "link": reverse("admin:index")}
+    home = {"title": _("Overview"), "icon": "dashboard", "link": reverse("admin:index")}
     health = {
-        "title": _("If something is down"),
+        "title": _("System health"),
         "icon": "emergency_home",
         "link": reverse("dashboard:health"),
     }

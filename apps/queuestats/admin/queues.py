@@ -38,7 +38,7 @@ WORDS: Final[dict[Standing, tuple[Promise, str]]] = {
     Standing.BEHIND: (gettext_lazy("falls behind"), "warn"),
     Standing.BUSY: (gettext_lazy("keeps up"), "good"),
     Standing.EMPTY: (gettext_lazy("empty"), "plain"),
-    Standing.UNKNOWN: (gettext_lazy("not known"), "plain"),
+    Standing.UNKNOWN: (gettext_lazy("unknown"), "plain"),
 }
 _WAYS: Final = {
     "in": gettext_lazy("others write, a router reads"),

@@ -140,8 +140,8 @@ def test_an_incident_is_taken_care_of_by_keyboard(live_server: Any) -> None:
     with browsing(live_server.url, session, "light", 1280) as page:
         page.goto(f"/admin/alerts/incident/{pk}/change/")
         expect(page.locator("[data-connection]")).to_have_attribute("data-kind", "live")
-        page.get_by_label("Note for the others").fill("on it")
-        page.get_by_role("button", name="I take care of it").press("Enter")
+        page.get_by_label("Note").fill("on it")
+        page.get_by_role("button", name="Acknowledge").press("Enter")
         expect(page.locator("#incident-title")).to_contain_text(f"acknowledged by {person}")
         expect(page.locator(".cy-timeline")).to_contain_text("on it")
         # What somebody else does is seen without a reload.

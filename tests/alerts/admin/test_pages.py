@@ -124,8 +124,8 @@ def test_an_incident_tells_its_story(project: Project) -> None:
     assert "queue.ready crawlyard.logs is 12,034 (alert: above 10,000, for 60 s)" in text
     assert "<b>mine</b>" in text
     assert "ann" in text
-    assert "the other side refuses it: 310000 sign not match" in text
-    assert "I take care of it" not in text, "a viewer only looks"
+    assert "rejected by the recipient: 310000 sign not match" in text
+    assert "Acknowledge" not in text, "a viewer only looks"
     assert "Send again" not in text
     assert "12,034" in text_of(viewer.get(f"{LIST}{incident.pk}/live"))
     stranger = person(make_project(), Role.ADMIN)
@@ -184,7 +184,7 @@ def test_a_notice_is_sent_again_by_operators(project: Project) -> None:
     again = Notice.objects.get(resent_of=notice)
     assert again.state == NoticeState.WAITING
     refused = operator.post(f"{LIST}resend/{again.pk}", follow=True)
-    assert "has not ended yet" in text_of(refused)
+    assert "is still being sent" in text_of(refused)
     listed = operator.get("/admin/alerts/notice/")
     assert notice.channel_name in text_of(listed)
     chosen = {"action": "send_again_selected", "_selected_action": [notice.pk, again.pk]}
@@ -207,7 +207,7 @@ def test_a_channel_is_made_by_its_kind(project: Project) -> None:
         "own_mobiles": "13800000000",
     }
     answer = editor.post(address, typed)
-    assert "Copy the whole address" in text_of(answer)
+    assert "Copy the complete webhook URL" in text_of(answer)
     answer = editor.post(address, typed | {"own_url": TOKEN, "own_key": "SEC12345678"}, follow=True)
     channel = Channel.objects.get()
     assert (channel.kind, channel.project, channel.language) == ("dingtalk", project, "zh-hans")
@@ -238,7 +238,7 @@ def test_secrets_of_a_channel_stay_until_they_are_typed_anew(project: Project) -
     channel.refresh_from_db()
     assert secrets_of(channel) == {"url": TOKEN}
     answer = editor.post(address, typed | {"own_url-clear": "on"})
-    assert "This is needed" in text_of(answer)
+    assert "This field is required" in text_of(answer)
 
 
 @pytest.mark.parametrize("kind", ChannelKind.values)
@@ -274,7 +274,7 @@ def test_a_test_is_sent_and_its_answer_shown(project: Project) -> None:
     found = re.search(r'href="([^"]*/test[^"]*)"', buttons)
     assert found is not None
     asked = editor.get(found[1])
-    assert "Its receivers get a message" in text_of(asked)
+    assert "Its recipients get a message" in text_of(asked)
     assert not Notice.objects.exists()
     text = text_of(editor.post(found[1], fields_of(asked), follow=True))
     assert "on its way" in text

@@ -108,9 +108,9 @@ def test_a_rule_leads_to_its_series_and_the_list_shows_one_project(project: Proj
 
 def test_a_rule_is_made_by_the_form(project: Project, editor: Client) -> None:
     address = f"{RULE}?project={project.pk}"
-    assert "It is trouble when the value" in text_of(editor.get(address))
+    assert "Alert when the value" in text_of(editor.get(address))
     answer = editor.post(address, LONG, follow=True)
-    assert "log queue too long holds: version 1" in text_of(answer)
+    assert "log queue too long saved and active: version 1" in text_of(answer)
     assert active_data(project.pk)[0] == {
         "rules": [
             {
@@ -176,7 +176,7 @@ def test_a_rule_is_tried_on_the_last_day_before_it_is_saved(
         "look": "1",
     }
     text = text_of(editor.post(f"{RULE}?project={project.pk}", asked))
-    assert "What it would have found in the last day" in text
+    assert "Preview: last 24 hours" in text
     assert f"job:{job.pk}" in text
     assert not Configuration.objects.exists()
     text = text_of(editor.post(f"{RULE}?project={project.pk}", asked | {"match": "job: other"}))
@@ -198,7 +198,7 @@ def test_a_built_in_rule_is_changed_for_the_platform() -> None:
     assert data["rules"][0]["enabled"] is False
     assert "event" not in data["rules"][0]
     answer = confirm(root, f"{LIST}remove", {"rule": "platform|daemon silent"}, follow=True)
-    assert "is gone" in text_of(answer)
+    assert " removed." in text_of(answer)
     assert active_data(None)[0] == {"rules": []}
 
 
@@ -213,7 +213,7 @@ def test_what_others_saved_meanwhile_is_not_lost(project: Project, editor: Clien
         "second",
     ]
     text = text_of(editor.post(address, LONG | {"based_on": "2"}))
-    assert "There is a rule of this name already" in text
+    assert "A rule with this name already exists" in text
     save_version(kind="alerts", project_id=project.pk, data={"rules": []}, actor=None, now=NOW)
     assert "v3 is newer and not active" in text_of(editor.get(address))
 
@@ -231,7 +231,7 @@ def test_rules_are_muted_and_tested(project: Project, editor: Client) -> None:
     assert RuleMute.objects.get().project == project
     editor.post(f"{LIST}mute", rule | {"minutes": "0"})
     editor.post(f"{LIST}mute", rule | {"minutes": "9999999999"})
-    assert "tells again" in text_of(editor.post(f"{LIST}unmute", rule, follow=True))
+    assert "is no longer muted" in text_of(editor.post(f"{LIST}unmute", rule, follow=True))
     assert not RuleMute.objects.exists()
     text = text_of(editor.post(f"{LIST}test", rule, follow=True))
     assert "1 test is on its way" in text, "a channel of the platform is not theirs to try"
