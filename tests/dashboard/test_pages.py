@@ -85,7 +85,7 @@ def test_home_lists_first_what_needs_a_person(queues: dict[str, Backlog]) -> Non
     assert "switched off" not in text
     assert "Process run_center box-1 on box is silent; last heartbeat 5 minutes ago." in text
     assert "1 dead letter waits for a decision" in text
-    assert "Nobody reads the queue “queued runs”; 3 messages wait in it." in text
+    assert "The queue “queued runs” has no consumer; 3 messages wait." in text
     assert text.index(str(failed)) < text.index("Active runs") < text.index("Recent runs")
 
 

@@ -180,7 +180,7 @@ def test_a_rule_is_tried_on_the_last_day_before_it_is_saved(
     assert f"job:{job.pk}" in text
     assert not Configuration.objects.exists()
     text = text_of(editor.post(f"{RULE}?project={project.pk}", asked | {"match": "job: other"}))
-    assert "Nothing." in text
+    assert "No matches." in text
 
 
 def test_a_built_in_rule_is_changed_for_the_platform() -> None:
