@@ -94,7 +94,10 @@ class Migration(migrations.Migration):
             field=models.FloatField(
                 blank=True,
                 default=0.5,
-                help_text="Alert when the number of items falls below this share of the usual number. Leave empty to disable.",
+                help_text=(
+                    "Alert when the number of items falls below this share of the usual number. "
+                    "Leave empty to disable."
+                ),
                 null=True,
                 validators=[
                     django.core.validators.MinValueValidator(0.01),
@@ -110,7 +113,10 @@ class Migration(migrations.Migration):
             field=models.FloatField(
                 blank=True,
                 default=0.3,
-                help_text="Alert when the failure rate exceeds the usual rate by this amount. Leave empty to disable.",
+                help_text=(
+                    "Alert when the failure rate exceeds the usual rate by this amount. "
+                    "Leave empty to disable."
+                ),
                 null=True,
                 validators=[
                     django.core.validators.MinValueValidator(0.01),
@@ -131,7 +137,10 @@ class Migration(migrations.Migration):
             field=models.FloatField(
                 blank=True,
                 default=5.0,
-                help_text="Alert when the number of items exceeds the usual number by this factor. Leave empty to disable.",
+                help_text=(
+                    "Alert when the number of items exceeds the usual number by this factor. "
+                    "Leave empty to disable."
+                ),
                 null=True,
                 validators=[
                     django.core.validators.MinValueValidator(1.1),
@@ -147,7 +156,10 @@ class Migration(migrations.Migration):
             field=models.FloatField(
                 blank=True,
                 default=3.0,
-                help_text="Alert when no run returned items for this many usual intervals. Leave empty to disable.",
+                help_text=(
+                    "Alert when no run returned items for this many usual intervals. "
+                    "Leave empty to disable."
+                ),
                 null=True,
                 validators=[
                     django.core.validators.MinValueValidator(1.0),
