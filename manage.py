@@ -10,7 +10,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "crawlyard.settings.base")
 
 if __name__ == "__main__":
-    from crawlyard.ending import leave  # isort: skip - before what has exit handlers of its own
+    from crawlyard.shutdown import leave  # isort: skip - before what has exit handlers of its own
     from crawlyard.entry import main
 
     leave(main(sys.argv))

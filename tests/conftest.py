@@ -10,7 +10,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-from yardkit.collecting import spare_the_collector
+from yardkit.garbage_collector import spare_the_collector
 
 # What is collected stays, so there is nothing to find in it meanwhile.
 gc.disable()

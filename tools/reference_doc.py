@@ -145,8 +145,8 @@ def _rows(
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
             for name, child in action.choices.items():
                 usage = " ".join([name, *_positionals(child)])
-                options = ", ".join(_options(child))
-                tail = f". {options}" if options else ""
+                child_options = ", ".join(_options(child))
+                tail = f". {child_options}" if child_options else ""
                 yield f"| `{usage}` | {_sentence(helps.get(name, '') + tail)} |\n"
             continue
         options = [option for option in action.option_strings if option.startswith("--")]
@@ -227,7 +227,8 @@ def rest_table() -> str:
     """Return the table of REST resources: first path segments with their methods and actions."""
     from drf_spectacular.generators import SchemaGenerator
 
-    schema = SchemaGenerator().get_schema(request=None, public=True)
+    generator = SchemaGenerator()  # type: ignore[no-untyped-call]
+    schema = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     resources: dict[str, dict[str, set[str]]] = {}
     for path, operations in schema["paths"].items():
         parts = [part for part in path.removeprefix("/api/v1/").strip("/").split("/") if part]

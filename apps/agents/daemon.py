@@ -61,7 +61,6 @@ from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription
 from yardkit.broker.gateway import flaw_of_sender
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
-from yardkit.declaring import declare_shared
 from yardkit.errors import first_line
 from yardkit.outage import Outage
 from yardkit.protocol import (
@@ -72,6 +71,7 @@ from yardkit.protocol import (
     Release,
     decode,
 )
+from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 from yardkit.tokens import verify_run_token
 

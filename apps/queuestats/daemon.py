@@ -25,7 +25,6 @@ from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.broker.gateway import flaw_of_sender, sender_of
 from yardkit.clock import Clock
-from yardkit.declaring import declare_shared
 from yardkit.outage import Outage
 from yardkit.protocol import (
     AnyMessage,
@@ -35,6 +34,7 @@ from yardkit.protocol import (
     Samples,
     decode,
 )
+from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)

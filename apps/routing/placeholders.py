@@ -24,7 +24,7 @@ from apps.routing.engine.files.placeholders import TooLong, fill, holds_any, nam
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.sources.models import RecordQueue
 from yardkit.own_queues import is_own
-from yardkit.yaml_reading import Path
+from yardkit.yaml_reader import Path
 
 # They hold the passwords of the platform itself.
 STORES: Final = frozenset({"redis_url", "broker_url"})

@@ -42,7 +42,7 @@ from apps.sources.queries import KIND as SOURCES
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
 from yardkit.errors import first_line
-from yardkit.masking import masked
+from yardkit.masks import masked
 
 
 @dataclass(frozen=True, slots=True)

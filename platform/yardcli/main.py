@@ -13,12 +13,12 @@ from yardcli.errors import CommandFailed
 from yardcli.groups import (
     agents,
     builds,
-    calling,
+    call,
     configuration,
     dead_letters,
     incidents,
     jobs,
-    logging_in,
+    login,
     outbox,
     projects,
     routes,
@@ -38,8 +38,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-logging_in.add_to(app)
-calling.add_to(app)
+login.add_to(app)
+call.add_to(app)
 for _module in (
     projects,
     builds,

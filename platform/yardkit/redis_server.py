@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
 
-from yardkit.masking import masked, without_secrets
+from yardkit.masks import masked, without_secrets
 
 logger = logging.getLogger(__name__)
 

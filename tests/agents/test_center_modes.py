@@ -18,7 +18,7 @@ from apps.jobs.models import Job, Run
 from tests.agents.yard import Yard
 from yardkit import topology
 from yardkit.protocol import AllocateDownloader, DownloadCommand, Policy, Register, encode
-from yardkit.sealing import SealKey
+from yardkit.seals import SealKey
 from yardkit.secretbox import generate_key
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ import pytest
 import redis
 from django.core.cache.backends.redis import RedisCache
 
-from crawlyard.settings.caching import caches
+from crawlyard.settings.cache import caches
 
 pytestmark = pytest.mark.services
 

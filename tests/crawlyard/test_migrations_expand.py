@@ -10,7 +10,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from crawlyard.upgrading.classifying import Verdict, classify
+from crawlyard.upgrades.classification import Verdict, classify
 from tools.released_migrations import present, released
 
 CREATED = migrations.CreateModel(

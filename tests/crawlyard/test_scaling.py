@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import DatabaseError
 
-from crawlyard import scaling
-from crawlyard.scaling import FetcherScale, Wanted
+from crawlyard import scale_events
+from crawlyard.scale_events import FetcherScale, Wanted
 from crawlyard.supervisor import Supervisor, Unit
 from crawlyard.units import fetcher, fetcher_name
 
@@ -66,7 +66,7 @@ class Box:
 
 @pytest.fixture
 def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
-    monkeypatch.setattr(scaling, "fetcher", unit)
+    monkeypatch.setattr(scale_events, "fetcher", unit)
     box = Box()
     yield box
     box.scale.stop()

@@ -21,8 +21,8 @@ from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.runtime.services import close_shared_broker, depths, shared_broker
 from apps.runtime.states import DaemonState
 from crawlyard.settings.names import KNOWN
-from crawlyard.upgrading import checking
-from crawlyard.upgrading.checking import Item, Level, check
+from crawlyard.upgrades import readiness
+from crawlyard.upgrades.readiness import Item, Level, check
 from tests.test_docs import _TABLE_SETTING, read
 from yardkit.broker import Outgoing, QueueSpec
 from yardkit.secretbox import generate_key
@@ -95,7 +95,7 @@ def daemon(version: str) -> None:
 def test_processes_of_other_versions(
     monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str, level: Level
 ) -> None:
-    monkeypatch.setattr(checking, "own_version", lambda: ours)
+    monkeypatch.setattr(readiness, "own_version", lambda: ours)
     daemon(theirs)
     (found,) = items("processes")
     assert found.level is level

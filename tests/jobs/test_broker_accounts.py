@@ -32,8 +32,8 @@ from yardkit import topology
 from yardkit.broker import BadBrokerURL, Broker, BrokerUnavailable, Outgoing, Unroutable, connect
 from yardkit.broker.gateway import GATEWAY, flaw_of_sender, sender_of
 from yardkit.clock import SystemClock
-from yardkit.declaring import declare_shared
 from yardkit.protocol import RunCounters, encode
+from yardkit.shared_queues import declare_shared
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(180)]
 

@@ -23,7 +23,7 @@ from apps.requeststore.services.yard import Yard
 from apps.requeststore.stores.base import Finish
 from apps.runtime.queries import database_now
 from apps.runtime.services import close_shared_broker, shared_broker
-from crawlyard import scaling
+from crawlyard import scale_events
 from tests.queuestats.factories import flush_rates
 from tests.requeststore.factories import make_bizzes, pages
 from yardkit.clock import SystemClock
@@ -92,6 +92,6 @@ def test_requests_are_counted_where_they_are_stored_and_ended(yard: Yard) -> Non
 
 def test_up_asks_the_database(yard: Yard) -> None:
     make_bizzes(news={})
-    wanted = scaling._from_database()
+    wanted = scale_events._from_database()
     assert (wanted.running, wanted.wanted) == (frozenset(), 1)
     assert wanted.why.endswith("news nothing waits")

@@ -15,7 +15,7 @@ from apps.sources.queries import book, settings_of
 from apps.sources.services.configuration import SourcesKind
 from tests.access.factories import make_project
 from tools.requirement_marks import ROOT
-from yardkit.yaml_reading import read_document
+from yardkit.yaml_reader import read_document
 
 KIND = SourcesKind()
 SEED_FILE = ROOT / "docs" / "examples" / "crawler-config" / "config.yml"

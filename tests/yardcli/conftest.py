@@ -20,7 +20,7 @@ from apps.projects.models import Project
 from apps.routing.queries.tracks import track_of
 from apps.seeds.services import clients
 from tests.access.factories import make_project, make_token, make_user
-from yardcli import client, watching
+from yardcli import client, watch
 from yardcli.main import main
 
 
@@ -45,7 +45,7 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LANG", "C.UTF-8")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(client, "WAITS", (0.01, 0.01))
     monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 0.05)
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yardkit import charsets, cutting
-from yardkit.cutting import TextFilter, resolve_entities
-from yardkit.fetching import Fetched
+from yardkit import charsets, text_filters
+from yardkit.fetcher import Fetched
 from yardkit.protocol import CutRule, DownloaderSettings, FailureKind
+from yardkit.text_filters import TextFilter, resolve_entities
 from yardspider import Response
 
 PAGE = "<html><b>first</b> <i> 二 </i> <b>third</b></html>"
@@ -274,7 +274,7 @@ async def test_what_takes_long_is_done_in_a_thread(
         threads.append(threading.current_thread() is not threading.main_thread())
         return decode(body, content_type)
 
-    monkeypatch.setattr(cutting.charsets, "decode", noting)
+    monkeypatch.setattr(text_filters.charsets, "decode", noting)
     await filtered(fetched("a" * size + "b"), CutRule(pattern=pattern))
     assert threads == [in_thread]
 

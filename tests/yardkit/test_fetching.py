@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.yardkit.tls_server import serve_tls
 from tests.yardkit.web_server import Seen, WebServer, page, redirect, serve
 from yardkit import addresses
-from yardkit.fetching import Fetched, Fetcher
+from yardkit.fetcher import Fetched, Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 LOOPBACK = ["127.0.0.0/8"]
@@ -334,7 +334,7 @@ async def test_a_name_that_moves_is_judged_again(
     site: WebServer, make: Get, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DNS rebinding: the first look-up is harmless, the one that is connected to is not."""
-    monkeypatch.setattr("yardkit.fetching.DNS_CACHE_SECONDS", 0)
+    monkeypatch.setattr("yardkit.fetcher.DNS_CACHE_SECONDS", 0)
     turns = iter([["127.0.0.1"], ["127.0.0.1", "127.0.0.99"]])
     monkeypatch.setattr(addresses, "resolve_name", lambda name: next(turns))
     site.answers["/"] = page(b"first", headers={"Connection": "close"})

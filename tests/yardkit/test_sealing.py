@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from yardkit.sealing import SealKey, seal
+from yardkit.seals import SealKey, seal
 from yardkit.secretbox import NotSealed, WrongKey
 
 

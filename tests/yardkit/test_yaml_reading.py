@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yardkit.yaml_reading import (
+from yardkit.yaml_reader import (
     TEXTS,
     Document,
     Limits,
@@ -17,7 +17,7 @@ from yardkit.yaml_reading import (
     read_document,
     shown_path,
 )
-from yardkit.yaml_writing import write_value
+from yardkit.yaml_writer import write_value
 
 SMALL = Limits(bytes=1000, depth=4, values=50, aliases=3)
 

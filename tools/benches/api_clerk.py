@@ -58,7 +58,7 @@ def measure(task: Task) -> Any:
     from apps.requeststore.services.yard import shared_yard
     from tools.benches import api_rows
     from tools.benches.api_questions import questions
-    from yardkit.collecting import spare_the_collector
+    from yardkit.garbage_collector import spare_the_collector
 
     call_command("migrate", verbosity=0, interactive=False)
     jobs = api_rows.prepare()

@@ -80,7 +80,7 @@ def measure(task: Task) -> dict[str, Any]:
     """Portion by portion: ours, then the peer with the same rows."""
     from apps.joblogs.services import close_log_store, log_store, store_lines
     from tools.benches.logs_peer import open_peer
-    from yardkit.collecting import spare_the_collector
+    from yardkit.garbage_collector import spare_the_collector
     from yardkit.protocol import LogBatch, decode
 
     runs = _prepare()

@@ -41,7 +41,7 @@ from yardkit.protocol import (
     ReleaseDownloader,
     encode,
 )
-from yardkit.sealing import SealKey
+from yardkit.seals import SealKey
 from yardkit.secretbox import SecretError
 
 logger = logging.getLogger(__name__)

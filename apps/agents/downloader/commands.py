@@ -18,7 +18,7 @@ from yardkit.bridge import in_daemon_thread
 from yardkit.broker import Broker, BrokerError, Delivery
 from yardkit.broker.aio import AsyncSubscription
 from yardkit.broker.outgoing import check_name
-from yardkit.fetching import Fetched
+from yardkit.fetcher import Fetched
 from yardkit.protocol import (
     MAX_MESSAGE_BYTES,
     AllocateDownloader,
@@ -27,7 +27,7 @@ from yardkit.protocol import (
     ProtocolError,
     decode,
 )
-from yardkit.sealing import SealKey
+from yardkit.seals import SealKey
 from yardkit.secretbox import SecretError
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from apps.agents.downloader.vitals import AgentCounters, Rate
 from yardkit import failpoints
 from yardkit.broker import Outgoing
 from yardkit.clock import Clock
-from yardkit.cutting import TextFilter
-from yardkit.fetching import Fetched
+from yardkit.fetcher import Fetched
 from yardkit.protocol import (
     Dispatched,
     DownloaderSettings,
@@ -29,6 +28,7 @@ from yardkit.protocol import (
     decode_request,
     encode,
 )
+from yardkit.text_filters import TextFilter
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from yardkit import failpoints
 from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
 from yardkit.broker.aio import publish
-from yardkit.fetching import Fetched
+from yardkit.fetcher import Fetched
 from yardkit.protocol import (
     MAX_CONTENT_BYTES,
     DownloadResult,

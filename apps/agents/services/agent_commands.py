@@ -10,7 +10,7 @@ from apps.agents.engine.owners import known_number
 from apps.agents.models import Agent, Allocation
 from apps.agents.services.allocation import downloader_settings
 from yardkit.protocol import AllocateDownloader, Policy, ReleaseDownloader
-from yardkit.sealing import seal
+from yardkit.seals import seal
 
 
 def allocation_commands(

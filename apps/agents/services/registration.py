@@ -17,7 +17,7 @@ from apps.agents.services.history import sample
 from apps.runtime.services import emit
 from yardkit.errors import first_line
 from yardkit.protocol import Heartbeat, Register
-from yardkit.sealing import seal
+from yardkit.seals import seal
 
 # Fields of a heartbeat that are stored under the same name.
 REPORTED: Final = [

@@ -11,7 +11,7 @@ from apps.alerts.engine.channels import Answer, Call
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
-    from yardkit.fetching import Fetched
+    from yardkit.fetcher import Fetched
 
 TIMEOUT_SECONDS: Final = 10.0
 _MOST_ANSWER_BYTES: Final = 64 * 1024
@@ -42,7 +42,7 @@ def call(asked: Call) -> Answer:
 
 async def _fetch(asked: Call) -> Fetched:
     # Only here: it takes a quarter of a second, and every web process reads this module.
-    from yardkit.fetching import Fetcher
+    from yardkit.fetcher import Fetcher
 
     fetcher = Fetcher(
         DownloaderSettings(

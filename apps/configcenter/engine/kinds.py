@@ -23,8 +23,8 @@ from typing import ClassVar, Final, Protocol
 from apps.configcenter.engine.diffs import Change, changes
 from apps.configcenter.engine.plain import MAX_BYTES, Data
 from apps.configcenter.engine.texts import read_json, write_json
-from yardkit.yaml_reading import Limits, YamlError, read_document, shown_path
-from yardkit.yaml_writing import write_value
+from yardkit.yaml_reader import Limits, YamlError, read_document, shown_path
+from yardkit.yaml_writer import write_value
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _LIMITS: Final = Limits(bytes=MAX_BYTES)

@@ -25,7 +25,7 @@ from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import topology
 from yardkit.broker import Broker, Subscription
 from yardkit.clock import Clock
-from yardkit.declaring import declare_shared
+from yardkit.shared_queues import declare_shared
 from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from yardkit.yaml_reading import YamlError, decode
+from yardkit.yaml_reader import YamlError, decode
 
 VERSION: Final = 1
 VERSION_KEY: Final = "crawlyard_jobs"

@@ -1,4 +1,4 @@
-"""Jobs as YAML, read by ``yardkit.yaml_reading`` and written for people."""
+"""Jobs as YAML, read by ``yardkit.yaml_reader`` and written for people."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from apps.jobs.engine.portable import (
     said_of_text,
     unknown_field,
 )
-from yardkit.yaml_reading import Document, Limits, Path, YamlError, read_document, shown_path
-from yardkit.yaml_writing import write_value
+from yardkit.yaml_reader import Document, Limits, Path, YamlError, read_document, shown_path
+from yardkit.yaml_writer import write_value
 
 MAX_NODES: Final = 100_000
 _LIMITS: Final = Limits(bytes=MAX_BYTES, values=MAX_NODES)

@@ -14,9 +14,9 @@ from apps.requeststore.daemon.sparing import Hosts, pause_of
 from apps.requeststore.daemon.work import Result, Trouble, Work, download_of, host_of, result_of
 from apps.requeststore.engine.biz import Fetch
 from apps.requeststore.engine.errors import BadSetting
-from yardkit.cutting import TextFilter
-from yardkit.fetching import Fetcher
+from yardkit.fetcher import Fetcher
 from yardkit.protocol import DownloaderSettings, DownloaderType
+from yardkit.text_filters import TextFilter
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from apps.requeststore.engine.biz import BizBook
 from apps.requeststore.engine.checking import Flaw, changed_epochs, read_book
 from apps.requeststore.extraction import check_rules
 from apps.requeststore.texts import told
-from yardkit.yaml_reading import Limits, YamlError, read_document, shown_path
+from yardkit.yaml_reader import Limits, YamlError, read_document, shown_path
 
 KIND: Final = "biz"
 _LIMITS: Final = Limits(bytes=MAX_BYTES, depth=MAX_DEPTH, values=MAX_VALUES)

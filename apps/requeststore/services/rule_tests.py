@@ -17,8 +17,8 @@ from apps.requeststore.extraction.explaining import Explained
 from apps.requeststore.extraction.rules import DEFAULT_RULE
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.sample_pages import page_of
-from yardkit.yaml_reading import Limits, YamlError, read_document
-from yardkit.yaml_writing import write_value
+from yardkit.yaml_reader import Limits, YamlError, read_document
+from yardkit.yaml_writer import write_value
 
 # For each page; a person waits for all of them.
 CPU_SECONDS: Final = 3.0

@@ -21,7 +21,7 @@ from apps.requeststore.models import SamplePage
 from yardkit.protocol import DownloaderSettings, DownloadRequest
 
 if TYPE_CHECKING:
-    from yardkit.fetching import Fetched
+    from yardkit.fetcher import Fetched
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 MAX_SAMPLES: Final = 50
@@ -120,7 +120,7 @@ def fetch_page(*, project: Project, biz: Biz, url: str) -> Page:
 
 async def _fetched(settings: DownloaderSettings, url: str, headers: dict[str, str]) -> Fetched:
     # Only here: it takes a quarter of a second, and every web process reads this module.
-    from yardkit.fetching import Fetcher
+    from yardkit.fetcher import Fetcher
 
     fetcher = Fetcher(settings)
     try:

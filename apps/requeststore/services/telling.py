@@ -24,7 +24,7 @@ from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.standard_webhooks import signed_headers
 
 if TYPE_CHECKING:
-    from yardkit.fetching import Fetched
+    from yardkit.fetcher import Fetched
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _post(url: str, advice: Advice) -> str:
 
 async def _send(request: DownloadRequest) -> Fetched:
     # Only here: it takes a quarter of a second, and every web process reads this module.
-    from yardkit.fetching import Fetcher
+    from yardkit.fetcher import Fetcher
 
     fetcher = Fetcher(
         DownloaderSettings(

@@ -9,8 +9,9 @@ import msgspec
 
 from apps.routing.daemon.failing import FailureLine
 from apps.routing.daemon.lines import InLine, Lane
-from apps.routing.daemon.yard import Key, Running, Yard
+from apps.routing.daemon.yard import Running, Yard
 from apps.routing.engine.inbounds import groups
+from apps.routing.engine.inbounds.polling import Key
 from apps.routing.engine.inbounds.registry import check_running
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
 from apps.routing.services import forget_reports, report_lines

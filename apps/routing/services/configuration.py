@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -24,7 +24,7 @@ from apps.routing.engine.files.writing import write_rules
 from apps.routing.engine.inbounds import groups
 from apps.routing.engine.inbounds import registry as inbounds
 from apps.routing.engine.outbounds import registry as outbounds
-from apps.routing.engine.rules import Problem, RuleSet
+from apps.routing.engine.rules import Inbound, Outbound, Problem, RuleSet
 from apps.routing.engine.selecting import SelectorError, compile_selector
 from apps.routing.engine.selecting.misspelled import misspelled
 from apps.routing.engine.servers import refusal
@@ -87,10 +87,13 @@ class RoutingKind(Kind):
         rules = read_rules(path, None, class_parameters=_parameters)[0]
         if rules is None:
             return {}
-        entries = {"inbound": rules.inbounds, "outbound": rules.outbounds}
+        entries: list[tuple[str, Sequence[Inbound | Outbound]]] = [
+            ("inbound", rules.inbounds),
+            ("outbound", rules.outbounds),
+        ]
         return {
             f"{kind}[{number}]": entry.place
-            for kind, placed in entries.items()
+            for kind, placed in entries
             for number, entry in enumerate(placed)
         }
 
@@ -125,7 +128,8 @@ def _misspelled_keys(rules: RuleSet) -> Iterator[Problem]:
     """A warning: an item may have such a key, but no item has it by the router's doing."""
     used = {key for outbound in rules.outbounds for key in outbound.task_params or ()}
     used |= {key for outbound in rules.outbounds for key in outbound.constants}
-    for entry in (*rules.inbounds, *rules.outbounds):
+    entries: list[Inbound | Outbound] = [*rules.inbounds, *rules.outbounds]
+    for entry in entries:
         for number, key, meant in misspelled(entry.selector, {*messages.KEYS, *used}):
             text = f"items have no key {key} by the router; is {meant} meant?"
             place = f"{entry.place}.selector[{number}]"

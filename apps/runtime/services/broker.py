@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from django.conf import settings
 
 from yardkit.broker import Broker, BrokerError, BrokerUnavailable, connect
-from yardkit.declaring import declare_shared
+from yardkit.shared_queues import declare_shared
 
 logger = logging.getLogger(__name__)
 

@@ -39,11 +39,11 @@ from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
 from yardkit.clock import Clock
 from yardkit.daemon import CannotStart
-from yardkit.declaring import declare_shared
 from yardkit.protocol import (
     AnyMessage,
     ManageSeeds,
 )
+from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)

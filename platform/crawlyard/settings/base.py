@@ -6,7 +6,7 @@ import zoneinfo
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from crawlyard.settings.caching import caches
+from crawlyard.settings.cache import caches
 from crawlyard.settings.database import database
 from crawlyard.settings.login import AUTH_PASSWORD_VALIDATORS as AUTH_PASSWORD_VALIDATORS
 from crawlyard.settings.login import login_limits, session_limits, who_needs_a_code

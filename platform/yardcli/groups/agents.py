@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from yardcli.finding import find_agent
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -18,6 +17,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.lookup import find_agent
 
 commands = group("agents", "Agents: the processes that download.")
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Name or id.")]

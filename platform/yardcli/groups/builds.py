@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from yardcli.finding import project_id
 from yardcli.groups.projects import BUILD
 from yardcli.here import (
     DEFAULT_LIMIT,
@@ -20,7 +19,8 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
-from yardcli.watching import follow, line_shown
+from yardcli.lookup import project_id
+from yardcli.watch import follow, line_shown
 
 commands = group("builds", "Builds of images.")
 Build = Annotated[int, typer.Argument(metavar="BUILD", min=1)]

@@ -10,7 +10,6 @@ import typer
 
 from yardcli.client import Client
 from yardcli.errors import CommandFailed, Exits, usage
-from yardcli.finding import find_configuration, find_version, project_id
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -26,6 +25,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.lookup import find_configuration, find_version, project_id
 from yardcli.output import Format, note, say
 
 commands = group("config", "Configuration: versions of rules and settings.")

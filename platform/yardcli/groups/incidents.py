@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from yardcli.finding import project_id
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -19,6 +18,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.lookup import project_id
 
 commands = group("incidents", "Incidents: what alert rules have found.")
 Incident = Annotated[int, typer.Argument(metavar="INCIDENT", min=1)]

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from yardcli.finding import find_job, project_id
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -20,8 +19,9 @@ from yardcli.here import (
     pairs,
     rows_shown,
 )
+from yardcli.lookup import find_job, project_id
 from yardcli.output import note
-from yardcli.watching import outcome_of, wait
+from yardcli.watch import outcome_of, wait
 
 commands = group("jobs", "Jobs: what is run, and when.")
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Name, PROJECT/NAME, or id.")]

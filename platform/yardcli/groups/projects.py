@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from yardcli.errors import Exits
-from yardcli.finding import find_project
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -20,7 +19,8 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
-from yardcli.watching import outcome_of, wait
+from yardcli.lookup import find_project
+from yardcli.watch import outcome_of, wait
 
 commands = group("projects", "Projects: git repositories of spiders.")
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Slug, name or id.")]

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from yardcli.errors import Exits, usage
-from yardcli.finding import find_project, project_id
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -22,6 +21,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.lookup import find_project, project_id
 from yardcli.output import Format, say
 
 commands = group("route", "Routing: rules, and the items that went by them.")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from yardcli.finding import find_job, project_id
 from yardcli.groups.jobs import RUN, Patience
 from yardcli.groups.jobs import start as start_job
 from yardcli.here import (
@@ -22,8 +21,9 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.lookup import find_job, project_id
 from yardcli.output import Format, note
-from yardcli.watching import follow, line_shown, outcome_of, wait
+from yardcli.watch import follow, line_shown, outcome_of, wait
 
 commands = group("runs", "Runs: single executions of jobs.")
 commands.command("start")(start_job)

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from yardcli.errors import Exits, usage
-from yardcli.finding import find_frontier, project_id
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -24,6 +23,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.lookup import find_frontier, project_id
 from yardcli.output import Format
 
 commands = group("seeds", "Seeds: what is to be crawled, each once.")

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from yardcli.finding import find_project, project_id
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -19,6 +18,7 @@ from yardcli.here import (
     list_shown,
     rows_shown,
 )
+from yardcli.lookup import find_project, project_id
 
 commands = group("sources", "Sources: record APIs that are read again and again.")
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Slug, name or id.")]

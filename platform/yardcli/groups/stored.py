@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from yardcli.errors import usage
-from yardcli.finding import find_project, project_id
 from yardcli.here import (
     DEFAULT_LIMIT,
     Everything,
@@ -22,6 +21,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.lookup import find_project, project_id
 
 commands = group("requests", "Stored requests: each one durable, each one's story known.")
 _BATCH = 1000

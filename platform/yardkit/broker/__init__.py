@@ -14,7 +14,7 @@ from yardkit.broker.base import (
     Subscription,
     Unroutable,
 )
-from yardkit.broker.draining import DRAIN_SECONDS, drain
+from yardkit.broker.drain import DRAIN_SECONDS, drain
 from yardkit.broker.factory import connect
 
 __all__ = [

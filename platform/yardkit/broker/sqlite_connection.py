@@ -15,7 +15,7 @@ from yardkit.broker.declared import Declared
 from yardkit.broker.sqlite_clock import SharedClock
 from yardkit.broker.sqlite_operations import Batch
 from yardkit.broker.sqlite_records import unpack
-from yardkit.broker.sqlite_routing import load_topology
+from yardkit.broker.sqlite_routes import load_topology
 from yardkit.broker.sqlite_schema import TOPOLOGY_CHANGED, open_database, side_folder
 from yardkit.broker.sqlite_sessions import Session
 from yardkit.broker.sqlite_subscription import SqliteSubscription

@@ -13,7 +13,7 @@ from pathlib import Path
 from yardkit.broker.base import DEAD_QUEUE
 from yardkit.broker.deadletters import EXPIRED
 from yardkit.broker.sqlite_records import bury_envelope
-from yardkit.broker.sqlite_routing import Topology
+from yardkit.broker.sqlite_routes import Topology
 from yardkit.broker.sqlite_schema import side_folder
 from yardkit.broker.sqlite_sessions import find_dead, remove_files
 from yardkit.broker.sqlite_tables import (

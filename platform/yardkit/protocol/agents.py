@@ -19,7 +19,7 @@ class Register(Message, frozen=True, kw_only=True, tag="register"):
     version: str = ""
     # The types of downloader it can make; the extras of some may not be installed.
     types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
-    # What is secret is sealed for it (``yardkit.sealing``); b"" of an older agent.
+    # What is secret is sealed for it (``yardkit.seals``); b"" of an older agent.
     seal_key: bytes = b""
     sent_at: float = 0.0
 

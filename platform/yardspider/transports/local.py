@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from yardkit.cutting import TextFilter
-from yardkit.fetching import Fetcher
+from yardkit.fetcher import Fetcher
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadResult,
@@ -17,6 +16,7 @@ from yardkit.protocol import (
     RunCounters,
     decode_request,
 )
+from yardkit.text_filters import TextFilter
 from yardspider.errors import RunFailed
 from yardspider.transports.base import AgentAllocation, Answer
 

@@ -29,7 +29,7 @@ from yardkit.protocol import (
     Register,
     ReleaseDownloader,
 )
-from yardkit.sealing import SealKey, seal
+from yardkit.seals import SealKey, seal
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.agents.downloader.other_side import (
 from tests.yardkit.web_server import WebServer, page
 from yardkit.broker import Broker
 from yardkit.clock import ManualClock
-from yardkit.fetching import Fetched
+from yardkit.fetcher import Fetched
 from yardkit.protocol import (
     MAX_CONTENT_BYTES,
     MAX_MESSAGE_BYTES,

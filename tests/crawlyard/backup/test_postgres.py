@@ -18,10 +18,10 @@ from psycopg.conninfo import conninfo_to_dict
 from apps.runtime.checks import restore_mark
 from apps.seeds.stores.postgres import PostgresStore
 from crawlyard.backup import manifest, postgres
+from crawlyard.backup.creation import make_backup
 from crawlyard.backup.errors import BackupError, Refused
-from crawlyard.backup.making import make_backup
 from crawlyard.backup.parts import Kind, Part
-from crawlyard.backup.restoring import restore
+from crawlyard.backup.restore import restore
 from tests.plugins.stores import lend_empty_database, lend_postgres_database
 from tests.seeds.stores import calls as seeds
 

@@ -25,10 +25,10 @@ from apps.runtime.states import DaemonState
 from apps.seeds.engine.errors import SeedStoreUnavailable
 from apps.seeds.stores.rocks import RocksStore
 from crawlyard.backup import manifest
+from crawlyard.backup.creation import make_backup
 from crawlyard.backup.errors import BackupError, Damaged, Refused
-from crawlyard.backup.making import make_backup
 from crawlyard.backup.parts import Kind, Part
-from crawlyard.backup.restoring import restore
+from crawlyard.backup.restore import restore
 from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.plugins.migrated import fill_data_folder
 from yardkit.secretbox import generate_key

@@ -18,7 +18,7 @@ from apps.requeststore.engine.entity import Entity
 from apps.requeststore.queues.base import Taken
 from apps.requeststore.stores.base import Entry, StoredRequest
 from tests.requeststore.daemon.pages_site import Site
-from yardkit.cutting import TextFilter
+from yardkit.text_filters import TextFilter
 
 LOCAL = ("127.0.0.0/8",)
 

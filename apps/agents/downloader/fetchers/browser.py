@@ -21,7 +21,7 @@ from apps.agents.downloader.fetchers.address_switch import failure
 from apps.agents.downloader.fetchers.chromium import BrowserHost
 from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from apps.agents.downloader.fetchers.request_check import checked_request
-from yardkit.fetching import Fetched
+from yardkit.fetcher import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 # Limit of decoded bytes of a page with its subresources; beyond, the present DOM is returned.

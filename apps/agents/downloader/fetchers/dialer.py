@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from yardkit.addresses import resolve_name
 from yardkit.bridge import in_daemon_thread
-from yardkit.fetching import GuardedResolver
+from yardkit.fetcher import GuardedResolver
 
 SCHEMES: Final = ("http", "https", "socks5")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from apps.agents.downloader.fetchers.dialer import Dialer, ProxyAddress, ProxyError, Streams
 from yardkit.addresses import AddressRefused, Network
-from yardkit.fetching import GuardedResolver
+from yardkit.fetcher import GuardedResolver
 from yardkit.protocol import FailureKind
 
 Refusal = tuple[FailureKind, str]

@@ -13,7 +13,7 @@ from apps.agents.downloader.fetchers.proxies import ProxyPool, ProxySource, vali
 from apps.agents.downloader.fetchers.redial import Redialer
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock, SystemClock
-from yardkit.fetching import Fetched, Fetcher, check_cookies
+from yardkit.fetcher import Fetched, Fetcher, check_cookies
 from yardkit.protocol import DownloaderSettings, DownloaderType, DownloadRequest
 
 _REMEDIES: Final = {

@@ -13,7 +13,7 @@ from apps.agents.downloader.fetchers.dialer import ProxyAddress
 from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock
-from yardkit.fetching import Fetcher
+from yardkit.fetcher import Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from apps.joblogs.daemon import LogDaemon
 from apps.runtime.management.daemon_command import DaemonCommand
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
-from yardkit.collecting import spare_the_collector
 from yardkit.daemon import Daemon
+from yardkit.garbage_collector import spare_the_collector
 
 
 class Command(DaemonCommand):

@@ -11,8 +11,8 @@ from apps.requeststore.daemon.service import FetcherDaemon
 from apps.runtime.management.daemon_command import DaemonCommand
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
-from yardkit.collecting import spare_the_collector
 from yardkit.daemon import EXIT_BAD_SETTING, Daemon
+from yardkit.garbage_collector import spare_the_collector
 
 
 class Command(DaemonCommand):

@@ -30,7 +30,7 @@ from pymongo.write_concern import WriteConcern
 
 from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
 from apps.requeststore.stores.base import Shard
-from yardkit.masking import masked, without_secrets
+from yardkit.masks import masked, without_secrets
 
 Document = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from apps.routing.engine.files.classes import ClassParameters, known_parameters
 from apps.routing.engine.files.fields import Fields, same, shown, shown_word
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Overflow
-from yardkit.yaml_reading import Path
+from yardkit.yaml_reader import Path
 
 MAX_THREADS: Final = 1024
 MAX_WEIGHT: Final = 1_000_000

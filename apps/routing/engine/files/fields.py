@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from apps.routing.engine.files.placeholders import TooLong, fill, only_name
 from apps.routing.engine.rules import Problem
-from yardkit.yaml_reading import Document, Path, YamlError, plain_value, shown_path
+from yardkit.yaml_reader import Document, Path, YamlError, plain_value, shown_path
 
 # More are not worth reading; warnings are counted on their own.
 MAX_PROBLEMS: Final = 100

@@ -24,7 +24,7 @@ from apps.routing.engine.files.fields import (
 from apps.routing.engine.files.folder import MAX_FILE_BYTES, MAX_FILES, Folder, Refused
 from apps.routing.engine.files.ruleset import ENTRIES, INCLUDE, MAIN_KEYS, Builder
 from apps.routing.engine.rules import Problem, RuleSet
-from yardkit.yaml_reading import Document, Limits, YamlError, read_document, shown_path
+from yardkit.yaml_reader import Document, Limits, YamlError, read_document, shown_path
 
 MAX_VALUES: Final = 400_000
 MAX_ALL_VALUES: Final = MAX_VALUES

@@ -10,7 +10,7 @@ from apps.routing.engine.files.classes import ClassParameters
 from apps.routing.engine.files.entries import read_inbound, read_outbound
 from apps.routing.engine.files.fields import Fields, shown
 from apps.routing.engine.rules import Failure, Inbound, Outbound, RuleSet, Server
-from yardkit.yaml_reading import Path
+from yardkit.yaml_reader import Path
 
 MAX_ENTRIES: Final = 10_000
 MAX_PORT: Final = 65_535

@@ -10,7 +10,7 @@ from apps.routing.engine.files.data import Data, inbound_data, outbound_data, to
 from apps.routing.engine.files.entries import PARAMETERS, TOP_ONLY
 from apps.routing.engine.files.placeholders import escape, map_texts
 from apps.routing.engine.rules import Inbound, Outbound, RuleSet
-from yardkit.yaml_writing import write_value
+from yardkit.yaml_writer import write_value
 
 _USUAL_INBOUND: Final = inbound_data(Inbound(name="", cls=""))
 _USUAL_OUTBOUND: Final = outbound_data(Outbound(name="", cls=""))

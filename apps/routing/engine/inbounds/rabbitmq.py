@@ -33,7 +33,7 @@ from yardkit.broker.base import (
 from yardkit.broker.factory import connect
 from yardkit.broker.rabbitmq_messages import Tag
 from yardkit.broker.rabbitmq_url import parse_rabbitmq_url
-from yardkit.masking import without_secrets
+from yardkit.masks import without_secrets
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from yardkit.bridge import LoopThread
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
-    from yardkit.fetching import Fetched, Fetcher
+    from yardkit.fetcher import Fetched, Fetcher
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 # They speak of the address, the login or the moment, and not of the message: what is wrong there
@@ -125,7 +125,7 @@ class HttpOutbound:
 
     async def _send(self, work: Batch) -> list[Outcome]:
         # Only here: it takes a quarter of a second, and every web process reads this module.
-        from yardkit.fetching import Fetcher
+        from yardkit.fetcher import Fetcher
 
         # Made here, because it belongs to the loop of its thread.
         fetcher = self._fetcher = self._fetcher or Fetcher(self._downloader)

@@ -14,8 +14,8 @@ from apps.routing.placeholders import filled_rules
 from apps.runtime.management.daemon_command import DaemonCommand
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
-from yardkit.collecting import spare_the_collector
 from yardkit.daemon import Daemon
+from yardkit.garbage_collector import spare_the_collector
 
 
 class Command(DaemonCommand):

@@ -13,8 +13,8 @@ from apps.seeds.daemon import SeedDaemon
 from apps.seeds.stores.factory import open_store
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
-from yardkit.collecting import spare_the_collector
 from yardkit.daemon import Daemon
+from yardkit.garbage_collector import spare_the_collector
 
 
 class Command(DaemonCommand):

@@ -25,7 +25,7 @@ from yardkit.nesting import check_json
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
-    from yardkit.fetching import Fetched
+    from yardkit.fetcher import Fetched
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Asker:
         user_agent: str,
     ) -> None:
         # Only here: it takes a quarter of a second, and every web process reads this module.
-        from yardkit.fetching import Fetcher
+        from yardkit.fetcher import Fetcher
 
         self.account = account
         self.latency = 0.1

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from crawlyard.backup.creation import make_backup
 from crawlyard.backup.errors import BackupError, Refused
-from crawlyard.backup.making import make_backup
 from crawlyard.backup.parts import outside, parts
 
 

@@ -13,7 +13,7 @@ from django.db import connection
 from crawlyard.backup import manifest
 from crawlyard.backup.errors import BackupError, Refused
 from crawlyard.backup.parts import parts
-from crawlyard.backup.restoring import restore
+from crawlyard.backup.restore import restore
 
 
 class Command(BaseCommand):

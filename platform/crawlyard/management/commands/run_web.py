@@ -14,8 +14,8 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from crawlyard.head_limit import ShortHeads
 from crawlyard.web import GRACE_SECONDS, Server, check_port
-from yardkit.collecting import spare_the_collector
 from yardkit.daemon import EXIT_FAILED
+from yardkit.garbage_collector import spare_the_collector
 from yardkit.life import Life
 from yardkit.stop import die_with_parent_if_told
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.scaling import FetcherScale
+from crawlyard.scale_events import FetcherScale
 from crawlyard.supervisor import Supervisor, UnitFailed
 from crawlyard.units import box
 from crawlyard.web import check_port, listens

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.upgrading.checking import Level, check
+from crawlyard.upgrades.readiness import Level, check
 
 
 class Command(BaseCommand):

@@ -150,7 +150,7 @@ async def test_a_name_that_moves_is_judged_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """DNS rebinding: what is connected to is what was judged, at every connection."""
-    monkeypatch.setattr("yardkit.fetching.DNS_CACHE_SECONDS", 0)
+    monkeypatch.setattr("yardkit.fetcher.DNS_CACHE_SECONDS", 0)
     names["moving.example"] = ["127.0.0.1"]
     site.answers["/"] = page(b"first", headers=HTML | {"Connection": "close"})
     fetcher = opener(kind, allowed_networks=["127.0.0.1/32"])

@@ -24,7 +24,7 @@ from apps.seeds.engine.errors import SeedStoreUnavailable, StoreInUse
 from apps.seeds.stores.factory import open_store
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
-from crawlyard.backup.freezing import files_of
+from crawlyard.backup.freeze import files_of
 from crawlyard.backup.manifest import Manifest
 from crawlyard.backup.parts import Kind, Part, sqlite_files
 

@@ -26,7 +26,7 @@ from apps.runtime.states import DEAD_LETTER_FINAL
 from crawlyard.backup.manifest import fingerprint
 from crawlyard.rotation import keys_in_use
 from crawlyard.settings.names import FOREIGN, KNOWN, OURS
-from crawlyard.upgrading.classifying import classify
+from crawlyard.upgrades.classification import classify
 from yardkit import protocol
 from yardkit.broker import Broker, BrokerError
 from yardkit.errors import first_line

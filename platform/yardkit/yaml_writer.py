@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from yardkit.yaml_reading import INTEGER, NUMBER
+from yardkit.yaml_reader import INTEGER, NUMBER
 
 # Ends of lines that a reader makes others of, unless they are escaped.
 _ESCAPED: Final = re.compile(r"[\r\x85\u2028\u2029]")

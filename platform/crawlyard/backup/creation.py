@@ -21,7 +21,7 @@ from apps.runtime.daemon import own_version
 from apps.runtime.errors import DATABASE_ERRORS
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
-from crawlyard.backup.freezing import Frozen, frozen
+from crawlyard.backup.freeze import Frozen, frozen
 from crawlyard.backup.manifest import Key, Manifest, PartNote
 from crawlyard.backup.parts import Kind, Outside, Part
 from crawlyard.rotation import keys_in_use
