@@ -217,7 +217,7 @@ def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[s
     of people are for those alone that let people in. No role may change a table.
     """
     people = ", ".join(_quoted(table) for table in sorted(_tables_of_people()))
-    # Nobody has more rights for a moment than in the end.
+    # No account has more rights for a moment than in the end.
     yield "BEGIN;"
     for name, password in passwords.items():
         rights = DAEMONS[name]

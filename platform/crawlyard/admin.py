@@ -64,5 +64,5 @@ class PeriodicTaskAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
 
     @admin.display(description=_("schedule"))
     def when(self, task: PeriodicTask) -> str:
-        """Every so often, or at which times."""
+        """Interval, or cron times, of a periodic task."""
         return str(task.scheduler)

@@ -37,7 +37,7 @@ MUTE_SECONDS: Final = 5.0
 
 
 class Entry(ModelEntry):  # type: ignore[misc]
-    """A row whose message the broker itself throws away when nobody has taken it in time.
+    """A row whose message expires in the broker when no worker has taken it in time.
 
     Celery's own way writes a wall-clock time into the message; a worker whose clock is ahead
     would take every wake-up for a stale one.
@@ -85,7 +85,7 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
             return float(super().tick(*args, **kwargs) or 0.0)
         except BaseException:
             # Celery takes an entry out before it sends it: one whose turn it was when a connection
-            # broke had no other until somebody changed a row.
+            # broke had no other until a row changed.
             self._read_anew()
             raise
 
@@ -100,13 +100,13 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
                 release_lease(lease=lease)
 
     def schedule_changed(self) -> bool:
-        """Whether somebody has changed a row; a database that is away is the loop's to report."""
+        """Whether a row has changed; an outage of the database is reported by the loop."""
         last: datetime | None = self._seen
         self._seen = self.Changes.last_change()
         return self._seen != last
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        """Send one wake-up, unless nobody is there to hear it, or no broker to carry it."""
+        """Send one wake-up, unless no daemon listens or the broker is away."""
         if time.monotonic() < self._mute_until or not live_daemons(kind="worker").exists():
             return
         try:
@@ -145,7 +145,7 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
         for name, entry in self.app.conf.beat_schedule.items():
             if entry["task"] in known:
                 self.Entry.from_entry(name, app=self.app, **entry)
-        # Whoever led before has changed the rows meanwhile. What was just written is no change to
+        # The leader before has changed the rows meanwhile. What was just written is no change to
         # them: one found while the entries are put in order sends those that are due twice.
         self._read_anew()
         self._seen = self.Changes.last_change()

@@ -38,11 +38,11 @@ DISCARD_SECONDS: Final = 10.0
 
 
 class BodyTooLarge(Exception):
-    """More was sent than is allowed, by somebody who did not say so before."""
+    """More was sent than is allowed, without a ``Content-Length`` that says so."""
 
 
 class BodyLimit:
-    """Answers 413: at once where the length is told, else when it is passed.
+    """Answers 413: at once where ``Content-Length`` is over the limit, else when it is passed.
 
     Below ``/webhooks/`` the limit is ``WEBHOOK_MAX_BYTES``, for tasks and stored requests that of
     a call; for seeds that of a call or of a file; for all else ``MOST_ELSEWHERE``.

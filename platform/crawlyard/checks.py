@@ -59,7 +59,7 @@ def _known(url: str) -> dict[str, Any]:
 
 @register(START_TAG)
 def debug_is_for_a_laptop(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Django's pages of errors show settings and data to whoever meets one."""
+    """``DEBUG`` is off in production: Django's error pages show settings to any visitor."""
     if not settings.DEBUG:
         return []
     elsewhere = [name for name, url in _stores() if _is_elsewhere(url)]
@@ -128,7 +128,7 @@ def keys_are_shared(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Ch
 
 @register(START_TAG)
 def keys_are_private(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """The keys in the data folder are for the user of the processes and nobody else."""
+    """The keys in the data folder are readable by the user of the processes only."""
     found: list[CheckMessage] = []
     for name in ("secret_key", "secretbox_key"):
         file = Path(settings.DATA_DIR) / name

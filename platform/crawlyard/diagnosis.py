@@ -159,7 +159,7 @@ def _seeds() -> Finding:
     try:
         open_store(url).close()
     except StoreInUse as error:
-        # It can be opened: somebody does.
+        # It accepts connections: a process listens.
         if services:
             return Finding("SEEDS_URL", shown, ok=True, detail=f"in use by run_seeds, {running}")
         how = "is a run_seeds of another installation, or without this database, at work?"

@@ -9,10 +9,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 
 def behind_proxies(application: Any) -> Any:
-    """``application``, told the client that ``X-Forwarded-For`` names when one of
+    """``application`` with the client that ``X-Forwarded-For`` names, when one of
     ``TRUSTED_PROXIES`` calls: the last address of the list that is no trusted proxy itself.
 
-    From anybody else the header is worth nothing: whoever wrote it could be everybody.
+    From any other address the header is ignored: it can be forged.
     """
     trusted = [str(each) for each in settings.TRUSTED_PROXIES]
     return ProxyHeadersMiddleware(application, trusted) if trusted else application

@@ -12,7 +12,7 @@ from django.db import connection, models, transaction
 from apps.runtime.fields import SealedText, SecretTextField
 from yardkit.secretbox import SecretBox, SecretError
 
-# A transaction holds so many rows: short enough that nobody waits for it.
+# Rows in one transaction: few, so that others do not wait for it.
 BATCH: Final = 200
 
 
@@ -111,7 +111,7 @@ def _batch(
     if last is not None:
         rows = rows.filter(pk__gt=last)
     with transaction.atomic():
-        # Locked: a secret that somebody changes meanwhile must not get its old value back.
+        # Locked: a secret that is changed meanwhile must not get its old value back.
         found = list((rows if dry_run else rows.select_for_update())[:BATCH])
         for row in found:
             stored = each.value_from_object(row)

@@ -15,7 +15,7 @@ class SameOrigin:
     """Refuses a websocket whose ``Origin`` is not the host and port that it was sent to.
 
     Cookies go to every port of a host, so a page of another program on this machine could else
-    listen with the session of whoever has it open. Names that a proxy in front uses are those of
+    listen with the session of its user. Names that a proxy in front uses are those of
     ``CSRF_TRUSTED_ORIGINS``. A client without an origin is no browser, and has its own login.
     """
 

@@ -38,7 +38,7 @@ from yardkit.clock import Clock, SystemClock
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-# What is taken is tried again so often, and all is told anew.
+# Seconds between two tries to bind a port, each reported again.
 REPORT_SECONDS: Final = 5.0
 # The event loop answers in time, or the round is given up.
 LOOP_SECONDS: Final = 10.0
@@ -148,7 +148,7 @@ class Listeners:
             # The level is that of all servers of this process.
             log_level=settings.LOG_LEVEL.lower(),
             access_log=False,
-            # Clients come straight to this port: nobody in front may say who they are.
+            # Clients come straight to this port: no proxy in front may name them.
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
             server_header=False,
@@ -166,7 +166,7 @@ def _bind(place: Place) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(place)
-        # Not before somebody serves it: bound alone, a port that is taken shows here.
+        # Only once it is served: bound alone, a port that is taken shows here.
         bound.listen(2048)
         bound.setblocking(False)
     except BaseException:
@@ -201,7 +201,7 @@ class SeedServers:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Close the ports; waits at most so many seconds. Not to be called by the event loop."""
+        """Close the ports within ``seconds``. Not to be called by the event loop."""
         self._stopping.set()
         with contextlib.suppress(TimeoutError):
             closed = asyncio.run_coroutine_threadsafe(self._listeners.close(), self._loop)
@@ -243,7 +243,7 @@ class SeedServers:
         self._is_away = True
 
     def _use(self, project: int, active: Active | None) -> None:
-        """Only what the rules say of their server is read; whoever routes checks the rest."""
+        """Read only the ``server`` part of the rules; the router checks the rest."""
         told = None if active is None else active.data.get("server")
         if told:
             self._wanted[project] = Server(bind=str(told["bind"]), port=int(told["port"]))

@@ -21,7 +21,7 @@ import psutil
 from yardkit.backoff import Backoff
 from yardkit.stop import DIE_WITH_PARENT
 
-# A child that ran this long is healthy; its next crash starts the back-off anew.
+# A child that ran this long is healthy; its next crash starts the back-off at its shortest.
 HEALTHY_SECONDS: Final = 30.0
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 15.0
@@ -59,7 +59,7 @@ class _Child:
     )
     rest: bytes = b""
     last_line: str = ""
-    # When it is killed: it was told to end for good.
+    # Time at which it is killed, after a request to end for good.
     retire_by: float | None = None
 
 
@@ -100,7 +100,7 @@ class Supervisor:
         self._spawn(child)
 
     def retire(self, name: str) -> None:
-        """Have this one end for good: it is told to, and killed when it has not after a minute."""
+        """Terminate this one for good; it is killed when it is still there after a minute."""
         for child in self._children:
             if child.unit.name == name and child.retire_by is None:
                 child.retire_by = time.monotonic() + RETIRE_SECONDS
@@ -225,7 +225,7 @@ class Supervisor:
             except BlockingIOError:
                 break
             if not data:
-                # The pipe is closed: only poll() can tell more.
+                # The pipe is closed: only poll() says more.
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(stdout)
                 break

@@ -29,7 +29,7 @@ _last_moment = 0
 def hand_out_no_more() -> None:
     """From a worker that ends: what it puts into a queue is for the next one.
 
-    Celery goes on reading for up to 4 s after it was told to stop, and whoever takes a file as its
+    Celery goes on reading for up to 4 s after it was asked to stop, and a worker taking one as its
     process ends takes the task with it.
     """
     _ending.set()
@@ -44,7 +44,7 @@ def _next_moment() -> int:
 
 
 class Channel(filesystem.Channel):
-    """Writes beside the queue; what does not end with its name is nobody's message."""
+    """Writes under another name first; workers only read names that end with the queue's."""
 
     def _get(self, queue: Any, timeout: Any = None) -> Any:
         if _ending.is_set():

@@ -14,10 +14,10 @@ import uvicorn
 from yardkit.env import EnvError
 from yardkit.life import Life
 
-# So long kept connections are served on, to end with their next answer. Whoever keeps one that is
+# Seconds in which kept connections end with their next answer. A client that keeps one that is
 # not used meanwhile uses it so rarely that hardly a call meets its end.
 DRAIN_SECONDS: Final = 0.5
-# For calls that take longer. Open websockets are told to go; pages reconnect by themselves.
+# For calls that take longer. Open websockets are closed; pages reconnect by themselves.
 GRACE_SECONDS: Final = 2
 
 
@@ -45,7 +45,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether somebody listens there by now; of "all addresses" the loopback one is asked."""
+    """Whether the address accepts connections; of "all addresses" the loopback one is tried."""
     asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
     try:
         socket.create_connection((asked, port), timeout=1.0).close()
@@ -55,7 +55,7 @@ def listens(host: str, port: int) -> bool:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which tells its supervisor that it listens and that its loop turns."""
+    """A uvicorn server that notifies its supervisor: it listens, and its event loop turns."""
 
     def __init__(self, config: uvicorn.Config, life: Life) -> None:
         super().__init__(config)

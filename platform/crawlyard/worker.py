@@ -31,7 +31,7 @@ class Worker:
 
     A task that does not end within the grace is given up: its message is not acknowledged, so
     that the broker gives it to another worker, and its row says how far it came. A build that is
-    given up is lost, and is begun anew by the next worker.
+    given up is lost, and is begun again by the next worker.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Worker:
         self._life = Life.take(name, os.environ)
         self._stop = stop
         self._ended = threading.Event()
-        # Whether a worker may be root is for whoever starts it; messages are plain JSON.
+        # Whether a worker may run as root is the operator's choice; messages are plain JSON.
         warnings.simplefilter("ignore", SecurityWarning)
         self._worker = app.Worker(
             hostname=name,

@@ -30,7 +30,7 @@ class Client:
     """Talks to one server with one token."""
 
     def __init__(self, login: Login, *, tell: Callable[[str], None] | None = None) -> None:
-        """``tell`` is given a line when a call has to be repeated."""
+        """``tell`` is called with a line of text when a call has to be repeated."""
         # Half of the time of a short command: only for those that call.
         import requests
 
@@ -79,7 +79,7 @@ class Client:
             left = None if left is None else left - len(found)
 
     def upload(self, path: str, file: BinaryIO, content_type: str) -> Any:
-        """A POST with the bytes of a file, sent anew from its beginning if need be."""
+        """A POST with the bytes of a file, sent again from its beginning if need be."""
         start = file.tell() if file.seekable() else None
 
         def body() -> BinaryIO:

@@ -7,7 +7,7 @@ from typing import Any
 from yardcli.client import Client
 from yardcli.errors import CommandFailed, Exits
 
-# More of the same name than these are not told one by one.
+# More of the same name than these are counted instead of listed.
 _MOST_TOLD = 10
 
 

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             app(args=None if argv is None else list(argv), prog_name="crawlyard")
         finally:
             forget_choices()
-            # Here and not at the very end, where nobody could say that the reader has gone.
+            # Here and not at the very end, where a broken pipe could not be reported.
             sys.stdout.flush()
     except CommandFailed as error:
         note(f"error: {error}")
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             note(line)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # Whoever reads us has seen enough (`| head`); nothing is left to flush either.
+        # The reader of the output has seen enough (`| head`); nothing is left to flush either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 

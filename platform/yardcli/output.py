@@ -90,7 +90,7 @@ def note(line: str) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches: only then there is progress."""
+    """Whether the output is a terminal: only then progress is shown."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -103,7 +103,7 @@ def _cell(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, Mapping | list):
         return inert(json.dumps(value, ensure_ascii=False))
-    # A row is one line, whatever somebody has called their job.
+    # A row is one line, whatever characters are in a name.
     return inert(str(value).replace("\n", " ").replace("\t", " "))
 
 

@@ -59,7 +59,7 @@ async def settled(source: concurrent.futures.Future[T]) -> T:
         try:
             loop.call_soon_threadsafe(copy)
         except RuntimeError:
-            return  # the loop was closed meanwhile: nobody waits any more
+            return  # the loop was closed meanwhile: no caller waits any more
 
     source.add_done_callback(done)
     return await target

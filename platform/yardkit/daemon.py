@@ -282,7 +282,7 @@ class _Loop:
                 write_beat(self._options.heartbeat_file, beat)
             if self._beat is not None:
                 self._beat(beat)
-        except Exception as error:  # noqa: BLE001 - must not stop the work it tells of; logged
+        except Exception as error:  # noqa: BLE001 - must not stop the work it reports on; logged
             if not self._beat_failing:
                 logger.warning(
                     "%s: heartbeat fails: %s: %s", beat.name, type(error).__name__, error

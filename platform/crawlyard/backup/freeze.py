@@ -24,7 +24,7 @@ from crawlyard.backup.errors import BackupError
 from crawlyard.backup.parts import Kind, Part, sqlite_files
 from yardkit.errors import first_line
 
-# Somebody who holds one file may wait for another: then all are let go, and tried again.
+# A process that holds one file may wait for another: then all are released and tried again.
 _LOCK_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 60.0
 

@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(key: str) -> str:
-    """Tells two keys apart and gives neither away: keys are random and long."""
+    """Fingerprint of a key, which reveals nothing of it: keys are random and long."""
     return hashlib.sha256(b"crawlyard key " + key.encode()).hexdigest()[:16]
 
 

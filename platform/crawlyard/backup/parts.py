@@ -16,7 +16,7 @@ SQLITE_MAGIC: Final = b"SQLite format 3\0"
 
 
 class Kind(StrEnum):
-    """How a part is copied and brought back."""
+    """How a part is copied and restored."""
 
     SQLITE = "sqlite"  # one file
     SQLITE_FOLDER = "sqlite-folder"  # every SQLite file of a folder
@@ -60,7 +60,7 @@ def parts() -> list[Part]:
         Part("inbounds", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "routing" / "inbounds")),
         Part("inbound-files", Kind.FOLDER, "ROUTING_FILES_DIR", str(settings.ROUTING_FILES_DIR)),
         Part("spiders", Kind.FOLDER, "SPIDERS_DIR", str(settings.SPIDERS_DIR), "**/*"),
-        # Who the agents are. What they have been told to do is told again by the centers.
+        # The agents. Their allocations are sent again by the centers.
         Part("agents", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "agents"), "*.id"),
     ]
     found += [

@@ -45,7 +45,7 @@ def dump(url: str, snapshot: str, file: Path, setting: str) -> None:
 
 
 def is_empty(url: str, setting: str) -> bool:
-    """Whether nobody has made a table there."""
+    """Whether the database has no tables."""
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             found = connection.execute(
@@ -67,7 +67,7 @@ class Loading:
         self._psql = subprocess.Popen(
             [
                 *(_program("psql", setting), "-X", "-q", "-v", "ON_ERROR_STOP=1"),
-                # Answers to a script's SELECTs: nobody reads them, and a full pipe would stop it.
+                # Answers to a script's SELECTs are not read, and a full pipe would stop it.
                 *("--output=/dev/null", *arguments),
             ],
             env=environment,

@@ -166,7 +166,7 @@ def _matched(known: Manifest, parts: Sequence[Part]) -> list[Part]:
 
 
 def _refuse_running(parts: Sequence[Part], root: Path) -> None:
-    """Nobody may be at work in what is about to be replaced."""
+    """Refuse to restore while a process uses what would be replaced."""
     if not all(_is_empty(part) for part in parts if part.name == "database"):
         _refuse_alive()
     for part in parts:
@@ -197,7 +197,7 @@ def _refuse_alive() -> None:
 
 
 def _refuse_open(file: Path) -> None:
-    """SQLite leaves its WAL mode only when nobody else has the file open, idle or not."""
+    """SQLite leaves its WAL mode only when no other process has the file open, idle or not."""
     try:
         with closing(sqlite3.connect(file, timeout=1.0, isolation_level=None)) as opened:
             opened.execute("PRAGMA journal_mode=DELETE").fetchall()

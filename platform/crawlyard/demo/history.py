@@ -47,7 +47,7 @@ def make() -> bool:
             last = at == now
             items = _ITEMS_OF_THE_LAST if last else _usual(at, dice)
             _add_run(job, at, items, _fields(items, dice, last=last))
-    # The monitor has written what the sample job brought, and looks at what ended since then.
+    # The monitor has stored the yield of the sample job, and looks at runs that ended since then.
     record_yields(now=now, since=now - timedelta(days=DAYS + 1))
     return True
 

@@ -42,9 +42,9 @@ def make_job(*, url: str, name: str) -> Job:
 
 
 def admin_link(server: str, *, renew: bool) -> str | None:
-    """A link for the admin to set a password, or None when the account is somebody's own.
+    """A link for the admin to set a password, or None when the account is a person's own.
 
-    ``renew``: in the demo's own folder nobody has to remember the password of last week.
+    ``renew``: in the demo's own folder, so that last week's password need not be remembered.
     """
     made = first_link()
     admin = _admin()

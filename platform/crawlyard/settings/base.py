@@ -80,18 +80,18 @@ RECORDS_URL = env.secret("RECORDS_URL", default="") or DATABASE_URL
 RECORDS_DIR: Path = env.path("RECORDS_DIR", default=DATA_DIR / "records")
 # Which bizzes a fetcher serves: NAME or PROJECT/NAME; none: all.
 FETCHER_BIZZES = env.list("FETCHER_BIZZES", default=[])
-# A fetcher has up to so many requests in hand, over all bizzes.
+# Requests that one fetcher has in flight, of all bizzes.
 FETCHER_CONCURRENCY = env.int("FETCHER_CONCURRENCY", default=200, minimum=1, maximum=10_000)
-# `up` on one box starts up to so many fetchers; what an autoscaler is told ends there, too.
+# Most fetchers that `up` starts, and that an autoscaler is asked for.
 FETCHERS_MAX = env.int("FETCHERS_MAX", default=4, minimum=1, maximum=1000)
-# Who starts and stops fetchers elsewhere is told how many are wanted.
+# Webhook of an autoscaler, called with the wanted number of fetchers.
 SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 
 # --- sources --------------------------------------------------------------------------------
 
 # Networks, as CIDR, that record APIs may stand in besides public addresses.
 SOURCES_ALLOWED_NETWORKS = env.list("SOURCES_ALLOWED_NETWORKS", default=[])
-# So many sources one collector harvests at the same time; the others wait their turn.
+# Sources that one collector harvests at the same time; the others wait.
 SOURCES_AT_ONCE = env.int("SOURCES_AT_ONCE", default=50, minimum=1, maximum=1000)
 
 # --- agents ---------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maxi
 
 # The log store: PostgreSQL where the database is one, else a folder with SQLite; or Elasticsearch.
 LOGS_URL = logs_url(env, database=DATABASE_URL, folder=DATA_DIR / "logs")
-# Lines of runs and builds are deleted after so long.
+# Age at which log lines of runs and builds are deleted.
 LOG_DAYS = env.int("LOG_DAYS", default=30, minimum=2, maximum=3650)
 # DEBUG, INFO and lines without a level earlier; 0 is with the others.
 LOG_QUIET_DAYS = env.int("LOG_QUIET_DAYS", default=0, minimum=0, maximum=3650)
@@ -120,7 +120,7 @@ EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.user, _mail.password
 EMAIL_USE_SSL, EMAIL_USE_TLS = _mail.is_ssl, _mail.is_tls
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = _mail.sender
-# Incidents, with their story and their notices, are deleted so long after their end.
+# Time after its end at which an incident is deleted, with its history and notices.
 ALERT_DAYS = env.int("ALERT_DAYS", default=365, minimum=1, maximum=3650)
 # Networks, as CIDR, that channels may reach besides public addresses.
 ALERTS_ALLOWED_NETWORKS = env.list("ALERTS_ALLOWED_NETWORKS", default=[])
@@ -155,7 +155,7 @@ ROUTING_WORKERS = env.int("ROUTING_WORKERS", default=2, minimum=1, maximum=32)
 ROUTING_FILES_DIR: Path = env.path("ROUTING_FILES_DIR", default=DATA_DIR / "routing" / "files")
 # Networks, as CIDR, that HTTP outbounds may reach besides public addresses.
 ROUTING_ALLOWED_NETWORKS = env.list("ROUTING_ALLOWED_NETWORKS", default=[])
-# Items are kept so long after their end; the books keep counting them.
+# Time after its end at which an item is deleted; it stays in the counts.
 ROUTING_LEDGER_DAYS = env.int("ROUTING_LEDGER_DAYS", default=7, minimum=1, maximum=3650)
 # Networks whose clients may use taskHUB's own paths without a token.
 COMPAT_ANONYMOUS_FROM = anonymous_networks(env)
@@ -173,7 +173,7 @@ METRICS_FROM = networks("METRICS_FROM", env.list("METRICS_FROM", default=[]))
 
 # --- deletion ---------------------------------------------------------------------------------
 
-# Deleted projects and jobs can be restored for so long.
+# Time for which deleted projects and jobs can be restored.
 DELETED_DAYS = env.int("DELETED_DAYS", default=30, minimum=1, maximum=3650)
 
 # --- projects, webhooks, builds ---------------------------------------------------------------
@@ -181,7 +181,7 @@ DELETED_DAYS = env.int("DELETED_DAYS", default=30, minimum=1, maximum=3650)
 # As git servers reach this installation; what the pages show as the address of a webhook.
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
 WEBHOOK_MAX_BYTES = env.int("WEBHOOK_MAX_BYTES", default=25 * 1024 * 1024, minimum=1024)
-# Deliveries are kept so long, and with them what can be replayed.
+# Age at which webhook deliveries are deleted; until then they can be replayed.
 DELIVERY_DAYS = env.int("DELIVERY_DAYS", default=90, minimum=1, maximum=3650)
 # Networks, as CIDR, that git servers and registries may stand in besides public addresses.
 GIT_ALLOWED_NETWORKS = env.list("GIT_ALLOWED_NETWORKS", default=[])
@@ -239,7 +239,7 @@ CELERY_BROKER_CONNECTION_TIMEOUT = 4.0
 # Who sends tries again by itself, or leaves it to a sweep.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TIMEZONE = "UTC"
-# Nobody asks for results, and workers do not talk with each other: no queues for either.
+# Results are not read, and workers do not talk with each other: no queues for either.
 CELERY_RESULT_EXPIRES = None
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_DETECT_QUORUM_QUEUES = False
@@ -306,7 +306,7 @@ AUTH_USER_MODEL = "access.User"
 ADMIN_TOTP = who_needs_a_code(env)
 SESSION_HOURS, SESSION_IDLE_MINUTES = session_limits(env)
 SESSION_ENGINE = "apps.access.services.sessions"
-# So long a link is good by which somebody sets a password.
+# Lifetime of a link to set a password.
 LINK_HOURS = env.int("LINK_HOURS", default=24, minimum=1, maximum=30 * 24)
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
@@ -369,7 +369,7 @@ if BEHIND_TLS:
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if BEHIND_TLS else 0
 
 AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = login_limits(env)
-# Both together: else a stranger could keep somebody out from anywhere. Guesses do not prolong it.
+# Both together: else a stranger could lock a user out from anywhere. Guesses do not prolong it.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = AXES_DISABLE_ACCESS_LOG = True

@@ -1,6 +1,6 @@
 """What the cache keeps in Redis: JSON and numbers, never pickles.
 
-To read a pickle is to run what is in it: whoever can write one key of that Redis would be the web
+To read a pickle is to run what is in it: who can write one key of that Redis would be the web
 server. What stands there and is no JSON counts as absent.
 """
 

@@ -47,6 +47,6 @@ def suit_web(known: dict[str, Any]) -> None:
     if known["ENGINE"] != _POSTGRES:
         return
     options = known["OPTIONS"]
-    # Whoever asks shall hear 503 rather than wait for a lock that somebody keeps.
+    # A request is answered 503 rather than left waiting for a lock.
     options["options"] = f"-c lock_timeout=8s {options.get('options', '')}".rstrip()
     options["pool"] = {"min_size": 1, "max_size": 8, "timeout": 10}

@@ -20,14 +20,14 @@ AUTH_PASSWORD_VALIDATORS: Final = [
 
 
 def login_limits(env: Env) -> tuple[int, timedelta]:
-    """After so many wrong passwords for a name from an address, so long a wait."""
+    """Limits of wrong passwords for a user name from an address, and how long it is locked out."""
     attempts = env.int("LOGIN_ATTEMPTS", default=10, minimum=1, maximum=1000)
     minutes = env.int("LOGIN_LOCK_MINUTES", default=15, minimum=1, maximum=7 * 24 * 60)
     return attempts, timedelta(minutes=minutes)
 
 
 def who_needs_a_code(env: Env) -> str:
-    """ "" for nobody, ``"admins"`` or ``"everyone"``; true and false are understood as well."""
+    """ "" (no user), ``"admins"`` or ``"everyone"``; true and false are understood as well."""
     said = env.str("ADMIN_TOTP", default="false").lower()
     if said in ("admins", "everyone"):
         return said

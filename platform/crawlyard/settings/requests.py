@@ -15,7 +15,7 @@ from yardkit.standard_webhooks import secret_problem
 
 logger = logging.getLogger(__name__)
 
-# So often is it looked whether the file of the nodes has changed.
+# Seconds between two looks at whether the file of the nodes has changed.
 LOOK_SECONDS: Final = 0.5
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://", "mongodb://", "mongodb+srv://")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -26,7 +26,7 @@ class RequestNodes(Mapping[str, str]):
     """Every storage node by name, with its address.
 
     Where ``REQUESTS_NODES_FILE`` names a file, nodes that are added to it are known within a
-    second, without a restart (seed S4.10). A change that cannot be used is told in the log, and
+    second, without a restart (seed S4.10). A change that cannot be used is logged, and
     what was known before goes on.
     """
 

@@ -1,4 +1,4 @@
-"""What drf-spectacular is told of the OpenAPI schema and its viewers."""
+"""Settings of drf-spectacular: the OpenAPI schema and its viewers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from yardkit import topology
 
 # What beat has a worker look after, as rows of its table; tasks this version lacks are left out.
-# Each is void when nobody has begun it in its own interval.
+# Each expires when no worker has begun it in its own interval.
 HOUSEKEEPING: Final = {
     f"housekeeping: {task}": {
         "task": task,

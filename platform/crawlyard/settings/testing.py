@@ -30,5 +30,5 @@ DATABASES["default"]["OPTIONS"]["init_command"] += "PRAGMA read_uncommitted=1;" 
 # The cheapest hasher: a test that logs in should not spend its time on key stretching.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True
-# Tests put back the rows that migrations made, but these apps make theirs anew.
+# Tests put back the rows that migrations made, but these apps create theirs again.
 TEST_NON_SERIALIZED_APPS = ["django.contrib.auth", "django.contrib.contenttypes"]

@@ -1,8 +1,8 @@
 """Does the version before still work with a database after a migration?
 
 A migration *expands* when it does: it only adds what older code need not know. Everything else
-*contracts*, and says so by a class attribute: ``contract = "why nobody reads it any more"``. What
-cannot be told from outside, such as ``RunPython``, says ``expand = "why the version before is not
+*contracts*, and says so by a class attribute: ``contract = "why it is not read any more"``. What
+cannot be seen from outside, such as ``RunPython``, says ``expand = "why the version before is not
 hurt"`` (docs/upgrade.md).
 """
 

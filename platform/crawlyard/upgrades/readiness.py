@@ -139,7 +139,7 @@ def _processes() -> Iterable[Item]:
 
 
 def _apart(old: str, new: str) -> int:
-    """How many minor versions lie between; 0 where that cannot be told, 9 between major ones."""
+    """Minor versions between the two; 0 where it is not known, 9 between major versions."""
     first, second = (re.match(r"(\d+)\.(\d+)", text) for text in (old, new))
     if first is None or second is None:
         return 0

@@ -1,4 +1,4 @@
-"""``crawlyard dead-letters``: messages that nobody could use."""
+"""``crawlyard dead-letters``: messages that no consumer could process."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def requeue(letter: Letter, output: Output = None, profile: Profile = None) -> N
 
 @commands.command()
 def drop(letter: Letter, output: Output = None, profile: Profile = None) -> None:
-    """Give it up: nobody gets what it says."""
+    """Drop the message for good."""
     one_shown(api().post(f"dead-letters/{letter}/drop"), _SHOWN)

@@ -54,6 +54,6 @@ def retry(message: Message, output: Output = None, profile: Profile = None) -> N
 
 @commands.command()
 def drop(message: Message, output: Output = None, profile: Profile = None) -> None:
-    """Never send it; what it would have told is found by the sweeps, later."""
+    """Drop a message that waits in the outbox; periodic sweeps find later what it announced."""
     api().call("DELETE", f"outbox/{message}")
     note(f"message {message} is dropped")

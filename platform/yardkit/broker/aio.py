@@ -90,7 +90,7 @@ class AsyncSubscription:
         self._news.clear()
         taken = self._subscription.take(limit)
         if len(taken) == limit:
-            self._news.set()  # there may be more, for whoever else waits
+            self._news.set()  # there may be more, for other waiting callers
         return taken
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
@@ -125,7 +125,7 @@ class AsyncSubscription:
         """Wake the loop; called by the broker's I/O thread, once for many deliveries."""
         if not self._announced:
             self._announced = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
                 self._loop.call_soon_threadsafe(self._news.set)
 
 

@@ -86,7 +86,7 @@ def _plain_headers(headers: Mapping[str, object], queue: str) -> Headers:
     plain: dict[str, str | int | float | bool] = {}
     for name, value in headers.items():
         if isinstance(value, dict) and value.keys() == {_FLOAT}:
-            with suppress(TypeError, ValueError):  # somebody else's table
+            with suppress(TypeError, ValueError):  # a table of another program
                 plain[name] = float(value[_FLOAT])
         elif isinstance(value, str | int | float | bool):
             plain[name] = value

@@ -222,7 +222,7 @@ class FileConnection:
                 wanted.setdefault(address, []).append(queue_id)
         for address, ids in wanted.items():
             if not self.session.wake(address, ids):
-                self._must_reap = True  # nobody there: do not wait for the next sweep
+                self._must_reap = True  # no consumer there: do not wait for the next sweep
 
     def refresh(self, subscriptions: Iterable[SqliteSubscription]) -> None:
         """Reload queues and consumers; recreate own queues that vanished."""
@@ -246,7 +246,7 @@ class FileConnection:
                     bind(self.database, binding.queue, binding.exchange, binding.key)
             self.add_consumer(subscription)
         except Unroutable:
-            return False  # nobody has declared it again yet; the next change will show
+            return False  # it is not declared again yet; the next change will show
         except BrokerError as error:
             logger.warning("cannot subscribe again: %s", error)
             return False

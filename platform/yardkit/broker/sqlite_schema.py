@@ -19,7 +19,7 @@ from pathlib import Path
 from yardkit.broker.base import DEAD_QUEUE, BadBrokerURL, BrokerUnavailable
 from yardkit.broker.sqlite_clock import current_boot, fresh_epoch
 
-APPLICATION_ID = 0x43595244  # "CYRD": tells a broker's file from any other database
+APPLICATION_ID = 0x43595244  # "CYRD": marks a file as a broker's
 VERSION = 1
 TOPOLOGY_CHANGED = "topology changed"
 

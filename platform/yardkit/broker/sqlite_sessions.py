@@ -199,7 +199,7 @@ def _remove_unanswered(folder: Path) -> None:
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
             except OSError:
-                continue  # somebody else's
+                continue  # of another session
 
 
 def _after_fork_in_child() -> None:

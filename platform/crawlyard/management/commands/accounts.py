@@ -20,7 +20,7 @@ _PASSWORD: Final = re.compile(r"[A-Za-z0-9._~-]{16,}")
 
 
 class Command(BaseCommand):
-    """Prints; whoever administers the server hands it over. No server is changed."""
+    """Print commands for the server's administrator. No server is changed."""
 
     help = "Print accounts with the least rights, one for each daemon."
     requires_system_checks: list[str] = []

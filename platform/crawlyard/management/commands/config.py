@@ -110,7 +110,7 @@ class Command(BaseCommand):
             data=data,
             now=timezone.now(),
             note=options["note"],
-            # Between the look above and here somebody may have saved.
+            # Another version may have been saved since the check above.
             based_on=newest,
             **_actor(),
         )

@@ -52,7 +52,7 @@ class Command(BaseCommand):
             server_header=False,
         )
         server = Server(config, Life.take("web", os.environ))
-        # After its shutdown uvicorn raises the signal anew.
+        # After its shutdown uvicorn raises the signal again.
         with contextlib.suppress(KeyboardInterrupt):
             server.run()
         if not server.started:

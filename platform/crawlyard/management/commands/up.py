@@ -40,7 +40,7 @@ class Command(BaseCommand):
         # A wrong address is said once, here, not five times by five children.
         connect(settings.BROKER_URL, name="crawlyard up", timeout=5.0).close()
         call_command("migrate", verbosity=0, interactive=False)
-        # Nobody has said how others reach it, so the link is for a browser on this machine.
+        # No public address is configured, so the link is for a browser on this machine.
         here = "" if os.environ.get("PUBLIC_URL") else f"http://127.0.0.1:{options['port']}"
         call_command("create_admin", server=here, stdout=self.stdout)
         supervisor = Supervisor(
@@ -59,7 +59,7 @@ class Command(BaseCommand):
             try:
                 while not stop.requested:
                     supervisor.step(0.1)
-                    # An address that refuses whoever opens it at once is worse than a later one.
+                    # An address that refuses connections is worse than one printed later.
                     if not told and listens(options["host"], options["port"]):
                         self._say(f"http://{options['host']}:{options['port']}/  Ctrl-C stops")
                         told = True
