@@ -19,7 +19,7 @@ from apps.access.services import record
 from apps.access.states import Role
 from apps.seeds import services
 from apps.seeds.admin.frontier_page import segment_line
-from apps.seeds.admin.looking import is_segment
+from apps.seeds.admin.look_up import is_segment
 from apps.seeds.admin.refusals import PATIENCE_SECONDS, REFUSALS, text_of
 from apps.seeds.admin.scope import FrontierScope, page_of, rest_of
 from apps.seeds.models import Frontier, Operation, SegmentReport

@@ -22,10 +22,10 @@ from apps.access.admin import ProjectScopedAdmin
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.seeds.admin.actions import FrontierActions
 from apps.seeds.admin.frontier_form import FIELDSETS, RULES, SETTINGS, FrontierForm
+from apps.seeds.admin.frontier_writes import FrontierSaving
 from apps.seeds.admin.hints import hint_of
 from apps.seeds.admin.moments import begins, granularity_of, zone_of
 from apps.seeds.admin.pages import FrontierPages
-from apps.seeds.admin.saving import FrontierSaving
 from apps.seeds.admin.scope import page_of
 from apps.seeds.models import Frontier
 from apps.seeds.queries import oldest_pending, service_standing

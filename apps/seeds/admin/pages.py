@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from apps.access.states import Role
-from apps.seeds.admin import adding, granularity, looking
+from apps.seeds.admin import granularity, look_up, seed_forms
 from apps.seeds.admin.frontier_page import frontier_view
 from apps.seeds.admin.refusals import REFUSALS, text_of
 from apps.seeds.admin.scope import FrontierScope, rest_of
@@ -43,10 +43,10 @@ class FrontierPages(FrontierScope):
         frontier = self.frontier(request, pk)
         context = self.page_context(request, frontier, "look_up", _("Look up a URL"))
         asked = request.POST if request.method == "POST" else None
-        form = looking.SeedLookUpForm(asked, frontier=frontier)
+        form = look_up.SeedLookUpForm(asked, frontier=frontier)
         if form.is_bound and form.is_valid():
             try:
-                context["answer"] = looking.look_up(form, timezone.now())
+                context["answer"] = look_up.look_up(form, timezone.now())
             except REFUSALS as error:
                 context["problem"] = text_of(error)
         context["form"] = form
@@ -57,18 +57,18 @@ class FrontierPages(FrontierScope):
         frontier = self.frontier(request, pk, Role.OPERATOR)
         context = self.page_context(request, frontier, "seeds", _("Add seeds"))
         asked = request.POST if request.method == "POST" else None
-        form = adding.AddSeedsForm(asked, frontier=frontier)
+        form = seed_forms.AddSeedsForm(asked, frontier=frontier)
         if form.is_bound and form.is_valid():
             now = timezone.now()
             seeds = [form.seed(line, now) for line in form.cleaned_data["seeds"]]
             try:
-                context["added"] = adding.add_seeds(frontier, seeds)
-                form = adding.AddSeedsForm(frontier=frontier)
+                context["added"] = seed_forms.add_seeds(frontier, seeds)
+                form = seed_forms.AddSeedsForm(frontier=frontier)
             except REFUSALS as error:
                 context["problem"] = text_of(error)
         context |= {
             "form": form,
-            "file_form": adding.FileForm(),
+            "file_form": seed_forms.FileForm(),
             "import_to": rest_of(frontier, "import"),
         }
         return TemplateResponse(request, "admin/seeds/frontier/seeds.html", context)

@@ -8,8 +8,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
-from apps.seeds.api.asking import MAX_NAME
 from apps.seeds.api.moments import MillisecondsField
+from apps.seeds.api.service_calls import MAX_NAME
 from apps.seeds.stores.base import MAX_LEASE_SECONDS
 from yardkit.protocol.seeds import MAX_SEEDS, MAX_WAIT_SECONDS, SeedOutcome, SeedState
 

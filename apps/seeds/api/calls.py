@@ -12,7 +12,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.idempotency import repeatable
-from apps.seeds.api.asking import asker, owner_of, waiting
 from apps.seeds.api.bodies import checked, read_as
 from apps.seeds.api.call_serializers import (
     LOOK_UP_REQUEST,
@@ -33,8 +32,9 @@ from apps.seeds.api.call_serializers import (
     LookUpsSerializer,
     OwnerField,
 )
-from apps.seeds.api.looking import looked_up, looked_up_one
+from apps.seeds.api.look_up import looked_up, looked_up_one
 from apps.seeds.api.moments import iso
+from apps.seeds.api.service_calls import asker, owner_of, waiting
 from apps.seeds.api.shapes import (
     FinishesBody,
     SeedBody,

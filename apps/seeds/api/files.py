@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from apps.access.api.idempotency import repeatable
 from apps.seeds import services
 from apps.seeds.api.call_serializers import STATES
-from apps.seeds.api.importing import ImportCounts, take_in
+from apps.seeds.api.imports import ImportCounts, take_in
 from apps.seeds.api.lines import JSON_LINES, JsonlParser, Lines, NdjsonParser, TextParser, written
 from apps.seeds.api.moments import MillisecondsField
 from apps.seeds.models import Frontier

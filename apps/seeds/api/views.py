@@ -12,15 +12,15 @@ from apps.access.api.base import WriteViewSet
 from apps.access.api.etags import etag_of, require_match
 from apps.access.states import Role
 from apps.seeds import services
-from apps.seeds.api.asking import AsksService
 from apps.seeds.api.bodies import SeedsJSONParser
 from apps.seeds.api.calls import SeedCallsMixin
 from apps.seeds.api.files import SeedFilesMixin
 from apps.seeds.api.filters import FrontierFilter
 from apps.seeds.api.granularity import GranularityMixin
-from apps.seeds.api.managing import ManagingMixin
+from apps.seeds.api.management import ManagingMixin
+from apps.seeds.api.segment_stats import StandingMixin
 from apps.seeds.api.serializers import FrontierSerializer
-from apps.seeds.api.standing import StandingMixin
+from apps.seeds.api.service_calls import AsksService
 from apps.seeds.models import Frontier
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from apps.projects.models import Project
 from apps.runtime.services import close_shared_broker
-from apps.seeds.admin import adding, looking
+from apps.seeds.admin import look_up, seed_forms
 from apps.seeds.models import Frontier
 from apps.seeds.services import frontiers, operation_steps
 from apps.seeds.stores.rocks import RocksStore
@@ -50,7 +50,7 @@ def desk(
 @pytest.fixture
 def nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """The service takes calls and answers none."""
-    for module in (adding, looking):
+    for module in (seed_forms, look_up):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
     desk.away.set()
     return desk

@@ -10,8 +10,8 @@ from django.test import override_settings
 
 from apps.runtime.models import IdempotencyKey
 from apps.runtime.services import close_shared_broker
-from apps.seeds.api import asking, importing
-from apps.seeds.api.asking import status_of
+from apps.seeds.api import imports, service_calls
+from apps.seeds.api.service_calls import status_of
 from apps.seeds.models import Frontier
 from apps.seeds.services import clients
 from tests.seeds.api.conftest import Caller, Service
@@ -66,7 +66,7 @@ def test_a_frontier_stays_while_nobody_can_tell_whether_it_is_empty(
 def test_an_import_that_nobody_takes(
     caller: Caller, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(imports, "PATIENCE_SECONDS", 0.0)
     assert is_away(caller.raw("import", b'"x"\n', "application/x-ndjson"))
 
 
@@ -104,8 +104,8 @@ def test_a_foreign_secret_is_no_fault_of_the_caller(
 def test_only_so_many_wait(
     service: Service, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_waiting", threading.BoundedSemaphore(1))
-    with asking.waiting():
+    monkeypatch.setattr(service_calls, "_waiting", threading.BoundedSemaphore(1))
+    with service_calls.waiting():
         refused = caller.post(f"{caller.base}/lease", {"wait_seconds": 1})
     assert is_away(refused, "too_many_wait")
     assert caller.ask("lease", {"wait_seconds": 0.1})["seeds"] == []

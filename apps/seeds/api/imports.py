@@ -9,10 +9,10 @@ import msgspec
 from django.utils.translation import gettext as _
 from rest_framework.exceptions import ParseError, ValidationError
 
-from apps.seeds.api.asking import asker
 from apps.seeds.api.bodies import read_as, read_json
 from apps.seeds.api.lines import Lines
 from apps.seeds.api.moments import Moment, to_ms
+from apps.seeds.api.service_calls import asker
 from apps.seeds.api.shapes import SeedBody, seeds_of
 from apps.seeds.engine.seeds import TIMELESS_DUE, URGENT_DUE
 from apps.seeds.models import Frontier

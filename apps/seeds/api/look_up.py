@@ -8,9 +8,9 @@ from typing import Any
 from django.utils.translation import gettext as _
 from rest_framework.exceptions import ValidationError
 
-from apps.seeds.api.asking import asker
 from apps.seeds.api.bodies import dotted
 from apps.seeds.api.moments import beginning, due, to_ms
+from apps.seeds.api.service_calls import asker
 from apps.seeds.api.shapes import checked_key, shown_known
 from apps.seeds.models import Frontier
 from apps.seeds.services import find_seed

@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from apps.seeds.admin.adding import LATER, NEVER_AGAIN, NOW, SeedTimeForm
 from apps.seeds.admin.moments import begins, lasting, moment_of, zone_of
 from apps.seeds.admin.refusals import PATIENCE_SECONDS
+from apps.seeds.admin.seed_forms import LATER, NEVER_AGAIN, NOW, SeedTimeForm
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, MAX_DATA_BYTES, PENDING, TIMELESS_DUE
 from apps.seeds.models import Frontier
 from apps.seeds.services import client_of
