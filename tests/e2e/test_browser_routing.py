@@ -192,7 +192,7 @@ def test_rules_are_written_explained_replayed_activated_and_reverted(
     assert (sent["task_uuid"], sent["task_src"]) == (uuid, 3)
     keep(page, "routing-router")
 
-    # Timeline to it, and why.
+    # What happened to it, and why.
     page.goto(f"{PAGES['find']}?value={uuid}")
     page.wait_for_url("**/change/")
     expect(page.locator(".cy-timeline")).to_contain_text("dispatched")

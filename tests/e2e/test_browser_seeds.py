@@ -135,7 +135,7 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     page.get_by_role("button", name="Pause hand-out").click()
     expect(page.locator("[data-troubles]")).to_contain_text("Paused: seeds are taken")
     page.goto("/admin/")
-    expect(page.locator("[data-seeds]")).to_contain_text("all requests accounted for.")
+    expect(page.locator("[data-seeds]")).to_contain_text("all seeds accounted for.")
     assert problems == []
     assert installation.tracebacks() == {}
 
@@ -212,4 +212,4 @@ def test_the_page_says_that_the_service_is_gone(page: Page, installation: Instal
     count(page, "pending", "1")
     keep(page, "seeds-away")
     look_up(page, "https://a.cn/1")
-    expect(page.locator("#answer")).to_contain_text("The seed service does not respond.")
+    expect(page.locator("#answer")).to_contain_text("The seed service does not answer.")

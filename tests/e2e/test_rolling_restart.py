@@ -1,6 +1,6 @@
 """Two web processes behind nginx and every daemon, restarted in turn while all of it is used.
 
-No call of REST fails, nothing is handed out twice, and all requests accounted for. With
+No call of REST fails, nothing is handed out twice, and all requests are accounted for. With
 ``CRAWLYARD_FAULTS=full`` all kinds of daemons take part and go round three times.
 """
 
