@@ -21,7 +21,7 @@ from django.db import connection
 from django.utils import timezone
 
 from apps.joblogs.services import log_store
-from apps.requeststore.stores.opening import open_node
+from apps.requeststore.stores.factory import open_node
 from yardkit.broker import connect
 from yardkit.errors import first_line
 from yardkit.questions import Answer as Outcome

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from apps.queuestats.queries import sums_between
 from apps.queuestats.queries.series import HOUR
-from apps.requeststore.engine.forecasting import STALE_SECONDS
+from apps.requeststore.engine.forecast import STALE_SECONDS
 from apps.requeststore.models import QueueReport, ScaleState
 from apps.requeststore.queries.health import NodeState, nodes
 from apps.requeststore.queries.outlook import CREATED, RATES, BizKey, reports

@@ -7,15 +7,15 @@ from typing import Any
 
 from celery import shared_task
 
-from apps.requeststore.services.rebalancing import (
+from apps.requeststore.services.rebalances import (
     REBALANCE_TASK,
     sweep_rebalances,
     work_on_rebalance,
 )
+from apps.requeststore.services.scale_webhook import tell_scale
 from apps.requeststore.services.scaling import decide_scale
-from apps.requeststore.services.telling import tell_scale
+from apps.requeststore.services.store import shared_request_store
 from apps.requeststore.services.upkeep import upkeep_once
-from apps.requeststore.services.yard import shared_yard
 from apps.runtime.queries import database_now
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 @shared_task(name="requeststore.upkeep")
 def upkeep(**_later: Any) -> None:
     """Run upkeep: see ``services.upkeep``."""
-    swept = upkeep_once(shared_yard(), now=int(database_now().timestamp() * 1000))
+    swept = upkeep_once(shared_request_store(), now=int(database_now().timestamp() * 1000))
     if swept:
         logger.info("upkeep of the request store: %s", swept)
 

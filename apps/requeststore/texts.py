@@ -9,7 +9,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
 from apps.configcenter.engine.kinds import Found
-from apps.requeststore.engine.checking import Flaw
+from apps.requeststore.engine.validation import Flaw
 
 # By the code of a ``Flaw``, whose values fill the names in braces.
 FLAWS: Final[Mapping[str, str]] = {

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from apps.requeststore.engine.entity import Entity
-from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable, UnknownBiz
+from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable, UnknownBiz
 from apps.routing.engine.messages import TASK_PARAMS
 from apps.routing.engine.outbounds.base import (
     CLOSED,
@@ -30,7 +30,7 @@ from apps.routing.engine.outbounds.parameters import Parameter, name_of, read
 from apps.routing.engine.rules import Outbound as Rule
 
 if TYPE_CHECKING:
-    from apps.requeststore.services.yard import BoundBiz, Yard
+    from apps.requeststore.services.store import BoundBiz, RequestStore
 
 NAME: Final = "requests.RequestStoreOutbound"
 # A message that is offered again is the same request; of more than these nobody remembers the id.
@@ -97,14 +97,14 @@ class RequestStoreOutbound:
             text = "this process does not say whose bizzes are meant"
             return work.finish(away("no_project", text))
         # Not at the top: this module is loaded when Django starts.
-        from apps.requeststore.services.yard import shared_yard
+        from apps.requeststore.services.store import shared_request_store
 
         try:
-            yard = shared_yard()
+            yard = shared_request_store()
             bound = yard.biz(self._project, self._biz)
         except UnknownBiz:
             return work.finish(refused("unknown_biz", f"the project has no biz {self._biz}"))
-        except StoreUnavailable as error:
+        except RequestStoreUnavailable as error:
             return work.finish(away(error.code, str(error)))
         ready = list(self._entities(work, bound))
         for urgent in (True, False):
@@ -118,10 +118,10 @@ class RequestStoreOutbound:
         """Entries that wait in the queue of the biz."""
         if self._is_closed or not self._project:
             return None
-        from apps.requeststore.services.yard import shared_yard
+        from apps.requeststore.services.store import shared_request_store
 
         try:
-            yard = shared_yard()
+            yard = shared_request_store()
             return yard.queue(yard.biz(self._project, self._biz)).stats().waiting
         except RequestStoreError:
             return None
@@ -132,7 +132,7 @@ class RequestStoreOutbound:
 
     def _store(
         self,
-        yard: Yard,
+        yard: RequestStore,
         bound: BoundBiz,
         group: Sequence[tuple[Encoded, Entity]],
         *,
@@ -155,14 +155,14 @@ class RequestStoreOutbound:
             )
         except (BizDisabled, BizFull) as error:
             return away(error.code, str(error))
-        except StoreUnavailable as error:
+        except RequestStoreUnavailable as error:
             return away(error.code, str(error))
         except RequestStoreError as error:
             # It speaks of the installation and not of the item.
             return away(error.code, str(error))
         return DELIVERED
 
-    def _ids_of(self, yard: Yard, messages: Sequence[Encoded]) -> list[int]:
+    def _ids_of(self, yard: RequestStore, messages: Sequence[Encoded]) -> list[int]:
         """The same id for a message that was offered before: it may have been stored then."""
         # A retry is another attempt, and another request.
         keys = [self._attempt(message.sent) for message in messages]
@@ -182,7 +182,7 @@ class RequestStoreOutbound:
     # --- from messages to requests ----------------------------------------------------------------
 
     def _entities(self, work: Batch, bound: BoundBiz) -> Iterator[tuple[Encoded, Entity]]:
-        from apps.requeststore.services.submitting import checked_entity
+        from apps.requeststore.services.submission import checked_entity
 
         for message in work.ready:
             entity = self._entity(message.sent)

@@ -20,7 +20,7 @@ from apps.jobs.models import Run
 from apps.projects.models import Delivery, Project
 from apps.projects.states import BuildState
 from apps.queuestats.models import QueueState
-from apps.requeststore.extraction import Page
+from apps.requeststore.extraction import ResponsePage
 from apps.requeststore.services.sample_pages import keep_page
 from apps.runtime.models import OutboxMessage
 from apps.seeds.models import Frontier
@@ -137,7 +137,7 @@ def _requests(project: Project) -> None:
         },
     )
     make_request(project)
-    page = Page(
+    page = ResponsePage(
         url="https://example.com/list",
         headers=[("Content-Type", "text/html; charset=utf-8")],
         body="<html><body><h1>新闻</h1></body></html>".encode(),

@@ -10,7 +10,7 @@ import pytest
 from django.conf import LazySettings
 
 if TYPE_CHECKING:
-    from apps.requeststore.services.yard import Yard
+    from apps.requeststore.services.store import RequestStore
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def request_nodes(
 ) -> Iterator[dict[str, str]]:
     """Two embedded storage nodes, ``default`` and ``second``, and an embedded broker."""
     # Not at the top: some tests run with a few of the apps only.
-    from apps.requeststore.services.yard import close_shared_yard
+    from apps.requeststore.services.store import close_shared_request_store
     from apps.runtime.services import close_shared_broker
 
     nodes = {name: f"sqlite:///{tmp_path / name}" for name in ("default", "second")}
@@ -27,17 +27,17 @@ def request_nodes(
     settings.REDIS_URL = ""
     close_shared_broker()
     settings.BROKER_URL = sqlite_broker_url
-    close_shared_yard()
+    close_shared_request_store()
     yield nodes
-    close_shared_yard()
+    close_shared_request_store()
     close_shared_broker()
 
 
 @pytest.fixture
-def yard(request_nodes: dict[str, str]) -> Iterator[Yard]:
+def yard(request_nodes: dict[str, str]) -> Iterator[RequestStore]:
     """A yard on these nodes; ``setup`` is the test's affair."""
-    from apps.requeststore.services.yard import Yard
+    from apps.requeststore.services.store import RequestStore
 
-    made = Yard(name="tester")
+    made = RequestStore(name="tester")
     yield made
     made.close()

@@ -12,7 +12,7 @@ from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.models import Rebalance
 from apps.requeststore.services.kind import KIND
-from apps.requeststore.services.yard import shared_yard
+from apps.requeststore.services.store import shared_request_store
 from tests.access.factories import make_project
 
 
@@ -50,7 +50,7 @@ class Numbered:
 
 def make_biz(project: Project, name: str = "news") -> Numbered:
     """A biz of the project with one rule, as this process knows it already."""
-    yard = shared_yard()
+    yard = shared_request_store()
     if not any(bound.name == name for bound in yard.bizzes(project.pk)):
         save_bizzes(project, **{name: {"rules": {"page": {"fields": {"title": "h1"}}}}})
         yard.wake()
@@ -61,7 +61,7 @@ def make_biz(project: Project, name: str = "news") -> Numbered:
 def make_request(project: Project, **fields: Any) -> Numbered:
     """A stored request of the biz ``news``."""
     make_biz(project)
-    yard = shared_yard()
+    yard = shared_request_store()
     bound = yard.biz(project.pk, "news")
     (number,) = yard.submit(bound, pages(1, **fields), by="test", now=yard.now())
     return Numbered(str(number))

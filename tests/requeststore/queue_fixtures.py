@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from apps.requeststore.queues.base import RequestQueue, Taken
-from apps.requeststore.queues.opening import broker_queue_name, open_queue, redis_key
-from apps.requeststore.stores.base import Entry
+from apps.requeststore.queues.base import RequestQueue, TakenEntry
+from apps.requeststore.queues.factory import broker_queue_name, open_queue, redis_key
+from apps.requeststore.stores.base import QueueEntry
 from yardkit.broker import Broker, Outgoing, connect
 from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON
 
@@ -29,15 +29,15 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         _pause.wait(0.01)
 
 
-def entries(number: int, first: int = 1) -> list[Entry]:
+def entries(number: int, first: int = 1) -> list[QueueEntry]:
     """Entries with ids beyond what a float can hold."""
     numbers = range(first, first + number)
-    return [Entry(2**60 + each, "news", 1_700_000_000_000 + each) for each in numbers]
+    return [QueueEntry(2**60 + each, "news", 1_700_000_000_000 + each) for each in numbers]
 
 
-def take(queue: RequestQueue, number: int) -> list[Taken]:
+def take(queue: RequestQueue, number: int) -> list[TakenEntry]:
     """Take exactly this many."""
-    taken: list[Taken] = []
+    taken: list[TakenEntry] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(taken) < number and time.monotonic() < deadline:
         taken += queue.take(number - len(taken), timeout=0.5)
@@ -45,7 +45,7 @@ def take(queue: RequestQueue, number: int) -> list[Taken]:
     return taken
 
 
-def of(taken: list[Taken]) -> list[Entry]:
+def of(taken: list[TakenEntry]) -> list[QueueEntry]:
     return [each.entry for each in taken]
 
 

@@ -16,9 +16,9 @@ from pymongo import MongoClient
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.models import NodeReport
 from apps.requeststore.queries.standing import standings
-from apps.requeststore.queues.opening import redis_key
+from apps.requeststore.queues.factory import redis_key
+from apps.requeststore.services.store import RequestStore, close_shared_request_store
 from apps.requeststore.services.upkeep import upkeep_once
-from apps.requeststore.services.yard import Yard, close_shared_yard
 from apps.requeststore.stores.base import Finish
 from tests.requeststore.factories import make_bizzes, pages
 
@@ -34,13 +34,13 @@ def patent_yard(
     mongodb: str,
     mongodb_prefix: str,
     redis_url: str,
-) -> Iterator[Yard]:
+) -> Iterator[RequestStore]:
     settings.REQUESTS_NODES = {"default": mongodb}
     settings.REQUESTS_PREFIX = mongodb_prefix
     settings.REDIS_URL = redis_url
     settings.REDIS_PREFIX = mongodb_prefix
-    close_shared_yard()
-    made = Yard(name="tester")
+    close_shared_request_store()
+    made = RequestStore(name="tester")
     yield made
     made.close()
 
@@ -59,7 +59,7 @@ def process(url: str, database: str, entry: bytes) -> Any:
 
 @pytest.mark.covers("S4.11", "S4.15", "S4.19", "S4.20", "S4.22", "S4.30")
 def test_the_way_of_a_request(
-    patent_yard: Yard, mongodb: str, mongodb_prefix: str, redis_url: str
+    patent_yard: RequestStore, mongodb: str, mongodb_prefix: str, redis_url: str
 ) -> None:
     yard = patent_yard
     project = make_bizzes(news={"epochs": [{"splits": SPLITS, "nodes": ["default"]}]})

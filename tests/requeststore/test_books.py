@@ -9,11 +9,11 @@ import pytest
 
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.models import ClosedSlice, ShardReport
-from apps.requeststore.queries.standing import Standing, standings
-from apps.requeststore.services import closing
+from apps.requeststore.queries.standing import BizAccounting, standings
+from apps.requeststore.services import closed_slices
 from apps.requeststore.services import upkeep as module
+from apps.requeststore.services.store import BoundBiz, RequestStore
 from apps.requeststore.services.upkeep import Upkeep
-from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.stores.base import Finish
 from tests.requeststore.factories import make_bizzes, pages
 
@@ -27,18 +27,18 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REST", 0.0)
 
 
-def begin(yard: Yard, **biz: Any) -> BoundBiz:
+def begin(yard: RequestStore, **biz: Any) -> BoundBiz:
     project = make_bizzes(news=biz)
     yard.setup()
     return yard.biz(project.pk, "news")
 
 
-def standing(bound: BoundBiz, *, by_flag: bool = False) -> Standing:
+def standing(bound: BoundBiz, *, by_flag: bool = False) -> BizAccounting:
     return standings([bound.project_id], by_flag=by_flag)[bound.project_id, "news"]
 
 
 @pytest.mark.covers("S4.6", "S4.22")
-def test_stored_is_new_taken_processed_and_expired(yard: Yard) -> None:
+def test_stored_is_new_taken_processed_and_expired(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=3600, flags={"7": "gone"})
     now = yard.now()
     yard.submit(bound, pages(20), by="tester", now=now)
@@ -69,7 +69,7 @@ def test_stored_is_new_taken_processed_and_expired(yard: Yard) -> None:
 @pytest.mark.covers("S4.22")
 @pytest.mark.parametrize("by_flag", [False, True])
 def test_a_span_closed_while_the_books_are_read_is_in_them_once(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, by_flag: bool
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch, by_flag: bool
 ) -> None:
     """The reports are read first, the slices after them: by then there may be more of these."""
     bound = begin(yard, **FOUR, ttl_seconds=60)
@@ -90,10 +90,10 @@ def test_a_span_closed_while_the_books_are_read_is_in_them_once(
 
 @pytest.mark.covers("S4.22")
 def test_what_the_books_say_is_what_was_given_to_the_store(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against a count of our own, hour by hour, also after everything was deleted and folded."""
-    monkeypatch.setattr(closing, "FOLD_AFTER", timedelta(hours=1))
+    monkeypatch.setattr(closed_slices, "FOLD_AFTER", timedelta(hours=1))
     bound = begin(yard, **FOUR, ttl_seconds=7200, keep_seconds=3600)
     start = yard.now()
     stored = processed = 0

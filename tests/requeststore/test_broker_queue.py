@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.queues.broker_queue import BrokerQueue
-from apps.requeststore.queues.opening import broker_queue_name, open_queue
+from apps.requeststore.queues.factory import broker_queue_name, open_queue
 from tests.requeststore.queue_fixtures import PATIENCE_SECONDS, Queues, entries, of, queues, take
 from yardkit.broker import QueueSpec, connect
 from yardkit.broker.base import HEADER_QUEUE
@@ -64,7 +64,7 @@ def test_a_closed_broker_is_told(sqlite_broker_url: str) -> None:
         queue.stats,
         queue.clear,
     ):
-        with pytest.raises(StoreUnavailable, match="closed"):
+        with pytest.raises(RequestStoreUnavailable, match="closed"):
             call()
     queue.close()
     broker = connect(sqlite_broker_url, name="test", timeout=PATIENCE_SECONDS)
@@ -77,7 +77,7 @@ def test_a_closed_broker_is_told(sqlite_broker_url: str) -> None:
 @on_rabbit
 def test_another_shape_of_the_queue_is_told(queues: Queues) -> None:
     queues.broker.declare(QueueSpec(broker_queue_name(queues.name)))
-    with pytest.raises(StoreUnavailable, match="max-priority"):
+    with pytest.raises(RequestStoreUnavailable, match="max-priority"):
         queues.open().push(entries(1))
 
 

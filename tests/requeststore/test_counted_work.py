@@ -14,12 +14,12 @@ from apps.queuestats.models import Sample
 from apps.queuestats.services import note_listening
 from apps.queuestats.services import rates as counting
 from apps.requeststore.engine.flags import FAILED, PROCESSED
-from apps.requeststore.engine.forecasting import Outlook
+from apps.requeststore.engine.forecast import Outlook
 from apps.requeststore.queries.outlook import CREATED, standings
 from apps.requeststore.queries.outlook import FAILED as FAILURES
 from apps.requeststore.queries.outlook import PROCESSED as DONE
+from apps.requeststore.services.store import RequestStore
 from apps.requeststore.services.upkeep import upkeep_once
-from apps.requeststore.services.yard import Yard
 from apps.requeststore.stores.base import Finish
 from apps.runtime.queries import database_now
 from apps.runtime.services import close_shared_broker, shared_broker
@@ -49,7 +49,7 @@ def stored() -> dict[str, float]:
 
 
 @pytest.mark.covers("S4.24", "S4.25", "S4.26", "S4.28")
-def test_requests_are_counted_where_they_are_stored_and_ended(yard: Yard) -> None:
+def test_requests_are_counted_where_they_are_stored_and_ended(yard: RequestStore) -> None:
     project = make_bizzes(news={})
     yard.setup()
     bound = yard.biz(project.pk, "news")
@@ -90,7 +90,7 @@ def test_requests_are_counted_where_they_are_stored_and_ended(yard: Yard) -> Non
     assert standing.forecast.outlook is Outlook.STALE, "the report is 100 s old by then"
 
 
-def test_up_asks_the_database(yard: Yard) -> None:
+def test_up_asks_the_database(yard: RequestStore) -> None:
     make_bizzes(news={})
     wanted = scale_events._from_database()
     assert (wanted.running, wanted.wanted) == (frozenset(), 1)

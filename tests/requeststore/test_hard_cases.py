@@ -12,10 +12,10 @@ from apps.requeststore.engine.flags import EXPIRED, FAILED, NEW, PROCESSED
 from apps.requeststore.models import ClosedSlice, NodeReport, ShardReport
 from apps.requeststore.services import connections, intake
 from apps.requeststore.services import upkeep as module
-from apps.requeststore.services.closing import at_ms
-from apps.requeststore.services.reopening import reopen_requests
+from apps.requeststore.services.closed_slices import at_ms
+from apps.requeststore.services.reopen import reopen_requests
+from apps.requeststore.services.store import BoundBiz, RequestStore
 from apps.requeststore.services.upkeep import Upkeep
-from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.stores.base import Finish
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
 from yardkit import failpoints
@@ -33,23 +33,23 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BEHIND_SECONDS", 0.0)
 
 
-def begin(yard: Yard, **biz: Any) -> BoundBiz:
+def begin(yard: RequestStore, **biz: Any) -> BoundBiz:
     project = make_bizzes(news=biz)
     yard.setup()
     return yard.biz(project.pk, "news")
 
 
-def change(yard: Yard, bound: BoundBiz, **bizzes: dict[str, Any]) -> None:
+def change(yard: RequestStore, bound: BoundBiz, **bizzes: dict[str, Any]) -> None:
     save_bizzes(Project.objects.get(pk=bound.project_id), **bizzes)
     yard.wake()
     yard.poll()
 
 
-def keep(yard: Yard, now: int) -> Any:
+def keep(yard: RequestStore, now: int) -> Any:
     return Upkeep(yard).round(now)
 
 
-def flags(yard: Yard, ids: list[int]) -> Counter[int]:
+def flags(yard: RequestStore, ids: list[int]) -> Counter[int]:
     return Counter(found.request.flag for each in ids if (found := yard.find(each)))
 
 
@@ -63,7 +63,7 @@ def books(bound: BoundBiz) -> Counter[int]:
 
 @pytest.mark.covers("S4.22")
 def test_a_call_that_is_repeated_after_its_time_stores_requests_that_live(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first call has died after it had kept its ids; the books of its time are closed."""
     bound = begin(yard, ttl_seconds=3600)
@@ -88,7 +88,7 @@ def test_a_call_that_is_repeated_after_its_time_stores_requests_that_live(
 
 
 @pytest.mark.covers("S4.22")
-def test_lost_entries_are_missed_while_fetchers_are_busy(yard: Yard) -> None:
+def test_lost_entries_are_missed_while_fetchers_are_busy(yard: RequestStore) -> None:
     """What they hold counts as taken in the queue and in the store: neither hides a lost entry."""
     bound = begin(yard, **TWO, take_seconds=HOUR // 1000)
     now = yard.now()
@@ -105,7 +105,7 @@ def test_lost_entries_are_missed_while_fetchers_are_busy(yard: Yard) -> None:
 
 @pytest.mark.covers("S4.22")
 def test_a_retired_biz_is_counted_though_one_of_its_nodes_is_gone(
-    yard: Yard, request_nodes: dict[str, str]
+    yard: RequestStore, request_nodes: dict[str, str]
 ) -> None:
     bound = begin(yard, **TWO, ttl_seconds=60, keep_seconds=3600)
     now = yard.now()
@@ -123,7 +123,7 @@ def test_a_retired_biz_is_counted_though_one_of_its_nodes_is_gone(
 
 
 @pytest.mark.covers("S4.17", "S4.22")
-def test_a_longer_time_to_live_does_not_open_closed_books(yard: Yard) -> None:
+def test_a_longer_time_to_live_does_not_open_closed_books(yard: RequestStore) -> None:
     bound = begin(yard, ttl_seconds=60, keep_seconds=24 * 3600)
     now = yard.now() - 2 * HOUR
     ids = yard.submit(bound, pages(2), by="tester", now=now)
@@ -147,7 +147,7 @@ def test_a_longer_time_to_live_does_not_open_closed_books(yard: Yard) -> None:
 
 @pytest.mark.covers("S4.16", "S4.22")
 def test_a_store_deletes_nothing_that_is_in_no_closed_book(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shorter time to live reaches a store that deletes by itself only after the books."""
     bound = begin(yard, ttl_seconds=24 * 3600, keep_seconds=3600)
@@ -177,7 +177,7 @@ def test_a_store_deletes_nothing_that_is_in_no_closed_book(
 
 
 @pytest.mark.covers("S4.22")
-def test_requests_that_are_stored_after_their_time_are_counted_once(yard: Yard) -> None:
+def test_requests_that_are_stored_after_their_time_are_counted_once(yard: RequestStore) -> None:
     """Their producer was stopped between looking at the clock and storing."""
     bound = begin(yard, ttl_seconds=60, keep_seconds=3600)
     now = yard.now()
@@ -202,7 +202,7 @@ def test_requests_that_are_stored_after_their_time_are_counted_once(yard: Yard) 
 
 @pytest.mark.covers("S4.16", "S4.22")
 def test_what_mongodb_may_have_deleted_uncounted_is_said_for_a_week(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody ran upkeep for longer than requests are kept."""
     bound = begin(yard, ttl_seconds=60, keep_seconds=3600)

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.db import OperationalError
 
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.services import ids as module
 from apps.requeststore.services.ids import LEASE, PURPOSE, RENEW_SECONDS, Ids
 from apps.runtime.models import WorkerLease
@@ -112,12 +112,12 @@ def test_all_numbers_taken_and_a_database_that_is_away_are_told_alike(
     monkeypatch.setattr(
         module, "lease_worker", lambda **given: lease_worker(**{**given, "numbers": 3})
     )
-    with pytest.raises(StoreUnavailable, match="worker ids"):
+    with pytest.raises(RequestStoreUnavailable, match="worker ids"):
         Ids().next_many(1)
 
     def away(**_given: object) -> None:
         raise OperationalError("no route")
 
     monkeypatch.setattr(module, "lease_worker", away)
-    with pytest.raises(StoreUnavailable, match="database"):
+    with pytest.raises(RequestStoreUnavailable, match="database"):
         Ids().next_many(1)

@@ -16,7 +16,7 @@ from apps.configcenter.engine.kinds import find_kind
 from apps.configcenter.models import ConfigVersion
 from apps.configcenter.services import Unreadable, save_version
 from apps.requeststore.services.kind import KIND, BizKind
-from apps.requeststore.services.yard import Yard
+from apps.requeststore.services.store import RequestStore
 from tests.access.factories import make_project
 from tests.requeststore.factories import make_bizzes
 
@@ -130,7 +130,7 @@ def test_splits_changed_in_place_are_warned_of_with_the_way_to_do_it_right() -> 
 
 @pytest.mark.covers("S4.10")
 @pytest.mark.django_db
-def test_a_file_is_in_force_without_a_restart(yard: Yard, tmp_path: Path) -> None:
+def test_a_file_is_in_force_without_a_restart(yard: RequestStore, tmp_path: Path) -> None:
     project = make_bizzes(news={})
     yard.setup()
     path = tmp_path / "bizzes.yaml"

@@ -10,16 +10,16 @@ import pytest
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.stores.base import (
-    Entry,
     Finish,
     NewRequest,
+    QueueEntry,
     Shard,
     StepKind,
     StorageNode,
     StoredRequest,
 )
-from apps.requeststore.stores.moving import MARGIN_MS, Moved, look, move
-from apps.requeststore.stores.opening import open_node
+from apps.requeststore.stores.factory import open_node
+from apps.requeststore.stores.shard_move import MARGIN_MS, MoveResult, look, move
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000
@@ -75,11 +75,11 @@ def store(nodes: Nodes, *ids: int, ts: int = NOW - 5000) -> None:
 
 
 def take(nodes: Nodes, *ids: int) -> None:
-    entries = [Entry(number, "news", NOW - 5000) for number in ids]
+    entries = [QueueEntry(number, "news", NOW - 5000) for number in ids]
     nodes("one").take(OLD.shard, entries, owner="w", now=NOW, deadline=NOW + 60_000, cutoff=CUTOFF)
 
 
-def moved(nodes: Nodes, *ids: int, now: int = NOW, cutoff: int = CUTOFF) -> Moved:
+def moved(nodes: Nodes, *ids: int, now: int = NOW, cutoff: int = CUTOFF) -> MoveResult:
     return move(nodes, OLD, target, ids, by="test", now=now, cutoff=cutoff)
 
 
@@ -109,7 +109,7 @@ def test_moved_requests_keep_everything_they_had(nodes: Nodes) -> None:
     done = Finish(3, 1, PROCESSED, b'{"status": 200}')
     nodes("one").finish(OLD.shard, [done], owner="w", now=NOW)
     before = nodes("one").find(OLD.shard, [1, 3])
-    assert moved(nodes, 1, 3) == Moved(2, [], 0)
+    assert moved(nodes, 1, 3) == MoveResult(2, [], 0)
     assert nodes("one").find(OLD.shard, [1, 3]) == [None, None]
     for old, new in zip(before, nodes("two").find(ODD.shard, [1, 3]), strict=True):
         assert old is not None
@@ -124,12 +124,12 @@ def test_moved_requests_keep_everything_they_had(nodes: Nodes) -> None:
 def test_what_is_taken_stays_until_it_is_given_back(nodes: Nodes) -> None:
     store(nodes, 1, 3)
     take(nodes, 3)
-    assert moved(nodes, 1, 3) == Moved(1, [3], 0)
+    assert moved(nodes, 1, 3) == MoveResult(1, [3], 0)
     (still,) = nodes("one").find(OLD.shard, [3])
     assert still is not None
     assert still.flag == TAKEN
     nodes("one").finish(OLD.shard, [Finish(3, 1, PROCESSED)], owner="w", now=NOW)
-    assert moved(nodes, 3) == Moved(1, [], 0)
+    assert moved(nodes, 3) == MoveResult(1, [], 0)
 
 
 @pytest.mark.covers("S4.14")
@@ -144,7 +144,7 @@ def test_whoever_dies_in_a_move_loses_nothing(
         if name == f"requeststore.move.{point}":
             raise Killed
 
-    monkeypatch.setattr("apps.requeststore.stores.moving.failpoints.hit", hit)
+    monkeypatch.setattr("apps.requeststore.stores.shard_move.failpoints.hit", hit)
     with pytest.raises(Killed):
         moved(nodes, *odd)
     assert all(nodes.find(odd))
@@ -156,12 +156,12 @@ def test_whoever_dies_in_a_move_loses_nothing(
     monkeypatch.undo()
     # Meanwhile somebody has processed one in its new place: it stays as it is.
     if point != "started":
-        entry = Entry(1, "news", NOW - 5000)
+        entry = QueueEntry(1, "news", NOW - 5000)
         nodes("two").take(
             ODD.shard, [entry], owner="w", now=NOW, deadline=NOW + 1000, cutoff=CUTOFF
         )
         nodes("two").finish(ODD.shard, [Finish(1, 1, PROCESSED)], owner="w", now=NOW)
-    assert moved(nodes, *odd) == Moved(len(odd), [], 0)
+    assert moved(nodes, *odd) == MoveResult(len(odd), [], 0)
     assert nodes("one").count(OLD.shard).by_flag == {NEW: 9}
     ended = 0 if point == "started" else 1
     counts = nodes("two").count(ODD.shard)
@@ -178,12 +178,12 @@ def test_what_expired_on_its_way_goes_back_where_it_was(
     def hit(name: str) -> None:
         raise Killed
 
-    monkeypatch.setattr("apps.requeststore.stores.moving.failpoints.hit", hit)
+    monkeypatch.setattr("apps.requeststore.stores.shard_move.failpoints.hit", hit)
     with pytest.raises(Killed):
         moved(nodes, 1, 3)
     monkeypatch.undo()
     late = NOW + 7 * DAY
-    assert moved(nodes, 1, 3, now=late, cutoff=late - 7 * DAY) == Moved(0, [], 2)
+    assert moved(nodes, 1, 3, now=late, cutoff=late - 7 * DAY) == MoveResult(0, [], 2)
     assert nodes("one").count(OLD.shard).by_flag == {NEW: 2}
     swept = nodes("one").expire(OLD.shard, cutoff=NOW, limit=10, by="sweep", now=late)
     assert swept == 2

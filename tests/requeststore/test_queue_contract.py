@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
-from apps.requeststore.queues.base import RequestQueue, Taken
-from apps.requeststore.services.sweeping import drop_expired
-from apps.requeststore.stores.base import Entry
+from apps.requeststore.queues.base import RequestQueue, TakenEntry
+from apps.requeststore.services.sweep import drop_expired
+from apps.requeststore.stores.base import QueueEntry
 from tests.requeststore.queue_fixtures import (
     PATIENCE_SECONDS,
     Queues,
@@ -53,7 +53,7 @@ JUNK: dict[str, tuple[bytes, str]] = {
 @pytest.mark.covers("S4.19")
 def test_first_in_first_out_and_whole(queues: Queues) -> None:
     queue = queues.open()
-    sent = [Entry(MAX_ID, "a", MAX_TS), Entry(0, "b" * 32, 0), *entries(3)]
+    sent = [QueueEntry(MAX_ID, "a", MAX_TS), QueueEntry(0, "b" * 32, 0), *entries(3)]
     queue.push(sent[:2])
     queue.push(sent[2:])
     assert queue.stats().waiting == 5
@@ -70,7 +70,7 @@ def test_many_at_once_keep_their_order(queues: Queues) -> None:
     sent = entries(2300)
     queue.push(sent)
     queue.push([])
-    found: list[Entry] = []
+    found: list[QueueEntry] = []
     while len(found) < len(sent):
         taken = take(queue, min(150, len(sent) - len(found)))
         found += of(taken)
@@ -91,7 +91,7 @@ def test_the_highest_priority_comes_first(queues: Queues) -> None:
 def test_one_that_waits_is_woken(queues: Queues, priority: int) -> None:
     consumer, producer = queues.open(), queues.open(own_broker=True)
     assert consumer.take(1, timeout=0.0) == []
-    found: list[Taken] = []
+    found: list[TakenEntry] = []
     waiting = threading.Thread(
         target=lambda: found.extend(consumer.take(5, timeout=PATIENCE_SECONDS))
     )
@@ -109,7 +109,7 @@ def test_what_a_consumer_leaves_is_taken_by_another(queues: Queues) -> None:
     first.settle(taken[:2])
     first.close()
     assert of(take(second, 3)) == entries(3, 3)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(RequestStoreUnavailable):
         first.take(1, timeout=0.0)
 
 
@@ -135,7 +135,7 @@ def test_ended_twice_is_harmless(queues: Queues) -> None:
     queue.settle(taken[:1])
     queue.settle(taken)
     queue.requeue(taken)
-    queue.requeue([Taken(entries(1)[0], object())])
+    queue.requeue([TakenEntry(entries(1)[0], object())])
     assert queue.take(2, timeout=0.1) == []
     assert queue.stats().waiting == 0
 
@@ -167,9 +167,9 @@ def test_what_other_producers_write_is_read(queues: Queues) -> None:
     queues.send(b' { "ts":"5", "more":{"a":[1]}, "id":"9007199254740993","biz":"b_2"}\n')
     queues.send(b'{"id":9007199254740993,"biz":"news","ts":1,"id":"7"}')
     assert of(take(queue, 3)) == [
-        Entry(12, "news", 1700000000000),
-        Entry(9007199254740993, "b_2", 5),
-        Entry(7, "news", 1),
+        QueueEntry(12, "news", 1700000000000),
+        QueueEntry(9007199254740993, "b_2", 5),
+        QueueEntry(7, "news", 1),
     ]
 
 
@@ -226,7 +226,7 @@ def test_many_consumers_get_each_once(queues: Queues) -> None:
 def test_entries_of_expired_requests_leave_the_queue(queues: Queues) -> None:
     """Those of live requests and of other bizzes stay, and can be taken at once."""
     queue = queues.open()
-    old, live, foreign = entries(30), entries(5, 100), Entry(9, "sports", 1)
+    old, live, foreign = entries(30), entries(5, 100), QueueEntry(9, "sports", 1)
     queue.push(old[:20])
     queue.push([foreign])
     queue.push(old[20:])

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from apps.requeststore.engine.biz import Records, RecordsTo
-from apps.requeststore.sinks.opening import Ground
-from apps.requeststore.sinks.reading import MOST_RECORDS, FoundRecords, records_of
+from apps.requeststore.sinks.factory import SinkContext
+from apps.requeststore.sinks.stored_records import MOST_RECORDS, FoundRecords, records_of
 from tests.requeststore.test_sinks import NOW, gathered, ground, opened, records_url
 
 __all__ = ["ground", "records_url"]
 
 
-def look(ground: Ground, number: int, to: RecordsTo = RecordsTo.TABLE) -> FoundRecords:
+def look(ground: SinkContext, number: int, to: RecordsTo = RecordsTo.TABLE) -> FoundRecords:
     return records_of(
         number,
         project_id=7,
@@ -29,7 +29,7 @@ def look(ground: Ground, number: int, to: RecordsTo = RecordsTo.TABLE) -> FoundR
 
 @pytest.mark.covers("S4.29")
 @pytest.mark.parametrize("to", [RecordsTo.TABLE, RecordsTo.JSON_LINES])
-def test_they_come_back_in_their_order_and_no_others(ground: Ground, to: RecordsTo) -> None:
+def test_they_come_back_in_their_order_and_no_others(ground: SinkContext, to: RecordsTo) -> None:
     before = look(ground, 12, to)
     assert (before.records, before.problem) == ([], "")
     sink = opened(ground, to)
@@ -51,7 +51,7 @@ def test_they_come_back_in_their_order_and_no_others(ground: Ground, to: Records
     sink.close()
 
 
-def test_no_more_than_somebody_reads(ground: Ground) -> None:
+def test_no_more_than_somebody_reads(ground: SinkContext) -> None:
     sink = opened(ground)
     sink.write([gathered(5, *({"n": number} for number in range(MOST_RECORDS + 9)))])
     found = look(ground, 5)
@@ -60,10 +60,12 @@ def test_no_more_than_somebody_reads(ground: Ground) -> None:
     sink.close()
 
 
-def test_what_cannot_be_read_says_why(tmp_path: Path, ground: Ground) -> None:
+def test_what_cannot_be_read_says_why(tmp_path: Path, ground: SinkContext) -> None:
     assert look(ground, 5, RecordsTo.QUEUE).records is None
     assert look(ground, 5, RecordsTo.NOWHERE).records == []
-    away = Ground("postgresql://u:canary@127.0.0.1:9/x", tmp_path, ground.broker, "box", lambda: 0)
+    away = SinkContext(
+        "postgresql://u:canary@127.0.0.1:9/x", tmp_path, ground.broker, "box", lambda: 0
+    )
     found = look(away, 5)
     assert found.records is None
     assert found.problem

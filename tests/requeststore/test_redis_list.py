@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import redis
 
-from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
+from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable
 from apps.requeststore.queues import redis_list
 from apps.requeststore.queues.base import QueueStats
-from apps.requeststore.queues.opening import open_queue, redis_key
+from apps.requeststore.queues.factory import open_queue, redis_key
 from apps.requeststore.queues.redis_list import RedisListQueue
 from tests.plugins.measured import Measured
 from tests.requeststore.queue_fixtures import PATIENCE_SECONDS, entries, of, take, wait_until
@@ -175,7 +175,7 @@ def test_a_lost_answer_loses_no_entry(redis_url: str, key: str) -> None:
         queue.push(entries(6))
         first = take(queue, 2)
         line.lose_next = True
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(RequestStoreUnavailable):
             queue.take(2, timeout=0.0)
         # The two that came with the lost answer are handed out now, and the first ones are not.
         second = take(queue, 2)
@@ -200,7 +200,7 @@ def test_a_dead_letter_that_has_to_wait_keeps_nobody_else_waiting(
 
     def bury(key: str, body: bytes, reason: str) -> None:
         if away:
-            raise StoreUnavailable("no broker")
+            raise RequestStoreUnavailable("no broker")
         buried.append(body)
 
     queue = make(server, key, bury=bury)
@@ -268,7 +268,7 @@ def test_a_server_that_hangs_is_killed_and_comes_back_empty(
         queue = make(RedisServer(own.url, lease_seconds=1.5, socket_seconds=2.5), "queue")
 
         def works() -> bool:
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(RequestStoreUnavailable):
                 queue.push(entries(1))
                 return True
             return False
@@ -276,7 +276,7 @@ def test_a_server_that_hangs_is_killed_and_comes_back_empty(
         wait_until(works, "the server is up")
         taken = take(queue, 1)
         own.hang()
-        with pytest.raises(StoreUnavailable, match="Timeout"):
+        with pytest.raises(RequestStoreUnavailable, match="Timeout"):
             queue.take(1, timeout=0.0)
         queue.settle(taken)
         own.go_on()
@@ -293,7 +293,7 @@ def test_a_server_that_hangs_is_killed_and_comes_back_empty(
             queue.clear,
             queue.rescue,
         ):
-            with pytest.raises(StoreUnavailable, match="Redis at redis"):
+            with pytest.raises(RequestStoreUnavailable, match="Redis at redis"):
                 call()
         began = time.monotonic()
         own.start()
@@ -314,7 +314,7 @@ def test_a_server_that_hangs_is_killed_and_comes_back_empty(
 
 def test_texts_show_no_password(key: str) -> None:
     queue = open_queue("p1.news", redis_url="redis://user:s3cret@127.0.0.1:1/0?socket_timeout=99")
-    with pytest.raises(StoreUnavailable) as raised:
+    with pytest.raises(RequestStoreUnavailable) as raised:
         queue.push(entries(1))
     assert "s3cret" not in str(raised.value)
     assert "redis://user:****@127.0.0.1:1/0" in str(raised.value)
@@ -327,9 +327,9 @@ def test_texts_show_no_password(key: str) -> None:
 def test_a_key_of_another_type_is_told(client: Any, server: RedisServer, key: str) -> None:
     client.set(key, "x")
     queue = make(server, key)
-    with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+    with pytest.raises(RequestStoreUnavailable, match="WRONGTYPE"):
         queue.push(entries(1))
-    with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+    with pytest.raises(RequestStoreUnavailable, match="WRONGTYPE"):
         queue.take(1, timeout=0.0)
     queue.close()
 
@@ -348,7 +348,7 @@ def test_to_settle_one_of_many_takes_no_search(tmp_path: Path) -> None:
         queue = make(RedisServer(own.url), "queue")
 
         def is_up() -> bool:
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(RequestStoreUnavailable):
                 queue.push(entries(5000))
                 return True
             return False

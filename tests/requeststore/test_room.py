@@ -11,12 +11,12 @@ from django.utils import translation
 
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.errors import BizFull
 from apps.requeststore.queues.broker_queue import BrokerQueue
 from apps.requeststore.services.intake import submit
+from apps.requeststore.services.store import shared_request_store
 from apps.requeststore.services.upkeep import upkeep_once
-from apps.requeststore.services.yard import shared_yard
 from tests.access.factories import enter, make_user
 from tests.requeststore.api.conftest import Caller
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
@@ -32,17 +32,17 @@ def project(request_nodes: dict[str, str]) -> Project:
 
 
 def fill(project: Project, number: int) -> None:
-    yard = shared_yard()
+    yard = shared_request_store()
     yard.submit(yard.biz(project.pk, "news"), pages(number), by="tester", now=yard.now())
 
 
 def stored(project: Project) -> int:
-    yard = shared_yard()
+    yard = shared_request_store()
     return len(yard.page(yard.biz(project.pk, "news"), limit=1000))
 
 
 def work_off(project: Project, number: int) -> None:
-    yard = shared_yard()
+    yard = shared_request_store()
     assert yard.queue(yard.biz(project.pk, "news")).clear() == number
 
 
@@ -52,7 +52,7 @@ def test_with_so_many_in_its_queue_it_takes_no_more_until_there_is_room(
 ) -> None:
     told: list[tuple[str, str, float]] = []
     monkeypatch.setattr(
-        "apps.requeststore.services.submitting.count",
+        "apps.requeststore.services.submission.count",
         lambda name, *, project, label, amount: told.append((name, label, amount)),
     )
     caller = Caller(project)
@@ -114,11 +114,11 @@ def test_the_command_says_how_far_it_came(
 def test_while_the_queue_is_away_what_was_counted_last_is_known(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    yard = shared_yard()
+    yard = shared_request_store()
     bound = yard.biz(project.pk, "news")
 
     def away(self: BrokerQueue) -> None:
-        raise StoreUnavailable("the broker does not answer")
+        raise RequestStoreUnavailable("the broker does not answer")
 
     monkeypatch.setattr(BrokerQueue, "stats", away)
     # Nothing is counted yet.
@@ -133,5 +133,5 @@ def test_while_the_queue_is_away_what_was_counted_last_is_known(
 def test_it_is_changed_like_every_other_setting(project: Project) -> None:
     fill(project, 3)
     save_bizzes(project, news={"epochs": [{"splits": 2}]})
-    shared_yard().wake()
+    shared_request_store().wake()
     assert len(Caller(project).submit(URL)["ids"]) == 1, "0, the default, is any number"

@@ -22,7 +22,7 @@ from apps.requeststore import gauges
 from apps.requeststore.models import ClosedSlice, NodeReport, ScaleState
 from apps.requeststore.queries import outlook as outlook_module
 from apps.requeststore.queries.outlook import standings
-from apps.requeststore.services.forecasting import duration, per_second
+from apps.requeststore.services.forecast_text import duration, per_second
 from apps.requeststore.services.scaling import Advice, decide_scale, wanted_fetchers
 from tests.access.factories import Api, make_project, make_user
 from tests.jobs.factories import NOW

@@ -17,8 +17,8 @@ import pytest
 from apps.requeststore.engine.biz import Records, RecordsTo
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.sinks.base import Gathered, Sink, SinkUnavailable
-from apps.requeststore.sinks.databases import Database, Kind, open_database
-from apps.requeststore.sinks.opening import Ground, open_sink, table_of
+from apps.requeststore.sinks.databases import ColumnType, RecordsDatabase, open_database
+from apps.requeststore.sinks.factory import SinkContext, open_sink, table_of
 from apps.requeststore.sinks.table import TableSink, column_of, fit, kind_of
 from yardkit.broker import Broker, connect
 
@@ -60,11 +60,11 @@ def read_table(url: str, table: str = "records_p7_news") -> Rows:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, broker: Broker, records_url: str) -> Ground:
-    return Ground(records_url, tmp_path / "files", broker, "box", lambda: NOW)
+def ground(tmp_path: Path, broker: Broker, records_url: str) -> SinkContext:
+    return SinkContext(records_url, tmp_path / "files", broker, "box", lambda: NOW)
 
 
-def opened(ground: Ground, to: RecordsTo = RecordsTo.TABLE, **fields: Any) -> Sink:
+def opened(ground: SinkContext, to: RecordsTo = RecordsTo.TABLE, **fields: Any) -> Sink:
     return open_sink(ground, project_id=7, biz="news", records=Records(to=to, **fields))
 
 
@@ -84,7 +84,7 @@ def read_queue(broker: Broker, queue: str = "records.p7.news") -> Rows:
 # --- what all of them promise ---------------------------------------------------------------------
 
 
-READERS: dict[RecordsTo, Callable[[Ground], list[tuple[str, int, Any]]]] = {
+READERS: dict[RecordsTo, Callable[[SinkContext], list[tuple[str, int, Any]]]] = {
     RecordsTo.TABLE: lambda ground: [
         (str(row["request_id"]), row["position"], row["title"])
         for row in read_table(ground.records_url)
@@ -102,7 +102,7 @@ READERS: dict[RecordsTo, Callable[[Ground], list[tuple[str, int, Any]]]] = {
 
 @pytest.mark.covers("S4.20", "S4.21")
 @pytest.mark.parametrize("to", READERS)
-def test_records_are_stored_with_their_request(ground: Ground, to: RecordsTo) -> None:
+def test_records_are_stored_with_their_request(ground: SinkContext, to: RecordsTo) -> None:
     with closing(opened(ground, to)) as sink:
         assert sink.write([gathered(2**62, {"title": "a"}, {"title": "b"}), gathered(3)]) == {}
 
@@ -112,7 +112,9 @@ def test_records_are_stored_with_their_request(ground: Ground, to: RecordsTo) ->
 
 @pytest.mark.covers("S4.22")
 @pytest.mark.parametrize("to", [RecordsTo.TABLE, RecordsTo.JSON_LINES])
-def test_a_request_that_is_taken_again_has_its_records_once(ground: Ground, to: RecordsTo) -> None:
+def test_a_request_that_is_taken_again_has_its_records_once(
+    ground: SinkContext, to: RecordsTo
+) -> None:
     with closing(opened(ground, to)) as sink:
         sink.write([gathered(1, {"title": "a"}, {"title": "b"}), gathered(2, {"title": "c"})])
     with closing(opened(ground, to)) as sink:
@@ -128,7 +130,7 @@ def test_a_request_that_is_taken_again_has_its_records_once(ground: Ground, to: 
 
 
 @pytest.mark.parametrize("to", READERS)
-def test_strange_texts_are_kept_as_far_as_they_can_be(ground: Ground, to: RecordsTo) -> None:
+def test_strange_texts_are_kept_as_far_as_they_can_be(ground: SinkContext, to: RecordsTo) -> None:
     with closing(opened(ground, to)) as sink:
         record = {"title": "nul\0 \ud800 中文", "more": {"k\0": ["\0"]}}
         assert sink.write([gathered(1, record, url="http://a/\ud800", meta={"\0": "\0"})]) == {}
@@ -136,12 +138,12 @@ def test_strange_texts_are_kept_as_far_as_they_can_be(ground: Ground, to: Record
     assert READERS[to](ground) == [("1", 0, "nul ? 中文")]
 
 
-def test_nowhere_keeps_nothing(ground: Ground) -> None:
+def test_nowhere_keeps_nothing(ground: SinkContext) -> None:
     with closing(opened(ground, RecordsTo.NOWHERE)) as sink:
         assert sink.write([gathered(1, {"title": "a"})]) == {}
 
 
-def test_messages_have_the_ids_of_their_records(ground: Ground) -> None:
+def test_messages_have_the_ids_of_their_records(ground: SinkContext) -> None:
     with closing(opened(ground, RecordsTo.QUEUE, name="articles")) as sink:
         sink.write([gathered(5, {"n": 1}, {"n": 2})])
 
@@ -161,7 +163,7 @@ def test_messages_have_the_ids_of_their_records(ground: Ground) -> None:
     }
 
 
-def test_a_queue_that_somebody_deleted_is_made_again(ground: Ground) -> None:
+def test_a_queue_that_somebody_deleted_is_made_again(ground: SinkContext) -> None:
     sink = opened(ground, RecordsTo.QUEUE)
     sink.write([gathered(1, {"n": 1})])
     ground.broker.delete("records.p7.news")
@@ -174,7 +176,7 @@ def test_a_queue_that_somebody_deleted_is_made_again(ground: Ground) -> None:
 @pytest.mark.services
 def test_consumers_of_a_queue_are_told_that_it_is_json(tmp_path: Path, rabbit_vhost: str) -> None:
     with closing(connect(rabbit_vhost, name="test", timeout=10.0)) as broker:
-        sink = opened(Ground("", tmp_path, broker, "box", lambda: NOW), RecordsTo.QUEUE)
+        sink = opened(SinkContext("", tmp_path, broker, "box", lambda: NOW), RecordsTo.QUEUE)
         assert sink.write([gathered(1, {"n": 1})]) == {}
     with closing(pika.BlockingConnection(pika.URLParameters(rabbit_vhost))) as connection:
         channel = connection.channel()
@@ -187,7 +189,7 @@ def test_consumers_of_a_queue_are_told_that_it_is_json(tmp_path: Path, rabbit_vh
 # --- the table ------------------------------------------------------------------------------------
 
 
-def test_each_field_has_a_column_of_its_kind(ground: Ground) -> None:
+def test_each_field_has_a_column_of_its_kind(ground: SinkContext) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     with closing(opened(ground)) as sink:
         sink.write([gathered(1, {"n": 1, "x": 1.5, "ok": True, "s": "a", "at": at, "l": [1]})])
@@ -200,27 +202,27 @@ def test_each_field_has_a_column_of_its_kind(ground: Ground) -> None:
     kinds = database.columns("records_p7_news")
     database.close()
     assert kinds == {
-        "request_id": Kind.INTEGER,
-        "position": Kind.INTEGER,
-        "at": Kind.TIME,
-        "url": Kind.TEXT,
-        "rule": Kind.TEXT,
-        "meta": Kind.JSON,
-        "extra": Kind.JSON,
-        "n": Kind.INTEGER,
-        "x": Kind.NUMBER,
-        "ok": Kind.BOOLEAN,
-        "s": Kind.TEXT,
-        "at_": Kind.TIME,
-        "l": Kind.JSON,
-        "late": Kind.INTEGER,
+        "request_id": ColumnType.INTEGER,
+        "position": ColumnType.INTEGER,
+        "at": ColumnType.TIME,
+        "url": ColumnType.TEXT,
+        "rule": ColumnType.TEXT,
+        "meta": ColumnType.JSON,
+        "extra": ColumnType.JSON,
+        "n": ColumnType.INTEGER,
+        "x": ColumnType.NUMBER,
+        "ok": ColumnType.BOOLEAN,
+        "s": ColumnType.TEXT,
+        "at_": ColumnType.TIME,
+        "l": ColumnType.JSON,
+        "late": ColumnType.INTEGER,
     }
     rows = read_table(ground.records_url)
     assert [(row["n"], row["late"]) for row in rows] == [(1, None), (None, 7), (2, 8)]
     assert rows[0]["extra"] is None
 
 
-def test_what_does_not_fit_its_column_is_kept_beside(ground: Ground) -> None:
+def test_what_does_not_fit_its_column_is_kept_beside(ground: SinkContext) -> None:
     with closing(opened(ground)) as sink:
         sink.write([gathered(1, {"price": 3, "long": "x"})])
         odd = {"price": "cheap", "Price": 4, "x" * 80: 1, "long": 5, "big": 2**70, "%s": 6}
@@ -232,7 +234,7 @@ def test_what_does_not_fit_its_column_is_kept_beside(ground: Ground) -> None:
     assert (row["price"], row["long"]) == (None, "5")
 
 
-def test_a_request_with_fewer_records_than_before_leaves_none_behind(ground: Ground) -> None:
+def test_a_request_with_fewer_records_than_before_leaves_none_behind(ground: SinkContext) -> None:
     with closing(opened(ground)) as sink:
         sink.write([gathered(1, {"title": "a"}, {"title": "b"})])
         sink.write([gathered(1, {"title": "new"}, again=True)])
@@ -244,7 +246,7 @@ def test_a_request_with_fewer_records_than_before_leaves_none_behind(ground: Gro
     assert [row["request_id"] for row in read_table(ground.records_url)] == [2]
 
 
-def test_a_table_that_somebody_dropped_is_made_again(ground: Ground) -> None:
+def test_a_table_that_somebody_dropped_is_made_again(ground: SinkContext) -> None:
     sink = opened(ground)
     sink.write([gathered(1, {"title": "a"})])
     if ground.records_url.startswith("sqlite"):
@@ -261,7 +263,7 @@ def test_a_table_that_somebody_dropped_is_made_again(ground: Ground) -> None:
 class _Picky:
     """A database that refuses one request."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RecordsDatabase) -> None:
         self._database = database
 
     def __getattr__(self, name: str) -> Any:
@@ -273,7 +275,7 @@ class _Picky:
         self._database.replace(table, columns, key, bad, **options)
 
 
-def test_one_that_is_refused_does_not_hold_up_the_others(ground: Ground) -> None:
+def test_one_that_is_refused_does_not_hold_up_the_others(ground: SinkContext) -> None:
     sink = TableSink(_Picky(open_database(ground.records_url)), "records_p7_news")
     refused = sink.write([gathered(number, {"title": str(number)}) for number in (1, 2, 3)])
     sink.close()
@@ -286,7 +288,7 @@ def test_a_database_that_cannot_be_reached_says_so(tmp_path: Path, broker: Broke
     (tmp_path / "file").write_text("")
     for url in (f"sqlite:///{tmp_path}/file/x.sqlite3", "postgresql://127.0.0.1:1/none"):
         sink = open_sink(
-            Ground(url, tmp_path, broker, "box", lambda: NOW),
+            SinkContext(url, tmp_path, broker, "box", lambda: NOW),
             project_id=7,
             biz="news",
             records=Records(),
@@ -307,14 +309,14 @@ def test_names_that_no_table_can_have_are_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
-        (True, Kind.BOOLEAN),
-        (1, Kind.INTEGER),
-        (1.0, Kind.NUMBER),
-        ("a", Kind.TEXT),
-        ({}, Kind.JSON),
+        (True, ColumnType.BOOLEAN),
+        (1, ColumnType.INTEGER),
+        (1.0, ColumnType.NUMBER),
+        ("a", ColumnType.TEXT),
+        ({}, ColumnType.JSON),
     ],
 )
-def test_the_kind_of_a_column_is_that_of_its_first_value(value: Any, kind: Kind) -> None:
+def test_the_kind_of_a_column_is_that_of_its_first_value(value: Any, kind: ColumnType) -> None:
     assert kind_of(value) is kind
     assert fit(value, kind) is not None
 

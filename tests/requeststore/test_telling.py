@@ -13,8 +13,8 @@ import pytest
 
 from apps.projects.engine.signatures import SignatureRefused, check_standard
 from apps.requeststore.models import ScaleState
+from apps.requeststore.services.scale_webhook import tell_scale
 from apps.requeststore.services.scaling import Advice
-from apps.requeststore.services.telling import tell_scale
 from apps.requeststore.tasks import scale
 from crawlyard.settings.requests import scale_webhook
 from tests.jobs.factories import NOW

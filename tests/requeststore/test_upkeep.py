@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from apps.projects.models import Project
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.engine.flags import EXPIRED, FAILED, NEW, PROCESSED, TAKEN
 from apps.requeststore.errors import BizFull
 from apps.requeststore.models import ClosedSlice, NodeReport, QueueReport, ShardReport
-from apps.requeststore.queues.base import Taken
+from apps.requeststore.queues.base import TakenEntry
 from apps.requeststore.services import upkeep as module
-from apps.requeststore.services.closing import at_ms, fold_slices
-from apps.requeststore.services.sweeping import Swept
+from apps.requeststore.services.closed_slices import at_ms, fold_slices
+from apps.requeststore.services.store import BoundBiz, RequestStore, shared_request_store
+from apps.requeststore.services.sweep import Swept
 from apps.requeststore.services.upkeep import Upkeep, upkeep_once
-from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
-from apps.requeststore.stores.base import EndCode, Entry, Finish, StoredRequest
+from apps.requeststore.stores.base import EndCode, Finish, QueueEntry, StoredRequest
 from apps.requeststore.tasks import upkeep
 from crawlyard.settings.tasks import HOUSEKEEPING
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
@@ -48,38 +48,40 @@ def failing() -> Iterator[Callable[[str], None]]:
     failpoints.configure({})
 
 
-def begin(yard: Yard, **biz: Any) -> BoundBiz:
+def begin(yard: RequestStore, **biz: Any) -> BoundBiz:
     project = make_bizzes(news=biz)
     yard.setup()
     return yard.biz(project.pk, "news")
 
 
-def keep(yard: Yard, now: int) -> Swept:
+def keep(yard: RequestStore, now: int) -> Swept:
     return Upkeep(yard).round(now)
 
 
-def queued(yard: Yard, bound: BoundBiz) -> list[int]:
-    found = list[Taken]()
+def queued(yard: RequestStore, bound: BoundBiz) -> list[int]:
+    found = list[TakenEntry]()
     while some := yard.queue(bound).take(1000, timeout=0.05):
         found += some
     yard.queue(bound).settle(found)
     return [each.entry.id for each in found]
 
 
-def take(yard: Yard, bound: BoundBiz, ids: list[int], ts: int, now: int) -> list[StoredRequest]:
-    entries = [Taken(Entry(number, bound.name, ts), None) for number in ids]
+def take(
+    yard: RequestStore, bound: BoundBiz, ids: list[int], ts: int, now: int
+) -> list[StoredRequest]:
+    entries = [TakenEntry(QueueEntry(number, bound.name, ts), None) for number in ids]
     takes = yard.take(bound, entries, owner="fetcher 1", now=now)
     return [each.request for each in takes if each.request is not None]
 
 
 def finish(
-    yard: Yard, bound: BoundBiz, requests: list[StoredRequest], flag: int, now: int
+    yard: RequestStore, bound: BoundBiz, requests: list[StoredRequest], flag: int, now: int
 ) -> list[EndCode]:
     done = [(each, Finish(each.id, each.tries, flag)) for each in requests]
     return yard.finish(bound, done, owner="fetcher 1", now=now)
 
 
-def flags(yard: Yard, ids: list[int]) -> Counter[int]:
+def flags(yard: RequestStore, ids: list[int]) -> Counter[int]:
     return Counter(found.request.flag for each in ids if (found := yard.find(each)))
 
 
@@ -100,7 +102,7 @@ def books(bound: BoundBiz) -> Counter[int]:
 
 @pytest.mark.covers("S4.23")
 def test_what_was_stored_and_never_queued_is_queued(
-    yard: Yard, failing: Callable[[str], None]
+    yard: RequestStore, failing: Callable[[str], None]
 ) -> None:
     bound = begin(yard, **FOUR)
     now = yard.now()
@@ -117,7 +119,7 @@ def test_what_was_stored_and_never_queued_is_queued(
 
 
 @pytest.mark.covers("S4.22")
-def test_who_dies_with_requests_in_hand_loses_none(yard: Yard) -> None:
+def test_who_dies_with_requests_in_hand_loses_none(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, take_seconds=60, max_tries=2)
     now = yard.now()
     ids = yard.submit(bound, pages(8), by="tester", now=now)
@@ -140,7 +142,7 @@ def test_who_dies_with_requests_in_hand_loses_none(yard: Yard) -> None:
 
 
 @pytest.mark.covers("S4.22")
-def test_entries_that_a_queue_has_lost_are_queued_again(yard: Yard) -> None:
+def test_entries_that_a_queue_has_lost_are_queued_again(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, retry_seconds=1)
     now = yard.now()
     ids = yard.submit(bound, pages(12), by="tester", now=now)
@@ -156,7 +158,7 @@ def test_entries_that_a_queue_has_lost_are_queued_again(yard: Yard) -> None:
 
 
 @pytest.mark.covers("S4.16", "S4.17", "S4.22")
-def test_what_nobody_processed_in_time_is_counted_and_shown(yard: Yard) -> None:
+def test_what_nobody_processed_in_time_is_counted_and_shown(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=3600, keep_seconds=3600)
     now = yard.now()
     ids = yard.submit(bound, pages(20), by="tester", now=now)
@@ -203,7 +205,7 @@ def test_what_nobody_processed_in_time_is_counted_and_shown(yard: Yard) -> None:
     ],
 )
 def test_cut_off_anywhere_each_request_is_counted_exactly_once(
-    yard: Yard, failing: Callable[[str], None], point: str
+    yard: RequestStore, failing: Callable[[str], None], point: str
 ) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=3600, keep_seconds=3600, take_seconds=60)
     now = yard.now()
@@ -230,13 +232,13 @@ def test_cut_off_anywhere_each_request_is_counted_exactly_once(
 
 @pytest.mark.covers("S4.22")
 def test_two_workers_at_once_count_nothing_twice(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=60)
     now = yard.now()
     yard.submit(bound, pages(12), by="tester", now=now)
     later = now + 60_000 + 700_000
-    other = Yard(name="another worker")
+    other = RequestStore(name="another worker")
     other.setup()
     raced = list[Swept]()
 
@@ -245,7 +247,7 @@ def test_two_workers_at_once_count_nothing_twice(
             raced.append(Swept())
             raced[0] = keep(other, later)
 
-    monkeypatch.setattr("apps.requeststore.services.closing.hit", meanwhile)
+    monkeypatch.setattr("apps.requeststore.services.closed_slices.hit", meanwhile)
     mine = keep(yard, later)
     other.close()
     assert raced[0].closed == 4
@@ -254,9 +256,9 @@ def test_two_workers_at_once_count_nothing_twice(
 
 
 @pytest.mark.covers("S4.22")
-def test_one_round_at_a_time(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_round_at_a_time(yard: RequestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(yard)
-    other = Yard(name="another worker")
+    other = RequestStore(name="another worker")
     other.setup()
     inner = list[Swept | None]()
     real = Upkeep.round
@@ -274,7 +276,7 @@ def test_one_round_at_a_time(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.covers("S4.26")
-def test_reports_say_how_shards_queues_and_nodes_are(yard: Yard) -> None:
+def test_reports_say_how_shards_queues_and_nodes_are(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=6 * 3600)
     now = yard.now()
     for hours in (5.99, 5.5, 3, 0):
@@ -302,14 +304,14 @@ class _Away:
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_given: Any, **_more: Any) -> Any:
-            raise StoreUnavailable("the server is away")
+            raise RequestStoreUnavailable("the server is away")
 
         return refuse
 
 
 @pytest.mark.covers("S4.22", "S4.26")
 def test_a_node_that_is_away_holds_nobody_up_and_nothing_is_counted_too_early(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=60, keep_seconds=7200)
     now = yard.now()
@@ -342,7 +344,7 @@ def test_a_node_that_is_away_holds_nobody_up_and_nothing_is_counted_too_early(
 
 
 @pytest.mark.covers("S4.14")
-def test_what_a_biz_left_behind_is_still_found_counted_and_deleted(yard: Yard) -> None:
+def test_what_a_biz_left_behind_is_still_found_counted_and_deleted(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=60, keep_seconds=3600)
     now = yard.now()
     ids = yard.submit(bound, pages(8), by="tester", now=now)
@@ -359,7 +361,7 @@ def test_what_a_biz_left_behind_is_still_found_counted_and_deleted(yard: Yard) -
 
 
 def test_a_node_that_is_configured_no_more_is_told(
-    yard: Yard, request_nodes: dict[str, str]
+    yard: RequestStore, request_nodes: dict[str, str]
 ) -> None:
     bound = begin(yard, **FOUR)
     now = yard.now()
@@ -377,7 +379,7 @@ def test_a_node_that_is_configured_no_more_is_told(
     ]
 
 
-def test_shards_that_others_made_get_into_the_books(yard: Yard) -> None:
+def test_shards_that_others_made_get_into_the_books(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR)
     now = yard.now()
     yard.submit(bound, pages(8), by="tester", now=now)
@@ -386,7 +388,7 @@ def test_shards_that_others_made_get_into_the_books(yard: Yard) -> None:
     assert books(bound) == {NEW: 8}
 
 
-def test_old_slices_become_days_and_the_sums_stay(yard: Yard) -> None:
+def test_old_slices_become_days_and_the_sums_stay(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=60, keep_seconds=3600)
     now = yard.now()
     midnight = now - now % DAY
@@ -413,7 +415,7 @@ def test_a_worker_does_it_every_ten_seconds(request_nodes: dict[str, str]) -> No
     entry = HOUSEKEEPING["housekeeping: requeststore.upkeep"]
     assert entry["schedule"] == 10.0
     project = make_bizzes(news={})
-    yard = shared_yard()
+    yard = shared_request_store()
     now = yard.now()
     ids = yard.submit(yard.biz(project.pk, "news"), pages(3), by="web", now=now - 40_000)
     queue = yard.queue(yard.biz(project.pk, "news"))
@@ -424,7 +426,7 @@ def test_a_worker_does_it_every_ten_seconds(request_nodes: dict[str, str]) -> No
     assert QueueReport.objects.get().waiting == 0
 
 
-def test_a_late_round_goes_on_where_it_stopped(yard: Yard) -> None:
+def test_a_late_round_goes_on_where_it_stopped(yard: RequestStore) -> None:
     project = make_bizzes(a={}, b={}, c={})
     yard.setup()
     done = list[str]()
@@ -441,7 +443,9 @@ def test_a_late_round_goes_on_where_it_stopped(yard: Yard) -> None:
 
 
 @pytest.mark.covers("S4.17", "S4.24")
-def test_a_biz_that_nobody_fetches_takes_requests_again_once_they_have_expired(yard: Yard) -> None:
+def test_a_biz_that_nobody_fetches_takes_requests_again_once_they_have_expired(
+    yard: RequestStore,
+) -> None:
     bound = begin(yard, ttl_seconds=60, max_waiting=20)
     now = yard.now()
     yard.submit(bound, pages(20), by="tester", now=now - 61_000)
@@ -457,7 +461,9 @@ def test_a_biz_that_nobody_fetches_takes_requests_again_once_they_have_expired(y
     assert len(queued(yard, bound)) == 3
 
 
-def test_what_consumers_without_a_queue_of_ours_hold_is_not_taken_for_lost(yard: Yard) -> None:
+def test_what_consumers_without_a_queue_of_ours_hold_is_not_taken_for_lost(
+    yard: RequestStore,
+) -> None:
     """They settle an entry when they take the request."""
     bound = begin(yard)
     now = yard.now()

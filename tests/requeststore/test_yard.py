@@ -9,17 +9,17 @@ import pytest
 
 from apps.requeststore.engine.entity import Entity, decode_entity
 from apps.requeststore.engine.errors import (
-    StoreUnavailable,
+    RequestStoreUnavailable,
     SubmitInterrupted,
 )
 from apps.requeststore.engine.flags import FAILED, NEW, PROCESSED, TAKEN
 from apps.requeststore.errors import BadRequests
 from apps.requeststore.models import ShardReport
-from apps.requeststore.services.yard import Yard
+from apps.requeststore.services.store import RequestStore
 from apps.requeststore.stores.base import (
     EndCode,
-    Entry,
     GiveBack,
+    QueueEntry,
     StepKind,
     Take,
     TakeCode,
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.covers("S4.1", "S4.11", "S4.12", "S4.13", "S4.19")
-def test_requests_are_stored_by_their_split_and_queued_in_their_order(yard: Yard) -> None:
+def test_requests_are_stored_by_their_split_and_queued_in_their_order(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR)
     now = yard.now()
     ids = yard.submit(bound, pages(40), by="tester", now=now)
     assert ids == sorted(set(ids))
     assert [each.entry for each in from_queue(yard, bound)] == [
-        Entry(number, "news", now) for number in ids
+        QueueEntry(number, "news", now) for number in ids
     ]
     for place in bound.places:
         node = yard.node(place.node)
@@ -53,7 +53,7 @@ def test_requests_are_stored_by_their_split_and_queued_in_their_order(yard: Yard
 
 
 @pytest.mark.covers("S4.20", "S4.6")
-def test_what_is_taken_is_finished_with_its_flag(yard: Yard) -> None:
+def test_what_is_taken_is_finished_with_its_flag(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, flags={"7": "gone"})
     ids = yard.submit(bound, pages(9), by="tester", now=yard.now())
     requests = taken(yard, bound)
@@ -70,7 +70,7 @@ def test_what_is_taken_is_finished_with_its_flag(yard: Yard) -> None:
 
 
 @pytest.mark.covers("S4.20", "S4.22")
-def test_entries_that_are_none_of_ours_get_a_code_each(yard: Yard) -> None:
+def test_entries_that_are_none_of_ours_get_a_code_each(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR)
     now = yard.now()
     one, two, three = yard.submit(bound, pages(3), by="tester", now=now)
@@ -80,13 +80,13 @@ def test_entries_that_are_none_of_ours_get_a_code_each(yard: Yard) -> None:
     assert entries(
         yard,
         bound,
-        Entry(one, "news", now),
-        Entry(two, "news", now),
-        Entry(fresh, "news", now + 1),
-        Entry(fresh, "other", now),
-        Entry(12345, "news", now),
-        Entry(fresh, "news", now),
-        Entry(fresh, "news", now),
+        QueueEntry(one, "news", now),
+        QueueEntry(two, "news", now),
+        QueueEntry(fresh, "news", now + 1),
+        QueueEntry(fresh, "other", now),
+        QueueEntry(12345, "news", now),
+        QueueEntry(fresh, "news", now),
+        QueueEntry(fresh, "news", now),
     ) == [
         TakeCode.BUSY,
         TakeCode.DONE,
@@ -100,29 +100,31 @@ def test_entries_that_are_none_of_ours_get_a_code_each(yard: Yard) -> None:
 
 
 @pytest.mark.covers("S4.17")
-def test_an_expired_request_is_handed_out_to_nobody(yard: Yard) -> None:
+def test_an_expired_request_is_handed_out_to_nobody(yard: RequestStore) -> None:
     bound = begin(yard, ttl_seconds=60)
     old = yard.now() - 61_000
     (number,) = yard.submit(bound, pages(1), by="tester", now=old)
-    assert entries(yard, bound, Entry(number, "news", old)) == [TakeCode.EXPIRED]
+    assert entries(yard, bound, QueueEntry(number, "news", old)) == [TakeCode.EXPIRED]
 
 
 @pytest.mark.covers("S4.17")
-def test_entries_of_requests_that_are_deleted_are_expired_and_not_strange(yard: Yard) -> None:
+def test_entries_of_requests_that_are_deleted_are_expired_and_not_strange(
+    yard: RequestStore,
+) -> None:
     """A queue with a long backlog has them by the million."""
     bound = begin(yard, **FOUR, ttl_seconds=60, keep_seconds=3600)
     now = yard.now()
     assert entries(
         yard,
         bound,
-        Entry(4, "news", now - 60_001),
-        Entry(5, "news", now - 3_700_000),
-        Entry(6, "news", now - 59_000),
-        Entry(7, "other", 5),
+        QueueEntry(4, "news", now - 60_001),
+        QueueEntry(5, "news", now - 3_700_000),
+        QueueEntry(6, "news", now - 59_000),
+        QueueEntry(7, "other", 5),
     ) == [TakeCode.EXPIRED, TakeCode.EXPIRED, TakeCode.UNKNOWN, TakeCode.UNKNOWN]
 
 
-def test_what_is_given_back_is_queued_when_its_time_has_come(yard: Yard) -> None:
+def test_what_is_given_back_is_queued_when_its_time_has_come(yard: RequestStore) -> None:
     bound = begin(yard)
     now = yard.now()
     yard.submit(bound, pages(2), by="tester", now=now)
@@ -160,7 +162,7 @@ def test_what_is_given_back_is_queued_when_its_time_has_come(yard: Yard) -> None
         (Entity(url="https://example.com/", body=b"x" * (16 * 1024 * 1024)), "body"),
     ],
 )
-def test_one_bad_request_and_none_is_stored(yard: Yard, entity: Entity, field: str) -> None:
+def test_one_bad_request_and_none_is_stored(yard: RequestStore, entity: Entity, field: str) -> None:
     bound = begin(yard)
     with pytest.raises(BadRequests) as caught:
         yard.submit(bound, [*pages(2), entity], by="tester", now=yard.now())
@@ -169,7 +171,7 @@ def test_one_bad_request_and_none_is_stored(yard: Yard, entity: Entity, field: s
     assert not ShardReport.objects.exists()
 
 
-def test_too_many_at_once_and_odd_priorities_are_refused(yard: Yard) -> None:
+def test_too_many_at_once_and_odd_priorities_are_refused(yard: RequestStore) -> None:
     bound = begin(yard)
     with pytest.raises(BadRequests):
         yard.submit(bound, pages(10_001), by="tester", now=yard.now())
@@ -193,12 +195,12 @@ class _Away:
         return getattr(self._real, name)
 
     def _refuse(self, *_given: Any, **_more: Any) -> Any:
-        raise StoreUnavailable("the server is away")
+        raise RequestStoreUnavailable("the server is away")
 
 
 @pytest.mark.covers("S4.23")
 def test_a_submission_that_was_cut_off_is_completed_by_its_ids(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = begin(yard, **FOUR)
     with monkeypatch.context() as broken:
@@ -224,7 +226,7 @@ def test_a_submission_that_was_cut_off_is_completed_by_its_ids(
 
 @pytest.mark.covers("S4.23")
 def test_requests_are_accepted_while_the_queue_is_away(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bound = begin(yard)
     with monkeypatch.context() as broken:
@@ -240,7 +242,7 @@ def test_requests_are_accepted_while_the_queue_is_away(
 
 @pytest.mark.covers("S4.22")
 def test_entries_of_a_node_that_is_away_stay_for_later(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = begin(yard, **FOUR)
     now = yard.now()
@@ -262,7 +264,7 @@ def test_entries_of_a_node_that_is_away_stay_for_later(
         ]
         for number in ids:
             if number % 2:
-                with pytest.raises(StoreUnavailable):
+                with pytest.raises(RequestStoreUnavailable):
                     yard.find(number)
             else:
                 assert yard.find(number) is not None
@@ -276,14 +278,14 @@ def test_entries_of_a_node_that_is_away_stay_for_later(
             "node",
             lambda name: _Away(real(name), "finish") if name == "second" else real(name),
         )
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(RequestStoreUnavailable):
             yard.finish(bound, finished(requests, PROCESSED), owner=OWNER, now=now)
     codes = yard.finish(bound, finished(requests, PROCESSED), owner=OWNER, now=now)
     # The node that answered had stored its half.
     assert codes == [EndCode.DONE if one.id % 2 else EndCode.REPEATED for one in requests]
 
 
-def test_a_page_is_merged_over_all_shards(yard: Yard) -> None:
+def test_a_page_is_merged_over_all_shards(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR)
     start = yard.now()
     ids = [
@@ -303,7 +305,7 @@ def test_a_page_is_merged_over_all_shards(yard: Yard) -> None:
     assert yard.page(bound, flag=TAKEN) == []
 
 
-def test_a_biz_of_one_project_is_none_of_another(yard: Yard) -> None:
+def test_a_biz_of_one_project_is_none_of_another(yard: RequestStore) -> None:
     bound = begin(yard)
     (number,) = yard.submit(bound, pages(1), by="tester", now=yard.now())
     assert yard.find(number, bound.project_id + 1) is None

@@ -15,7 +15,11 @@ from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.engine.sharding import split_of
 from apps.requeststore.errors import BizDisabled
 from apps.requeststore.models import ShardReport
-from apps.requeststore.services.yard import Yard, close_shared_yard, shared_yard
+from apps.requeststore.services.store import (
+    RequestStore,
+    close_shared_request_store,
+    shared_request_store,
+)
 from apps.requeststore.stores.base import (
     EndCode,
 )
@@ -29,7 +33,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.covers("S4.9", "S4.10")
-def test_a_new_version_is_in_force_at_the_next_poll(yard: Yard) -> None:
+def test_a_new_version_is_in_force_at_the_next_poll(yard: RequestStore) -> None:
     bound = begin(yard)
     project_id = bound.project_id
     with pytest.raises(UnknownBiz, match="sports"):
@@ -46,7 +50,7 @@ def test_a_new_version_is_in_force_at_the_next_poll(yard: Yard) -> None:
 @pytest.mark.covers("S4.10")
 def test_it_is_in_force_within_a_second_of_use(request_nodes: dict[str, str]) -> None:
     clock = ManualClock()
-    yard = Yard(name="tester", clock=clock)
+    yard = RequestStore(name="tester", clock=clock)
     project = make_bizzes(news={})
     yard.setup()
     save_bizzes(project, news={"priority": 7})
@@ -63,7 +67,7 @@ def _project(pk: int) -> Any:
 
 
 @pytest.mark.covers("S4.14", "S4.29")
-def test_old_ids_stay_reachable_whatever_is_saved(yard: Yard) -> None:
+def test_old_ids_stay_reachable_whatever_is_saved(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR)
     project = _project(bound.project_id)
     now = yard.now()
@@ -80,7 +84,7 @@ def test_old_ids_stay_reachable_whatever_is_saved(yard: Yard) -> None:
         yard.wake()
         assert yard.poll()
         changed = yard.biz(project.pk, "news")
-        fresh = Yard(name="another process")
+        fresh = RequestStore(name="another process")
         fresh.setup()
         for number in ids:
             found = fresh.find(number)
@@ -98,7 +102,7 @@ def test_old_ids_stay_reachable_whatever_is_saved(yard: Yard) -> None:
 
 
 @pytest.mark.covers("S4.14")
-def test_a_new_epoch_takes_what_comes_after_its_beginning(yard: Yard) -> None:
+def test_a_new_epoch_takes_what_comes_after_its_beginning(yard: RequestStore) -> None:
     bound = begin(
         yard, epochs=[{"splits": 2}, {"since": 2_000_000_000_000, "splits": 8, "nodes": ["second"]}]
     )
@@ -112,7 +116,7 @@ def test_a_new_epoch_takes_what_comes_after_its_beginning(yard: Yard) -> None:
         assert found.place.shard.collection == f"requests_{split:03d}"
 
 
-def test_a_disabled_biz_takes_no_more_and_gives_out_what_it_has(yard: Yard) -> None:
+def test_a_disabled_biz_takes_no_more_and_gives_out_what_it_has(yard: RequestStore) -> None:
     bound = begin(yard)
     yard.submit(bound, pages(1), by="tester", now=yard.now())
     save_bizzes(_project(bound.project_id), news={"enabled": False})
@@ -133,7 +137,7 @@ def test_a_disabled_biz_takes_no_more_and_gives_out_what_it_has(yard: Yard) -> N
     ],
 )
 def test_what_cannot_be_applied_is_told_and_the_last_version_goes_on(
-    yard: Yard, biz: dict[str, Any], text: str
+    yard: RequestStore, biz: dict[str, Any], text: str
 ) -> None:
     bound = begin(yard)
     yard.submit(bound, pages(1), by="tester", now=yard.now())
@@ -145,7 +149,7 @@ def test_what_cannot_be_applied_is_told_and_the_last_version_goes_on(
 
 
 @pytest.mark.covers("S4.10")
-def test_one_bad_biz_keeps_a_new_process_from_no_other(yard: Yard) -> None:
+def test_one_bad_biz_keeps_a_new_process_from_no_other(yard: RequestStore) -> None:
     project = make_bizzes(news={}, lost={"epochs": [{"nodes": ["nowhere"]}]})
     yard.setup()
     assert "nowhere" in yard.problems[project.pk]
@@ -173,7 +177,7 @@ def test_a_node_is_added_without_a_restart(
     env = Env({"REQUESTS_NODES_FILE": str(file)})
     settings.REQUESTS_NODES = RequestNodes(env, request_nodes["default"])
     clock = ManualClock()
-    yard = Yard(name="tester", clock=clock)
+    yard = RequestStore(name="tester", clock=clock)
     project = make_bizzes(news={"epochs": [{"nodes": ["default"]}]})
     yard.setup()
     assert yard.nodes() == ["default", "second"]
@@ -204,10 +208,12 @@ def test_a_node_is_added_without_a_restart(
 
 def test_shared_yard_follows_and_closes(request_nodes: dict[str, str]) -> None:
     project = make_bizzes(news={})
-    bound = shared_yard().biz(project.pk, "news")
-    (number,) = shared_yard().submit(bound, pages(1), by="web", now=shared_yard().now())
+    bound = shared_request_store().biz(project.pk, "news")
+    (number,) = shared_request_store().submit(
+        bound, pages(1), by="web", now=shared_request_store().now()
+    )
     save_bizzes(project, news={"priority": 3})
-    shared_yard().wake()
-    assert shared_yard().biz(project.pk, "news").settings.priority == 3
-    close_shared_yard()
-    assert shared_yard().find(number) is not None
+    shared_request_store().wake()
+    assert shared_request_store().biz(project.pk, "news").settings.priority == 3
+    close_shared_request_store()
+    assert shared_request_store().find(number) is not None

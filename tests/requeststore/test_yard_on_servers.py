@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from django.conf import LazySettings
 
-from apps.requeststore.services.yard import close_shared_yard
+from apps.requeststore.services.store import close_shared_request_store
 from tests.plugins.stores import lend_empty_database
 from tests.requeststore.test_books import test_stored_is_new_taken_processed_and_expired
 from tests.requeststore.test_upkeep import (
@@ -69,6 +69,6 @@ def request_nodes(
     own = f"t{secrets.token_hex(4)}"
     settings.REDIS_PREFIX = settings.REQUESTS_PREFIX = own
     settings.BROKER_URL = sqlite_broker_url
-    close_shared_yard()
+    close_shared_request_store()
     yield servers
-    close_shared_yard()
+    close_shared_request_store()

@@ -11,9 +11,13 @@ import pytest
 
 from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity, decode_entity
-from apps.requeststore.engine.errors import StoreUnavailable
-from apps.requeststore.services.submitting import Submission
-from apps.requeststore.services.yard import Found, close_shared_yard, shared_yard
+from apps.requeststore.engine.errors import RequestStoreUnavailable
+from apps.requeststore.services.store import (
+    FoundRequest,
+    close_shared_request_store,
+    shared_request_store,
+)
+from apps.requeststore.services.submission import Submission
 from apps.routing.engine import rules
 from apps.routing.engine.items import Item
 from apps.routing.engine.messages import Counters, message
@@ -70,9 +74,9 @@ def send(project: Project, *items: Item, init: dict[str, Any] | None = None) -> 
     return outbound(project, init).send(batch)
 
 
-def stored(project: Project) -> list[Found]:
+def stored(project: Project) -> list[FoundRequest]:
     """All of them, oldest first, whole."""
-    yard = shared_yard()
+    yard = shared_request_store()
     page = yard.page(yard.biz(project.pk, "news"), limit=1000)
     found = [yard.find(each.request.id) for each in reversed(page)]
     return [each for each in found if each is not None]
@@ -91,7 +95,7 @@ def test_an_item_is_stored_and_queued(project: Project) -> None:
         ("stored", "outbound pages"),
         ("queued", "outbound pages"),
     ]
-    queue = shared_yard().queue(found.bound)
+    queue = shared_request_store().queue(found.bound)
     (entry,) = queue.take(5, timeout=1.0)
     assert entry.entry.id == found.request.id
     queue.settle([entry])
@@ -184,18 +188,18 @@ def test_a_biz_that_is_switched_off_holds_items_up(project: Project) -> None:
     (outcome,) = send(project, {"url": URL})
     assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "biz_disabled")
     save_bizzes(project, news={})
-    shared_yard().wake()
+    shared_request_store().wake()
     assert send(project, {"url": URL}) == [DELIVERED]
 
 
 @pytest.mark.covers("S4.24")
 def test_a_biz_that_is_full_holds_items_up_until_there_is_room(project: Project) -> None:
     save_bizzes(project, news={"max_waiting": 2})
-    shared_yard().wake()
+    shared_request_store().wake()
     assert send(project, {"url": URL}, {"url": f"{URL}1"}) == [DELIVERED] * 2
     (outcome,) = send(project, {"url": f"{URL}2"})
     assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "biz_full")
-    yard = shared_yard()
+    yard = shared_request_store()
     yard.queue(yard.biz(project.pk, "news")).clear()
     assert send(project, {"url": f"{URL}2"}) == [DELIVERED]
     assert len(stored(project)) == 3
@@ -212,7 +216,7 @@ def test_a_store_that_answers_in_the_middle_only_stores_each_once(
 
     def insert(self: Submission, *given: Any) -> Any:
         if next(calls) == 2:
-            raise StoreUnavailable("the node does not answer")
+            raise RequestStoreUnavailable("the node does not answer")
         return real(self, *given)
 
     with monkeypatch.context() as broken:
@@ -253,7 +257,7 @@ def router(project: Project, tmp_path: Path) -> Iterator[Router]:
     made = Router(project, tmp_path)
     yield made
     made.close()
-    close_shared_yard()
+    close_shared_request_store()
 
 
 def test_a_router_stores_what_it_is_given(project: Project, router: Router) -> None:

@@ -55,7 +55,7 @@ def measure(task: Task) -> Any:
     from apps.joblogs.services import close_log_store
     from apps.jobs.models import Run
     from apps.requeststore.services.scaling import decide_scale
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
     from tools.benches import api_rows
     from tools.benches.api_questions import questions
     from yardkit.garbage_collector import spare_the_collector
@@ -65,7 +65,7 @@ def measure(task: Task) -> Any:
     clients = _clients(jobs[0].project)
     whole = task.sizes[-1]
     have = Run.objects.count()
-    yard = shared_yard()
+    yard = shared_request_store()
     for size in task.sizes:
         # Smaller lists than there are cannot be measured any more.
         if size < have and size != whole:

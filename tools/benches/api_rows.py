@@ -24,8 +24,8 @@ from apps.jobs.states import RunState
 from apps.projects.models import Project
 from apps.queuestats.models import RunCounter
 from apps.requeststore.services.kind import KIND
-from apps.requeststore.services.yard import Yard
-from apps.requeststore.stores.base import Entry, Finish, NewRequest
+from apps.requeststore.services.store import RequestStore
+from apps.requeststore.stores.base import Finish, NewRequest, QueueEntry
 
 PROJECTS: Final = 20
 JOBS_A_PROJECT: Final = 10
@@ -151,7 +151,7 @@ def _count_runs(jobs: list[Job]) -> None:
 # --- stored requests ---------------------------------------------------------------------------
 
 
-def add_requests(yard: Yard, wanted: int, whole: int, say: Say) -> int:
+def add_requests(yard: RequestStore, wanted: int, whole: int, say: Say) -> int:
     """Up to ``wanted`` over all bizzes, every fourth thousand of them processed."""
     bizzes = yard.bizzes()
     have = sum(
@@ -174,7 +174,7 @@ def add_requests(yard: Yard, wanted: int, whole: int, say: Say) -> int:
             node, shard = yard.node(place.node), place.shard
             node.insert(shard, requests, by="bench", now=yard.now())
             if turn % 4 == 0:
-                entries = [Entry(one.id, one.biz, one.ts) for one in requests]
+                entries = [QueueEntry(one.id, one.biz, one.ts) for one in requests]
                 now = yard.now()
                 node.take(shard, entries, owner="bench", now=now, cutoff=0, deadline=now + 60_000)
                 ends = [Finish(one.id, 1, 1, b'{"status":200}') for one in requests]

@@ -1,9 +1,9 @@
 """One installation of the bench of requests, in a process with settings of its own.
 
 ``python -m tools.benches.requests_clerk`` reads one ``Task`` as a line of JSON, makes tables, a
-project and its bizzes, sends requests through its ``Yard``, answers with one line of figures and
-takes away what it has stored. Everything goes the way it goes in service: ids with a lease,
-entities checked, shards, stories, rates.
+project and its bizzes, sends requests through its ``RequestStore``, answers with one line of
+figures and takes away what it has stored. Everything goes the way it goes in service: ids with a
+lease, entities checked, shards, stories, rates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from apps.requeststore.engine.entity import Entity
-    from apps.requeststore.services.yard import BoundBiz, Yard
+    from apps.requeststore.services.store import BoundBiz, RequestStore
 
 T = TypeVar("T")
 
@@ -77,10 +77,10 @@ def main() -> None:
 
 def measure(task: Task) -> dict[str, Any]:
     """Half of the naive loop before the batches and half after them, all on the same node."""
-    from apps.requeststore.services.yard import Yard
+    from apps.requeststore.services.store import RequestStore
 
     project = _prepare()
-    yard = Yard(name="bench")
+    yard = RequestStore(name="bench")
     yard.setup()
     naive, batched = Side(), Side()
     try:
@@ -136,7 +136,9 @@ def _entities(size: int, count: int) -> list[Entity]:
     return made
 
 
-def _work(yard: Yard, bound: BoundBiz, side: Side, entities: Sequence[Entity], count: int) -> None:
+def _work(
+    yard: RequestStore, bound: BoundBiz, side: Side, entities: Sequence[Entity], count: int
+) -> None:
     """Store and queue ``count`` requests, then take and finish them, in batches of ``entities``."""
     for start in range(0, count, len(entities)):
         some = entities[: count - start]
@@ -161,24 +163,24 @@ def _end(request: Any) -> Any:
     return Finish(request.id, request.tries, 1, b'{"status":200,"records":3}')
 
 
-def _lost(yard: Yard, bound: BoundBiz, wanted: int) -> int:
+def _lost(yard: RequestStore, bound: BoundBiz, wanted: int) -> int:
     """How many of them have not ended with the flag that they were given."""
     return wanted - sum(
         yard.node(place.node).count(place.shard).of(1) for place in bound.spread.places
     )
 
 
-def _bytes_per_request(yard: Yard, bound: BoundBiz) -> int:
+def _bytes_per_request(yard: RequestStore, bound: BoundBiz) -> int:
     sizes = [yard.node(place.node).size(place.shard) for place in bound.spread.places]
     return round(sum(one.bytes for one in sizes) / max(1, sum(one.requests for one in sizes)))
 
 
-def _version(yard: Yard) -> str:
+def _version(yard: RequestStore) -> str:
     health = yard.node("default").health()
     return f"{health.kind} {health.version}"
 
 
-def _take_away(yard: Yard) -> None:
+def _take_away(yard: RequestStore) -> None:
     for bound in yard.bizzes():
         yard.queue(bound).clear()
         for place in bound.spread.places:

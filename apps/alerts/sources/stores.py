@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.alerts.engine.events import ConditionSource, Happening, at_most
 from apps.alerts.sources.pages import list_page
-from apps.requeststore.engine.forecasting import Lateness, Outlook
+from apps.requeststore.engine.forecast import Lateness, Outlook
 from apps.requeststore.models import QueueReport, ShardReport
 from apps.requeststore.queries.health import NodeState, nodes
 from apps.requeststore.queries.outlook import standings

@@ -22,19 +22,19 @@ from apps.access.states import Role
 from apps.configcenter.models import Configuration
 from apps.projects.models import Project
 from apps.requeststore.admin.forms import ReopenForm, TryOutForm
-from apps.requeststore.admin.rebalancing import RebalancePages
+from apps.requeststore.admin.rebalances import RebalancePages
 from apps.requeststore.admin.requests import RequestPages, request_address
 from apps.requeststore.admin.scope import REFUSALS, key_of, page_of, text_of
 from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.errors import BadRequests
 from apps.requeststore.models import ShardReport
-from apps.requeststore.queries.standing import Standing, standings
+from apps.requeststore.queries.standing import BizAccounting, standings
 from apps.requeststore.queries.stories import LABELS
 from apps.requeststore.services.intake import read_requests, submit
 from apps.requeststore.services.kind import KIND
-from apps.requeststore.services.reopening import reopen_requests
-from apps.requeststore.services.yard import BoundBiz, shared_yard
+from apps.requeststore.services.reopen import reopen_requests
+from apps.requeststore.services.store import BoundBiz, shared_request_store
 
 CSS = [
     "dashboard/dashboard.css",
@@ -51,7 +51,7 @@ class BizLine:
 
     bound: BoundBiz
     project: Project
-    standing: Standing
+    standing: BizAccounting
 
     @property
     def key(self) -> str:
@@ -108,7 +108,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         """Show the status of one biz and its shards."""
         bound = self.bound(request, key)
         found = standings([bound.project_id], bound.name, by_flag=True)
-        standing = found.get((bound.project_id, bound.name), Standing())
+        standing = found.get((bound.project_id, bound.name), BizAccounting())
         context = self.biz_context(
             request,
             bound,
@@ -185,7 +185,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
 
     def _problems(self, request: HttpRequest) -> list[tuple[Project, str]]:
         """Return configurations that cannot be applied in this process, of the user's projects."""
-        wrong = shared_yard().problems
+        wrong = shared_request_store().problems
         if not wrong:
             return []
         seen = Project.objects.visible_to(request.user).filter(pk__in=wrong)
@@ -201,14 +201,14 @@ def lines_of(bizzes: Sequence[BoundBiz]) -> list[BizLine]:
         BizLine(
             bound,
             projects[bound.project_id],
-            found.get((bound.project_id, bound.name), Standing()),
+            found.get((bound.project_id, bound.name), BizAccounting()),
         )
         for bound in bizzes
         if bound.project_id in projects
     ]
 
 
-def flag_lines(bound: BoundBiz, standing: Standing) -> list[tuple[int, str, int]]:
+def flag_lines(bound: BoundBiz, standing: BizAccounting) -> list[tuple[int, str, int]]:
     """Return the flags of ended requests with their meanings and counts."""
     biz = bound.settings
     lines = []

@@ -54,7 +54,7 @@ class RequestFilter(forms.Form):
         self.fields["flag"].choices = choices  # type: ignore[attr-defined]  # a choice field
 
 
-class LookUpForm(forms.Form):
+class RequestLookUpForm(forms.Form):
     """Look-up by ID. The ID is text, because it is copied from logs, queues and answers."""
 
     id = forms.RegexField(

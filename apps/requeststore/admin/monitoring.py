@@ -21,19 +21,19 @@ from apps.access.admin.base import ProjectScopedAdmin
 from apps.access.admin.read_only import ReadOnly
 from apps.projects.models import Project
 from apps.queuestats.queries import SeriesKey
-from apps.requeststore.admin.monitoring_words import Trouble, node_label, node_tone, trouble
-from apps.requeststore.engine.forecasting import Lateness, Outlook
+from apps.requeststore.admin.concern_texts import ShownConcern, node_label, node_tone, trouble
+from apps.requeststore.engine.forecast import Lateness, Outlook
 from apps.requeststore.models import QueueReport
 from apps.requeststore.queries.health import NodeLine, concerns, nodes
 from apps.requeststore.queries.outlook import (
     CREATED,
     FAILED,
     PROCESSED,
-    Standing,
+    BizStatus,
     Standings,
     standings,
 )
-from apps.requeststore.services.forecasting import per_second, sentence
+from apps.requeststore.services.forecast_text import per_second, sentence
 from apps.requeststore.services.scaling import Advice, advice_of
 
 MEDIA: Final = [
@@ -56,10 +56,10 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class BizLine:
+class BizRates:
     """Row of one biz. ``created`` and ``processed``: points of two sparklines."""
 
-    standing: Standing
+    standing: BizStatus
     paces: list[Pace]
     sentence: str
     tone: str
@@ -77,11 +77,11 @@ class ShownNode:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MonitoringView:
     """Data of the whole page."""
 
-    troubles: list[Trouble]
-    bizzes: list[BizLine]
+    troubles: list[ShownConcern]
+    bizzes: list[BizRates]
     nodes: list[ShownNode]
     advice: Advice
     found: Standings
@@ -148,7 +148,7 @@ def _context(project: Project | None, projects: list[Project]) -> dict[str, Any]
     return {"view": view, "now": view.found.now}
 
 
-def monitoring(projects: Collection[int], now: datetime | None = None) -> View:
+def monitoring(projects: Collection[int], now: datetime | None = None) -> MonitoringView:
     """Return what the page shows; a fixed number of queries. ``now=None`` asks the database for
     the time.
     """
@@ -164,7 +164,7 @@ def monitoring(projects: Collection[int], now: datetime | None = None) -> View:
         everything.curves,
     )
     lines = nodes(now)
-    return View(
+    return MonitoringView(
         troubles=[trouble(each, now) for each in concerns(found, lines)],
         bizzes=[_line(each, found.curves, now) for each in found.bizzes],
         nodes=[ShownNode(line, node_label(line.state), node_tone(line.state)) for line in lines],
@@ -174,11 +174,11 @@ def monitoring(projects: Collection[int], now: datetime | None = None) -> View:
     )
 
 
-def _line(each: Standing, curves: dict[SeriesKey, list[float]], now: datetime) -> BizLine:
+def _line(each: BizStatus, curves: dict[SeriesKey, list[float]], now: datetime) -> BizRates:
     created = curves.get(SeriesKey(CREATED, each.project_id, each.biz), [])
     processed = curves.get(SeriesKey(PROCESSED, each.project_id, each.biz), [])
     top = max([*created, *processed, 0.0])
-    return BizLine(
+    return BizRates(
         standing=each,
         paces=[
             Pace(name.partition(".")[2], title, [per_second(each.rates[name][s]) for s in _SECONDS])
@@ -195,7 +195,7 @@ def _line(each: Standing, curves: dict[SeriesKey, list[float]], now: datetime) -
     )
 
 
-def _tone(each: Standing) -> str:
+def _tone(each: BizStatus) -> str:
     forecast = each.forecast
     if forecast.lateness is not Lateness.NONE or forecast.outlook is Outlook.STANDS:
         return "danger"

@@ -17,14 +17,14 @@ from django.utils.translation import gettext_lazy as _
 from apps.access.admin.base import person_of, projects_of
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.requeststore.admin.forms import LookUpForm, RequestFilter
+from apps.requeststore.admin.forms import RequestFilter, RequestLookUpForm
 from apps.requeststore.admin.scope import REFUSALS, BizScope, text_of
 from apps.requeststore.engine.biz import RecordsTo
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.engine.moments import ts_of
-from apps.requeststore.queries.gave import records_given
+from apps.requeststore.queries.given_records import records_given
 from apps.requeststore.queries.standing import slices_around
 from apps.requeststore.queries.stories import (
     LABELS,
@@ -34,9 +34,9 @@ from apps.requeststore.queries.stories import (
     row_of,
     story_of,
 )
-from apps.requeststore.services.reopening import reopen_requests
-from apps.requeststore.services.yard import BoundBiz, Found, shared_yard
-from apps.requeststore.sinks.opening import folder_of, queue_of_records, table_of
+from apps.requeststore.services.reopen import reopen_requests
+from apps.requeststore.services.store import BoundBiz, FoundRequest, shared_request_store
+from apps.requeststore.sinks.factory import folder_of, queue_of_records, table_of
 
 PER_PAGE: Final = 50
 
@@ -54,7 +54,7 @@ class RequestPages(BizScope):
         problem = ""
         more = ""
         if form.is_valid():
-            yard = shared_yard()
+            yard = shared_request_store()
             try:
                 found = yard.page(
                     bound,
@@ -88,7 +88,7 @@ class RequestPages(BizScope):
     def look_up_view(self, request: HttpRequest) -> HttpResponse:
         """Find a request by ID in all visible bizzes."""
         self.expect_view(request)
-        form = LookUpForm(request.GET if "id" in request.GET else None)
+        form = RequestLookUpForm(request.GET if "id" in request.GET else None)
         if form.is_bound and form.is_valid():
             number = int(form.cleaned_data["id"])
             if 0 < number <= MAX_ID:
@@ -115,7 +115,7 @@ class RequestPages(BizScope):
             version=bound.version,
             place=found.place,
             whole=may_operate,
-            now=shared_yard().now(),
+            now=shared_request_store().now(),
         )
         gave = None
         if may_operate:
@@ -158,10 +158,10 @@ class RequestPages(BizScope):
             messages.error(request, text)
         return HttpResponseRedirect(back)
 
-    def _found(self, request: HttpRequest, number: int) -> Found | None:
+    def _found(self, request: HttpRequest, number: int) -> FoundRequest | None:
         self.expect_view(request)
         projects = projects_of(request, Role.VIEWER)
-        found = shared_yard().find(number) if 0 < number <= MAX_ID else None
+        found = shared_request_store().find(number) if 0 < number <= MAX_ID else None
         return found if found is not None and found.bound.project_id in projects else None
 
     def _gone(self, request: HttpRequest, number: int, problem: str) -> HttpResponse:
@@ -177,7 +177,7 @@ class RequestPages(BizScope):
             made_at=made_at,
             worker=worker,
             slices=[(each, projects[each.project_id]) for each in slices],
-            form=LookUpForm({"id": str(number)}),
+            form=RequestLookUpForm({"id": str(number)}),
         )
         status = 503 if problem else 404
         return TemplateResponse(request, "admin/requeststore/gone.html", context, status=status)
@@ -188,7 +188,7 @@ def request_address(number: int) -> str:
     return reverse("admin:requeststore_request", args=[number])
 
 
-def _shown(found: Found, now: int) -> dict[str, Any]:
+def _shown(found: FoundRequest, now: int) -> dict[str, Any]:
     bound = found.bound
     row = row_of(found.request, bound.settings, project_id=bound.project_id, now=now)
     label, tone = LABELS[row["state"]], TONES[row["state"]]

@@ -18,8 +18,8 @@ from apps.access.admin.base import projects_of
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable, UnknownBiz
-from apps.requeststore.services.yard import BoundBiz, shared_yard
+from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable, UnknownBiz
+from apps.requeststore.services.store import BoundBiz, shared_request_store
 
 KEY: Final = re.compile(r"([0-9]{1,18})\.([a-z][a-z0-9_]{0,31})")
 _NONE: Final = gettext_lazy("There is no such biz, or it is not yours to see.")
@@ -54,7 +54,7 @@ class BizScope(ProjectScopedAdmin):
         """Return all visible bizzes, by project and name."""
         self.expect_view(request)
         projects = projects_of(request, Role.VIEWER)
-        found = [each for each in shared_yard().bizzes() if each.project_id in projects]
+        found = [each for each in shared_request_store().bizzes() if each.project_id in projects]
         return sorted(found, key=lambda each: (each.project_id, each.name))
 
     def bound(self, request: HttpRequest, key: str, role: Role = Role.VIEWER) -> BoundBiz:
@@ -68,7 +68,7 @@ class BizScope(ProjectScopedAdmin):
         if int(named[1]) not in projects_of(request, role):
             raise PermissionDenied
         try:
-            return shared_yard().biz(int(named[1]), named[2])
+            return shared_request_store().biz(int(named[1]), named[2])
         except UnknownBiz:
             raise Http404(
                 gettext_lazy("There is no such biz, or it is not yours to see.")
@@ -117,7 +117,7 @@ def page_of(bound: BoundBiz, name: str = "biz") -> str:
 
 def text_of(error: Exception) -> str:
     """Return an error as text for the user."""
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, RequestStoreUnavailable):
         return _("The request store does not answer. Nothing is lost; try again in a moment.")
     if isinstance(error, DomainError):
         return error.text

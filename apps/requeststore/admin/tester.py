@@ -26,8 +26,8 @@ from apps.requeststore.admin.tester_form import DOWNLOAD, KEEP, TEMPLATES, Teste
 from apps.requeststore.admin.tester_shown import shown_problems, shown_trial
 from apps.requeststore.daemon.work import download_of
 from apps.requeststore.engine.entity import Entity, decode_entity
-from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
-from apps.requeststore.extraction import Page
+from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable
+from apps.requeststore.extraction import ResponsePage
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import (
     read_definition,
@@ -41,7 +41,7 @@ from apps.requeststore.services.sample_pages import (
     fetch_page,
     keep_page,
 )
-from apps.requeststore.services.yard import BoundBiz, shared_yard
+from apps.requeststore.services.store import BoundBiz, shared_request_store
 
 CSS: Final = [
     "dashboard/dashboard.css",
@@ -78,7 +78,7 @@ class SamplePageAdmin(ReadOnly, ProjectScopedAdmin):
         }
         try:
             choice = _Choice(request)
-        except StoreUnavailable as error:
+        except RequestStoreUnavailable as error:
             context["problem"] = str(error)
             return TemplateResponse(request, "admin/requeststore/tester.html", context)
         context |= {"choice": choice, "subtitle": choice.title}
@@ -95,7 +95,7 @@ class _Choice:
     def __init__(self, request: HttpRequest) -> None:
         given = request.POST if request.method == "POST" else request.GET
         projects = projects_of(request, Role.VIEWER)
-        seen = [each for each in shared_yard().bizzes() if each.project_id in projects]
+        seen = [each for each in shared_request_store().bizzes() if each.project_id in projects]
         # The yard looks every half second: a project may be gone since.
         names = Project.objects.in_bulk({each.project_id for each in seen})
         self.bizzes = [each for each in seen if each.project_id in names]
@@ -138,7 +138,7 @@ def _entity(bound: BoundBiz | None, number: str) -> Entity | None:
     if bound is None or not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
     try:
-        found = shared_yard().find(int(number), bound.project_id, bound.name)
+        found = shared_request_store().find(int(number), bound.project_id, bound.name)
         return decode_entity(found.request.data) if found is not None else None
     except RequestStoreError:
         # The page is about rules; a store that is away only leaves a field empty.
@@ -193,7 +193,7 @@ def _done(
     """Run the test, after storing or downloading the page where that was requested."""
     definition = read_definition(form.cleaned_data["definition"])
     what = form.cleaned_data["what"]
-    pages: list[Page | SamplePage]
+    pages: list[ResponsePage | SamplePage]
     if what in (KEEP, DOWNLOAD):
         if not choice.may_keep or choice.project is None:
             raise PermissionDenied

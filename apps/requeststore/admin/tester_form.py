@@ -17,7 +17,7 @@ from unfold.widgets import (
 )
 
 from apps.requeststore.errors import BadTest
-from apps.requeststore.extraction import Page
+from apps.requeststore.extraction import ResponsePage
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import MAX_DEFINITION_BYTES
 from apps.requeststore.services.sample_pages import MAX_BODY_BYTES
@@ -126,7 +126,7 @@ class TesterForm(forms.Form):
         values = self.cleaned_data
         return bool(values.get("body") or values.get("file"))
 
-    def page(self) -> Page:
+    def page(self) -> ResponsePage:
         """Return the pasted or uploaded page."""
         values = self.cleaned_data
         kind = values.get("content_type") or _TYPES[0][0]
@@ -138,18 +138,18 @@ class TesterForm(forms.Form):
             # A text area sends every line end as two characters.
             body = values["body"].replace("\r\n", "\n").encode("utf-8", "replace")
             kind = kind if "charset" in kind else f"{kind}; charset=utf-8"
-        return Page(
+        return ResponsePage(
             url=values.get("url") or "https://example.com/",
             status=values.get("status") or 200,
             headers=[("Content-Type", kind)],
             body=body,
         )
 
-    def chosen(self, rows: Any, rule: str) -> list[Page | SamplePage]:
+    def chosen(self, rows: Any, rule: str) -> list[ResponsePage | SamplePage]:
         """Return the selected sample pages. Raises ``BadTest`` when there is none."""
         number = self.cleaned_data.get("sample")
         found = rows.filter(pk=int(number)) if number else rows.filter(rule__in={rule, ""})
-        pages: list[Page | SamplePage] = list(found[:MOST_PAGES])
+        pages: list[ResponsePage | SamplePage] = list(found[:MOST_PAGES])
         if not pages:
             text = _("There is no page to try it on: paste one, choose a file or download one.")
             raise BadTest(fields={"body": [text]})

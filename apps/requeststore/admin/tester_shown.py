@@ -11,9 +11,9 @@ import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from apps.requeststore.extraction import Extracted, PageProblem, Problem
-from apps.requeststore.extraction.explaining import Matched
-from apps.requeststore.services.rule_tests import Change, Trial
+from apps.requeststore.extraction import Extracted, PageProblem, RuleProblem
+from apps.requeststore.extraction.matches import Matched
+from apps.requeststore.services.rule_tests import Trial, ValueChange
 
 _PART: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _RECORDS: Final = 20
@@ -47,7 +47,7 @@ class ShownTrial:
     told: str
     problems: list[PageProblem]
     more_problems: int
-    changes: list[Change]
+    changes: list[ValueChange]
     records_json: str
     more_records: int
     links: list[str]
@@ -55,12 +55,14 @@ class ShownTrial:
     matched: list[Matched]
 
 
-def shown_problems(problems: Iterable[Problem], definition: Any, rule: str) -> list[ShownProblem]:
+def shown_problems(
+    problems: Iterable[RuleProblem], definition: Any, rule: str
+) -> list[ShownProblem]:
     """Return problems with their places inside the rule."""
     return [_problem(each, definition, f"rules.{rule}") for each in problems]
 
 
-def _problem(problem: Problem, definition: Any, start: str) -> ShownProblem:
+def _problem(problem: RuleProblem, definition: Any, start: str) -> ShownProblem:
     place = problem.place.removeprefix(start).lstrip(".")
     shown = ShownProblem(place, problem.text, problem.warning)
     expression = _value_at(definition, place)

@@ -16,7 +16,6 @@ from apps.access.api.idempotency import repeatable
 from apps.access.api.pagination import PageQuerySerializer, page_in
 from apps.access.services import require_role
 from apps.access.states import Role
-from apps.requeststore.api.asking import BIZ_ID, AsksStore, biz_id, biz_named, seen_bizzes
 from apps.requeststore.api.serializers import (
     BizPageSerializer,
     BizSerializer,
@@ -26,14 +25,15 @@ from apps.requeststore.api.serializers import (
     ReopenRequestsSerializer,
     place_of,
 )
+from apps.requeststore.api.store_errors import BIZ_ID, AsksStore, biz_id, biz_named, seen_bizzes
 from apps.requeststore.api.tester import RuleTesterMixin
 from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.moments import ts_of
-from apps.requeststore.queries.standing import Standing, standings
+from apps.requeststore.queries.standing import BizAccounting, standings
 from apps.requeststore.services.rebalance_preview import preview
-from apps.requeststore.services.rebalancing import start_rebalance
-from apps.requeststore.services.reopening import reopen_requests
-from apps.requeststore.services.yard import BoundBiz, shared_yard
+from apps.requeststore.services.rebalances import start_rebalance
+from apps.requeststore.services.reopen import reopen_requests
+from apps.requeststore.services.store import BoundBiz, shared_request_store
 
 
 class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
@@ -54,7 +54,8 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         )
         found = standings({bound.project_id for bound in bizzes}, by_flag=True)
         rows = [
-            shown(bound, found.get((bound.project_id, bound.name), Standing())) for bound in bizzes
+            shown(bound, found.get((bound.project_id, bound.name), BizAccounting()))
+            for bound in bizzes
         ]
         return Response(BizPageSerializer({"results": rows, "next": after}).data)
 
@@ -63,7 +64,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         """Return one biz. `books` are a few seconds old."""
         bound = biz_named(request.user, pk)
         found = standings([bound.project_id], bound.name, by_flag=True)
-        standing = found.get((bound.project_id, bound.name), Standing())
+        standing = found.get((bound.project_id, bound.name), BizAccounting())
         return Response(BizSerializer(shown(bound, standing)).data)
 
     @extend_schema(methods=["get"], responses=RebalancePreviewSerializer)
@@ -79,7 +80,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         """
         bound = biz_named(request.user, pk)
         if request.method == "GET":
-            return Response(RebalancePreviewSerializer(preview(bound, shared_yard())).data)
+            return Response(RebalancePreviewSerializer(preview(bound, shared_request_store())).data)
         require_role(request.user, bound.project_id, Role.EDITOR)
         row = start_rebalance(project_id=bound.project_id, biz=bound.name, actor=self.person)
         return Response(RebalanceSerializer(row).data, status=status.HTTP_202_ACCEPTED)
@@ -111,7 +112,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         return Response(ReopenedRequestsSerializer(answer).data)
 
 
-def shown(bound: BoundBiz, standing: Standing) -> dict[str, Any]:
+def shown(bound: BoundBiz, standing: BizAccounting) -> dict[str, Any]:
     """Return a biz in the format of the REST API."""
     biz = bound.settings
     queue = standing.queue

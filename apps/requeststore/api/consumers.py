@@ -22,16 +22,16 @@ from apps.access.errors import RoleRequired
 from apps.access.services import has_role, has_role_somewhere
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.requeststore.api.asking import person_label
-from apps.requeststore.daemon.burying import make_bury
-from apps.requeststore.daemon.taking import Taker
-from apps.requeststore.daemon.work import Work
+from apps.requeststore.api.store_errors import person_label
+from apps.requeststore.daemon.dead_letters import make_bury
+from apps.requeststore.daemon.request_taker import RequestTaker
+from apps.requeststore.daemon.work import LeasedRequest
 from apps.requeststore.engine.flags import MAX_FLAG, PROCESSED, TAKEN
 from apps.requeststore.engine.limits import MAX_ID, MAX_RESULT_BYTES, MAX_TEXT, MAX_TS
 from apps.requeststore.errors import BizDisabled
 from apps.requeststore.queries.stories import moment
-from apps.requeststore.services.rebalancing import bound_biz
-from apps.requeststore.services.yard import BoundBiz, shared_yard
+from apps.requeststore.services.rebalances import bound_biz
+from apps.requeststore.services.store import BoundBiz, shared_request_store
 from apps.requeststore.stores.base import EndCode, Finish, GiveBack, StoredRequest
 from apps.runtime.services import shared_broker
 
@@ -190,7 +190,7 @@ class ConsumerMixin:
         """
         values = _checked(FinishRequestsSerializer, request)
         bound = _consumed(request, values)
-        yard = shared_yard()
+        yard = shared_request_store()
         ends = [
             (
                 _leased(bound, one),
@@ -211,7 +211,7 @@ class ConsumerMixin:
         """
         values = _checked(ReturnRequestsSerializer, request)
         bound = _consumed(request, values)
-        yard = shared_yard()
+        yard = shared_request_store()
         backs = [
             (_leased(bound, one), GiveBack(one["id"], one["tries"], one["text"]))
             for one in values["requests"]
@@ -236,14 +236,14 @@ def _consumed(request: Request, values: dict[str, Any]) -> BoundBiz:
     return bound_biz(project.pk, values["biz"])
 
 
-def _take(bound: BoundBiz, limit: int, *, owner: str) -> list[Work]:
+def _take(bound: BoundBiz, limit: int, *, owner: str) -> list[LeasedRequest]:
     """Lease in portions, so that large requests do not fill the memory. The leases are the
     store's; their queue entries are settled at once."""
-    yard, works, size = shared_yard(), list[Work](), 0
+    yard, works, size = shared_request_store(), list[LeasedRequest](), 0
     redis_prefix = settings.REDIS_PREFIX if settings.REDIS_URL else ""
     bury = make_bury(bound, shared_broker(), redis_prefix)
     with closing(yard.open_queue(bound)) as queue:
-        taker = Taker(bound, queue, yard, owner, bury)
+        taker = RequestTaker(bound, queue, yard, owner, bury)
         portion, wait = min(limit, FIRST_PORTION), FIRST_ENTRY_SECONDS
         while portion > 0:
             some = taker.take(portion, now=yard.now(), expires=0.0, timeout=wait)
@@ -257,7 +257,7 @@ def _take(bound: BoundBiz, limit: int, *, owner: str) -> list[Work]:
     return works
 
 
-def _shown(work: Work) -> dict[str, Any]:
+def _shown(work: LeasedRequest) -> dict[str, Any]:
     entity, request = work.entity, work.request
     return {
         **msgspec.structs.asdict(entity),

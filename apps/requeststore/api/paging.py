@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.api.errors import BadRequest
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
-from apps.requeststore.services.yard import BoundBiz, Found, Yard
+from apps.requeststore.services.store import BoundBiz, FoundRequest, RequestStore
 
 MAX_LIMIT: Final = 200
 # Shards that one list may read; else it must name a biz.
@@ -19,7 +19,7 @@ _CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
 
 def page_of(
-    yard: Yard,
+    yard: RequestStore,
     bizzes: Sequence[BoundBiz],
     *,
     flag: int | None,
@@ -27,14 +27,14 @@ def page_of(
     until: int,
     after: tuple[int, int] | None,
     limit: int,
-) -> tuple[list[Found], str | None]:
+) -> tuple[list[FoundRequest], str | None]:
     """Return requests of these bizzes, newest first, and the cursor of the next page.
 
     Raises ``BadRequest`` when one call would read too many shards.
     """
     if sum(len(bound.places) for bound in bizzes) > MOST_SHARDS and len(bizzes) > 1:
         raise BadRequest(_("Name a biz: these have too many shards for one list."), "name_a_biz")
-    rows: list[Found] = []
+    rows: list[FoundRequest] = []
     for bound in bizzes:
         rows += yard.page(bound, flag=flag, since=since, until=until, after=after, limit=limit + 1)
     rows.sort(key=lambda found: (-found.request.ts, -found.request.id))

@@ -15,7 +15,7 @@ from apps.access.states import Role
 from apps.requeststore.api.filters import RebalanceFilter
 from apps.requeststore.api.serializers import RebalanceSerializer
 from apps.requeststore.models import Rebalance
-from apps.requeststore.services.rebalancing import cancel_rebalance
+from apps.requeststore.services.rebalances import cancel_rebalance
 
 
 class RebalanceViewSet(ReadViewSet[Rebalance]):

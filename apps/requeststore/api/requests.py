@@ -19,7 +19,6 @@ from apps.access.api.idempotency import keep_for_repeat, kept_for_repeat, resuma
 from apps.access.errors import RoleRequired
 from apps.access.services import has_role, has_role_somewhere
 from apps.access.states import Role
-from apps.requeststore.api.asking import AsksStore, person_label, seen_bizzes
 from apps.requeststore.api.bodies import RequestsJSONParser
 from apps.requeststore.api.consumers import ConsumerMixin
 from apps.requeststore.api.paging import MAX_LIMIT, cursor_in, page_of
@@ -31,13 +30,14 @@ from apps.requeststore.api.serializers import (
     RequestsSubmittedSerializer,
     RequestStorySerializer,
 )
+from apps.requeststore.api.store_errors import AsksStore, person_label, seen_bizzes
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.engine.moments import ts_of
-from apps.requeststore.queries.gave import records_given
+from apps.requeststore.queries.given_records import records_given
 from apps.requeststore.queries.stories import moment, row_of, story_of
 from apps.requeststore.services.intake import read_requests, submit
-from apps.requeststore.services.rebalancing import bound_biz
-from apps.requeststore.services.yard import shared_yard
+from apps.requeststore.services.rebalances import bound_biz
+from apps.requeststore.services.store import shared_request_store
 
 _FIELDS = ("project", "biz", "requests")
 
@@ -130,7 +130,7 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
             bizzes = [each for each in bizzes if each.name == values["biz"]]
             if not bizzes:
                 raise Http404
-        yard = shared_yard()
+        yard = shared_request_store()
         found, after = page_of(
             yard,
             bizzes,
@@ -155,7 +155,7 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
         """
         bizzes = {(each.project_id, each.name) for each in seen_bizzes(request.user)}
         number = int(pk)
-        yard = shared_yard()
+        yard = shared_request_store()
         found = yard.find(number) if 0 < number <= MAX_ID and bizzes else None
         if found is None or (found.bound.project_id, found.bound.name) not in bizzes:
             raise Http404

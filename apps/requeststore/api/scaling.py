@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from apps.access.api.base import ApiView
 from apps.access.models import User
 from apps.projects.models import Project
-from apps.requeststore.engine.forecasting import Lateness, Outlook
+from apps.requeststore.engine.forecast import Lateness, Outlook
 from apps.requeststore.services.scaling import wanted_fetchers
 
 

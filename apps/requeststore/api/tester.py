@@ -14,9 +14,9 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.requeststore.api.asking import biz_named
+from apps.requeststore.api.store_errors import biz_named
 from apps.requeststore.errors import BadTest
-from apps.requeststore.extraction import Extracted, Page
+from apps.requeststore.extraction import Extracted, ResponsePage
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import Trial, rule_named, try_rule
 from apps.requeststore.services.sample_pages import MAX_BODY_BYTES
@@ -180,7 +180,7 @@ class RuleTesterMixin:
 
 def pages_asked(
     project_id: int, biz: str, rule: str, values: dict[str, Any]
-) -> list[Page | SamplePage]:
+) -> list[ResponsePage | SamplePage]:
     """Return the page of the body, one sample page, or all sample pages of the rule."""
     if "page" in values:
         return [page_given(values["page"])]
@@ -193,7 +193,7 @@ def pages_asked(
     return list(rows.filter(rule__in={rule, ""})[:MOST_PAGES])
 
 
-def page_given(values: dict[str, Any]) -> Page:
+def page_given(values: dict[str, Any]) -> ResponsePage:
     """Return the page of the body. Raises ``BadTest``."""
     body = values.get("body", "").encode("utf-8", "replace")
     if "body_base64" in values:
@@ -202,7 +202,7 @@ def page_given(values: dict[str, Any]) -> Page:
         except (binascii.Error, ValueError):
             raise BadTest(fields={"body_base64": [_("This is no base64.")]}) from None
     headers = list(values["headers"].items())
-    return Page(url=values["url"], status=values["status"], headers=headers, body=body)
+    return ResponsePage(url=values["url"], status=values["status"], headers=headers, body=body)
 
 
 def _shown(trial: Trial) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from apps.access.api.idempotency import repeatable
 from apps.access.services import require_role
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.requeststore.api.asking import AsksStore
 from apps.requeststore.api.filters import SamplePageFilter
+from apps.requeststore.api.store_errors import AsksStore
 from apps.requeststore.api.tester import GivenPageSerializer, page_given
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.sample_pages import drop_page, fetch_page, keep_page
-from apps.requeststore.services.yard import shared_yard
+from apps.requeststore.services.store import shared_request_store
 
 
 class SamplePageSerializer(serializers.ModelSerializer[SamplePage]):
@@ -91,7 +91,7 @@ class SamplePageViewSet(AsksStore, ReadViewSet[SamplePage]):
         values = asked.validated_data
         project: Project = values["project"]
         require_role(request.user, project.pk, Role.EDITOR)
-        bound = shared_yard().biz(project.pk, values["biz"])
+        bound = shared_request_store().biz(project.pk, values["biz"])
         fetched = "url" in values
         page = (
             fetch_page(project=project, biz=bound.settings, url=values["url"])

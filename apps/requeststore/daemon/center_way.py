@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from apps.requeststore.daemon.ways import Done, WayClosed, downloader_settings
-from apps.requeststore.daemon.work import Trouble, Work, download_of, host_of, result_of
+from apps.requeststore.daemon.work import (
+    LeasedRequest,
+    RequestFailure,
+    download_of,
+    host_of,
+    result_of,
+)
 from apps.requeststore.engine.biz import Fetch
 from yardkit.protocol import (
     Dispatched,
@@ -48,7 +54,7 @@ MOST_SENT: Final = 3
 
 @dataclass(slots=True)
 class _Flight:
-    work: Work
+    work: LeasedRequest
     # By the loop's clock: when no answer will come any more.
     answer_by: float
     attempt: int = 1
@@ -117,7 +123,7 @@ class CenterWay:
         )
         return RemoteTransport(environment, SpiderSettings(allocate_seconds=ALLOCATE_SECONDS))
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: LeasedRequest) -> None:
         number = next(self._numbers)
         self._flights[number] = _Flight(work, 0.0)
         self._send(number)
@@ -155,7 +161,7 @@ class CenterWay:
         item = RequestItem(number, flight.attempt, host, "", encode_request(request))
         self._transport.send([item])
 
-    def _end(self, number: int, trouble: Trouble) -> None:
+    def _end(self, number: int, trouble: RequestFailure) -> None:
         flight = self._flights.pop(number, None)
         if flight is not None:
             self._done(flight.work, trouble)
@@ -206,7 +212,7 @@ class CenterWay:
                 self._arrived(result)
         elif isinstance(answer, Refused):
             for number, _attempt in answer.items:
-                self._end(number, Trouble(f"refused: {answer.reason}", lasting=True))
+                self._end(number, RequestFailure(f"refused: {answer.reason}", lasting=True))
         elif isinstance(answer, Held):
             self._wait_for(answer.items, now + answer.wait_seconds + SLACK_SECONDS)
         elif isinstance(answer, Dispatched):
@@ -270,10 +276,10 @@ class CenterWay:
     def _look_at(self, number: int, flight: _Flight, now: float) -> None:
         if now >= flight.work.expires:
             text = self.problem or "no agent had answered by the deadline"
-            self._end(number, Trouble(text, untried=bool(self.problem)))
+            self._end(number, RequestFailure(text, untried=bool(self.problem)))
         elif now >= flight.answer_by and self._transport is not None:
             if flight.attempt >= MOST_SENT:
-                self._end(number, Trouble("no agent has answered"))
+                self._end(number, RequestFailure("no agent has answered"))
             else:
                 self._send_again(number)
 

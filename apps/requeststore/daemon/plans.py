@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apps.requeststore.daemon.center_way import CenterWay
-from apps.requeststore.daemon.sharing import Room
-from apps.requeststore.daemon.sparing import Hosts
+from apps.requeststore.daemon.fair_semaphore import FairSemaphore
+from apps.requeststore.daemon.host_limits import HostLimits
 from apps.requeststore.daemon.ways import DirectWay, Done, Way
 from apps.requeststore.engine.biz import Through
 from apps.requeststore.queues.base import RequestQueue
-from apps.requeststore.queues.opening import open_queue
-from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.queues.factory import open_queue
+from apps.requeststore.services.store import BoundBiz, RequestStore
 from apps.requeststore.sinks.base import Sink
-from apps.requeststore.sinks.opening import Ground, open_sink
+from apps.requeststore.sinks.factory import SinkContext, open_sink
 from yardkit.tokens import sign_run_token
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BizPlan:
     """Settings to serve a biz with. ``networks``: private networks its project may reach;
     ``slot``: its number at the center, 0 for direct downloads.
     """
@@ -29,13 +29,13 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class WorkerContext:
     """Services shared by the biz workers of a process."""
 
-    yard: Yard
-    ground: Ground
-    room: Room
-    hosts: Hosts
+    yard: RequestStore
+    ground: SinkContext
+    room: FairSemaphore
+    hosts: HostLimits
     owner: str
     secret: str
     broker_url: str
@@ -43,7 +43,7 @@ class Tools:
     redis_prefix: str
 
 
-def new_queue(tools: Tools, bound: BoundBiz) -> RequestQueue:
+def new_queue(tools: WorkerContext, bound: BoundBiz) -> RequestQueue:
     """Open the queue for one worker; closing it returns prefetched entries.
 
     Raises ``RequestStoreError``.
@@ -57,7 +57,7 @@ def new_queue(tools: Tools, bound: BoundBiz) -> RequestQueue:
     )
 
 
-def new_sink(tools: Tools, bound: BoundBiz) -> Sink:
+def new_sink(tools: WorkerContext, bound: BoundBiz) -> Sink:
     """Open the sink. Raises ``BadSetting``."""
     return open_sink(
         tools.ground,
@@ -67,7 +67,7 @@ def new_sink(tools: Tools, bound: BoundBiz) -> Sink:
     )
 
 
-def new_way(tools: Tools, plan: Plan, done: Done) -> Way:
+def new_way(tools: WorkerContext, plan: BizPlan, done: Done) -> Way:
     """Open the downloader. Raises ``BadSetting``."""
     fetch = plan.bound.settings.fetch
     if fetch.through is Through.DIRECT:

@@ -17,17 +17,17 @@ from django.db import connection
 from apps.agents.center.politeness.limits import HostRules
 from apps.agents.queries import host_rules
 from apps.projects.models import Project
-from apps.requeststore.daemon.lane import Lane
+from apps.requeststore.daemon.biz_worker import BizWorker
+from apps.requeststore.daemon.fair_semaphore import FairSemaphore
+from apps.requeststore.daemon.host_limits import HostLimits
 from apps.requeststore.daemon.loop import LoopThread
-from apps.requeststore.daemon.plans import Plan, Tools
-from apps.requeststore.daemon.sharing import Room
-from apps.requeststore.daemon.sparing import Hosts
+from apps.requeststore.daemon.plans import BizPlan, WorkerContext
 from apps.requeststore.engine.biz import Through
 from apps.requeststore.engine.errors import RequestStoreError
-from apps.requeststore.extraction.boxed import close_shared_boxes
+from apps.requeststore.extraction.processes import close_shared_extraction_pool
 from apps.requeststore.services.slots import forget_slots, keep_slots, leave_slots, use_slot
-from apps.requeststore.services.yard import BoundBiz, Yard
-from apps.requeststore.sinks.opening import Ground
+from apps.requeststore.services.store import BoundBiz, RequestStore
+from apps.requeststore.sinks.factory import SinkContext
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit.broker import Broker
@@ -73,11 +73,11 @@ class FetcherDaemon:
         self._clock = clock
         self._concurrency = concurrency
         self._only = frozenset(only)
-        self._yard = Yard(name=f"fetcher {identity.name}", identity=identity, clock=clock)
+        self._yard = RequestStore(name=f"fetcher {identity.name}", identity=identity, clock=clock)
         self._loop = LoopThread("downloads")
-        self._tools: Tools | None = None
-        self._lanes: dict[Key, Lane] = {}
-        self._plans: dict[Key, Plan] = {}
+        self._tools: WorkerContext | None = None
+        self._lanes: dict[Key, BizWorker] = {}
+        self._plans: dict[Key, BizPlan] = {}
         self._slots: dict[Key, int] = {}
         self._networks: dict[int, tuple[str, ...]] = {}
         self._slugs: dict[int, str] = {}
@@ -94,19 +94,19 @@ class FetcherDaemon:
             self._tools = self._loop.do(self._make_tools(host_rules()), _CALL_SECONDS)
         self._busy_at = self._clock.monotonic()
 
-    async def _make_tools(self, rules: HostRules) -> Tools:
-        ground = Ground(
+    async def _make_tools(self, rules: HostRules) -> WorkerContext:
+        ground = SinkContext(
             records_url=settings.RECORDS_URL,
             folder=settings.RECORDS_DIR,
             broker=self._broker,
             process=self._identity.name,
             now=self._now,
         )
-        return Tools(
+        return WorkerContext(
             yard=self._yard,
             ground=ground,
-            room=Room(self._concurrency),
-            hosts=Hosts(rules, asyncio.get_running_loop().time),
+            room=FairSemaphore(self._concurrency),
+            hosts=HostLimits(rules, asyncio.get_running_loop().time),
             owner=f"fetcher {self._identity.name} {self._identity.boot}",
             secret=settings.SECRET_KEY,
             broker_url=settings.BROKER_URL,
@@ -150,7 +150,7 @@ class FetcherDaemon:
             except DATABASE_AWAY:
                 connection.close()
         self._yard.close()
-        close_shared_boxes()
+        close_shared_extraction_pool()
 
     def detail(self) -> Mapping[str, Any]:
         """Return counters and outages for the heartbeat row."""
@@ -215,7 +215,7 @@ class FetcherDaemon:
             self._slots[key] = slot
         elif key in self._slots:
             leave_slots([self._slots.pop(key)])
-        plan = Plan(bound, self._networks.get(project, ()), slot)
+        plan = BizPlan(bound, self._networks.get(project, ()), slot)
         known = self._plans.get(key)
         if known == plan:
             return
@@ -227,9 +227,9 @@ class FetcherDaemon:
             self._lanes[key] = self._loop.do(self._start(plan), _CALL_SECONDS)
             logger.info("serving %s", self._lanes[key].name)
 
-    async def _start(self, plan: Plan) -> Lane:
+    async def _start(self, plan: BizPlan) -> BizWorker:
         assert self._tools is not None  # noqa: S101 - setup comes first
-        lane = Lane(self._tools, plan)
+        lane = BizWorker(self._tools, plan)
         lane.start()
         return lane
 
@@ -260,7 +260,7 @@ class FetcherDaemon:
         return int(self._clock.time() * 1000)
 
 
-async def _stop_all(lanes: list[Lane]) -> None:
+async def _stop_all(lanes: list[BizWorker]) -> None:
     results = await asyncio.gather(
         *(lane.stop(STOP_SECONDS) for lane in lanes), return_exceptions=True
     )

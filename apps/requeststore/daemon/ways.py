@@ -10,8 +10,15 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from apps.requeststore.daemon.sparing import Hosts, pause_of
-from apps.requeststore.daemon.work import Result, Trouble, Work, download_of, host_of, result_of
+from apps.requeststore.daemon.host_limits import HostLimits, pause_of
+from apps.requeststore.daemon.work import (
+    LeasedRequest,
+    RequestFailure,
+    Result,
+    download_of,
+    host_of,
+    result_of,
+)
 from apps.requeststore.engine.biz import Fetch
 from apps.requeststore.engine.errors import BadSetting
 from yardkit.fetcher import Fetcher
@@ -20,7 +27,7 @@ from yardkit.text_filters import TextFilter
 
 logger = logging.getLogger(__name__)
 
-Done = Callable[[Work, Result], None]
+Done = Callable[[LeasedRequest, Result], None]
 
 _BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
@@ -35,7 +42,7 @@ class Way(Protocol):
     async def open(self) -> None:
         """Open it. Raises ``WayClosed``: try again later."""
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: LeasedRequest) -> None:
         """Start a download; its result is passed to ``done`` exactly once."""
 
     @property
@@ -65,7 +72,9 @@ class DirectWay:
 
     problem = ""
 
-    def __init__(self, fetch: Fetch, networks: Sequence[str], *, hosts: Hosts, done: Done) -> None:
+    def __init__(
+        self, fetch: Fetch, networks: Sequence[str], *, hosts: HostLimits, done: Done
+    ) -> None:
         """Raises ``BadSetting``."""
         settings = downloader_settings(fetch, networks)
         if settings.type is not DownloaderType.HTTP:
@@ -87,7 +96,7 @@ class DirectWay:
     async def open(self) -> None:
         """Do nothing: direct downloads need no connection."""
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: LeasedRequest) -> None:
         task = asyncio.create_task(self._download(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -99,28 +108,28 @@ class DirectWay:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._fetcher.close()
 
-    async def _download(self, work: Work) -> None:
+    async def _download(self, work: LeasedRequest) -> None:
         try:
             result = await self._result(work)
         except Exception as error:
             # Unanswered, it would have its place here until the process ends.
             logger.exception("a defect, met by request %d", work.request.id)
-            result = Trouble(f"{type(error).__name__}: {error}")
+            result = RequestFailure(f"{type(error).__name__}: {error}")
         self._done(work, result)
 
-    async def _result(self, work: Work) -> Result:
+    async def _result(self, work: LeasedRequest) -> Result:
         host = host_of(work.entity.url)
         if self._hosts.passes(host, self._networks):
             return await self._answer(work)
         reason = await self._hosts.enter(host, until=work.expires - self._fetch.timeout_seconds)
         if reason:
-            return Trouble(reason, untried=True)
+            return RequestFailure(reason, untried=True)
         try:
             return await self._answer(work, host)
         finally:
             self._hosts.leave(host)
 
-    async def _answer(self, work: Work, host: str = "") -> Result:
+    async def _answer(self, work: LeasedRequest, host: str = "") -> Result:
         left = work.expires - asyncio.get_running_loop().time()
         request = download_of(
             work.entity,

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 from apps.requeststore.engine.entity import Entity
-from apps.requeststore.engine.errors import StoreUnavailable, UnknownNode
-from apps.requeststore.queues.base import Taken
+from apps.requeststore.engine.errors import RequestStoreUnavailable, UnknownNode
+from apps.requeststore.queues.base import TakenEntry
 from apps.requeststore.sinks.base import SinkUnavailable
 from apps.requeststore.stores.base import StepKind, StoredRequest
 from apps.runtime.errors import DATABASE_AWAY
@@ -19,7 +19,7 @@ from yardkit.protocol import DownloadRequest, FailureKind
 
 # An outage rather than a fault of one request: the same work is repeated later.
 OUTAGES: Final = (
-    StoreUnavailable,
+    RequestStoreUnavailable,
     SinkUnavailable,
     UnknownNode,
     BrokerError,
@@ -35,14 +35,14 @@ _LASTING: Final = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.BAD_REQUES
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class LeasedRequest:
     """Leased request.
 
     ``expires``: end of the lease by the event loop's clock. ``parts``: with what it is ended,
     those of the plan under which it was taken.
     """
 
-    taken: Taken
+    taken: TakenEntry
     request: StoredRequest
     entity: Entity
     expires: float
@@ -59,7 +59,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DownloadedPage:
     """Downloaded page. ``url``: after redirects; ``body``: without HTTP compression."""
 
     url: str
@@ -71,7 +71,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class RequestFailure:
     """Failure of a download or an extraction.
 
     ``lasting``: a retry would not help. ``untried``: not the request's fault, for example a
@@ -84,7 +84,7 @@ class Trouble:
     status: int = 0
 
 
-Result: TypeAlias = Answer | Trouble
+Result: TypeAlias = DownloadedPage | RequestFailure
 
 
 def host_of(url: str) -> str:
@@ -116,12 +116,12 @@ def _with_params(url: str, params: Mapping[str, str]) -> str:
     return f"{address}{joint}{urlencode(params)}{mark}{fragment}"
 
 
-def trouble_of_status(status: int) -> Trouble | None:
+def trouble_of_status(status: int) -> RequestFailure | None:
     """Return the failure of an HTTP status that no rule accepts; None for success."""
     if status < HTTPStatus.BAD_REQUEST:
         return None
     passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
-    return Trouble(f"HTTP {status}", lasting=not passing, status=status)
+    return RequestFailure(f"HTTP {status}", lasting=not passing, status=status)
 
 
 def result_of(
@@ -137,5 +137,5 @@ def result_of(
 ) -> Result:
     """Convert an answer of a downloader into a page or a failure."""
     if failure is not FailureKind.NONE:
-        return Trouble(f"{failure.value}: {error}", lasting=failure in _LASTING)
-    return Answer(url, status, headers, body, elapsed_ms, truncated)
+        return RequestFailure(f"{failure.value}: {error}", lasting=failure in _LASTING)
+    return DownloadedPage(url, status, headers, body, elapsed_ms, truncated)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apps.requeststore.engine.errors import BadRequest, TooLarge
+from apps.requeststore.engine.errors import InvalidRequest, TooLarge
 from apps.requeststore.engine.limits import MAX_DATA_BYTES
 
 MAX_URL: Final = 8000
@@ -38,11 +38,11 @@ _json_decoder: Final = msgspec.json.Decoder(Entity)
 
 
 def encode_entity(entity: Entity) -> bytes:
-    """Serialize. Raises ``BadRequest`` (not serializable) and ``TooLarge``."""
+    """Serialize. Raises ``InvalidRequest`` (not serializable) and ``TooLarge``."""
     try:
         data = _encoder.encode(entity)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadRequest(f"the request cannot be serialised: {error}") from error
+        raise InvalidRequest(f"the request cannot be serialised: {error}") from error
     if len(data) > MAX_DATA_BYTES:
         text = f"the request has {len(data)} bytes; at most {MAX_DATA_BYTES} are stored"
         raise TooLarge(text)
@@ -53,10 +53,10 @@ def decode_entity(data: bytes) -> Entity:
     """Read MessagePack, which the platform writes, or a JSON object, which other programs may
     store.
 
-    No MessagePack map begins with ``{``. In JSON ``body`` is Base64. Raises ``BadRequest``.
+    No MessagePack map begins with ``{``. In JSON ``body`` is Base64. Raises ``InvalidRequest``.
     """
     is_json = data.lstrip()[:1] == b"{"
     try:
         return _json_decoder.decode(data) if is_json else _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"the data is no request of this platform: {error}") from error
+        raise InvalidRequest(f"the data is no request of this platform: {error}") from error

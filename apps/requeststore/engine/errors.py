@@ -18,13 +18,13 @@ class BadSetting(RequestStoreError):
     code = "bad_setting"
 
 
-class StoreUnavailable(RequestStoreError):
+class RequestStoreUnavailable(RequestStoreError):
     """Storage node or queue does not answer. Try again later; repeating the call is harmless."""
 
     code = "store_unavailable"
 
 
-class SubmitInterrupted(StoreUnavailable):
+class SubmitInterrupted(RequestStoreUnavailable):
     """Some of the requests may be stored. A repeat with ``ids`` stores each of them once.
 
     Without a repeat, the stored ones are queued and processed all the same.
@@ -49,13 +49,13 @@ class UnknownNode(RequestStoreError):
     code = "unknown_node"
 
 
-class BadRequest(RequestStoreError):
+class InvalidRequest(RequestStoreError):
     """Request that cannot be stored; the text says where and why."""
 
     code = "bad_request"
 
 
-class TooLarge(BadRequest):
+class TooLarge(InvalidRequest):
     """Data larger than a request may be."""
 
     code = "too_large"

@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.requeststore.extraction.page import Page
-from apps.requeststore.extraction.problems import BadRules, PageProblem, Problem
-from apps.requeststore.extraction.reading import read_rules
-from apps.requeststore.extraction.rules import Extracted, Follow, Rule, RuleMap
+from apps.requeststore.extraction.page import ResponsePage
+from apps.requeststore.extraction.problems import BadRules, PageProblem, RuleProblem
+from apps.requeststore.extraction.rule_compiler import read_rules
+from apps.requeststore.extraction.rules import Extracted, ExtractionRule, Follow, RuleMap
 
 __all__ = [
     "BadRules",
     "Extracted",
+    "ExtractionRule",
     "Follow",
-    "Page",
     "PageProblem",
-    "Problem",
-    "Rule",
+    "ResponsePage",
     "RuleMap",
+    "RuleProblem",
     "check_rules",
     "compile_rules",
 ]
 
 
-def check_rules(rules: Any, place: str = "rules") -> list[Problem]:
+def check_rules(rules: Any, place: str = "rules") -> list[RuleProblem]:
     """Return all problems of a rule map; those that are not warnings forbid its use.
 
     ``place``: of the map, such as ``bizzes.news.rules``. Raises nothing.

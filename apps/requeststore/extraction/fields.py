@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from lxml import etree
 
-from apps.requeststore.extraction.casting import Cast
-from apps.requeststore.extraction.collecting import Collector
+from apps.requeststore.extraction.collector import Collector
+from apps.requeststore.extraction.conversion import Cast
 from apps.requeststore.extraction.limits import MAX_RESULT_BYTES, MAX_VALUES
 from apps.requeststore.extraction.page import Document
 from apps.requeststore.extraction.problems import BadValue
 from apps.requeststore.extraction.queries import Pattern, Query
-from apps.requeststore.extraction.steps import Step, is_blank
+from apps.requeststore.extraction.steps import FieldStep, is_blank
 from apps.requeststore.extraction.xpaths import Nodes
 
 _string: Final = etree.XPath("string()", smart_strings=False)
@@ -176,7 +176,7 @@ class Field:
 
     name: str
     source: Source
-    steps: Sequence[Step] = ()
+    steps: Sequence[FieldStep] = ()
     cast: Cast | None = None
     kind: str = "text"
     markup: str = ""

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from apps.requeststore.extraction.collecting import Collector
+from apps.requeststore.extraction.collector import Collector
 from apps.requeststore.extraction.limits import MAX_CONST_BYTES, MAX_EXPRESSION
-from apps.requeststore.extraction.problems import BadValue, Problem
+from apps.requeststore.extraction.problems import BadValue, RuleProblem
 from apps.requeststore.extraction.xpaths import BadExpression
 
 _MOST: Final = 200
@@ -23,14 +23,14 @@ class Notes:
     """Problems so far. Each method returns a usable value even for invalid data."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[RuleProblem] = []
 
     def add(
         self, place: str, code: str, text: str, *, offset: int | None = None, warning: bool = False
     ) -> None:
         """Note a problem; only the first 200 are kept."""
         if len(self.problems) < _MOST:
-            self.problems.append(Problem(place, code, text, offset, warning))
+            self.problems.append(RuleProblem(place, code, text, offset, warning))
 
     def found_in(self, place: str) -> bool:
         """Return whether there is a problem at or below a place."""

@@ -18,7 +18,7 @@ _NO_NULL: Final = {0: None}
 _ERRORS_LOOKED_AT: Final = 1000
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResponsePage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Downloaded page. ``url``: after redirects; ``body``: without HTTP compression.
 
     ``meta`` and ``depth`` (links followed to this page) come from the request. ``truncated``: the
@@ -54,7 +54,7 @@ class Document:
         "page",
     )
 
-    def __init__(self, page: Page, *, encoding: str = "", xml: bool = False) -> None:
+    def __init__(self, page: ResponsePage, *, encoding: str = "", xml: bool = False) -> None:
         if len(page.body) > MAX_PAGE_BYTES:
             text = f"the page has {len(page.body)} bytes; rules read at most {MAX_PAGE_BYTES}"
             raise PageError("page_too_large", text)

@@ -9,7 +9,7 @@ import msgspec
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class RuleProblem:
     """Error or warning about a rule map."""
 
     # rules.article.fields.price.regex
@@ -28,7 +28,7 @@ class Problem:
 class BadRules(ValueError):
     """Rules that cannot be used; ``problems`` say where and why."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[RuleProblem]) -> None:
         super().__init__("; ".join(str(each) for each in problems[:10]))
         self.problems = list(problems)
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from apps.requeststore.extraction.collecting import Collector, Full
+from apps.requeststore.extraction.collector import Collector, Full
 from apps.requeststore.extraction.fields import Field, Scope, Source, read_all
 from apps.requeststore.extraction.limits import MAX_FOLLOW, MAX_RECORDS
-from apps.requeststore.extraction.page import Document, Page
+from apps.requeststore.extraction.page import Document, ResponsePage
 from apps.requeststore.extraction.problems import BadValue, PageError, PageProblem
 
 DEFAULT_RULE: Final = "default"
@@ -63,7 +63,7 @@ class FollowRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ExtractionRule:
     """Extraction rule for one kind of page."""
 
     name: str
@@ -76,7 +76,7 @@ class Rule:
     encoding: str = ""
     follow: Sequence[FollowRule] = ()
 
-    def extract(self, page: Page) -> Extracted:
+    def extract(self, page: ResponsePage) -> Extracted:
         """Extract from a page. Raises nothing that a page or rule could cause."""
         collector = Collector()
         records: list[dict[str, Any]] = []
@@ -105,7 +105,7 @@ class Rule:
             hidden=collector.hidden,
         )
 
-    def document(self, page: Page, *, any_status: bool = False) -> Document:
+    def document(self, page: ResponsePage, *, any_status: bool = False) -> Document:
         """Parse the page as this rule demands. Raises ``PageError``."""
         if not any_status and page.status not in self.statuses:
             raise PageError("bad_status", f"status {page.status} is none of this rule")
@@ -167,10 +167,10 @@ class RuleMap:
 
     __slots__ = ("_rules",)
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, rules: Mapping[str, ExtractionRule]) -> None:
         self._rules = dict(rules)
 
-    def find(self, name: str) -> Rule | None:
+    def find(self, name: str) -> ExtractionRule | None:
         """Return a rule by name or number; "" is the rule ``default``, else the only rule."""
         if name:
             return self._rules.get(name)
@@ -178,7 +178,7 @@ class RuleMap:
             return self._rules.get(DEFAULT_RULE)
         return next(iter(self._rules.values()))
 
-    def extract(self, name: str, page: Page) -> Extracted:
+    def extract(self, name: str, page: ResponsePage) -> Extracted:
         """Extract from a page by the rule of this name. Raises nothing."""
         rule = self.find(name)
         if rule is None:

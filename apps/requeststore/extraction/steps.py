@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from apps.requeststore.extraction.casting import to_text
+from apps.requeststore.extraction.conversion import to_text
 from apps.requeststore.extraction.limits import MAX_PAGE_BYTES, MAX_VALUES
 from apps.requeststore.extraction.problems import BadValue
 from apps.requeststore.extraction.queries import Pattern, Query
@@ -16,21 +16,21 @@ Values = Iterable[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FieldStep:
     """Transformation. ``work`` maps an iterable of values to another, lazily where possible."""
 
     name: str
     work: Callable[[Values], Iterator[Any]]
 
 
-def each_text(name: str, change: Callable[[str], str]) -> Step:
+def each_text(name: str, change: Callable[[str], str]) -> FieldStep:
     """Return a step that maps each string."""
 
     def work(values: Values) -> Iterator[Any]:
         for value in values:
             yield _bounded(change(to_text(value)))
 
-    return Step(name, work)
+    return FieldStep(name, work)
 
 
 def _bounded(text: str) -> str:
@@ -39,7 +39,7 @@ def _bounded(text: str) -> str:
     return text
 
 
-def replacing(old: str, new: str) -> Step:
+def replacing(old: str, new: str) -> FieldStep:
     def change(text: str) -> str:
         if len(new) > len(old):
             growth = text.count(old) * (len(new) - len(old))
@@ -50,7 +50,7 @@ def replacing(old: str, new: str) -> Step:
     return each_text("replace", change)
 
 
-def substituting(pattern: Pattern, new: str) -> Step:
+def substituting(pattern: Pattern, new: str) -> FieldStep:
     """Return a step that replaces every match of ``pattern`` by the literal ``new``."""
 
     def change(text: str) -> str:
@@ -66,17 +66,17 @@ def substituting(pattern: Pattern, new: str) -> Step:
     return each_text("sub", change)
 
 
-def matching(pattern: Pattern) -> Step:
+def matching(pattern: Pattern) -> FieldStep:
     """Return a step that yields all matches in all strings."""
 
     def work(values: Values) -> Iterator[Any]:
         for value in values:
             yield from pattern.matches(to_text(value))
 
-    return Step("regex", work)
+    return FieldStep("regex", work)
 
 
-def splitting(separator: str) -> Step:
+def splitting(separator: str) -> FieldStep:
     def work(values: Values) -> Iterator[Any]:
         for value in values:
             parts = to_text(value).split(separator, MAX_VALUES)
@@ -84,10 +84,10 @@ def splitting(separator: str) -> Step:
                 raise BadValue(f"more than {MAX_VALUES} parts")
             yield from parts
 
-    return Step("split", work)
+    return FieldStep("split", work)
 
 
-def joining(separator: str) -> Step:
+def joining(separator: str) -> FieldStep:
     def work(values: Values) -> Iterator[Any]:
         texts, size = [], 0
         for value in values:
@@ -101,15 +101,15 @@ def joining(separator: str) -> Step:
         if texts:
             yield separator.join(texts)
 
-    return Step("join", work)
+    return FieldStep("join", work)
 
 
-def querying(query: Query) -> Step:
+def querying(query: Query) -> FieldStep:
     """Return a step that applies JMESPath to each value, after parsing strings as JSON; yields the
     items of a list.
     """
 
-    from apps.requeststore.extraction.casting import to_json
+    from apps.requeststore.extraction.conversion import to_json
 
     def work(values: Values) -> Iterator[Any]:
         for value in values:
@@ -119,7 +119,7 @@ def querying(query: Query) -> Step:
             elif found is not None:
                 yield found
 
-    return Step("jmespath", work)
+    return FieldStep("jmespath", work)
 
 
 def _unique(values: Values) -> Iterator[Any]:
@@ -155,8 +155,8 @@ PLAIN: Final = {
         each_text("collapse", lambda text: " ".join(text.split())),
         each_text("lower", str.lower),
         each_text("upper", str.upper),
-        Step("unique", _unique),
-        Step("first", _first),
-        Step("last", _last),
+        FieldStep("unique", _unique),
+        FieldStep("first", _first),
+        FieldStep("last", _last),
     )
 }

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from apps.projects.management.arguments import project_named
 from apps.requeststore.engine.limits import MAX_BATCH, MAX_ID
-from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.services.store import BoundBiz, RequestStore
 
 BAD_INPUT: Final = 2
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -73,7 +73,7 @@ def _json(parser: CommandParser) -> None:
 # --- from words to things ------------------------------------------------------------------------
 
 
-def biz_named(yard: Yard, text: str) -> BoundBiz:
+def biz_named(yard: RequestStore, text: str) -> BoundBiz:
     """Return the biz ``NAME`` or ``PROJECT/NAME``."""
     slug, _slash, name = text.rpartition("/")
     found = [bound for bound in yard.bizzes() if bound.name == name]

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from apps.queuestats.models import SampleSender
-from apps.requeststore.engine.forecasting import STALE_SECONDS, Lateness, Outlook
+from apps.requeststore.engine.forecast import STALE_SECONDS, Lateness, Outlook
 from apps.requeststore.models import NodeReport
-from apps.requeststore.queries.outlook import Standing, Standings
+from apps.requeststore.queries.outlook import BizStatus, Standings
 
 # An operation that takes longer is slow.
 SLOW_SECONDS: Final = 1.0
@@ -57,7 +57,7 @@ class Concern:
     since: datetime | None = None
     detail: str = ""
     value: float = 0.0
-    standing: Standing | None = None
+    standing: BizStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _of_platform(found: Standings) -> list[Concern]:
     return seen
 
 
-def _of_biz(each: Standing) -> list[Concern]:
+def _of_biz(each: BizStatus) -> list[Concern]:
     name = f"{each.project}/{each.biz}"
     found = [Concern(Code.SHARD_PROBLEM, name, True, None, text) for text in each.stored.problems]
     if each.queue is not None and each.queue.problem:

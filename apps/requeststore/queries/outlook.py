@@ -22,7 +22,7 @@ from apps.configcenter.models import Configuration, ConfigVersion
 from apps.queuestats.queries import FoundRates, SeriesKey, rates_and_minutes
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.flags import EXPIRED, NEW, TAKEN
-from apps.requeststore.engine.forecasting import STALE_SECONDS, Facts, Forecast, forecast
+from apps.requeststore.engine.forecast import STALE_SECONDS, Facts, Forecast, forecast
 from apps.requeststore.models import ClosedSlice, QueueReport, ScaleState, ShardReport
 from apps.runtime.queries import database_moment, database_now, live_daemons
 
@@ -45,7 +45,7 @@ BizKey = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BizSchedule:
     """Planned processing time of a biz. ``planned``: set explicitly."""
 
     enabled: bool = True
@@ -77,13 +77,13 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BizStatus:
     """Status of one biz."""
 
     project_id: int
     project: str
     biz: str
-    plan: Plan
+    plan: BizSchedule
     stored: Stored
     queue: QueueReport | None
     rates: dict[str, dict[int, float | None]]
@@ -99,7 +99,7 @@ class Standings:
     last minute. ``curves``: rates of the last minutes, per second.
     """
 
-    bizzes: list[Standing]
+    bizzes: list[BizStatus]
     fetchers: int
     state: ScaleState
     now: datetime
@@ -126,7 +126,7 @@ def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -
         queue = queues.get(key)
         facts = _facts(key, plan, own, found, state.capacities, now, running, fetchers)
         bizzes.append(
-            Standing(
+            BizStatus(
                 project_id=key[0],
                 project=names[key[0]],
                 biz=key[1],
@@ -161,7 +161,7 @@ def _fetchers(now: datetime | None) -> tuple[ScaleState, int, datetime]:
     return state, state.living, now or state.at
 
 
-def _plans() -> tuple[dict[BizKey, Plan], dict[int, str]]:
+def _plans() -> tuple[dict[BizKey, BizSchedule], dict[int, str]]:
     """Return the planned times of the active versions."""
     rows = Configuration.objects.filter(
         kind=KIND, active__isnull=False, project__isnull=False
@@ -186,14 +186,14 @@ def _plans() -> tuple[dict[BizKey, Plan], dict[int, str]]:
 
 
 # What versions say, by their number: they never change.
-_read: dict[int, dict[str, Plan]] = {}
+_read: dict[int, dict[str, BizSchedule]] = {}
 
 
-def _plan(values: Mapping[str, Any]) -> Plan:
+def _plan(values: Mapping[str, Any]) -> BizSchedule:
     finish_by = values.get("finish_by_seconds", _DEFAULTS.finish_by_seconds)
     ttl = values.get("ttl_seconds", _DEFAULTS.ttl_seconds)
     most = values.get("max_waiting", _DEFAULTS.max_waiting)
-    return Plan(values.get("enabled", True), float(finish_by or ttl), bool(finish_by), most)
+    return BizSchedule(values.get("enabled", True), float(finish_by or ttl), bool(finish_by), most)
 
 
 # What rows have that say nothing of it.
@@ -262,7 +262,7 @@ def _age(moment: datetime | None, now: datetime) -> float | None:
 
 def _facts(
     key: BizKey,
-    plan: Plan,
+    plan: BizSchedule,
     own: Stored,
     found: FoundRates,
     capacities: Mapping[str, float],
@@ -309,8 +309,8 @@ __all__ = [
     "PROCESSED",
     "RATES",
     "STALE_SECONDS",
-    "Plan",
-    "Standing",
+    "BizSchedule",
+    "BizStatus",
     "Standings",
     "Stored",
     "capacity_key",

@@ -23,7 +23,7 @@ _ANY: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
-class Standing:
+class BizAccounting:
     """Accounting of one biz, with the latest reports of its shards and queue."""
 
     live: Counter[int] = field(default_factory=Counter)
@@ -110,12 +110,12 @@ class Standing:
 
 def standings(
     projects: Collection[int], biz: str | None = None, *, by_flag: bool = False
-) -> dict[Key, Standing]:
+) -> dict[Key, BizAccounting]:
     """Return the accounting of every biz of these projects, or of one name. Four queries.
 
     ``by_flag``: split closed slices by flag, not only into processed and expired.
     """
-    found: defaultdict[Key, Standing] = defaultdict(Standing)
+    found: defaultdict[Key, BizAccounting] = defaultdict(BizAccounting)
     wanted = {"project_id__in": projects} | ({} if biz is None else {"biz": biz})
     for report in ShardReport.objects.filter(**wanted):
         one = found[report.project_id, report.biz]
@@ -137,7 +137,7 @@ def standings(
 
 
 def _closed(
-    wanted: dict[str, Any], found: Mapping[Key, Standing], by_flag: bool
+    wanted: dict[str, Any], found: Mapping[Key, BizAccounting], by_flag: bool
 ) -> Iterator[tuple[Key, Shard, datetime | None, dict[int, int]]]:
     """Return the contents of closed slices: biz, shard, start, by flag; old ones summed, without a
     start.

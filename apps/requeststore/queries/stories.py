@@ -21,7 +21,7 @@ from apps.access.services import mask
 from apps.access.services.audit import MASK
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.entity import decode_entity
-from apps.requeststore.engine.errors import BadRequest
+from apps.requeststore.engine.errors import InvalidRequest
 from apps.requeststore.engine.flags import EXPIRED, FAILED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.stores.base import StepKind, StoredRequest
@@ -139,7 +139,7 @@ def shown_data(data: bytes, *, whole: bool) -> dict[str, Any]:
     """Return the request's data; ``problem`` says why it cannot be read."""
     try:
         entity = decode_entity(data)
-    except BadRequest as error:
+    except InvalidRequest as error:
         return {"problem": str(error)}
     shown = {"url": masked_url(entity.url), "rule": entity.rule, "method": entity.method}
     if not whole:

@@ -12,13 +12,13 @@ from typing import Protocol
 
 import msgspec
 
-from apps.requeststore.stores.base import Entry
+from apps.requeststore.stores.base import QueueEntry
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TakenEntry(msgspec.Struct, frozen=True):
     """Entry held by this consumer until it is settled. ``token`` belongs to the adapter."""
 
-    entry: Entry
+    entry: QueueEntry
     token: object
 
 
@@ -40,19 +40,19 @@ class RequestQueue(Protocol):
     or the server finds out by itself. The store ignores the duplicates of that.
     """
 
-    def push(self, entries: Sequence[Entry], *, priority: int = 0) -> None:
+    def push(self, entries: Sequence[QueueEntry], *, priority: int = 0) -> None:
         """Append; durable on return. First in, first out."""
 
-    def take(self, number: int, *, timeout: float) -> list[Taken]:
+    def take(self, number: int, *, timeout: float) -> list[TakenEntry]:
         """Return up to ``number`` entries as soon as there is one; [] after ``timeout`` seconds.
 
         A malformed entry becomes a dead letter with its reason and is not returned.
         """
 
-    def settle(self, taken: Sequence[Taken]) -> None:
+    def settle(self, taken: Sequence[TakenEntry]) -> None:
         """Remove entries that were taken."""
 
-    def requeue(self, taken: Sequence[Taken]) -> None:
+    def requeue(self, taken: Sequence[TakenEntry]) -> None:
         """Put entries back in front of the waiting ones."""
 
     def rescue(self) -> int:

@@ -13,10 +13,10 @@ from concurrent.futures import TimeoutError as ConfirmTimeout
 from typing import Final
 
 from apps.requeststore.engine.entity import MAX_PRIORITY
-from apps.requeststore.engine.errors import BadEntry, StoreUnavailable
-from apps.requeststore.queues.base import QueueStats, Taken
+from apps.requeststore.engine.errors import BadEntry, RequestStoreUnavailable
+from apps.requeststore.queues.base import QueueStats, TakenEntry
 from apps.requeststore.queues.entries import level_of, read_entry, write_entry
-from apps.requeststore.stores.base import Entry
+from apps.requeststore.stores.base import QueueEntry
 from yardkit.broker import (
     Broker,
     BrokerClosed,
@@ -50,7 +50,7 @@ class BrokerQueue:
         self._subscription: Subscription | None = None
         self._closed = False
 
-    def push(self, entries: Sequence[Entry], *, priority: int = 0) -> None:
+    def push(self, entries: Sequence[QueueEntry], *, priority: int = 0) -> None:
         """See ``base.RequestQueue``."""
         if not entries:
             return
@@ -69,7 +69,7 @@ class BrokerQueue:
         except (BrokerError, ConfirmTimeout) as error:
             raise self._unavailable(error) from error
 
-    def take(self, number: int, *, timeout: float) -> list[Taken]:
+    def take(self, number: int, *, timeout: float) -> list[TakenEntry]:
         """See ``base.RequestQueue``."""
         deadline = time.monotonic() + timeout
         try:
@@ -85,15 +85,15 @@ class BrokerQueue:
         except BrokerError as error:
             raise self._unavailable(error) from error
         if not found:
-            raise StoreUnavailable(f"the broker at {self._broker.url} does not answer")
+            raise RequestStoreUnavailable(f"the broker at {self._broker.url} does not answer")
         return found
 
-    def settle(self, taken: Sequence[Taken]) -> None:
+    def settle(self, taken: Sequence[TakenEntry]) -> None:
         """See ``base.RequestQueue``."""
         if self._subscription is not None:
             self._subscription.ack(_deliveries(taken))
 
-    def requeue(self, taken: Sequence[Taken]) -> None:
+    def requeue(self, taken: Sequence[TakenEntry]) -> None:
         """See ``base.RequestQueue``."""
         if self._subscription is not None:
             self._subscription.requeue(_deliveries(taken))
@@ -129,9 +129,9 @@ class BrokerQueue:
         if subscription is not None:
             subscription.close()
 
-    def _read(self, subscription: Subscription, delivery: Delivery) -> Taken | None:
+    def _read(self, subscription: Subscription, delivery: Delivery) -> TakenEntry | None:
         try:
-            return Taken(read_entry(delivery.body), delivery)
+            return TakenEntry(read_entry(delivery.body), delivery)
         except BadEntry as error:
             logger.warning("%s: a dead letter: %s", self._spec.name, error)
             subscription.dead_letter(delivery, str(error))
@@ -145,7 +145,7 @@ class BrokerQueue:
     def _subscribed(self) -> Subscription:
         with self._opening:
             if self._closed:
-                raise StoreUnavailable("this queue is closed")
+                raise RequestStoreUnavailable("this queue is closed")
             if self._subscription is None:
                 self._declare()
                 self._subscription = self._broker.subscribe(
@@ -153,12 +153,12 @@ class BrokerQueue:
                 )
             return self._subscription
 
-    def _unavailable(self, error: BaseException) -> StoreUnavailable:
+    def _unavailable(self, error: BaseException) -> RequestStoreUnavailable:
         if isinstance(error, BrokerClosed):
-            return StoreUnavailable("the connection to the broker was closed here")
+            return RequestStoreUnavailable("the connection to the broker was closed here")
         text = str(error) or "no confirm in time"
-        return StoreUnavailable(f"the broker at {self._broker.url}: {text}")
+        return RequestStoreUnavailable(f"the broker at {self._broker.url}: {text}")
 
 
-def _deliveries(taken: Sequence[Taken]) -> list[Delivery]:
+def _deliveries(taken: Sequence[TakenEntry]) -> list[Delivery]:
     return [each.token for each in taken if isinstance(each.token, Delivery)]

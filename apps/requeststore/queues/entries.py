@@ -11,7 +11,7 @@ from apps.requeststore.engine.biz import NAME
 from apps.requeststore.engine.entity import MAX_PRIORITY
 from apps.requeststore.engine.errors import BadEntry
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
-from apps.requeststore.stores.base import Entry
+from apps.requeststore.stores.base import QueueEntry
 
 # Ours have about 70; others may send fields of their own along.
 MAX_ENTRY_BYTES: Final = 4096
@@ -37,12 +37,12 @@ _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(_Read)
 
 
-def write_entry(entry: Entry) -> bytes:
+def write_entry(entry: QueueEntry) -> bytes:
     """Serialize with the ID as text: many readers lose digits beyond 2^53 (seed S4.8)."""
     return _encoder.encode(_Written(str(entry.id), entry.biz, entry.ts))
 
 
-def read_entry(body: bytes) -> Entry:
+def read_entry(body: bytes) -> QueueEntry:
     """Parse. Raises ``BadEntry``, whose text quotes nothing of the body."""
     if len(body) > MAX_ENTRY_BYTES:
         raise BadEntry(f"an entry has at most {MAX_ENTRY_BYTES} bytes; this one has {len(body)}")
@@ -50,7 +50,7 @@ def read_entry(body: bytes) -> Entry:
         found = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadEntry(f"no entry {{id, biz, ts}}: {error}") from None
-    entry = Entry(
+    entry = QueueEntry(
         _whole("id", found.id, MAX_ID),
         found.biz,
         _whole("ts", found.ts, MAX_TS),

@@ -16,11 +16,11 @@ from typing import Final
 import redis
 
 from apps.requeststore.engine.entity import MAX_PRIORITY
-from apps.requeststore.engine.errors import BadEntry, StoreUnavailable
-from apps.requeststore.queues.base import QueueStats, Taken
-from apps.requeststore.queues.burying import Bury, BuryInRedis, hand_over
+from apps.requeststore.engine.errors import BadEntry, RequestStoreUnavailable
+from apps.requeststore.queues.base import QueueStats, TakenEntry
+from apps.requeststore.queues.dead_letters import Bury, BuryInRedis, hand_over
 from apps.requeststore.queues.entries import level_of, read_entry, write_entry
-from apps.requeststore.stores.base import Entry
+from apps.requeststore.stores.base import QueueEntry
 from yardkit.redis_list import REDIS_ERRORS, ListClosed, ReliableList, TakenValue
 from yardkit.redis_server import RedisServer
 
@@ -51,12 +51,12 @@ class RedisListQueue:
         self._junk: dict[int, tuple[bytes, str]] = {}
         self._burying = threading.Lock()
 
-    def push(self, entries: Sequence[Entry], *, priority: int = 0) -> None:
+    def push(self, entries: Sequence[QueueEntry], *, priority: int = 0) -> None:
         """See ``base.RequestQueue``."""
         with self._errors():
             self._list.push([write_entry(entry) for entry in entries], level=level_of(priority))
 
-    def take(self, number: int, *, timeout: float) -> list[Taken]:
+    def take(self, number: int, *, timeout: float) -> list[TakenEntry]:
         """See ``base.RequestQueue``."""
         deadline = time.monotonic() + timeout
         while True:
@@ -68,11 +68,11 @@ class RedisListQueue:
             if found or time.monotonic() >= deadline:
                 return found
 
-    def settle(self, taken: Sequence[Taken]) -> None:
+    def settle(self, taken: Sequence[TakenEntry]) -> None:
         """See ``base.RequestQueue``."""
         self._settle(entry.token for entry in taken)
 
-    def requeue(self, taken: Sequence[Taken]) -> None:
+    def requeue(self, taken: Sequence[TakenEntry]) -> None:
         """See ``base.RequestQueue``."""
         with self._repeated_later():
             self._list.give_back(entry.token for entry in taken)
@@ -84,7 +84,7 @@ class RedisListQueue:
             if not isinstance(self._bury, BuryInRedis):
                 try:
                     hand_over(self._client, self._key, self._bury)
-                except StoreUnavailable as error:
+                except RequestStoreUnavailable as error:
                     logger.warning("%s: dead letters have to wait: %s", self._key, error)
         return moved
 
@@ -114,9 +114,9 @@ class RedisListQueue:
         except REDIS_ERRORS as error:
             logger.warning("%s; its lease will end", self._unavailable(error))
 
-    def _read(self, taken: TakenValue) -> Taken | None:
+    def _read(self, taken: TakenValue) -> TakenEntry | None:
         try:
-            return Taken(read_entry(taken.value), taken.number)
+            return TakenEntry(read_entry(taken.value), taken.number)
         except BadEntry as error:
             logger.warning("%s: a dead letter: %s", self._key, error)
             with self._burying:
@@ -132,7 +132,7 @@ class RedisListQueue:
             for number, (value, reason) in list(self._junk.items()):
                 try:
                     self._bury(self._key, value, reason)
-                except (StoreUnavailable, *REDIS_ERRORS) as error:
+                except (RequestStoreUnavailable, *REDIS_ERRORS) as error:
                     logger.warning("%s: a dead letter has to wait: %s", self._key, error)
                     break
                 del self._junk[number]
@@ -155,9 +155,11 @@ class RedisListQueue:
         try:
             yield
         except ListClosed:
-            raise StoreUnavailable("this queue is closed") from None
+            raise RequestStoreUnavailable("this queue is closed") from None
         except REDIS_ERRORS as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: BaseException) -> StoreUnavailable:
-        return StoreUnavailable(f"Redis at {self._server.address}: {self._server.text(error)}")
+    def _unavailable(self, error: BaseException) -> RequestStoreUnavailable:
+        return RequestStoreUnavailable(
+            f"Redis at {self._server.address}: {self._server.text(error)}"
+        )

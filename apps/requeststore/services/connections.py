@@ -12,14 +12,14 @@ from typing import Final
 
 from django.conf import settings
 
-from apps.requeststore.engine.errors import StoreUnavailable, UnknownNode
+from apps.requeststore.engine.errors import RequestStoreUnavailable, UnknownNode
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.queues.base import RequestQueue
-from apps.requeststore.queues.opening import open_queue
-from apps.requeststore.services.binding import BoundBiz
+from apps.requeststore.queues.factory import open_queue
+from apps.requeststore.services.bindings import BoundBiz
 from apps.requeststore.services.shards import closed_until_of, note_shard
 from apps.requeststore.stores.base import StorageNode
-from apps.requeststore.stores.opening import open_node
+from apps.requeststore.stores.factory import open_node
 from apps.runtime.queries import database_now
 from apps.runtime.services import shared_broker
 from yardkit.broker import Broker, BrokerError
@@ -63,8 +63,8 @@ class Connections:
             return found
 
     def queue(self, bound: BoundBiz) -> RequestQueue:
-        """Return the shared queue of a biz. Raises ``StoreUnavailable`` without the broker it
-        needs.
+        """Return the shared queue of a biz. Raises ``RequestStoreUnavailable`` without the broker
+        it needs.
         """
         with self._lock:
             self._mine()
@@ -82,7 +82,7 @@ class Connections:
     def open_queue(self, bound: BoundBiz) -> RequestQueue:
         """Open the queue of a biz for one consumer, which closes it.
 
-        Closed, it gives back what it has taken or prefetched. Raises ``StoreUnavailable``.
+        Closed, it gives back what it has taken or prefetched. Raises ``RequestStoreUnavailable``.
         """
         return open_queue(
             bound.queue_name,
@@ -97,7 +97,7 @@ class Connections:
 
         Remembers the answer, except for a shard whose accounting is behind: the server must not
         delete requests that are not counted yet, for example after the TTL was shortened. Raises
-        ``StoreUnavailable``.
+        ``RequestStoreUnavailable``.
         """
         seconds = bound.settings.delete_after_seconds
         known, until = self._ensured.get(place, (-1, 0.0))
@@ -123,7 +123,7 @@ class Connections:
         for each in opened:
             try:
                 each.close()
-            except (StoreUnavailable, BrokerError) as error:
+            except (RequestStoreUnavailable, BrokerError) as error:
                 logger.warning("closing a store: %s", error)
 
     def _mine(self) -> None:
@@ -137,4 +137,4 @@ class Connections:
             if settings.REDIS_URL:
                 # It would only take the junk, for which there is a list beside the queue.
                 return None
-            raise StoreUnavailable(f"the broker does not answer: {error}") from error
+            raise RequestStoreUnavailable(f"the broker does not answer: {error}") from error

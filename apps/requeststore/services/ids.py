@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from django.db import connection
 
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.runtime.errors import DATABASE_AWAY, LeaseLost, NoFreeNumber
 from apps.runtime.models import WorkerLease
 from apps.runtime.services import DatabaseHighWater, lease_worker, release_lease, renew_lease
@@ -75,7 +75,7 @@ class Ids:
             if lease is not None and self._pid == os.getpid():
                 try:
                     _asked(lambda: release_lease(lease=lease))
-                except StoreUnavailable:
+                except RequestStoreUnavailable:
                     # Then it runs out by itself.
                     return
 
@@ -85,7 +85,9 @@ class Ids:
                 return self._generator().next_many(count)
             except LeaseLost:
                 self._lease = self._ids = None
-        raise StoreUnavailable("the worker id of this process is taken from it again and again")
+        raise RequestStoreUnavailable(
+            "the worker id of this process is taken from it again and again"
+        )
 
     def _generator(self) -> Snowflake:
         now = self._clock.monotonic()
@@ -111,7 +113,7 @@ def _asked(ask: Callable[[], _T]) -> _T:
     try:
         return ask()
     except NoFreeNumber as error:
-        raise StoreUnavailable("all worker ids of the id service are in use") from error
+        raise RequestStoreUnavailable("all worker ids of the id service are in use") from error
     except DATABASE_AWAY as error:
         connection.close_if_unusable_or_obsolete()
-        raise StoreUnavailable("the database, which ids need, does not answer") from error
+        raise RequestStoreUnavailable("the database, which ids need, does not answer") from error

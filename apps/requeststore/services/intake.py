@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.limits import MAX_BATCH
-from apps.requeststore.engine.reading import read_request
+from apps.requeststore.engine.request_parser import read_request
 from apps.requeststore.errors import BadRequests, BizDisabled
-from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
+from apps.requeststore.services.store import BoundBiz, RequestStore, shared_request_store
 from apps.requeststore.texts import told
 from apps.runtime.services import database_now
 
@@ -69,7 +69,7 @@ def submit(
     by: str,
     kept: dict[str, Any] | None = None,
     keep: Keep | None = None,
-    yard: Yard | None = None,
+    yard: RequestStore | None = None,
 ) -> Submitted:
     """Store and queue requests. Call it outside of a transaction.
 
@@ -81,7 +81,7 @@ def submit(
         BizDisabled, BizFull
         StoreUnavailable: any part may be stored; repeat with the same IDs.
     """
-    yard = yard or shared_yard()
+    yard = yard or shared_request_store()
     if not bound.settings.enabled:
         raise BizDisabled
     if kept is not None:

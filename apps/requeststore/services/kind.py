@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 from apps.configcenter.engine.plain import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Data, check_plain
 from apps.configcenter.services import Found, Problem, Unreadable, YamlKind
 from apps.requeststore.engine.biz import BizBook
-from apps.requeststore.engine.checking import Flaw, changed_epochs, read_book
+from apps.requeststore.engine.validation import Flaw, changed_epochs, read_book
 from apps.requeststore.extraction import check_rules
 from apps.requeststore.texts import told
 from yardkit.yaml_reader import Limits, YamlError, read_document, shown_path

@@ -14,10 +14,10 @@ from django.db.models import QuerySet
 
 from apps.requeststore.engine.flags import EXPIRED, NEW
 from apps.requeststore.models import ClosedSlice, ShardReport
-from apps.requeststore.services.binding import BoundBiz
-from apps.requeststore.services.closing import at_ms, by_flag_of, ms, shard_of
+from apps.requeststore.services.bindings import BoundBiz
+from apps.requeststore.services.closed_slices import at_ms, by_flag_of, ms, shard_of
 from apps.requeststore.services.shards import SLICE_SECONDS, slice_start
-from apps.requeststore.stores.base import Counts, StorageNode
+from apps.requeststore.stores.base import ShardCounts, StorageNode
 from yardkit.failpoints import hit
 
 _PAGE: Final = 1000
@@ -74,7 +74,7 @@ def _add(row: ShardReport, node: StorageNode, start: datetime) -> int:
     until = ms(start) + seconds * 1000
     flags = dict(node.count(shard_of(row), since=ms(start), until=until).by_flag)
     flags[EXPIRED] = flags.get(EXPIRED, 0) + flags.pop(NEW, 0)
-    counts = Counts(flags)
+    counts = ShardCounts(flags)
     before = 0 if old is None else old.processed + old.expired
     more = counts.total - before
     if more <= 0:

@@ -8,12 +8,12 @@ from django.conf import settings
 from apps.requeststore.engine.biz import Biz, Epoch
 from apps.requeststore.engine.sharding import Place, Spread
 from apps.requeststore.models import Rebalance, ShardReport
-from apps.requeststore.services.yard import BoundBiz
+from apps.requeststore.services.store import BoundBiz
 from apps.requeststore.stores.base import Shard
-from apps.requeststore.stores.moving import Target
+from apps.requeststore.stores.shard_move import Target
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RebalancePlan(msgspec.Struct, frozen=True):
     """Destination of the requests, fixed at the start."""
 
     database: str
@@ -21,7 +21,7 @@ class Plan(msgspec.Struct, frozen=True):
     epoch: Epoch
 
     @classmethod
-    def of(cls, biz: Biz) -> Plan:
+    def of(cls, biz: Biz) -> RebalancePlan:
         """Return the plan for the newest epoch of the biz."""
         return cls(biz.database, biz.collection, biz.epochs[-1])
 
@@ -43,7 +43,7 @@ class Cursor(msgspec.Struct, kw_only=True):
     ``again``: not all leased ones fitted into ``later``. ``held``: a worker has claimed the row.
     """
 
-    plan: Plan
+    plan: RebalancePlan
     sources: list[Place]
     ttl_seconds: int
     # Requests in all sources, -1 until a worker has asked.
@@ -75,7 +75,7 @@ def cursor_of(row: Rebalance) -> Cursor:
 def sources_of(bound: BoundBiz) -> list[Place]:
     """Return the places of older epochs and former ones, which may hold misplaced requests."""
     biz, project, name = bound.settings, bound.project_id, bound.name
-    newest = Plan.of(biz).spread(project, name)
+    newest = RebalancePlan.of(biz).spread(project, name)
     older: list[Place] = []
     if len(biz.epochs) > 1:
         before = msgspec.structs.replace(biz, epochs=biz.epochs[:-1])

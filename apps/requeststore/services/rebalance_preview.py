@@ -8,10 +8,10 @@ from typing import Final
 from apps.requeststore.engine.biz import Epoch
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.models import Rebalance
-from apps.requeststore.services.rebalance_plan import Plan, sources_of
-from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.services.rebalance_plan import RebalancePlan, sources_of
+from apps.requeststore.services.store import BoundBiz, RequestStore
 from apps.requeststore.states import RebalanceState
-from apps.requeststore.stores.moving import look
+from apps.requeststore.stores.shard_move import look
 from apps.runtime.services import database_now
 
 # So many requests are looked at in all shards together; with more, the share of these counts.
@@ -31,7 +31,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class RebalancePreview:
     """Whole preview. ``seconds``: None until a re-balance has been measured."""
 
     epoch: Epoch
@@ -56,7 +56,7 @@ class Preview:
         return all(line.is_exact for line in self.lines)
 
 
-def preview(bound: BoundBiz, yard: Yard) -> Preview:
+def preview(bound: BoundBiz, yard: RequestStore) -> RebalancePreview:
     """Examine a sample of each shard. Raises ``StoreUnavailable``, ``UnknownNode``."""
     epochs = bound.settings.epochs
     now = int(database_now().timestamp() * 1000)
@@ -65,7 +65,7 @@ def preview(bound: BoundBiz, yard: Yard) -> Preview:
     lines = [_line(bound, yard, place, each, now) for place in sources]
     moved = sum(line.would_move for line in lines)
     rate = moved_a_second(bound.project_id, bound.name)
-    return Preview(
+    return RebalancePreview(
         epoch=epochs[-1],
         before=epochs[-2] if len(epochs) > 1 else None,
         begins_later=epochs[-1].since > now,
@@ -83,8 +83,8 @@ def moved_a_second(project_id: int, biz: str) -> float | None:
     return row.moved / max((row.ended_at - row.created_at).total_seconds(), 0.1)
 
 
-def _line(bound: BoundBiz, yard: Yard, place: Place, most: int, now: int) -> SourceLine:
-    target = Plan.of(bound.settings).target(bound.project_id, bound.name)
+def _line(bound: BoundBiz, yard: RequestStore, place: Place, most: int, now: int) -> SourceLine:
+    target = RebalancePlan.of(bound.settings).target(bound.project_id, bound.name)
     cutoff = bound.settings.cutoff(now)
     requests = yard.node(place.node).size(place.shard).requests
     looked_at = movable = 0

@@ -11,9 +11,9 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from apps.requeststore.errors import BadTest
-from apps.requeststore.extraction import Extracted, Page, Problem, check_rules
-from apps.requeststore.extraction.boxed import Box
-from apps.requeststore.extraction.explaining import Explained
+from apps.requeststore.extraction import Extracted, ResponsePage, RuleProblem, check_rules
+from apps.requeststore.extraction.matches import RuleMatches
+from apps.requeststore.extraction.processes import ExtractionProcess
 from apps.requeststore.extraction.rules import DEFAULT_RULE
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.sample_pages import page_of
@@ -29,7 +29,7 @@ _CHANGES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ValueChange:
     """Value of a record that would change. ``before``, ``after``: JSON, "" for none."""
 
     record: int
@@ -42,11 +42,11 @@ class Change:
 class Trial:
     """Result on one page. ``before``: by the active rule, None without one."""
 
-    page: Page
+    page: ResponsePage
     sample: SamplePage | None
-    explained: Explained
+    explained: RuleMatches
     before: Extracted | None
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ValueChange] = field(default_factory=list)
 
     @property
     def after(self) -> Extracted:
@@ -66,7 +66,7 @@ class Tested:
     ``left``: pages for which no time was left.
     """
 
-    problems: list[Problem]
+    problems: list[RuleProblem]
     trials: list[Trial] = field(default_factory=list)
     left: int = 0
 
@@ -98,7 +98,7 @@ def try_rule(
     active: dict[str, Any],
     name: str,
     definition: Any,
-    pages: Sequence[Page | SamplePage],
+    pages: Sequence[ResponsePage | SamplePage],
     clock: Any = time.monotonic,
 ) -> Tested:
     """Test ``definition`` against the active rule of that name; nothing is stored.
@@ -116,7 +116,7 @@ def try_rule(
         return Tested(problems)
     until = clock() + MAX_SECONDS
     trials: list[Trial] = []
-    with Box(cpu_seconds=CPU_SECONDS) as box:
+    with ExtractionProcess(cpu_seconds=CPU_SECONDS) as box:
         for each in pages:
             if trials and clock() >= until:
                 break
@@ -129,7 +129,11 @@ def _is_at(place: str, start: str) -> bool:
 
 
 def _tried(
-    box: Box, each: Page | SamplePage, name: str, active: dict[str, Any], edited: dict[str, Any]
+    box: ExtractionProcess,
+    each: ResponsePage | SamplePage,
+    name: str,
+    active: dict[str, Any],
+    edited: dict[str, Any],
 ) -> Trial:
     sample = each if isinstance(each, SamplePage) else None
     page = page_of(each) if isinstance(each, SamplePage) else each
@@ -149,9 +153,9 @@ def _alone(rules: dict[str, Any], name: str) -> dict[str, Any]:
     return {each: rule if each == name else stand_in for each, rule in rules.items()}
 
 
-def changes(before: Extracted, after: Extracted) -> Iterable[Change]:
+def changes(before: Extracted, after: Extracted) -> Iterable[ValueChange]:
     """Return the changed values, record by record; at most a hundred."""
-    found: list[Change] = []
+    found: list[ValueChange] = []
     for number in range(max(len(before.records), len(after.records))):
         old = before.records[number] if number < len(before.records) else {}
         new = after.records[number] if number < len(after.records) else {}
@@ -161,7 +165,7 @@ def changes(before: Extracted, after: Extracted) -> Iterable[Change]:
             left = _json(old[name]) if name in old else ""
             right = _json(new[name]) if name in new else ""
             if left != right:
-                found.append(Change(number, name, left, right))
+                found.append(ValueChange(number, name, left, right))
     return found
 
 

@@ -15,7 +15,7 @@ from apps.access.services import record
 from apps.projects.models import Project
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.errors import BadSample, NotFetched, TooManySamples
-from apps.requeststore.extraction import Page
+from apps.requeststore.extraction import ResponsePage
 from apps.requeststore.extraction.page import absolute
 from apps.requeststore.models import SamplePage
 from yardkit.protocol import DownloaderSettings, DownloadRequest
@@ -40,7 +40,7 @@ def keep_page(
     project: Project,
     biz: str,
     rule: str,
-    page: Page,
+    page: ResponsePage,
     actor: User | None,
     fetched: bool = False,
 ) -> SamplePage:
@@ -85,7 +85,7 @@ def drop_page(*, sample: SamplePage, actor: User | None) -> None:
     sample.delete()
 
 
-def fetch_page(*, project: Project, biz: Biz, url: str) -> Page:
+def fetch_page(*, project: Project, biz: Biz, url: str) -> ResponsePage:
     """Download a URL with the settings of the biz and the project's networks.
 
     Raises:
@@ -109,7 +109,7 @@ def fetch_page(*, project: Project, biz: Biz, url: str) -> Page:
         raise NotFetched(str(error)[:300]) from None
     if fetched.failure:
         raise NotFetched(f"{NotFetched.detail} {fetched.error}"[:500])
-    return Page(
+    return ResponsePage(
         url=fetched.url,
         status=fetched.status,
         headers=list(fetched.headers),
@@ -135,9 +135,9 @@ def kept_headers(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name[:200], value[:_MAX_HEADER]) for name, value in kept[:_MAX_HEADERS]]
 
 
-def page_of(sample: SamplePage) -> Page:
+def page_of(sample: SamplePage) -> ResponsePage:
     """Return the stored page for extraction."""
-    return Page(
+    return ResponsePage(
         url=sample.url,
         status=sample.status,
         headers=[(str(name), str(value)) for name, value in sample.headers],

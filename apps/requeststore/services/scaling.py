@@ -10,16 +10,16 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.queuestats.services import record_gauges
-from apps.requeststore.engine.forecasting import settled
+from apps.requeststore.engine.forecast import settled
 from apps.requeststore.models import ScaleState
 from apps.requeststore.queries.outlook import (
     FETCHERS,
-    Standing,
+    BizStatus,
     Standings,
     capacity_key,
     standings,
 )
-from apps.requeststore.services.forecasting import sentence
+from apps.requeststore.services.forecast_text import sentence
 
 # So long less must be needed before fewer are wanted.
 LESS_AFTER_SECONDS: Final = 600.0
@@ -128,7 +128,7 @@ def _advice(found: Standings, need: int, wanted: int) -> Advice:
     )
 
 
-def _of_biz(each: Standing, now: datetime) -> BizAdvice:
+def _of_biz(each: BizStatus, now: datetime) -> BizAdvice:
     return BizAdvice(
         project=each.project_id,
         project_name=each.project,
@@ -150,7 +150,7 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 3)
 
 
-def _capacities(known: dict[str, float], bizzes: list[Standing]) -> dict[str, float]:
+def _capacities(known: dict[str, float], bizzes: list[BizStatus]) -> dict[str, float]:
     """Return measured capacities, kept for idle times, of existing bizzes."""
     measured = {}
     for each in bizzes[:MOST_CAPACITIES]:

@@ -8,10 +8,10 @@ from typing import Final
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Max
 
-from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
+from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.models import ShardReport
-from apps.requeststore.services.binding import BoundBiz
+from apps.requeststore.services.bindings import BoundBiz
 from apps.runtime.errors import DATABASE_AWAY
 from apps.runtime.queries import database_now
 
@@ -40,7 +40,7 @@ def note_shard(bound: BoundBiz, place: Place) -> None:
             owner = _make(bound, place)
     except DATABASE_AWAY as error:
         connection.close_if_unusable_or_obsolete()
-        raise StoreUnavailable("the database does not answer") from error
+        raise RequestStoreUnavailable("the database does not answer") from error
     if owner != (bound.project_id, bound.name):
         raise BadSetting(f"biz {bound.name}: its shard {place.shard.collection} is another's")
 
@@ -48,7 +48,7 @@ def note_shard(bound: BoundBiz, place: Place) -> None:
 def closed_until_of(place: Place) -> int:
     """Return the ``ts`` (ms) up to which the shard's accounting is closed; 0 for none.
 
-    Raises ``StoreUnavailable``.
+    Raises ``RequestStoreUnavailable``.
     """
     rows = ShardReport.objects.filter(
         node=place.node, database=place.shard.database, collection=place.shard.collection
@@ -57,7 +57,7 @@ def closed_until_of(place: Place) -> int:
         at = rows.values_list("closed_until", flat=True).first()
     except DATABASE_AWAY as error:
         connection.close_if_unusable_or_obsolete()
-        raise StoreUnavailable("the database does not answer") from error
+        raise RequestStoreUnavailable("the database does not answer") from error
     return 0 if at is None else round(at.timestamp() * 1000)
 
 

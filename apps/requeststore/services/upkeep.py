@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable
 from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.engine.shard import Shard
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.models import NodeReport, ShardReport
 from apps.requeststore.queues.base import QueueStats, RequestQueue
-from apps.requeststore.services.binding import BoundBiz
-from apps.requeststore.services.closing import at_ms, close_spans, fold_slices, ms
+from apps.requeststore.services.bindings import BoundBiz
+from apps.requeststore.services.closed_slices import at_ms, close_spans, fold_slices, ms
 from apps.requeststore.services.latecomers import count_late
-from apps.requeststore.services.reporting import (
+from apps.requeststore.services.reports import (
     Counted,
     count_shard,
     gap_of,
@@ -34,8 +34,8 @@ from apps.requeststore.services.reporting import (
     save_shard,
 )
 from apps.requeststore.services.shards import note_shard
-from apps.requeststore.services.sweeping import LIMIT, Sweep, Swept, drop_expired
-from apps.requeststore.services.yard import Yard
+from apps.requeststore.services.store import RequestStore
+from apps.requeststore.services.sweep import LIMIT, Sweep, Swept, drop_expired
 from apps.runtime.errors import NoFreeNumber
 from apps.runtime.services import lease_worker, release_lease
 from yardkit.broker import BrokerError
@@ -56,7 +56,7 @@ FRUITLESS_SECONDS: Final = 120.0
 AWAY: Final = (RequestStoreError, BrokerError)
 
 
-def upkeep_once(yard: Yard, *, now: int, by: str = "upkeep") -> Swept | None:
+def upkeep_once(yard: RequestStore, *, now: int, by: str = "upkeep") -> Swept | None:
     """Run one round unless another worker is running one; return what was done."""
     try:
         lease = lease_worker(purpose=LEASE, owner=by_worker(yard, by), ttl=LEASE_TIME, numbers=1)
@@ -68,7 +68,7 @@ def upkeep_once(yard: Yard, *, now: int, by: str = "upkeep") -> Swept | None:
         release_lease(lease=lease)
 
 
-def by_worker(yard: Yard, by: str) -> str:
+def by_worker(yard: RequestStore, by: str) -> str:
     """Return the owner name for the lease."""
     return f"{by} {yard.name}"
 
@@ -87,7 +87,9 @@ _memory = _Memory()
 class Upkeep:
     """Rounds over all bizzes; a round continues where the previous one ran out of time."""
 
-    def __init__(self, yard: Yard, *, by: str = "upkeep", seconds: float = ROUND_SECONDS) -> None:
+    def __init__(
+        self, yard: RequestStore, *, by: str = "upkeep", seconds: float = ROUND_SECONDS
+    ) -> None:
         self._yard = yard
         self._by = by
         self._until = time.monotonic() + seconds
@@ -188,7 +190,7 @@ class Upkeep:
                 for shard in shards:
                     if shard in existing:
                         note_shard(bound, Place(name, shard))
-            except StoreUnavailable:
+            except RequestStoreUnavailable:
                 continue
 
     def _shard(

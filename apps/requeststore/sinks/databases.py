@@ -21,7 +21,7 @@ from yardkit.errors import first_line
 _LOCK_SECONDS: Final = 20.0
 
 
-class Kind(enum.StrEnum):
+class ColumnType(enum.StrEnum):
     """Type of a column."""
 
     INTEGER = "integer"
@@ -32,26 +32,26 @@ class Kind(enum.StrEnum):
     JSON = "json"
 
 
-class Refused(Exception):
+class ValuesRejected(Exception):
     """The database rejects these values permanently."""
 
 
-class Changed(Exception):
+class TableChanged(Exception):
     """Another process has changed or created the table."""
 
 
-class Database(Protocol):
-    """Connection, made at the first use. Raises ``Refused``, ``Changed`` and
+class RecordsDatabase(Protocol):
+    """Connection, made at the first use. Raises ``ValuesRejected``, ``TableChanged`` and
     ``SinkUnavailable``.
     """
 
-    def columns(self, table: str) -> dict[str, Kind]:
+    def columns(self, table: str) -> dict[str, ColumnType]:
         """Return the columns in order; {} for a missing table."""
 
-    def create(self, table: str, columns: dict[str, Kind], key: Sequence[str]) -> None:
+    def create(self, table: str, columns: dict[str, ColumnType], key: Sequence[str]) -> None:
         """Create the table unless it exists."""
 
-    def add(self, table: str, column: str, kind: Kind) -> None:
+    def add(self, table: str, column: str, kind: ColumnType) -> None:
         """Add the column unless it exists."""
 
     def replace(
@@ -72,7 +72,7 @@ class Database(Protocol):
         """Close the connection; the next call opens another."""
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str) -> RecordsDatabase:
     """Open a database by its URL, in the format of DATABASE_URL. Raises ``BadSetting``."""
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
@@ -86,12 +86,12 @@ class SqliteDatabase:
     """SQLite file, possibly the platform's own."""
 
     _TYPES: Final = {
-        Kind.INTEGER: "INTEGER",
-        Kind.NUMBER: "REAL",
-        Kind.BOOLEAN: "BOOLEAN",
-        Kind.TEXT: "TEXT",
-        Kind.TIME: "DATETIME",
-        Kind.JSON: "JSON",
+        ColumnType.INTEGER: "INTEGER",
+        ColumnType.NUMBER: "REAL",
+        ColumnType.BOOLEAN: "BOOLEAN",
+        ColumnType.TEXT: "TEXT",
+        ColumnType.TIME: "DATETIME",
+        ColumnType.JSON: "JSON",
     }
     _GONE: Final = ("no such table", "no such column", "has no column", "duplicate column")
 
@@ -99,12 +99,12 @@ class SqliteDatabase:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
-    def columns(self, table: str) -> dict[str, Kind]:
+    def columns(self, table: str) -> dict[str, ColumnType]:
         kinds = {name: kind for kind, name in self._TYPES.items()}
         rows = self._do(lambda on: on.execute(f"PRAGMA table_info({_quoted(table)})").fetchall())
-        return {row[1]: kinds.get(row[2].upper(), Kind.TEXT) for row in rows}
+        return {row[1]: kinds.get(row[2].upper(), ColumnType.TEXT) for row in rows}
 
-    def create(self, table: str, columns: dict[str, Kind], key: Sequence[str]) -> None:
+    def create(self, table: str, columns: dict[str, ColumnType], key: Sequence[str]) -> None:
         written = ", ".join(
             f"{_quoted(name)} {self._TYPES[kind]}" for name, kind in columns.items()
         )
@@ -115,11 +115,11 @@ class SqliteDatabase:
         )
         self._do(lambda on: on.execute(statement))
 
-    def add(self, table: str, column: str, kind: Kind) -> None:
+    def add(self, table: str, column: str, kind: ColumnType) -> None:
         statement = f"ALTER TABLE {_quoted(table)} ADD COLUMN {_quoted(column)} {self._TYPES[kind]}"
         try:
             self._do(lambda on: on.execute(statement))
-        except Changed:
+        except TableChanged:
             if column not in self.columns(table):
                 raise
 
@@ -175,13 +175,13 @@ class SqliteDatabase:
             return work(self._connected())
         except sqlite3.OperationalError as error:
             if any(part in str(error) for part in self._GONE):
-                raise Changed(str(error)) from error
+                raise TableChanged(str(error)) from error
             self.close()
             raise SinkUnavailable(f"records: {self._path.name}: {error}") from error
         except (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError) as error:
-            raise Refused(str(error)) from error
+            raise ValuesRejected(str(error)) from error
         except (OverflowError, sqlite3.ProgrammingError) as error:
-            raise Refused(str(error)) from error
+            raise ValuesRejected(str(error)) from error
         except sqlite3.DatabaseError as error:
             self.close()
             raise SinkUnavailable(f"records: {self._path.name}: {error}") from error
@@ -206,12 +206,12 @@ class PostgresDatabase:
     """PostgreSQL server."""
 
     _TYPES: Final = {
-        Kind.INTEGER: "bigint",
-        Kind.NUMBER: "double precision",
-        Kind.BOOLEAN: "boolean",
-        Kind.TEXT: "text",
-        Kind.TIME: "timestamp with time zone",
-        Kind.JSON: "jsonb",
+        ColumnType.INTEGER: "bigint",
+        ColumnType.NUMBER: "double precision",
+        ColumnType.BOOLEAN: "boolean",
+        ColumnType.TEXT: "text",
+        ColumnType.TIME: "timestamp with time zone",
+        ColumnType.JSON: "jsonb",
     }
     _COLUMNS: Final = """
         SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
@@ -223,12 +223,12 @@ class PostgresDatabase:
         self._url = url
         self._connection: psycopg.Connection[Any] | None = None
 
-    def columns(self, table: str) -> dict[str, Kind]:
+    def columns(self, table: str) -> dict[str, ColumnType]:
         kinds = {name: kind for kind, name in self._TYPES.items()}
         rows = self._do(lambda on: on.execute(self._COLUMNS, [table]).fetchall())
-        return {name: kinds.get(kind, Kind.TEXT) for name, kind in rows}
+        return {name: kinds.get(kind, ColumnType.TEXT) for name, kind in rows}
 
-    def create(self, table: str, columns: dict[str, Kind], key: Sequence[str]) -> None:
+    def create(self, table: str, columns: dict[str, ColumnType], key: Sequence[str]) -> None:
         written = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(self._TYPES[kind]))
             for name, kind in columns.items()
@@ -238,7 +238,7 @@ class PostgresDatabase:
         )
         self._do(lambda on: on.execute(statement))
 
-    def add(self, table: str, column: str, kind: Kind) -> None:
+    def add(self, table: str, column: str, kind: ColumnType) -> None:
         statement = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} {}").format(
             sql.Identifier(table), sql.Identifier(column), sql.SQL(self._TYPES[kind])
         )
@@ -309,12 +309,12 @@ class PostgresDatabase:
             psycopg.errors.DuplicateColumn,
         ) as error:
             # Two that make the same table or column at once collide in the catalogue.
-            raise Changed(first_line(error)) from error
+            raise TableChanged(first_line(error)) from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             self.close()
             raise SinkUnavailable(f"records: {first_line(error)}") from error
         except psycopg.Error as error:
-            raise Refused(first_line(error)) from error
+            raise ValuesRejected(first_line(error)) from error
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:

@@ -14,17 +14,22 @@ from decimal import Decimal
 from typing import Any, Final
 
 from apps.requeststore.sinks.base import Gathered, as_json, clean, moment
-from apps.requeststore.sinks.databases import Changed, Database, Kind, Refused
+from apps.requeststore.sinks.databases import (
+    ColumnType,
+    RecordsDatabase,
+    TableChanged,
+    ValuesRejected,
+)
 
 KEY: Final = ("request_id", "position")
 FIXED: Final = {
-    "request_id": Kind.INTEGER,
-    "position": Kind.INTEGER,
-    "at": Kind.TIME,
-    "url": Kind.TEXT,
-    "rule": Kind.TEXT,
-    "meta": Kind.JSON,
-    "extra": Kind.JSON,
+    "request_id": ColumnType.INTEGER,
+    "position": ColumnType.INTEGER,
+    "at": ColumnType.TIME,
+    "url": ColumnType.TEXT,
+    "rule": ColumnType.TEXT,
+    "meta": ColumnType.JSON,
+    "extra": ColumnType.JSON,
 }
 MAX_COLUMNS: Final = 500
 # PostgreSQL's limit of a name.
@@ -38,16 +43,16 @@ _LOOKS: Final = 5
 class TableSink:
     """Records of one biz. Writes are idempotent."""
 
-    def __init__(self, database: Database, table: str) -> None:
+    def __init__(self, database: RecordsDatabase, table: str) -> None:
         self._database = database
         self._table = table
         # By their names in small letters, since SQLite takes "Price" and "price" for one.
-        self._columns: dict[str, tuple[str, Kind]] = {}
+        self._columns: dict[str, tuple[str, ColumnType]] = {}
 
     def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
         try:
             self._write_all(batch)
-        except Refused as error:
+        except ValuesRejected as error:
             if len(batch) == 1:
                 return {batch[0].request_id: str(error)}
             refused: dict[int, str] = {}
@@ -66,10 +71,10 @@ class TableSink:
         for look in range(_LOOKS):
             try:
                 self._write(batch)
-            except Changed as error:
+            except TableChanged as error:
                 self._columns = {}
                 if look == _LOOKS - 1:
-                    raise Refused(str(error)) from error
+                    raise ValuesRejected(str(error)) from error
             else:
                 return
 
@@ -112,10 +117,10 @@ class TableSink:
         values: dict[str, Any] = {
             "request_id": one.request_id,
             "position": position,
-            "at": fit(moment(one.fetched_at), Kind.TIME),
+            "at": fit(moment(one.fetched_at), ColumnType.TIME),
             "url": clean(one.url),
             "rule": one.rule,
-            "meta": fit(one.meta, Kind.JSON),
+            "meta": fit(one.meta, ColumnType.JSON),
         }
         extra: dict[str, Any] = {}
         for field, value in one.rows[position].items():
@@ -126,7 +131,7 @@ class TableSink:
                 extra[field] = value
             else:
                 values[str(name)] = fitted
-        values["extra"] = fit(extra, Kind.JSON) if extra else None
+        values["extra"] = fit(extra, ColumnType.JSON) if extra else None
         return [values.get(name) for name in names]
 
 
@@ -140,22 +145,22 @@ def column_of(field: str) -> str | None:
     return None if set(field) & set('"%\0') else field
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: Any) -> ColumnType:
     """Return the column type for a value."""
     if isinstance(value, bool):
-        return Kind.BOOLEAN
+        return ColumnType.BOOLEAN
     if isinstance(value, int):
-        return Kind.INTEGER
+        return ColumnType.INTEGER
     if isinstance(value, float | Decimal):
-        return Kind.NUMBER
+        return ColumnType.NUMBER
     if isinstance(value, datetime):
-        return Kind.TIME
+        return ColumnType.TIME
     if isinstance(value, Mapping | list | tuple):
-        return Kind.JSON
-    return Kind.TEXT
+        return ColumnType.JSON
+    return ColumnType.TEXT
 
 
-def fit(value: Any, kind: Kind) -> Any:
+def fit(value: Any, kind: ColumnType) -> Any:
     """Return the value for a column of this type, or ``_NO_ROOM``."""
     return None if value is None else _FITS[kind](value)
 
@@ -201,11 +206,11 @@ def _json(value: Any) -> Any:
     return as_json(clean(value)).decode()
 
 
-_FITS: Final[dict[Kind, Callable[[Any], Any]]] = {
-    Kind.INTEGER: _integer,
-    Kind.NUMBER: _number,
-    Kind.BOOLEAN: _boolean,
-    Kind.TEXT: _text,
-    Kind.TIME: _time,
-    Kind.JSON: _json,
+_FITS: Final[dict[ColumnType, Callable[[Any], Any]]] = {
+    ColumnType.INTEGER: _integer,
+    ColumnType.NUMBER: _number,
+    ColumnType.BOOLEAN: _boolean,
+    ColumnType.TEXT: _text,
+    ColumnType.TIME: _time,
+    ColumnType.JSON: _json,
 }

@@ -44,7 +44,7 @@ class StepKind(enum.StrEnum):
     MOVED = "moved"
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class HistoryStep(msgspec.Struct, frozen=True, array_like=True):
     """Event in a request's history. ``by``: the process; ``text``: one line of at most 500
     characters.
     """
@@ -84,10 +84,10 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     queued_at: int = 0
     finished_at: int = 0
     result: bytes = b""
-    steps: list[Step] = []
+    steps: list[HistoryStep] = []
 
 
-class Entry(msgspec.Struct, frozen=True):
+class QueueEntry(msgspec.Struct, frozen=True):
     """Queue entry of a request (seed S4.19)."""
 
     id: int
@@ -147,7 +147,7 @@ class EndCode(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Counts(msgspec.Struct, frozen=True):
+class ShardCounts(msgspec.Struct, frozen=True):
     """Requests by flag, of a shard or a span of ``ts``; negative flags included."""
 
     by_flag: Mapping[int, int] = {}
@@ -214,7 +214,7 @@ class StorageNode(Protocol):
     def take(
         self,
         shard: Shard,
-        entries: Sequence[Entry],
+        entries: Sequence[QueueEntry],
         *,
         owner: str,
         now: int,
@@ -256,10 +256,10 @@ class StorageNode(Protocol):
         Without ``data`` and ``steps``.
         """
 
-    def orphans(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def orphans(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         """Return new requests that were never queued, with a ``ts`` up to ``before``."""
 
-    def forgotten(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def forgotten(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         """Return new requests that were queued up to ``before``: their entries may be lost."""
 
     def overdue(
@@ -270,7 +270,7 @@ class StorageNode(Protocol):
         Returns the requests without ``data``, with ``tries`` and ``owner`` of the lease.
         """
 
-    def count(self, shard: Shard, *, since: int = 0, until: int = MAX_TS) -> Counts:
+    def count(self, shard: Shard, *, since: int = 0, until: int = MAX_TS) -> ShardCounts:
         """Count requests with ``since <= ts < until`` by flag, from an index."""
 
     def oldest(self, shard: Shard, *, flag: int) -> int | None:

@@ -14,20 +14,20 @@ from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.stores import checks
 from apps.requeststore.stores.base import (
-    Counts,
     EndCode,
-    Entry,
     Finish,
     GiveBack,
     NewRequest,
+    QueueEntry,
     Shard,
+    ShardCounts,
     Size,
     StoredRequest,
     Take,
 )
 
 T = TypeVar("T")
-Named = TypeVar("Named", Entry, Finish, GiveBack)
+Named = TypeVar("Named", QueueEntry, Finish, GiveBack)
 
 
 class CheckedNode(ABC):
@@ -94,7 +94,7 @@ class CheckedNode(ABC):
     def take(
         self,
         shard: Shard,
-        entries: Sequence[Entry],
+        entries: Sequence[QueueEntry],
         *,
         owner: str,
         now: int,
@@ -149,18 +149,18 @@ class CheckedNode(ABC):
         checks.check_span(*last)
         return self._page(shard, biz, flag, since, until, last, limit)
 
-    def orphans(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def orphans(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         self._check_search(shard, before, cutoff, limit)
         return self._orphans(shard, before, cutoff, limit)
 
-    def forgotten(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def forgotten(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         self._check_search(shard, before, cutoff, limit)
         return self._forgotten(shard, before, cutoff, limit)
 
-    def count(self, shard: Shard, *, since: int = 0, until: int = MAX_TS) -> Counts:
+    def count(self, shard: Shard, *, since: int = 0, until: int = MAX_TS) -> ShardCounts:
         checks.check_shard(shard)
         checks.check_span(since, until)
-        return Counts(self._count(shard, since, until))
+        return ShardCounts(self._count(shard, since, until))
 
     def oldest(self, shard: Shard, *, flag: int) -> int | None:
         checks.check_shard(shard)
@@ -294,7 +294,13 @@ class CheckedNode(ABC):
 
     @abstractmethod
     def _take(
-        self, shard: Shard, entries: list[Entry], owner: str, now: int, deadline: int, cutoff: int
+        self,
+        shard: Shard,
+        entries: list[QueueEntry],
+        owner: str,
+        now: int,
+        deadline: int,
+        cutoff: int,
     ) -> list[Take]: ...
 
     @abstractmethod
@@ -321,10 +327,12 @@ class CheckedNode(ABC):
     ) -> list[StoredRequest]: ...
 
     @abstractmethod
-    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]: ...
+    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]: ...
 
     @abstractmethod
-    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]: ...
+    def _forgotten(
+        self, shard: Shard, before: int, cutoff: int, limit: int
+    ) -> list[QueueEntry]: ...
 
     @abstractmethod
     def _count(self, shard: Shard, since: int, until: int) -> dict[int, int]: ...

@@ -1,4 +1,4 @@
-"""Validation shared by the adapters; raises ``BadRequest``."""
+"""Validation shared by the adapters; raises ``InvalidRequest``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from apps.requeststore.engine.entity import MAX_PRIORITY
-from apps.requeststore.engine.errors import BadRequest, TooLarge
+from apps.requeststore.engine.errors import InvalidRequest, TooLarge
 from apps.requeststore.engine.flags import MAX_FLAG, MOVING, is_own
 from apps.requeststore.engine.limits import (
     MAX_BATCH,
@@ -19,10 +19,10 @@ from apps.requeststore.engine.limits import (
     MAX_TS,
 )
 from apps.requeststore.stores.base import (
-    Entry,
     Finish,
     GiveBack,
     NewRequest,
+    QueueEntry,
     Shard,
     StoredRequest,
 )
@@ -37,13 +37,13 @@ def check_shard(shard: Shard) -> None:
     """Require names that need no quoting."""
     for name in (shard.database, shard.collection):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise BadRequest(f"{name!r} is no name of a database or collection: a-z, 0-9, _")
+            raise InvalidRequest(f"{name!r} is no name of a database or collection: a-z, 0-9, _")
 
 
 def check_batch(batch: Sequence[object]) -> None:
     """Require at most ``MAX_BATCH`` items."""
     if len(batch) > MAX_BATCH:
-        raise BadRequest(f"{len(batch)} at once; at most {MAX_BATCH}")
+        raise InvalidRequest(f"{len(batch)} at once; at most {MAX_BATCH}")
 
 
 def check_limit(limit: int) -> None:
@@ -65,7 +65,7 @@ def check_times(**times: int) -> None:
 def check_deadline(deadline: int, now: int) -> None:
     """Require a future deadline: a past one would let a batch lease a request twice."""
     if deadline <= now:
-        raise BadRequest(f"the deadline {deadline} is not after {now}")
+        raise InvalidRequest(f"the deadline {deadline} is not after {now}")
 
 
 def check_span(since: int, until: int) -> None:
@@ -95,7 +95,7 @@ def check_owner(owner: str) -> None:
     """Check the name of an owner, which must not be empty."""
     check_by(owner)
     if not owner:
-        raise BadRequest("an owner has a name")
+        raise InvalidRequest("an owner has a name")
 
 
 def check_new(requests: Sequence[NewRequest]) -> None:
@@ -110,7 +110,7 @@ def check_new(requests: Sequence[NewRequest]) -> None:
         _data(where, one.data)
 
 
-def check_entries(entries: Sequence[Entry]) -> None:
+def check_entries(entries: Sequence[QueueEntry]) -> None:
     """Check queue entries, which other programs may have written."""
     check_batch(entries)
     for number, one in enumerate(entries):
@@ -129,7 +129,7 @@ def check_ends(ends: Sequence[Finish | GiveBack]) -> None:
         _text(f"{where}the text", one.text, None)
         if isinstance(one, Finish):
             if not (_is_int(one.flag) and is_own(one.flag)):
-                raise BadRequest(f"{where}{one.flag!r} is no flag of an end: 1 to {MAX_FLAG}")
+                raise InvalidRequest(f"{where}{one.flag!r} is no flag of an end: 1 to {MAX_FLAG}")
             _result(where, one.result)
 
 
@@ -193,34 +193,34 @@ def _is_int(value: object) -> bool:
 
 def _number(name: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise BadRequest(f"{name} is {_shown(value)}: not a number from {least} to {most}")
+        raise InvalidRequest(f"{name} is {_shown(value)}: not a number from {least} to {most}")
 
 
 def _text(name: str, value: object, most: int | None) -> None:
     if not isinstance(value, str):
-        raise BadRequest(f"{name} is no text")
+        raise InvalidRequest(f"{name} is no text")
     if most is not None and len(value) > most:
-        raise BadRequest(f"{name} has {len(value)} characters; at most {most}")
+        raise InvalidRequest(f"{name} has {len(value)} characters; at most {most}")
     if value.isascii() and "\0" not in value:
         return
     if "\0" in value:
-        raise BadRequest(f"{name} has a NUL character")
+        raise InvalidRequest(f"{name} has a NUL character")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadRequest(f"{name} is no valid Unicode: it has half a surrogate pair") from None
+        raise InvalidRequest(f"{name} is no valid Unicode: it has half a surrogate pair") from None
 
 
 def _data(where: str, data: object) -> None:
     if not isinstance(data, bytes):
-        raise BadRequest(f"{where}the data is not bytes")
+        raise InvalidRequest(f"{where}the data is not bytes")
     if len(data) > MAX_DATA_BYTES:
         raise TooLarge(f"{where}{len(data)} bytes; at most {MAX_DATA_BYTES} are stored")
 
 
 def _result(where: str, result: object) -> None:
     if not isinstance(result, bytes):
-        raise BadRequest(f"{where}the result is not bytes")
+        raise InvalidRequest(f"{where}the result is not bytes")
     if len(result) > MAX_RESULT_BYTES:
         raise TooLarge(f"{where}a result of {len(result)} bytes; at most {MAX_RESULT_BYTES}")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT
-from apps.requeststore.stores.base import Step, StepKind, StoredRequest
+from apps.requeststore.stores.base import HistoryStep, StepKind, StoredRequest
 
 # Stories are looked at when a request is queued or taken; two more steps may follow.
 _ROOM: Final = MAX_STEPS - 2
@@ -21,7 +21,7 @@ LONG_STORY: Final = _ROOM * 18
 _FIRST: Final = 20
 
 _encoder: Final = msgspec.json.Encoder()
-_decoder: Final = msgspec.json.Decoder(list[Step])
+_decoder: Final = msgspec.json.Decoder(list[HistoryStep])
 
 
 def written(at: int, kind: StepKind, by: str, text: str = "") -> str:
@@ -30,17 +30,17 @@ def written(at: int, kind: StepKind, by: str, text: str = "") -> str:
     return _encoder.encode((at, kind, by, line)).decode() + ","
 
 
-def story_of(steps: list[Step]) -> str:
+def story_of(steps: list[HistoryStep]) -> str:
     """Return a whole history, shortened."""
     return "".join(written(one.at, one.kind, one.by, one.text) for one in shortened(steps))
 
 
-def read(story: str) -> list[Step]:
+def read(story: str) -> list[HistoryStep]:
     """Parse the steps in order."""
     return _decoder.decode(f"[{story[:-1]}]") if story else []
 
 
-def shortened(steps: list[Step]) -> list[Step]:
+def shortened(steps: list[HistoryStep]) -> list[HistoryStep]:
     """Return the first and last steps of a long history."""
     return steps if len(steps) <= _ROOM else [*steps[:_FIRST], *steps[_FIRST - _ROOM :]]
 

@@ -19,10 +19,10 @@ from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.dashboard.navigation import sidebar
 from apps.projects.models import Project
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.models import ClosedSlice, Rebalance, ShardReport
-from apps.requeststore.services.rebalancing import work_on_rebalance
-from apps.requeststore.services.yard import Yard, shared_yard
+from apps.requeststore.services.rebalances import work_on_rebalance
+from apps.requeststore.services.store import RequestStore, shared_request_store
 from apps.requeststore.stores.sqlite import SqliteNode
 from tests.access.factories import enter, make_project, make_user
 from tests.requeststore.api.test_requests import process
@@ -39,8 +39,8 @@ def project(db: None, request_nodes: dict[str, str]) -> Project:
 
 
 @pytest.fixture
-def yard(project: Project) -> Yard:
-    return shared_yard()
+def yard(project: Project) -> RequestStore:
+    return shared_request_store()
 
 
 def person(project: Project, role: Role) -> Client:
@@ -64,7 +64,7 @@ def said(answer: Any) -> str:
     return " ".join(str(each) for each in get_messages(answer.wsgi_request))
 
 
-def store(yard: Yard, project: Project, number: int, **fields: Any) -> list[int]:
+def store(yard: RequestStore, project: Project, number: int, **fields: Any) -> list[int]:
     bound = yard.biz(project.pk, "news")
     return yard.submit(bound, pages(number, **fields), by="test", now=yard.now())
 
@@ -82,7 +82,7 @@ def everything(project: Project, number: int) -> list[str]:
 
 
 @pytest.mark.covers("S4.29")
-def test_an_id_leads_to_its_whole_story(project: Project, yard: Yard) -> None:
+def test_an_id_leads_to_its_whole_story(project: Project, yard: RequestStore) -> None:
     fields = {"headers": {"Cookie": "sid=s3cret", "Accept": "text/html"}, "meta": {"shop": "A1"}}
     (number,) = store(yard, project, 1, **fields)
     ts = yard.find(number).request.ts  # type: ignore[union-attr]  # stored just now
@@ -121,7 +121,7 @@ def test_an_id_leads_to_its_whole_story(project: Project, yard: Yard) -> None:
 
 @pytest.mark.covers("S4.29")
 def test_an_id_that_is_gone_is_told_with_the_counts_of_its_time(
-    project: Project, yard: Yard
+    project: Project, yard: RequestStore
 ) -> None:
     number = yard.reserve(1)[0]
     ClosedSlice.objects.create(
@@ -147,7 +147,7 @@ def test_an_id_that_is_gone_is_told_with_the_counts_of_its_time(
         )
 
 
-def test_the_list_and_a_biz_show_their_books(project: Project, yard: Yard) -> None:
+def test_the_list_and_a_biz_show_their_books(project: Project, yard: RequestStore) -> None:
     store(yard, project, 20)
     ShardReport.objects.filter(project=project).update(
         by_flag={"0": 250, "-1": 1, "2": 3}, expiring={"3600": 2, "300": 1}
@@ -172,7 +172,7 @@ def test_the_list_and_a_biz_show_their_books(project: Project, yard: Yard) -> No
     )
 
 
-def test_pages_belong_to_people_of_the_project(project: Project, yard: Yard) -> None:
+def test_pages_belong_to_people_of_the_project(project: Project, yard: RequestStore) -> None:
     (number,) = store(yard, project, 1)
     row = Rebalance.objects.create(project=project, biz="news", config_version=1)
     key = f"{project.pk}.news"
@@ -200,7 +200,7 @@ def test_pages_belong_to_people_of_the_project(project: Project, yard: Yard) -> 
     assert address("look_up") in links
 
 
-def test_few_queries_however_many_rows(project: Project, yard: Yard) -> None:
+def test_few_queries_however_many_rows(project: Project, yard: RequestStore) -> None:
     (number, *_more) = store(yard, project, 60)
     operator = person(project, Role.EDITOR)
     plan = {"database": "", "collection": "requests", "epoch": {}}
@@ -232,7 +232,7 @@ def test_few_queries_however_many_rows(project: Project, yard: Yard) -> None:
     assert max(after.values()) <= MOST_QUERIES, after
 
 
-def test_requests_by_flag_and_time(project: Project, yard: Yard) -> None:
+def test_requests_by_flag_and_time(project: Project, yard: RequestStore) -> None:
     ids = store(yard, project, 55)
     ts = yard.find(ids[0]).request.ts  # type: ignore[union-attr]  # stored just now
     process(yard, project, ids[0], ts, 2)
@@ -252,7 +252,9 @@ def test_requests_by_flag_and_time(project: Project, yard: Yard) -> None:
     assert viewer.get(page, {"after": "x.y", "since": "never"}).status_code == 200
 
 
-def test_one_is_tried_out_and_ended_ones_are_tried_again(project: Project, yard: Yard) -> None:
+def test_one_is_tried_out_and_ended_ones_are_tried_again(
+    project: Project, yard: RequestStore
+) -> None:
     operator = person(project, Role.OPERATOR)
     key = f"{project.pk}.news"
     page = address("try_out", key)
@@ -277,7 +279,7 @@ def test_one_is_tried_out_and_ended_ones_are_tried_again(project: Project, yard:
 
 
 @pytest.mark.covers("S4.14")
-def test_a_rebalance_is_looked_at_begun_and_done(project: Project, yard: Yard) -> None:
+def test_a_rebalance_is_looked_at_begun_and_done(project: Project, yard: RequestStore) -> None:
     ids = store(yard, project, 60)
     key = f"{project.pk}.news"
     editor = person(project, Role.EDITOR)
@@ -309,12 +311,12 @@ def test_a_rebalance_is_looked_at_begun_and_done(project: Project, yard: Yard) -
 
 
 def test_a_store_that_is_away_is_said_on_the_page(
-    project: Project, yard: Yard, monkeypatch: pytest.MonkeyPatch
+    project: Project, yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (number,) = store(yard, project, 1)
 
     def away(*_arguments: Any, **_options: Any) -> Any:
-        raise StoreUnavailable("secret-host refused")
+        raise RequestStoreUnavailable("secret-host refused")
 
     for name in ("find", "page", "insert", "size"):
         monkeypatch.setattr(SqliteNode, name, away)

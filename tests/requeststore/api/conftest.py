@@ -9,7 +9,7 @@ import pytest
 
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.requeststore.services.yard import Yard, shared_yard
+from apps.requeststore.services.store import RequestStore, shared_request_store
 from tests.access.factories import Api, make_user
 from tests.requeststore.factories import make_bizzes
 
@@ -27,9 +27,9 @@ def project(db: None, request_nodes: dict[str, str]) -> Project:
 
 
 @pytest.fixture
-def yard(project: Project) -> Yard:
+def yard(project: Project) -> RequestStore:
     """What the web process itself uses."""
-    return shared_yard()
+    return shared_request_store()
 
 
 class Caller(Api):

@@ -9,8 +9,8 @@ from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.models import ClosedSlice, ShardReport
-from apps.requeststore.services.rebalancing import work_on_rebalance
-from apps.requeststore.services.yard import Yard
+from apps.requeststore.services.rebalances import work_on_rebalance
+from apps.requeststore.services.store import RequestStore
 from tests.access.factories import make_project
 from tests.requeststore.api.conftest import Caller
 from tests.requeststore.api.test_requests import URL, process
@@ -54,7 +54,7 @@ def test_a_biz_tells_its_physical_names_and_its_books(caller: Caller, project: P
 
 @pytest.mark.covers("S4.14")
 def test_a_rebalance_is_previewed_begun_watched_and_ended(
-    caller: Caller, project: Project, yard: Yard
+    caller: Caller, project: Project, yard: RequestStore
 ) -> None:
     editor = Caller(project, Role.EDITOR)
     answer = caller.submit(*(f"{URL}{number}" for number in range(60)))
@@ -86,7 +86,7 @@ def test_a_rebalance_is_previewed_begun_watched_and_ended(
 
 
 def test_failed_requests_of_a_night_are_tried_again(
-    caller: Caller, project: Project, yard: Yard
+    caller: Caller, project: Project, yard: RequestStore
 ) -> None:
     answer = caller.submit(*(f"{URL}{number}" for number in range(6)))
     ids = list(map(int, answer["ids"]))

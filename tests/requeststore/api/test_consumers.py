@@ -11,10 +11,10 @@ import pytest
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.engine.flags import EXPIRED, FAILED, NEW, PROCESSED, TAKEN
-from apps.requeststore.services import taking
+from apps.requeststore.services import leases
+from apps.requeststore.services.store import RequestStore
 from apps.requeststore.services.upkeep import Upkeep
-from apps.requeststore.services.yard import Yard
-from apps.requeststore.stores.base import Entry, NewRequest
+from apps.requeststore.stores.base import NewRequest, QueueEntry
 from tests.requeststore.api.conftest import Caller
 from tests.requeststore.factories import save_bizzes
 
@@ -30,7 +30,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def count(series: str, *, project: int, label: str, amount: float = 1) -> None:
         total[series] += int(amount)
 
-    monkeypatch.setattr(taking, "count", count)
+    monkeypatch.setattr(leases, "count", count)
     return total
 
 
@@ -49,17 +49,17 @@ def codes(answer: Any) -> list[str]:
     return [each["code"] for each in answer["results"]]
 
 
-def flags(yard: Yard, project: Project) -> Counter[int]:
+def flags(yard: RequestStore, project: Project) -> Counter[int]:
     found = yard.page(yard.biz(project.pk, "news"), limit=1000)
     return Counter(one.request.flag for one in found)
 
 
-def upkeep(yard: Yard, later_ms: int = 0) -> None:
+def upkeep(yard: RequestStore, later_ms: int = 0) -> None:
     Upkeep(yard).round(yard.now() + later_ms)
 
 
 def test_requests_are_taken_finished_and_counted_once(
-    caller: Caller, project: Project, yard: Yard, counted: Counter[str]
+    caller: Caller, project: Project, yard: RequestStore, counted: Counter[str]
 ) -> None:
     body = base64.b64encode(b"\xff\x00").decode()
     caller.submit(
@@ -103,7 +103,7 @@ def test_requests_are_taken_finished_and_counted_once(
 
 
 def test_a_lease_that_ends_brings_the_request_back(
-    caller: Caller, project: Project, yard: Yard
+    caller: Caller, project: Project, yard: RequestStore
 ) -> None:
     caller.submit(URL, f"{URL}2")
     requests = call(caller, "take")["requests"]
@@ -136,7 +136,7 @@ def test_only_the_one_that_has_the_lease_ends_a_request(caller: Caller, project:
 
 
 def test_json_that_another_program_has_stored_is_taken(
-    caller: Caller, project: Project, yard: Yard
+    caller: Caller, project: Project, yard: RequestStore
 ) -> None:
     bound = yard.biz(project.pk, "news")
     now = yard.now()
@@ -147,7 +147,7 @@ def test_json_that_another_program_has_stored_is_taken(
         yard.node(place.node).insert(
             place.shard, [NewRequest(number, "news", now, bytes_)], by="theirs", now=now
         )
-    yard.queue(bound).push([Entry(4, "news", now), Entry(8, "news", now)])
+    yard.queue(bound).push([QueueEntry(4, "news", now), QueueEntry(8, "news", now)])
     (one,) = call(caller, "take")["requests"]
     assert (one["id"], one["url"], one["meta"]) == ("4", "https://example.com/j", {"a": [1]})
     assert base64.b64decode(one["body_base64"]) == b"\xff\x00"
@@ -155,7 +155,7 @@ def test_json_that_another_program_has_stored_is_taken(
     assert "url" in caller.show("requests/8")["steps"][-1]["text"]
 
 
-def test_what_is_wrong_is_refused(caller: Caller, project: Project, yard: Yard) -> None:
+def test_what_is_wrong_is_refused(caller: Caller, project: Project, yard: RequestStore) -> None:
     viewer = Caller(project, Role.VIEWER)
     for what in ("take", "finish", "return"):
         assert call(viewer, what, status=403, requests=[])["code"] == "role_required"
@@ -172,7 +172,9 @@ def test_what_is_wrong_is_refused(caller: Caller, project: Project, yard: Yard) 
     assert call(caller, "take", status=409)["code"] == "biz_disabled"
 
 
-def test_what_has_expired_is_not_handed_out(caller: Caller, project: Project, yard: Yard) -> None:
+def test_what_has_expired_is_not_handed_out(
+    caller: Caller, project: Project, yard: RequestStore
+) -> None:
     caller.submit(URL)
     (one,) = call(caller, "take")["requests"]
     bound = yard.biz(project.pk, "news")

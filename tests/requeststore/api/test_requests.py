@@ -11,15 +11,15 @@ from django.conf import LazySettings
 
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.engine.limits import MAX_BODY_BYTES
-from apps.requeststore.queues.base import Taken
-from apps.requeststore.services.yard import Yard, shared_yard
+from apps.requeststore.queues.base import TakenEntry
+from apps.requeststore.services.store import RequestStore, shared_request_store
 from apps.requeststore.sinks.base import Gathered
 from apps.requeststore.sinks.databases import open_database
 from apps.requeststore.sinks.table import TableSink
-from apps.requeststore.stores.base import Entry, Finish
+from apps.requeststore.stores.base import Finish, QueueEntry
 from apps.requeststore.stores.sqlite import SqliteNode
 from apps.runtime.models import IdempotencyKey
 from tests.access.factories import Api, make_project, make_user
@@ -30,14 +30,16 @@ pytestmark = pytest.mark.django_db
 URL = "https://example.com/"
 
 
-def stored(yard: Yard, project: Project) -> int:
+def stored(yard: RequestStore, project: Project) -> int:
     bound = yard.biz(project.pk, "news")
     return sum(yard.node(one.node).count(one.shard).total for one in bound.places)
 
 
-def process(yard: Yard, project: Project, number: int, ts: int, flag: int = PROCESSED) -> None:
+def process(
+    yard: RequestStore, project: Project, number: int, ts: int, flag: int = PROCESSED
+) -> None:
     bound = yard.biz(project.pk, "news")
-    taken = Taken(Entry(number, "news", ts), None)
+    taken = TakenEntry(QueueEntry(number, "news", ts), None)
     (take,) = yard.take(bound, [taken], owner="fetcher-1", now=yard.now())
     assert take.request is not None
     end = Finish(number, 1, flag, b'{"status": 200, "records": 3}')
@@ -65,7 +67,7 @@ def keep_record(url: str, project_id: int, number: int, record: dict[str, Any]) 
 
 @pytest.mark.covers("S4.8", "S4.29")
 def test_requests_are_handed_in_and_their_story_is_told(
-    caller: Caller, project: Project, yard: Yard, settings: LazySettings, tmp_path: Path
+    caller: Caller, project: Project, yard: RequestStore, settings: LazySettings, tmp_path: Path
 ) -> None:
     settings.RECORDS_URL = f"sqlite:///{tmp_path / 'records.sqlite3'}"
     answer = caller.submit(
@@ -157,7 +159,7 @@ def test_requests_of_others_do_not_exist(caller: Caller, project: Project) -> No
     ],
 )
 def test_all_or_nothing_and_where_it_is_wrong(
-    caller: Caller, project: Project, yard: Yard, requests: list[Any], place: str
+    caller: Caller, project: Project, yard: RequestStore, requests: list[Any], place: str
 ) -> None:
     answer = caller.submit(*requests, status=422)
     assert answer["code"] == "bad_requests"
@@ -192,7 +194,7 @@ def test_a_request_that_is_too_large_is_refused_with_its_place(
 
 @pytest.mark.covers("S4.23")
 def test_a_repeat_with_its_key_stores_nothing_twice(
-    caller: Caller, project: Project, yard: Yard
+    caller: Caller, project: Project, yard: RequestStore
 ) -> None:
     first = caller.submit(URL, f"{URL}2", Idempotency_Key="k1")
     again = caller.submit(URL, f"{URL}2", Idempotency_Key="k1")
@@ -205,7 +207,7 @@ def test_a_repeat_with_its_key_stores_nothing_twice(
 @pytest.mark.covers("S4.23")
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_repeat_after_an_outage_completes_the_first(
-    caller: Caller, project: Project, yard: Yard, at: int, monkeypatch: pytest.MonkeyPatch
+    caller: Caller, project: Project, yard: RequestStore, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when some of it was stored already: the ids were reserved before."""
     really, calls = SqliteNode.insert, []
@@ -215,7 +217,7 @@ def test_a_repeat_after_an_outage_completes_the_first(
         if len(calls) == 2:
             if at:
                 really(self, shard, requests, **more)
-            raise StoreUnavailable("the node is away")
+            raise RequestStoreUnavailable("the node is away")
         return really(self, shard, requests, **more)
 
     urls = [f"{URL}{number}" for number in range(40)]
@@ -236,7 +238,7 @@ def test_a_repeat_after_an_outage_completes_the_first(
 
 
 @pytest.mark.covers("S4.3", "S4.4")
-def test_lists_by_biz_flag_and_time(caller: Caller, project: Project, yard: Yard) -> None:
+def test_lists_by_biz_flag_and_time(caller: Caller, project: Project, yard: RequestStore) -> None:
     old = caller.submit(*(f"{URL}{number}" for number in range(5)))
     new = caller.submit(*(f"{URL}{number}" for number in range(7)))
     process(yard, project, int(old["ids"][0]), old["ts"])
@@ -268,7 +270,7 @@ def test_lists_by_biz_flag_and_time(caller: Caller, project: Project, yard: Yard
 
 def test_nothing_is_taken_for_a_biz_that_is_switched_off(caller: Caller, project: Project) -> None:
     save_bizzes(project, news={"enabled": False})
-    shared_yard().wake()
+    shared_request_store().wake()
     assert caller.submit(URL, status=409)["code"] == "biz_disabled"
 
 
@@ -278,7 +280,7 @@ def test_a_store_that_is_away_is_503(
     number = caller.submit(URL)["ids"][0]
 
     def away(*_arguments: Any, **_options: Any) -> Any:
-        raise StoreUnavailable("secret-host:27017 refused")
+        raise RequestStoreUnavailable("secret-host:27017 refused")
 
     for name in ("find", "page", "insert", "size"):
         monkeypatch.setattr(SqliteNode, name, away)

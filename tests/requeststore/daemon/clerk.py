@@ -26,17 +26,17 @@ def save(*, number: int, bizzes: dict[str, Any]) -> int:
 
 
 def _bound(number: int, biz: str) -> Any:
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
-    shared_yard().wake()
-    return shared_yard().biz(number, biz)
+    shared_request_store().wake()
+    return shared_request_store().biz(number, biz)
 
 
 def reserve(*, count: int) -> list[str]:
     """Ids for ``submit``."""
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
-    return [str(one) for one in shared_yard().reserve(count)]
+    return [str(one) for one in shared_request_store().reserve(count)]
 
 
 def submit(
@@ -44,9 +44,9 @@ def submit(
 ) -> list[str]:
     """Their ids."""
     from apps.requeststore.engine.entity import Entity
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
-    made = shared_yard().submit(
+    made = shared_request_store().submit(
         _bound(number, biz),
         [Entity(**each) for each in requests],
         by="test",
@@ -58,24 +58,24 @@ def submit(
 
 def flags(*, number: int, biz: str) -> dict[str, int]:
     """How many requests have each flag, from the store itself."""
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
     bound = _bound(number, biz)
     total: Counter[str] = Counter()
     for place in bound.places:
-        shared_yard().ensure(bound, place)
-        counts = shared_yard().node(place.node).count(place.shard)
+        shared_request_store().ensure(bound, place)
+        counts = shared_request_store().node(place.node).count(place.shard)
         total.update({str(flag): count for flag, count in counts.by_flag.items() if count})
     return dict(total)
 
 
 def find(*, number: int, biz: str, ids: list[str]) -> list[dict[str, Any] | None]:
     """Each request as it lies there."""
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
     answers: list[dict[str, Any] | None] = []
     for one in ids:
-        found = shared_yard().find(int(one), number, biz)
+        found = shared_request_store().find(int(one), number, biz)
         request = found.request if found is not None else None
         answers.append(
             None
@@ -93,12 +93,12 @@ def find(*, number: int, biz: str, ids: list[str]) -> list[dict[str, Any] | None
 
 def page_ids(*, number: int, biz: str, flag: int | None = None) -> list[str]:
     """The ids of all requests with a flag."""
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
     bound = _bound(number, biz)
     ids: list[str] = []
     after = None
-    while found := shared_yard().page(bound, flag=flag, after=after, limit=1000):
+    while found := shared_request_store().page(bound, flag=flag, after=after, limit=1000):
         ids += [str(one.request.id) for one in found]
         after = (found[-1].request.ts, found[-1].request.id)
     return ids
@@ -106,25 +106,25 @@ def page_ids(*, number: int, biz: str, flag: int | None = None) -> list[str]:
 
 def push(*, number: int, biz: str, entries: list[list[Any]]) -> None:
     """Entries (id, biz, ts) straight into the queue."""
-    from apps.requeststore.services.yard import shared_yard
-    from apps.requeststore.stores.base import Entry
+    from apps.requeststore.services.store import shared_request_store
+    from apps.requeststore.stores.base import QueueEntry
 
-    queue = shared_yard().queue(_bound(number, biz))
-    queue.push([Entry(int(one), name, ts) for one, name, ts in entries])
+    queue = shared_request_store().queue(_bound(number, biz))
+    queue.push([QueueEntry(int(one), name, ts) for one, name, ts in entries])
 
 
 def ts(*, number: int, biz: str, one: str) -> int:
     """When it was stored."""
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
-    found = shared_yard().find(int(one), number, biz)
+    found = shared_request_store().find(int(one), number, biz)
     assert found is not None
     return found.request.ts
 
 
 def push_junk(*, number: int, biz: str, body: str) -> None:
     """A message that is no entry, straight into the broker's queue."""
-    from apps.requeststore.queues.opening import broker_queue_name
+    from apps.requeststore.queues.factory import broker_queue_name
     from apps.runtime.services import shared_broker
     from yardkit.broker import Outgoing
 
@@ -154,18 +154,18 @@ def running(*, number: int, name: str) -> int:
 
 def waiting(*, number: int, biz: str) -> list[int | None]:
     """How long the queue is, and how much is taken."""
-    from apps.requeststore.services.yard import shared_yard
+    from apps.requeststore.services.store import shared_request_store
 
-    stats = shared_yard().queue(_bound(number, biz)).stats()
+    stats = shared_request_store().queue(_bound(number, biz)).stats()
     return [stats.waiting, stats.taken]
 
 
 def sweep(*, later_seconds: int = 0) -> None:
     """What the platform does every ten seconds, as it would be done so much later."""
+    from apps.requeststore.services.store import shared_request_store
     from apps.requeststore.services.upkeep import upkeep_once
-    from apps.requeststore.services.yard import shared_yard
 
-    upkeep_once(shared_yard(), now=int((time.time() + later_seconds) * 1000))
+    upkeep_once(shared_request_store(), now=int((time.time() + later_seconds) * 1000))
 
 
 def owners() -> list[str]:

@@ -9,31 +9,33 @@ from typing import Any
 import pytest
 
 from apps.agents.center.politeness.limits import HostRules
-from apps.requeststore.daemon.downloading import Downloads
-from apps.requeststore.daemon.sparing import Hosts
+from apps.requeststore.daemon.downloads import Downloads
+from apps.requeststore.daemon.host_limits import HostLimits
 from apps.requeststore.daemon.ways import DirectWay, Done
-from apps.requeststore.daemon.work import Answer, Result, Trouble, Work
+from apps.requeststore.daemon.work import DownloadedPage, LeasedRequest, RequestFailure, Result
 from apps.requeststore.engine.biz import Fetch
 from apps.requeststore.engine.entity import Entity
-from apps.requeststore.queues.base import Taken
-from apps.requeststore.stores.base import Entry, StoredRequest
+from apps.requeststore.queues.base import TakenEntry
+from apps.requeststore.stores.base import QueueEntry, StoredRequest
 from tests.requeststore.daemon.pages_site import Site
 from yardkit.text_filters import TextFilter
 
 LOCAL = ("127.0.0.0/8",)
 
 
-def work_of(number: int, url: str) -> Work:
+def work_of(number: int, url: str) -> LeasedRequest:
     request = StoredRequest(id=number, biz="news", ts=0, flag=0, data=b"")
     expires = asyncio.get_running_loop().time() + 30
-    return Work(Taken(Entry(number, "news", 0), None), request, Entity(url=url), expires)
+    return LeasedRequest(
+        TakenEntry(QueueEntry(number, "news", 0), None), request, Entity(url=url), expires
+    )
 
 
-async def download(site: Site, ended: Callable[[Work, Result], None], count: int) -> int:
+async def download(site: Site, ended: Callable[[LeasedRequest, Result], None], count: int) -> int:
     """One at a time; how many have not ended when nothing moves any more."""
 
     def make_way(done: Done) -> DirectWay:
-        hosts = Hosts(HostRules(), asyncio.get_running_loop().time)
+        hosts = HostLimits(HostRules(), asyncio.get_running_loop().time)
         return DirectWay(Fetch(), LOCAL, hosts=hosts, done=done)
 
     downloads = Downloads(make_way=make_way, concurrency=1, ended=ended)
@@ -58,19 +60,19 @@ def test_a_request_that_meets_a_defect_ends_and_leaves_its_place(
 
     monkeypatch.setattr(TextFilter, "apply", apply)
 
-    def ended(work: Work, result: Result) -> None:
+    def ended(work: LeasedRequest, result: Result) -> None:
         answers[work.request.id] = result
 
     assert asyncio.run(download(site, ended, 2)) == 0
-    assert answers[0] == Trouble("ZeroDivisionError: a defect")
-    assert isinstance(answers[1], Answer)
+    assert answers[0] == RequestFailure("ZeroDivisionError: a defect")
+    assert isinstance(answers[1], DownloadedPage)
     assert "a defect, met by request 0" in caplog.text
 
 
 def test_a_defect_where_one_ends_keeps_no_other_waiting(site: Site) -> None:
     ended = list[int]()
 
-    def end(work: Work, _result: Result) -> None:
+    def end(work: LeasedRequest, _result: Result) -> None:
         ended.append(work.request.id)
         if work.request.id == 0:
             raise ZeroDivisionError("a defect")

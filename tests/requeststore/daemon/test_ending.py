@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from apps.requeststore.daemon import ending as ending_module
-from apps.requeststore.daemon.ending import Ending, Parts, Tally
-from apps.requeststore.daemon.reading import Reader
-from apps.requeststore.daemon.taking import Taker
-from apps.requeststore.daemon.work import Answer, Result, Trouble, Work
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.daemon import batch_end as ending_module
+from apps.requeststore.daemon.batch_end import BatchEnd, BizCounters, EndParts
+from apps.requeststore.daemon.page_extractor import PageExtractor
+from apps.requeststore.daemon.request_taker import RequestTaker
+from apps.requeststore.daemon.work import DownloadedPage, LeasedRequest, RequestFailure, Result
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.engine.flags import FAILED, NEW, PROCESSED
-from apps.requeststore.services import taking as taking_module
-from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.services import leases as taking_module
+from apps.requeststore.services.store import BoundBiz, RequestStore
 from apps.requeststore.sinks.base import Gathered
 from apps.requeststore.sinks.databases import SqliteDatabase
 from apps.requeststore.sinks.table import TableSink
-from apps.requeststore.stores.base import Entry, Finish, Take
+from apps.requeststore.stores.base import Finish, QueueEntry, Take
 from tests.requeststore.at_work import OWNER, begin
 from tests.requeststore.factories import pages
 from yardkit import failpoints
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.covers("S4.20
 
 RULES = {"page": {"fields": {"title": {"css": "h1"}}}}
 PAGE = b"<h1>one</h1>"
-DOWN = Trouble("HTTP 503", status=503)
+DOWN = RequestFailure("HTTP 503", status=503)
 
 
 @pytest.fixture(autouse=True)
@@ -64,23 +64,23 @@ class Fragile(TableSink):
         return super().write(batch)
 
 
-class FragileReader(Reader):
+class FragileReader(PageExtractor):
     """Has a defect that one page brings out."""
 
-    def read(self, work: Work, result: Result) -> Any:
-        if isinstance(result, Answer) and b"defect" in result.body:
+    def read(self, work: LeasedRequest, result: Result) -> Any:
+        if isinstance(result, DownloadedPage) and b"defect" in result.body:
             raise ZeroDivisionError("float division by zero")
         return super().read(work, result)
 
 
-def took(yard: Yard, bound: BoundBiz) -> list[Work]:
-    def bury(_entry: Entry, reason: str) -> None:
+def took(yard: RequestStore, bound: BoundBiz) -> list[LeasedRequest]:
+    def bury(_entry: QueueEntry, reason: str) -> None:
         raise AssertionError(reason)
 
-    return until_taken(Taker(bound, yard.queue(bound), yard, OWNER, bury))
+    return until_taken(RequestTaker(bound, yard.queue(bound), yard, OWNER, bury))
 
 
-def until_taken(taker: Taker) -> list[Work]:
+def until_taken(taker: RequestTaker) -> list[LeasedRequest]:
     """A queue that has just been opened may need a moment."""
     deadline = time.monotonic() + 10
     while not (works := taker.take(100, now=taker.yard.now(), expires=0.0)):
@@ -90,31 +90,31 @@ def until_taken(taker: Taker) -> list[Work]:
 
 
 def ending(
-    yard: Yard, bound: BoundBiz, folder: Path, results: Mapping[int, Result] | None = None
-) -> Ending:
+    yard: RequestStore, bound: BoundBiz, folder: Path, results: Mapping[int, Result] | None = None
+) -> BatchEnd:
     """All that waits, with pages for all but those that ``results`` names by their positions."""
     works = took(yard, bound)
-    ended: list[tuple[Work, Result]] = [
-        (work, (results or {}).get(at, Answer(work.entity.url, 200, [], PAGE)))
+    ended: list[tuple[LeasedRequest, Result]] = [
+        (work, (results or {}).get(at, DownloadedPage(work.entity.url, 200, [], PAGE)))
         for at, work in enumerate(works)
     ]
     sink = Fragile(SqliteDatabase(folder / "records.sqlite3"), "records")
-    parts = Parts(bound, FragileReader(bound.settings.rules), sink, yard.queue(bound))
-    return Ending(parts, yard, OWNER, yard.now, ended, Tally())
+    parts = EndParts(bound, FragileReader(bound.settings.rules), sink, yard.queue(bound))
+    return BatchEnd(parts, yard, OWNER, yard.now, ended, BizCounters())
 
 
-def until_done(step: Ending, most: int = 5) -> None:
+def until_done(step: BatchEnd, most: int = 5) -> None:
     """As a lane does it: again after an outage, and after a defect."""
     for _ in range(most):
         try:
             step.step()
-        except (StoreUnavailable, failpoints.FailpointError):
+        except (RequestStoreUnavailable, failpoints.FailpointError):
             continue
         return
     raise AssertionError("it never ended")
 
 
-def flags(yard: Yard, bound: BoundBiz) -> dict[int, int]:
+def flags(yard: RequestStore, bound: BoundBiz) -> dict[int, int]:
     found = yard.page(bound, limit=1000)
     return dict(Counter(one.request.flag for one in found))
 
@@ -129,11 +129,13 @@ def rows(folder: Path) -> int:
     "fault", ["requests.after_give_back", "requests.after_finish", "fetcher.finished"]
 )
 def test_an_end_is_counted_once_whatever_fails_after_it(
-    yard: Yard, tmp_path: Path, counted: Counter[str], fault: str
+    yard: RequestStore, tmp_path: Path, counted: Counter[str], fault: str
 ) -> None:
     bound = begin(yard, rules=RULES, max_tries=3)
     yard.submit(bound, pages(10, rule="page"), by="tester", now=yard.now())
-    step = ending(yard, bound, tmp_path, {0: DOWN, 1: DOWN, 2: Trouble("HTTP 404", lasting=True)})
+    step = ending(
+        yard, bound, tmp_path, {0: DOWN, 1: DOWN, 2: RequestFailure("HTTP 404", lasting=True)}
+    )
     failpoints.configure({"FAILPOINTS": f"{fault}=raise@1"})
     until_done(step)
     tally = step.tally
@@ -145,7 +147,7 @@ def test_an_end_is_counted_once_whatever_fails_after_it(
 
 
 def test_an_outage_between_finish_and_give_back_counts_nothing_twice(
-    yard: Yard, tmp_path: Path, counted: Counter[str], monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, tmp_path: Path, counted: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = begin(yard, rules=RULES, max_tries=3)
     yard.submit(bound, pages(6, rule="page"), by="tester", now=yard.now())
@@ -155,7 +157,7 @@ def test_an_outage_between_finish_and_give_back_counts_nothing_twice(
     def sometimes(*given: Any, **named: Any) -> Any:
         if away:
             away.pop()
-            raise StoreUnavailable("the node does not answer")
+            raise RequestStoreUnavailable("the node does not answer")
         return give_back(*given, **named)
 
     monkeypatch.setattr(yard, "give_back", sometimes)
@@ -165,7 +167,7 @@ def test_an_outage_between_finish_and_give_back_counts_nothing_twice(
 
 
 def test_an_end_whose_answer_was_lost_is_counted_once(
-    yard: Yard, tmp_path: Path, counted: Counter[str], monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, tmp_path: Path, counted: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node has stored the flags, and the connection broke before it could say so."""
     bound = begin(yard, rules=RULES)
@@ -178,7 +180,7 @@ def test_an_end_whose_answer_was_lost_is_counted_once(
         codes = finish(*given, **named)
         if lost:
             lost.pop()
-            raise StoreUnavailable("the connection broke")
+            raise RequestStoreUnavailable("the connection broke")
         return codes
 
     monkeypatch.setattr(node, "finish", losing)
@@ -188,7 +190,7 @@ def test_an_end_whose_answer_was_lost_is_counted_once(
 
 
 def test_a_repeat_by_others_is_not_counted_again(
-    yard: Yard, tmp_path: Path, counted: Counter[str]
+    yard: RequestStore, tmp_path: Path, counted: Counter[str]
 ) -> None:
     bound = begin(yard)
     yard.submit(bound, pages(3), by="tester", now=yard.now())
@@ -202,7 +204,7 @@ def test_a_repeat_by_others_is_not_counted_again(
 
 
 def test_one_request_that_always_fails_costs_only_itself(
-    yard: Yard, tmp_path: Path, counted: Counter[str], caplog: pytest.LogCaptureFixture
+    yard: RequestStore, tmp_path: Path, counted: Counter[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     bound = begin(yard, rules=RULES)
     yard.submit(bound, pages(20, rule="page"), by="tester", now=yard.now())
@@ -211,8 +213,8 @@ def test_one_request_that_always_fails_costs_only_itself(
         bound,
         tmp_path,
         {
-            4: Answer("https://example.com/bad", 200, [], PAGE),
-            9: Answer("https://example.com/9", 200, [], b"<h1>defect</h1>"),
+            4: DownloadedPage("https://example.com/bad", 200, [], PAGE),
+            9: DownloadedPage("https://example.com/9", 200, [], b"<h1>defect</h1>"),
         },
     )
     step.step()
@@ -236,21 +238,21 @@ def test_one_request_that_always_fails_costs_only_itself(
 
 
 def test_one_entry_that_cannot_be_taken_is_a_dead_letter(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: RequestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = begin(yard)
     ids = yard.submit(bound, pages(9), by="tester", now=yard.now())
     node = yard.node(bound.places[0].node)
     take = node.take
 
-    def fragile(shard: Any, entries: Sequence[Entry], **named: Any) -> list[Take]:
+    def fragile(shard: Any, entries: Sequence[QueueEntry], **named: Any) -> list[Take]:
         if any(entry.id == ids[5] for entry in entries):
             raise ValueError("invalid step")
         return take(shard, entries, **named)
 
     monkeypatch.setattr(node, "take", fragile)
     buried: list[tuple[int, str]] = []
-    taker = Taker(
+    taker = RequestTaker(
         bound, yard.queue(bound), yard, OWNER, lambda entry, why: buried.append((entry.id, why))
     )
     works = until_taken(taker)

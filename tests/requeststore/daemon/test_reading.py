@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from apps.requeststore.daemon import reading
-from apps.requeststore.daemon.reading import Reader, Reading
-from apps.requeststore.daemon.work import Answer, Trouble, Work
+from apps.requeststore.daemon import page_extractor
+from apps.requeststore.daemon.page_extractor import ExtractionResult, PageExtractor
+from apps.requeststore.daemon.work import DownloadedPage, LeasedRequest, RequestFailure
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import BadSetting
-from apps.requeststore.extraction.boxed import Boxes
-from apps.requeststore.queues.base import Taken
-from apps.requeststore.stores.base import Entry, StoredRequest
+from apps.requeststore.extraction.processes import ExtractionPool
+from apps.requeststore.queues.base import TakenEntry
+from apps.requeststore.stores.base import QueueEntry, StoredRequest
 
 pytestmark = pytest.mark.covers("S4.5", "S4.20")
 RULES: dict[str, Any] = {
@@ -27,32 +27,32 @@ NESTED = (b"<div>" * 240 + b"x" * 100 + b"</div>" * 240) * 300
 @pytest.fixture(autouse=True)
 def boxes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One that has less patience."""
-    with Boxes(1, cpu_seconds=0.5) as made:
-        monkeypatch.setattr(reading, "shared_boxes", lambda: made)
+    with ExtractionPool(1, cpu_seconds=0.5) as made:
+        monkeypatch.setattr(page_extractor, "shared_boxes", lambda: made)
         yield
 
 
-def work(rule: str, **fields: Any) -> Work:
+def work(rule: str, **fields: Any) -> LeasedRequest:
     """A request that is in hand."""
     entity = Entity(url="https://shop.example/", rule=rule, **fields)
-    entry = Entry(1, "news", 1)
+    entry = QueueEntry(1, "news", 1)
     request = StoredRequest(id=1, biz="news", ts=1, flag=-1, data=b"")
-    return Work(Taken(entry, b""), request, entity, 0.0)
+    return LeasedRequest(TakenEntry(entry, b""), request, entity, 0.0)
 
 
-def answer(body: bytes, status: int = 200) -> Answer:
-    return Answer("https://shop.example/", status, [("Content-Type", "text/html")], body)
+def answer(body: bytes, status: int = 200) -> DownloadedPage:
+    return DownloadedPage("https://shop.example/", status, [("Content-Type", "text/html")], body)
 
 
 def test_a_page_that_cannot_be_read_in_time_is_a_trouble_of_its_own() -> None:
     """And the pages after it are read."""
-    reader = Reader(RULES)
+    reader = PageExtractor(RULES)
     slow = reader.read(work("slow"), answer(NESTED))
-    assert slow == Trouble(
+    assert slow == RequestFailure(
         "extraction: reading the page took more than 0.5 s of CPU time", status=200
     )
     read = reader.read(work("page", meta={"a": 1}), answer("<h1>中</h1><a href=/2>2</a>".encode()))
-    assert isinstance(read, Reading)
+    assert isinstance(read, ExtractionResult)
     assert read.records == [{"v": "中"}]
     assert [(each.url, each.rule, each.depth, each.meta) for each in read.follow] == [
         ("https://shop.example/2", "page", 1, {"a": 1})
@@ -60,12 +60,12 @@ def test_a_page_that_cannot_be_read_in_time_is_a_trouble_of_its_own() -> None:
 
 
 def test_a_chain_of_links_ends() -> None:
-    read = Reader(RULES).read(work("page", depth=1), answer(b"<a href=/2>2</a>"))
-    assert isinstance(read, Reading)
+    read = PageExtractor(RULES).read(work("page", depth=1), answer(b"<a href=/2>2</a>"))
+    assert isinstance(read, ExtractionResult)
     assert not read.follow
 
 
 def test_rules_with_faults_are_no_rules() -> None:
     with pytest.raises(BadSetting) as caught:
-        Reader({"a": {"fields": {"b": {"css": "["}}}})
+        PageExtractor({"a": {"fields": {"b": {"css": "["}}}})
     assert "rules.a.fields.b.css" in str(caught.value)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
-from apps.requeststore.daemon.sharing import Room
-from apps.requeststore.daemon.sparing import Hosts, pause_of
+from apps.requeststore.daemon.fair_semaphore import FairSemaphore
+from apps.requeststore.daemon.host_limits import HostLimits, pause_of
 
 
 def test_room_is_shared_by_priority_and_nobody_starves() -> None:
     async def work() -> dict[str, int]:
-        room, had = Room(4), {"low": 0, "high": 0}
+        room, had = FairSemaphore(4), {"low": 0, "high": 0}
 
         async def biz(name: str, priority: int) -> None:
             while sum(had.values()) < 4000:
@@ -35,7 +35,7 @@ def test_room_is_shared_by_priority_and_nobody_starves() -> None:
 
 def test_room_that_nobody_else_wants_is_given_whole_and_comes_back() -> None:
     async def work() -> None:
-        room = Room(10)
+        room = FairSemaphore(10)
         assert await room.get("a", 100, priority=0) == 10
         waiting = asyncio.create_task(room.get("b", 5, priority=0))
         await asyncio.sleep(0)
@@ -55,9 +55,9 @@ def test_room_that_nobody_else_wants_is_given_whole_and_comes_back() -> None:
     asyncio.run(work())
 
 
-def hosts(**limits: Any) -> Hosts:
+def hosts(**limits: Any) -> HostLimits:
     defaults = Defaults(**{"requests_per_second": 0.0, "concurrency": 0, **limits})
-    return Hosts(HostRules(defaults), asyncio.get_running_loop().time)
+    return HostLimits(HostRules(defaults), asyncio.get_running_loop().time)
 
 
 @pytest.mark.covers("S4.21")

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.requeststore.engine.biz import Balance, Biz, BizBook, Epoch
-from apps.requeststore.engine.checking import (
+from apps.requeststore.engine.sharding import Spread
+from apps.requeststore.engine.validation import (
     DOWNLOADER_FIELDS,
     MAX_TTL_SECONDS,
     Flaw,
     changed_epochs,
     read_book,
 )
-from apps.requeststore.engine.sharding import Spread
 from apps.requeststore.texts import FLAWS, told
 
 DAY = 24 * 3600 * 1000

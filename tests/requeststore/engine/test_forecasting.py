@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apps.requeststore.engine.forecasting import (
+from apps.requeststore.engine.forecast import (
     Facts,
     Lateness,
     Outlook,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.requeststore.extraction import Extracted, Page, check_rules, compile_rules
+from apps.requeststore.extraction import Extracted, ResponsePage, check_rules, compile_rules
 
 URL = "https://shop.example/list?page=1"
 
 
-def page(body: str | bytes, **more: Any) -> Page:
+def page(body: str | bytes, **more: Any) -> ResponsePage:
     """A page of that body, status 200."""
     raw = body if isinstance(body, bytes) else body.encode()
     more.setdefault("headers", [("Content-Type", "text/html")])
-    return Page(url=more.pop("url", URL), body=raw, **more)
+    return ResponsePage(url=more.pop("url", URL), body=raw, **more)
 
 
 def extract(rule: dict[str, Any], body: str | bytes, **more: Any) -> Extracted:

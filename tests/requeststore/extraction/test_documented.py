@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from apps.requeststore.extraction import check_rules
-from apps.requeststore.extraction import reading as words
-from apps.requeststore.extraction.casting import CASTS
-from apps.requeststore.extraction.reading_steps import STEPS
+from apps.requeststore.extraction import rule_compiler as words
+from apps.requeststore.extraction.conversion import CASTS
+from apps.requeststore.extraction.step_compiler import STEPS
 
 DOCUMENT: Final = (
     Path(__file__).parents[3].joinpath("docs", "extraction-rules.md").read_text(encoding="utf-8")

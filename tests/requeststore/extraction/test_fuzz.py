@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.requeststore.extraction import BadRules, Page, RuleMap, check_rules, compile_rules
-from apps.requeststore.extraction.explaining import explain
+from apps.requeststore.extraction import BadRules, ResponsePage, RuleMap, check_rules, compile_rules
 from apps.requeststore.extraction.limits import MAX_RESULT_BYTES
+from apps.requeststore.extraction.matches import explain
 
 pytestmark = pytest.mark.covers("S4.5", "S4.20")
 
@@ -91,7 +91,7 @@ headers = st.lists(
 )  # fmt: skip
 
 
-def read(rules: RuleMap, name: str, page: Page) -> None:
+def read(rules: RuleMap, name: str, page: ResponsePage) -> None:
     found = rules.extract(name, page)
     raw = msgspec.json.encode(found)
     assert len(raw) < 10 * MAX_RESULT_BYTES
@@ -104,13 +104,13 @@ def read(rules: RuleMap, name: str, page: Page) -> None:
 @FEW
 @given(st.sampled_from(sorted(RULES)), bodies | documents, headers, st.integers(0, 700))
 def test_any_page(name: str, body: bytes, head: list[tuple[str, str]], status: int) -> None:
-    read(MAP, name, Page(url="http://a.cn/x", body=body, headers=head, status=status))
+    read(MAP, name, ResponsePage(url="http://a.cn/x", body=body, headers=head, status=status))
 
 
 @FEW
 @given(st.text(max_size=40), markup)
 def test_any_address(url: str, body: str) -> None:
-    read(MAP, "html", Page(url=url, body=body.encode("utf-8", "replace")))
+    read(MAP, "html", ResponsePage(url=url, body=body.encode("utf-8", "replace")))
 
 
 expressions = st.text(
@@ -186,7 +186,7 @@ def test_any_rules(rules: Any, body: bytes) -> None:
         return
     compiled = compile_rules(rules)
     for name in [*compiled.names, ""]:
-        read(compiled, name, Page(url="http://a.cn/", body=body))
+        read(compiled, name, ResponsePage(url="http://a.cn/", body=body))
 
 
 @FEW
@@ -199,7 +199,7 @@ def test_any_expression(expression: str, source: str, body: bytes) -> None:
         for each in problems:
             assert each.offset is None or 0 <= each.offset <= len(expression)
         if not problems:
-            read(compile_rules(rules), "r", Page(url="http://a.cn/", body=body))
+            read(compile_rules(rules), "r", ResponsePage(url="http://a.cn/", body=body))
 
 
 @FEW

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from apps.requeststore.extraction import Page, limits
-from apps.requeststore.extraction.boxed import Box, Boxes
+from apps.requeststore.extraction import ResponsePage, limits
+from apps.requeststore.extraction.processes import ExtractionPool, ExtractionProcess
 from tests.requeststore.extraction.reading import URL, extract, page, value
 
 pytestmark = pytest.mark.covers("S4.5", "S4.20")
@@ -109,7 +109,7 @@ def test_only_the_first_problems_are_kept() -> None:
 
 def test_what_takes_too_long_is_ended_and_the_next_page_is_read() -> None:
     """libxml2 would be at it for minutes, and cannot be asked to stop."""
-    with Box(cpu_seconds=0.5) as box:
+    with ExtractionProcess(cpu_seconds=0.5) as box:
         slow = box.extract("k", RULES, "slow", page(NESTED))
         assert (slow.failed, slow.problems[0].code) == (True, "too_slow")
         quick = box.extract("k", RULES, "quick", page(NESTED))
@@ -121,7 +121,7 @@ def test_what_takes_too_long_is_ended_and_the_next_page_is_read() -> None:
 def test_what_takes_too_much_memory_is_ended() -> None:
     """The rule may write its page fifty times; the process has room for less."""
     body = b'["' + b"x" * 4_000_000 + b'"]'
-    with Box(memory_bytes=300 * 1024 * 1024) as box:
+    with ExtractionProcess(memory_bytes=300 * 1024 * 1024) as box:
         found = box.extract("k", RULES, "large", page(body))
         assert found.failed
         assert found.problems[0].code in ("crashed", "too_much", "page_too_large")
@@ -130,22 +130,22 @@ def test_what_takes_too_much_memory_is_ended() -> None:
 
 def test_a_box_reads_as_the_rules_themselves_do() -> None:
     """Chinese, problems, links, many versions of rules, and rules that cannot be used."""
-    with Boxes(2) as boxes:
+    with ExtractionPool(2) as boxes:
         for number in range(120):
             rules = {"r": {"fields": {"v": "h1", "n": {"const": number}}}}
             found = boxes.extract(f"v{number}", rules, "", page("<h1>中文</h1>", meta={"a": 1}))
             assert found.records == [{"v": "中文", "n": number}]
-        again = boxes.extract("v0", {"r": {"fields": {"v": "h1"}}}, "", Page(url=URL))
+        again = boxes.extract("v0", {"r": {"fields": {"v": "h1"}}}, "", ResponsePage(url=URL))
         assert not again.failed
-        bad = boxes.extract("bad", {"r": {}}, "r", Page(url=URL))
+        bad = boxes.extract("bad", {"r": {}}, "r", ResponsePage(url=URL))
         assert (bad.failed, bad.problems[0].code) == (True, "bad_rules")
-        unsendable = boxes.extract("v0", {}, "r", Page(url=URL, meta={"a": object()}))
+        unsendable = boxes.extract("v0", {}, "r", ResponsePage(url=URL, meta={"a": object()}))
         assert (unsendable.failed, unsendable.problems[0].code) == (True, "not_readable")
 
 
 def test_no_secret_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "hunter2")
-    with Box() as box:
+    with ExtractionProcess() as box:
         box.extract("k", RULES, "quick", page("<div>a</div>"))
         assert box.pid is not None
         with open(f"/proc/{box.pid}/environ", "rb") as file:
@@ -162,7 +162,7 @@ def test_the_process_ends_with_its_owner() -> None:
     program = (
         "import time\n"
         "from apps.requeststore.extraction import Page\n"
-        "from apps.requeststore.extraction.boxed import shared_boxes\n"
+        "from apps.requeststore.extraction.processes import shared_boxes\n"
         "boxes = shared_boxes()\n"
         "page = Page(url='http://a.cn/', body=b'<p>a')\n"
         "assert boxes.extract('k', {'r': {'fields': {'v': 'p'}}}, '', page).records\n"

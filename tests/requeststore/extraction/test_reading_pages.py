@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.requeststore.extraction import Page, compile_rules
+from apps.requeststore.extraction import ResponsePage, compile_rules
 from tests.requeststore.extraction.reading import URL, extract, page, value
 
 pytestmark = pytest.mark.covers("S4.5", "S4.20")
@@ -281,4 +281,4 @@ def test_which_rule_reads_a_request() -> None:
     assert both.extract("", answer).records == [{"v": 2}]
     assert both.extract("8", answer).reason == "the biz has no rule '8'"
     assert compile_rules({"7": one, "8": two}).extract("", answer).failed
-    assert compile_rules({}).extract("", Page(url=URL)).failed
+    assert compile_rules({}).extract("", ResponsePage(url=URL)).failed

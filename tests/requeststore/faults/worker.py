@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import django
 
-from apps.requeststore.engine.errors import StoreUnavailable
-from apps.requeststore.queues.base import RequestQueue, Taken
+from apps.requeststore.engine.errors import RequestStoreUnavailable
+from apps.requeststore.queues.base import RequestQueue, TakenEntry
 from apps.requeststore.stores.base import Finish, GiveBack, StoredRequest
 from yardkit import failpoints
 
 if TYPE_CHECKING:
     from apps.requeststore.models import Rebalance
-    from apps.requeststore.services.yard import BoundBiz, Yard
+    from apps.requeststore.services.store import BoundBiz, RequestStore
 
 NUMBER = 60
 # So many come after the books of their time were closed.
@@ -42,7 +42,7 @@ FOLDED_SECONDS = 5 * 24 * 3600
 class Worker:
     """Its verbs are its methods; what several processes must know is in a file."""
 
-    def __init__(self, yard: Yard, path: Path) -> None:
+    def __init__(self, yard: RequestStore, path: Path) -> None:
         self.yard = yard
         self.path = path
         self.at = 0
@@ -146,13 +146,13 @@ class Worker:
             self.yard.finish(self.bound, ends, owner=self.yard.name, now=at + 10_000)
             self.queue.settle(taken)
 
-    def _take(self, taken: list[Taken], now: int) -> list[StoredRequest]:
+    def _take(self, taken: list[TakenEntry], now: int) -> list[StoredRequest]:
         takes = self.yard.take(self.bound, taken, owner=self.yard.name, now=now)
         return [each.request for each in takes if each.request is not None]
 
     def spread(self) -> None:
         """Begin to move them into as many shards again."""
-        from apps.requeststore.services.rebalancing import start_rebalance
+        from apps.requeststore.services.rebalances import start_rebalance
         from tests.requeststore.factories import save_bizzes
 
         project = self._project()
@@ -175,7 +175,7 @@ class Worker:
         self._move(row)
 
     def _move(self, row: Rebalance) -> None:
-        from apps.requeststore.services.rebalancing import work_on_rebalance
+        from apps.requeststore.services.rebalances import work_on_rebalance
 
         while work_on_rebalance(row.pk, yard=self.yard) == "running":
             pass
@@ -198,20 +198,20 @@ class Worker:
 
 
 def _away(_bound: object) -> RequestQueue:
-    raise StoreUnavailable("the queue is away")
+    raise RequestStoreUnavailable("the queue is away")
 
 
 def main(path: Path) -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "crawlyard.settings.base"
     django.setup()
     from apps.projects.models import Project
-    from apps.requeststore.services.yard import Yard
+    from apps.requeststore.services.store import RequestStore
     from tests.requeststore.factories import make_bizzes
 
     failpoints.configure()
     if not Project.objects.filter(slug="crawls").exists():
         make_bizzes(news={**BIZ, "epochs": [FOUR]})
-    yard = Yard(name=f"worker {os.getpid()}")
+    yard = RequestStore(name=f"worker {os.getpid()}")
     yard.setup()
     worker = Worker(yard, path)
     print("ready", flush=True)

@@ -19,9 +19,9 @@ from django.core.management.base import CommandError
 
 from apps.access.models import AuditRecord
 from apps.projects.models import Project
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.models import Rebalance, ShardReport
-from apps.requeststore.services.yard import close_shared_yard, shared_yard
+from apps.requeststore.services.store import close_shared_request_store, shared_request_store
 from apps.requeststore.stores.sqlite import SqliteNode
 from tests.access.factories import make_project
 from tests.requeststore.api.test_requests import process
@@ -81,7 +81,7 @@ def test_a_file_is_handed_in_shown_listed_and_tried_again(
     assert out.splitlines()[0].split()[:3] == ["ID", "STATE", "FLAG"]
     assert len(out.splitlines()) == 2
     assert len(say("list", "news", "--until", "2020-01-01")[0].splitlines()) == 1
-    process(shared_yard(), project, int(ids[0]), rows[-1]["ts"], 2)
+    process(shared_request_store(), project, int(ids[0]), rows[-1]["ts"], 2)
     assert say("reopen", "news", "--since", "1d")[0] == "1 are new again\n"
     found = json.loads(say("reopen", "news", ids[0], "--json")[0])
     assert found == {"reopened": 0, "more": False}
@@ -110,10 +110,10 @@ def test_a_rebalance_with_its_dry_run(say: Said, project: Project, tmp_path: Pat
     file.write_text("".join(f"https://example.com/{number}\n" for number in range(60)))
     ids = say("submit", "news", str(file))[0].split()
     assert refused("rebalance", "news", "--yes")[0] == 1
-    since = shared_yard().now()
+    since = shared_request_store().now()
     save_bizzes(project, news={"epochs": [FOUR, {"since": since, "splits": 9}]})
     # Each call is a process of its own.
-    close_shared_yard()
+    close_shared_request_store()
     out, _err = say("rebalance", "news", "--dry-run")
     assert out.startswith("would move ")
     assert out.endswith(" of 60 requests from 4 to 9 splits\n")
@@ -186,7 +186,7 @@ def test_the_same_name_in_two_projects_and_a_store_that_is_away(
     assert refused("list", "news") == (2, "several projects have a biz news: say PROJECT/news")
 
     def away(*_arguments: Any, **_options: Any) -> Any:
-        raise StoreUnavailable("no answer")
+        raise RequestStoreUnavailable("no answer")
 
     monkeypatch.setattr(SqliteNode, "page", away)
     assert refused("list", f"{project.slug}/news") == (1, "the request store is away: no answer")
@@ -206,5 +206,5 @@ def test_a_reader_that_goes_away_is_no_error(
         monkeypatch.setattr(sys, "stderr", told)
         call_command("requests", "submit", "crawls/news", str(file))
     assert told.getvalue() == "3 are stored\n"
-    yard = shared_yard()
+    yard = shared_request_store()
     assert len(yard.page(yard.biz(project.pk, "news"))) == 3

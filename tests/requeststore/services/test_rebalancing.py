@@ -21,19 +21,19 @@ from apps.requeststore.errors import (
     RebalanceRunning,
 )
 from apps.requeststore.models import Rebalance
-from apps.requeststore.queues.base import Taken
-from apps.requeststore.services import rebalancing
+from apps.requeststore.queues.base import TakenEntry
+from apps.requeststore.services import rebalances
 from apps.requeststore.services.rebalance_plan import cursor_of
 from apps.requeststore.services.rebalance_preview import preview
-from apps.requeststore.services.rebalancing import (
+from apps.requeststore.services.rebalances import (
     cancel_rebalance,
     start_rebalance,
     sweep_rebalances,
     work_on_rebalance,
 )
-from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
+from apps.requeststore.services.store import BoundBiz, RequestStore, shared_request_store
 from apps.requeststore.states import RebalanceState
-from apps.requeststore.stores.base import Entry, Finish, Shard, StoredRequest
+from apps.requeststore.stores.base import Finish, QueueEntry, Shard, StoredRequest
 from apps.requeststore.stores.sqlite import SqliteNode
 from tests.access.factories import make_project
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
@@ -53,7 +53,7 @@ class Store:
 
     def __init__(self, number: int = 200) -> None:
         self.project: Project = make_bizzes(news={"epochs": [FOUR]})
-        self.yard: Yard = shared_yard()
+        self.yard: RequestStore = shared_request_store()
         self.now = self.yard.now()
         self.ids = self.submit(number, at=self.now - 60_000)
         self.change(epochs=[FOUR, sixteen(self.now - 30_000)])
@@ -78,10 +78,10 @@ class Store:
         """As a fetcher does, with what stood in the queue."""
         old = set(self.ids)
         entries = [
-            Entry(number, "news", self.now - 60_000 if number in old else self.now)
+            QueueEntry(number, "news", self.now - 60_000 if number in old else self.now)
             for number in ids
         ]
-        taken = [Taken(entry, None) for entry in entries]
+        taken = [TakenEntry(entry, None) for entry in entries]
         answers = self.yard.take(self.biz, taken, owner="fetcher", now=at)
         return [each.request for each in answers if each.request is not None]
 
@@ -113,7 +113,7 @@ def store(request_nodes: dict[str, str]) -> Store:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebalancing, "MOST_TOGETHER", 20)
+    monkeypatch.setattr(rebalances, "MOST_TOGETHER", 20)
 
 
 def work(row: Rebalance, told: Callable[[Rebalance], None] | None = None) -> Rebalance:
@@ -312,8 +312,8 @@ def test_what_cannot_be_begun(store: Store) -> None:
 def make_bizzes_elsewhere() -> int:
     project = make_project()
     save_bizzes(project, shop={"epochs": [FOUR]})
-    shared_yard().wake()
-    shared_yard().poll()
+    shared_request_store().wake()
+    shared_request_store().poll()
     return project.pk
 
 

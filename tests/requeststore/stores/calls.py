@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 
 from apps.requeststore.stores.base import (
-    Entry,
     Finish,
     GiveBack,
     NewRequest,
+    QueueEntry,
     Shard,
     StorageNode,
     StoredRequest,
@@ -49,7 +49,7 @@ def take(
     cutoff: int = CUTOFF,
 ) -> list[Take]:
     """By their entries."""
-    entries = [Entry(one, "news", ts or NOW + one) for one in ids]
+    entries = [QueueEntry(one, "news", ts or NOW + one) for one in ids]
     return node.take(SHARD, entries, owner=owner, now=now, deadline=deadline, cutoff=cutoff)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from apps.requeststore.stores.base import Entry, StoredRequest
+from apps.requeststore.stores.base import QueueEntry, StoredRequest
 
 NEW, TAKEN, EXPIRED, MOVING = 0, -1, -2, -3
 
@@ -80,11 +80,11 @@ class Model:
                 row.steps.append("requeued" if again else "queued")
 
     def take(
-        self, entries: Sequence[Entry], owner: str, now: int, deadline: int, cutoff: int
+        self, entries: Sequence[QueueEntry], owner: str, now: int, deadline: int, cutoff: int
     ) -> list[str]:
         return [self._take(each, owner, now, deadline, cutoff) for each in entries]
 
-    def _take(self, entry: Entry, owner: str, now: int, deadline: int, cutoff: int) -> str:
+    def _take(self, entry: QueueEntry, owner: str, now: int, deadline: int, cutoff: int) -> str:
         row = self.rows.get(entry.id)
         if row is None or entry.biz != "news":
             return "unknown"

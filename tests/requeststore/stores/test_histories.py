@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from apps.requeststore.stores.base import Entry, Finish, GiveBack, NewRequest, StorageNode
+from apps.requeststore.stores.base import Finish, GiveBack, NewRequest, QueueEntry, StorageNode
 from tests.requeststore.stores.calls import NOW, SHARD
 from tests.requeststore.stores.conftest import Opened
 from tests.requeststore.stores.model import Model, seen
@@ -72,7 +72,7 @@ class History:
             row = self.model.rows.get(id_)
             ts = row.ts if row and self.random.random() < 0.9 else self.moment()
             biz = "news" if self.random.random() < 0.95 else "other"
-            entries.append(Entry(id_, biz, ts))
+            entries.append(QueueEntry(id_, biz, ts))
         owner = self.random.choice(OWNERS)
         deadline, cutoff = self.now + self.random.choice((1, 20, 60)), self.now - 300
         takes = self.node.take(

@@ -15,7 +15,7 @@ from pymongo import MongoClient, ReturnDocument
 from pymongo.collection import Collection
 
 from apps.requeststore.engine.flags import EXPIRED, NEW, TAKEN
-from apps.requeststore.stores.base import Entry
+from apps.requeststore.stores.base import QueueEntry
 from apps.requeststore.stores.mongo import MongoNode
 from tests.plugins.mongodb_server import MongoServer, lend_mongodb
 from tests.requeststore.queue_fixtures import wait_until
@@ -273,7 +273,7 @@ def test_what_another_producer_stores_is_served(
         ]
     )
     entries = node.orphans(SHARD, before=NOW, cutoff=CUTOFF, limit=10)
-    assert entries == [Entry(each, "news", NOW) for each in (5, 6, 7, 8)]
+    assert entries == [QueueEntry(each, "news", NOW) for each in (5, 6, 7, 8)]
     node.queued(SHARD, [5, 6, 7], by="sweep", now=NOW, again=True)
     assert [entry.id for entry in node.orphans(SHARD, before=NOW, cutoff=0, limit=10)] == [8]
     assert (one(node, 8).tries, one(node, 8).steps, one(node, 8).owner) == (0, [], "")

@@ -13,12 +13,12 @@ from pymongo.errors import DocumentTooLarge, OperationFailure
 from pymongo.hello import Hello
 from pymongo.server_description import ServerDescription
 
-from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
+from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable, TooLarge
 from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_RESULT_BYTES
 from apps.requeststore.stores.base import Finish, Shard
 from apps.requeststore.stores.mongo import MongoNode
-from apps.requeststore.stores.mongo.client import Client
+from apps.requeststore.stores.mongo.client import MongoConnection
 from apps.requeststore.stores.mongo.health import members_found
 from tests.plugins.mongodb_server import MongoServer, lend_mongodb
 from tests.requeststore.stores.calls import (
@@ -112,7 +112,7 @@ def test_an_answer_that_is_lost_hands_out_nothing_twice(
 ) -> None:
     store(patient, 1, 2)
     failing("update", writeConcernError={"code": 91, "errmsg": "shutting down"})
-    with contextlib.suppress(StoreUnavailable):
+    with contextlib.suppress(RequestStoreUnavailable):
         take(patient, 1, 2)
     assert codes(take(patient, 1, 2, owner="w2")) == ["busy", "busy"]
     assert codes(take(patient, 1, 2, owner="w2", now=DEADLINE, deadline=DEADLINE + 1)) == [
@@ -136,7 +136,7 @@ def test_a_server_that_is_killed_is_told_and_met_again() -> None:
             lambda: node.shards("crawlyard"),
             node.health,
         ):
-            with pytest.raises(StoreUnavailable, match="MongoDB at mongodb://"):
+            with pytest.raises(RequestStoreUnavailable, match="MongoDB at mongodb://"):
                 call()
         server.start()
         assert store(node, 1, 2) == [False, True]
@@ -150,7 +150,7 @@ def test_no_text_shows_a_password() -> None:
     node = MongoNode(
         f"mongodb://ops:{secret}@127.0.0.1:1,127.0.0.1:2/?replicaSet=rs0", server_seconds=0.1
     )
-    with pytest.raises(StoreUnavailable) as raised:
+    with pytest.raises(RequestStoreUnavailable) as raised:
         node.find(SHARD, [1])
     assert "mongodb://ops:****@127.0.0.1:1,127.0.0.1:2/?replicaSet=rs0" in str(raised.value)
     assert "Topology" not in str(raised.value)
@@ -182,7 +182,7 @@ def test_the_largest_data_leaves_room_for_its_story(node: MongoNode) -> None:
 
 
 def test_a_document_that_is_too_large_is_told_as_such() -> None:
-    with pytest.raises(TooLarge), Client("mongodb://127.0.0.1:1").errors():
+    with pytest.raises(TooLarge), MongoConnection("mongodb://127.0.0.1:1").errors():
         raise DocumentTooLarge("BSON document too large (17825792 bytes)")
 
 

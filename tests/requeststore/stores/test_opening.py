@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from apps.requeststore.engine.errors import BadSetting
-from apps.requeststore.stores.opening import open_node
+from apps.requeststore.stores.factory import open_node
 from apps.requeststore.stores.postgres import PostgresNode
 from apps.requeststore.stores.sqlite import SqliteNode
 

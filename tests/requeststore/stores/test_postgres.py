@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
-from apps.requeststore.stores.base import Entry, Finish, GiveBack
+from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable
+from apps.requeststore.stores.base import Finish, GiveBack, QueueEntry
 from apps.requeststore.stores.postgres import PostgresNode, statements
 from apps.requeststore.stores.postgres.table import text_of
 from tests.requeststore.stores.calls import (
@@ -144,11 +144,11 @@ def test_a_server_that_is_away_is_said_so() -> None:
     url = "postgresql://postgres:secret@127.0.0.1:1/none?connect_timeout=1"
     node = PostgresNode(url, wait_seconds=0.3)
     for ask in (lambda: store(node, 1), node.health, lambda: node.find(SHARD, [1])):
-        with pytest.raises(StoreUnavailable, match="PostgreSQL: ") as caught:
+        with pytest.raises(RequestStoreUnavailable, match="PostgreSQL: ") as caught:
             ask()
         assert "secret" not in str(caught.value)
     node.close()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(RequestStoreUnavailable):
         node.health()
 
 
@@ -164,7 +164,7 @@ def test_a_database_that_is_read_only_is_said_so(
     node = open_postgres()
     store(node, 1)
     reading = PostgresNode(f"{requests_database}?options=-c%20default_transaction_read_only%3Don")
-    with pytest.raises(StoreUnavailable, match="read-only"):
+    with pytest.raises(RequestStoreUnavailable, match="read-only"):
         take(reading, 1)
     assert one(reading, 1).flag == 0
     reading.close()
@@ -340,6 +340,6 @@ def test_plans_are_right_where_every_way_is_open(
 def test_codes_of_entries_of_others(open_postgres: Opened) -> None:
     node = open_postgres()
     store(node, 1)
-    entries = [Entry(1, "news' OR true --", NOW + 1), Entry(1, '"; DROP', NOW + 1)]
+    entries = [QueueEntry(1, "news' OR true --", NOW + 1), QueueEntry(1, '"; DROP', NOW + 1)]
     takes = node.take(SHARD, entries, owner="w", now=NOW, deadline=DEADLINE, cutoff=CUTOFF)
     assert codes(takes) == ["unknown", "unknown"]

@@ -16,11 +16,11 @@ from typing import TypeAlias
 
 import pytest
 
-from apps.requeststore.engine.errors import StoreUnavailable
-from apps.requeststore.stores.base import Entry, Finish, NewRequest, Shard
+from apps.requeststore.engine.errors import RequestStoreUnavailable
+from apps.requeststore.stores.base import Finish, NewRequest, QueueEntry, Shard
 from apps.requeststore.stores.sqlite import SqliteNode, statements
 from apps.requeststore.stores.sqlite.files import Files
-from apps.requeststore.stores.sqlite.table import Table
+from apps.requeststore.stores.sqlite.table import SqliteShard
 from tests.plugins.measured import Measured
 from tests.requeststore.stores.calls import (
     CUTOFF,
@@ -58,7 +58,7 @@ Answers: TypeAlias = "multiprocessing.Queue[list[int]]"
 def _produce_and_consume(folder: Path, number: int, answers: Answers) -> None:
     """A process that stores its own requests and takes whatever it can get."""
     node = SqliteNode(folder)
-    everything = [Entry(one, "news", NOW + one) for one in range(PROCESSES * EACH)]
+    everything = [QueueEntry(one, "news", NOW + one) for one in range(PROCESSES * EACH)]
     mine = range(number * EACH, (number + 1) * EACH)
     taken: list[int] = []
     for start in range(0, EACH, 50):
@@ -137,7 +137,7 @@ def test_somebody_who_writes_for_long_is_waited_for_and_then_named(folder: Path)
     store(node, 1)
     other = sqlite3.connect(node._files.path(SHARD.database), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="others have been writing"):
+    with pytest.raises(RequestStoreUnavailable, match="others have been writing"):
         take(node, 1)
     # Who only looks is not kept waiting.
     assert one(node, 1).flag == 0
@@ -174,7 +174,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(
             node.insert(SHARD, large, by="web", now=NOW)
             stored += 5
 
-    with pytest.raises(StoreUnavailable, match="the disk is full"):
+    with pytest.raises(RequestStoreUnavailable, match="the disk is full"):
         fill()
     measured(of=stored, lost=node.find(SHARD, list(range(stored))).count(None))
     assert flags(node) == {0: stored}
@@ -211,10 +211,10 @@ def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
         connection.execute("CREATE TABLE other (a)")
     connection.close()
     node = SqliteNode(folder)
-    with pytest.raises(StoreUnavailable, match="not of requests"):
+    with pytest.raises(RequestStoreUnavailable, match="not of requests"):
         store(node, 1)
     path.write_bytes(b"no database at all, but long enough to be taken for one" * 100)
-    with pytest.raises(StoreUnavailable, match="no SQLite database"):
+    with pytest.raises(RequestStoreUnavailable, match="no SQLite database"):
         store(node, 1)
     path.unlink()
     assert store(node, 1) == [True]
@@ -222,20 +222,20 @@ def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
         connection.execute("PRAGMA user_version=99")
     connection.close()
     node.close()
-    with pytest.raises(StoreUnavailable, match="newer version"):
+    with pytest.raises(RequestStoreUnavailable, match="newer version"):
         store(SqliteNode(folder), 2)
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable, match="cannot write to"):
+    with pytest.raises(RequestStoreUnavailable, match="cannot write to"):
         SqliteNode(tmp_path / "file" / "requests")
 
 
 def test_a_closed_node_says_so(node: SqliteNode) -> None:
     store(node, 1)
     node.close()
-    with pytest.raises(StoreUnavailable, match="closed"):
+    with pytest.raises(RequestStoreUnavailable, match="closed"):
         store(node, 2)
 
 
@@ -280,7 +280,7 @@ def test_no_statement_looks_through_a_shard(folder: Path, analyzed: bool) -> Non
     with files.connection(SHARD.database) as connection:
         if analyzed:
             connection.execute("ANALYZE")
-        table = Table(connection, SHARD)
+        table = SqliteShard(connection, SHARD)
         looked = 0
         for name, text in _texts():
             plain = text.replace("?", "1")

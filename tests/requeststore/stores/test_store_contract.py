@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from apps.requeststore.engine.errors import BadRequest, TooLarge
+from apps.requeststore.engine.errors import InvalidRequest, TooLarge
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, TAKEN
 from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_ID, MAX_STEPS, MAX_TS
 from apps.requeststore.stores.base import (
-    Entry,
     Finish,
     GiveBack,
     NewRequest,
+    QueueEntry,
     Shard,
     StorageNode,
 )
@@ -136,7 +136,7 @@ def test_nothing_is_asked_of_an_empty_batch(node: StorageNode) -> None:
 )
 def test_a_bad_request_is_refused_with_all_of_its_batch(node: StorageNode, bad: NewRequest) -> None:
     node.ensure(SHARD, delete_after_seconds=60)
-    with pytest.raises(BadRequest, match="request 1: "):
+    with pytest.raises(InvalidRequest, match="request 1: "):
         node.insert(SHARD, [new(7), bad], by="web", now=NOW)
     assert flags(node) == {}
 
@@ -150,35 +150,35 @@ def test_data_that_is_too_large_is_refused(node: StorageNode) -> None:
 
 def test_other_bad_words_are_refused(node: StorageNode) -> None:
     store(node, 1)
-    with pytest.raises(BadRequest):
-        node.take(SHARD, [Entry(-5, "news", NOW)], owner="w", now=NOW, deadline=1, cutoff=0)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
+        node.take(SHARD, [QueueEntry(-5, "news", NOW)], owner="w", now=NOW, deadline=1, cutoff=0)
+    with pytest.raises(InvalidRequest):
         take(node, 1, owner="")
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         take(node, 1, owner="a\0b")
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         take(node, 1, owner="w" * 201)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         take(node, 1, now=MAX_TS + 1)
-    with pytest.raises(BadRequest, match="not after"):
+    with pytest.raises(InvalidRequest, match="not after"):
         take(node, 1, now=NOW, deadline=NOW)
     take(node, 1)
     for flag in (NEW, TAKEN, EXPIRED, MOVING, 1000):
-        with pytest.raises(BadRequest):
+        with pytest.raises(InvalidRequest):
             finish(node, 1, flag=flag)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         node.finish(SHARD, [Finish(1, 1, 1, text="a\0b")], owner="w1", now=NOW)
     with pytest.raises(TooLarge):
         node.finish(SHARD, [Finish(1, 1, 1, b"x" * 70_000)], owner="w1", now=NOW)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         node.give_back(SHARD, [GiveBack(1, -1)], owner="w1", now=NOW)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         node.page(SHARD, biz="news", limit=0)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         node.ensure(Shard('a"; drop', "x"), delete_after_seconds=1)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         node.find(Shard("../up", "x"), [1])
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         node.find(SHARD, list(range(10_001)))
     assert (one(node, 1).flag, len(one(node, 1).steps)) == (TAKEN, 2)
 
@@ -211,16 +211,16 @@ def test_an_answer_comes_for_each_entry_in_its_order(node: StorageNode) -> None:
     store(node, 21, ts=CUTOFF)
     node.start_move(SHARD, [8], now=NOW)
     entries = [
-        Entry(21, "news", CUTOFF),
-        Entry(8, "news", NOW + 8),
-        Entry(20, "news", CUTOFF),
-        Entry(3, "other", NOW + 3),
-        Entry(4, "news", NOW),
-        Entry(5, "news", NOW + 5),
-        Entry(99, "news", NOW),
-        Entry(2, "news", NOW + 2),
-        Entry(1, "news", NOW + 1),
-        Entry(5, "news", NOW + 5),
+        QueueEntry(21, "news", CUTOFF),
+        QueueEntry(8, "news", NOW + 8),
+        QueueEntry(20, "news", CUTOFF),
+        QueueEntry(3, "other", NOW + 3),
+        QueueEntry(4, "news", NOW),
+        QueueEntry(5, "news", NOW + 5),
+        QueueEntry(99, "news", NOW),
+        QueueEntry(2, "news", NOW + 2),
+        QueueEntry(1, "news", NOW + 1),
+        QueueEntry(5, "news", NOW + 5),
     ]
     takes = node.take(SHARD, entries, owner="w2", now=NOW, deadline=DEADLINE, cutoff=CUTOFF)
     assert codes(takes) == [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from apps.requeststore.engine.errors import BadRequest
+from apps.requeststore.engine.errors import InvalidRequest
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, TAKEN
 from apps.requeststore.stores.base import (
-    Entry,
+    QueueEntry,
     Shard,
     StorageNode,
     StoredRequest,
@@ -45,7 +45,7 @@ def test_orphans_are_those_in_no_queue(node: StorageNode) -> None:
     node.queued(SHARD, [1], by="web", now=NOW)
     take(node, 2)
     found = node.orphans(SHARD, before=NOW + 4, cutoff=CUTOFF, limit=10)
-    assert found == [Entry(3, "news", NOW + 3), Entry(4, "news", NOW + 4)]
+    assert found == [QueueEntry(3, "news", NOW + 3), QueueEntry(4, "news", NOW + 4)]
     assert len(node.orphans(SHARD, before=NOW + 4, cutoff=CUTOFF, limit=1)) == 1
     assert node.orphans(SHARD, before=NOW + 4, cutoff=NOW + 3, limit=10) == found[1:]
     node.queued(SHARD, [3, 4, 77], by="sweep", now=NOW, again=True)
@@ -242,7 +242,7 @@ def test_what_is_there_stays_when_it_comes_again(node: StorageNode) -> None:
     assert node.receive(SHARD, [request], by="mover", now=NOW) == 0
     assert (one(node, 1).flag, one(node, 1).data) == (NEW, b"d1")
     moving = msgspec.structs.replace(request, id=2, flag=MOVING)
-    with pytest.raises(BadRequest):
+    with pytest.raises(InvalidRequest):
         node.receive(SHARD, [moving], by="mover", now=NOW)
 
 

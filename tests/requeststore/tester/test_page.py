@@ -20,7 +20,7 @@ from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import write_definition
-from apps.requeststore.services.yard import shared_yard
+from apps.requeststore.services.store import shared_request_store
 from tests.access.factories import enter, make_project, make_superuser, make_user
 from tests.confirming import confirm
 from tests.e2e.chromium import keep, launched, watch
@@ -49,7 +49,7 @@ def posted(client: Client, body: dict[str, Any], status: int = 200) -> str:
 def test_a_project_that_is_gone_takes_no_page_with_it(
     project: Project, sample: SamplePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    yard = shared_yard()
+    yard = shared_request_store()
     gone = replace(yard.biz(project.pk, "news"), project_id=project.pk + 1000)
     bizzes = [gone, *yard.bizzes()]
     monkeypatch.setattr(yard, "bizzes", lambda: bizzes)
@@ -137,7 +137,7 @@ def test_markup_of_a_page_is_only_text_here(project: Project) -> None:
 
 
 def test_a_stored_request_brings_its_rule_and_its_address(project: Project) -> None:
-    yard = shared_yard()
+    yard = shared_request_store()
     bound = yard.biz(project.pk, "news")
     entity = Entity(url="https://shop.example/x", params={"q": "茶"}, rule="other")
     [number] = yard.submit(bound, [entity], by="test", now=yard.now())

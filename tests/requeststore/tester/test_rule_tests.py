@@ -14,7 +14,7 @@ from apps.access.models import AuditRecord
 from apps.projects.models import Project
 from apps.requeststore.engine.biz import Biz, Fetch
 from apps.requeststore.errors import BadSample, BadTest, NotFetched, TooManySamples
-from apps.requeststore.extraction import Page
+from apps.requeststore.extraction import ResponsePage
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services import sample_pages
 from apps.requeststore.services.kind import BizKind
@@ -143,13 +143,13 @@ def test_keeping_and_deleting_are_recorded(project: Project) -> None:
 def test_kept_pages_have_limits(
     project: Project, sample: SamplePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def keep(page: Page) -> SamplePage:
+    def keep(page: ResponsePage) -> SamplePage:
         return keep_page(project=project, biz="news", rule="", page=page, actor=None)
 
     with pytest.raises(BadSample):
-        keep(Page(url="https://a.cn/", body=b"x" * (MAX_BODY_BYTES + 1)))
+        keep(ResponsePage(url="https://a.cn/", body=b"x" * (MAX_BODY_BYTES + 1)))
     with pytest.raises(BadSample):
-        keep(Page(url="file:///etc/passwd", body=b"x"))
+        keep(ResponsePage(url="file:///etc/passwd", body=b"x"))
     monkeypatch.setattr(sample_pages, "MAX_SAMPLES", 1)
     with pytest.raises(TooManySamples):
         keep(shop("a"))

@@ -18,9 +18,9 @@ from apps.access.errors import DomainError
 from apps.projects.management.arguments import project_named
 from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity
-from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable
 from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_TS
-from apps.requeststore.engine.reading import read_request
+from apps.requeststore.engine.request_parser import read_request
 from apps.requeststore.errors import BizFull
 from apps.requeststore.management.arguments import (
     BAD_INPUT,
@@ -32,18 +32,22 @@ from apps.requeststore.management.arguments import (
     who,
 )
 from apps.requeststore.models import Rebalance
-from apps.requeststore.queries.standing import Standing, standings
+from apps.requeststore.queries.standing import BizAccounting, standings
 from apps.requeststore.queries.stories import LABELS, STEPS, row_of, story_of
 from apps.requeststore.services.intake import submit
 from apps.requeststore.services.rebalance_plan import cursor_of
-from apps.requeststore.services.rebalance_preview import Preview, preview
-from apps.requeststore.services.rebalancing import (
+from apps.requeststore.services.rebalance_preview import RebalancePreview, preview
+from apps.requeststore.services.rebalances import (
     cancel_rebalance,
     follow_rebalance,
     start_rebalance,
 )
-from apps.requeststore.services.reopening import reopen_requests
-from apps.requeststore.services.yard import BoundBiz, close_shared_yard, shared_yard
+from apps.requeststore.services.reopen import reopen_requests
+from apps.requeststore.services.store import (
+    BoundBiz,
+    close_shared_request_store,
+    shared_request_store,
+)
 from apps.requeststore.states import RebalanceState
 from apps.requeststore.texts import told
 from apps.runtime.errors import DATABASE_ERRORS
@@ -87,7 +91,7 @@ class Command(BaseCommand):
                 "\n".join(lines if wrong and lines else [str(error)]),
                 returncode=BAD_INPUT if wrong else FAILED,
             ) from error
-        except StoreUnavailable as error:
+        except RequestStoreUnavailable as error:
             raise CommandError(f"the request store is away: {error}", returncode=FAILED) from error
         except RequestStoreError as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
@@ -95,13 +99,13 @@ class Command(BaseCommand):
             line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
         finally:
-            close_shared_yard()
+            close_shared_request_store()
             _following.setLevel(level)
 
     # --- looking --------------------------------------------------------------------------------
 
     def _books(self, options: dict[str, Any]) -> None:
-        yard = shared_yard()
+        yard = shared_request_store()
         wanted = project_named(options["project"]).pk if options["project"] else None
         bizzes = [one for one in yard.bizzes() if wanted in (None, one.project_id)]
         slugs = dict(Project.objects.values_list("pk", "slug"))
@@ -110,7 +114,7 @@ class Command(BaseCommand):
             (f"{slugs[one.project_id]}/{one.name}", found.get((one.project_id, one.name)))
             for one in sorted(bizzes, key=lambda one: (one.project_id, one.name))
         ]
-        lines = [_books_of(name, one or Standing()) for name, one in rows]
+        lines = [_books_of(name, one or BizAccounting()) for name, one in rows]
         if options["json"]:
             self._json(lines)
         else:
@@ -122,7 +126,7 @@ class Command(BaseCommand):
             raise CommandError(f"the books do not balance: {', '.join(wrong)}", returncode=FAILED)
 
     def _show(self, options: dict[str, Any]) -> None:
-        yard = shared_yard()
+        yard = shared_request_store()
         found = yard.find(id_named(options["id"]))
         if found is None:
             raise CommandError(f"there is no request {options['id']}", returncode=FAILED)
@@ -151,7 +155,7 @@ class Command(BaseCommand):
             self.stdout.write("  ".join(filter(None, (words, step["by"], step["text"]))))
 
     def _list(self, options: dict[str, Any]) -> None:
-        yard = shared_yard()
+        yard = shared_request_store()
         bound = biz_named(yard, options["biz"])
         now = yard.now()
         found = yard.page(
@@ -173,7 +177,7 @@ class Command(BaseCommand):
     # --- changing -------------------------------------------------------------------------------
 
     def _submit(self, options: dict[str, Any]) -> None:
-        yard = shared_yard()
+        yard = shared_request_store()
         bound = biz_named(yard, options["biz"])
         # All of it or nothing: every line is read before the first is stored.
         entities = _entities(bound, options["file"])
@@ -181,7 +185,7 @@ class Command(BaseCommand):
         try:
             for start in range(0, len(entities), _BATCH):
                 ids += submit(bound, entities[start : start + _BATCH], by=who()).ids
-        except (BizFull, StoreUnavailable, KeyboardInterrupt):
+        except (BizFull, RequestStoreUnavailable, KeyboardInterrupt):
             self.stderr.write(f"so far {len(ids)} of {len(entities)} are stored")
             raise
         else:
@@ -193,7 +197,7 @@ class Command(BaseCommand):
                 self._lines(str(number) for number in ids)
 
     def _reopen(self, options: dict[str, Any]) -> None:
-        yard = shared_yard()
+        yard = shared_request_store()
         bound = biz_named(yard, options["biz"])
         now = yard.now()
         ids = [id_named(each) for each in options["ids"]] or None
@@ -213,7 +217,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{done.reopened} are new again{more}")
 
     def _rebalance(self, options: dict[str, Any]) -> None:
-        yard = shared_yard()
+        yard = shared_request_store()
         bound = biz_named(yard, options["biz"])
         if options["cancel"]:
             rows = Rebalance.objects.filter(project_id=bound.project_id, biz=bound.name)
@@ -239,7 +243,7 @@ class Command(BaseCommand):
         if row.state == RebalanceState.FAILED:
             raise CommandError(row.problem, returncode=FAILED)
 
-    def _tell_preview(self, would: Preview, options: dict[str, Any]) -> None:
+    def _tell_preview(self, would: RebalancePreview, options: dict[str, Any]) -> None:
         if options["json"]:
             names = ("requests", "would_move", "is_exact", "seconds", "begins_later")
             self._json({name: getattr(would, name) for name in names})
@@ -253,7 +257,7 @@ class Command(BaseCommand):
         if would.begins_later:
             self.stderr.write("the newest epoch has not begun yet")
 
-    def _confirm(self, bound: BoundBiz, would: Preview, options: dict[str, Any]) -> None:
+    def _confirm(self, bound: BoundBiz, would: RebalancePreview, options: dict[str, Any]) -> None:
         if options["yes"]:
             return
         question = f"{would.would_move:,} of {would.requests:,} requests would be moved"
@@ -287,7 +291,7 @@ class Command(BaseCommand):
             self.stdout.write("  ".join(shown).rstrip())
 
 
-def _books_of(name: str, one: Standing) -> dict[str, Any]:
+def _books_of(name: str, one: BizAccounting) -> dict[str, Any]:
     return {
         "biz": name,
         "stored": one.stored,

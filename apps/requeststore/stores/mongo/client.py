@@ -28,7 +28,7 @@ from pymongo.monitoring import CommandListener
 from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 
-from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
+from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable, TooLarge
 from apps.requeststore.stores.base import Shard
 from yardkit.masks import masked, without_secrets
 
@@ -45,7 +45,7 @@ _CODEC: Final[CodecOptions[Document]] = CodecOptions(
 _NAMESPACE_NOT_FOUND: Final = 26
 
 
-class Client:
+class MongoConnection:
     """Thread-safe; a forked child connects again.
 
     Raises:
@@ -117,9 +117,9 @@ class Client:
         except PyMongoError as error:
             raise self.unavailable(error) from error
 
-    def unavailable(self, error: Exception) -> StoreUnavailable:
+    def unavailable(self, error: Exception) -> RequestStoreUnavailable:
         """Return the error to raise for ``error``, without a password."""
-        return StoreUnavailable(f"MongoDB at {self.address}: {self._said(error)}")
+        return RequestStoreUnavailable(f"MongoDB at {self.address}: {self._said(error)}")
 
     def _said(self, error: Exception) -> str:
         if isinstance(error, BulkWriteError):

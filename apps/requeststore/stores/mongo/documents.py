@@ -17,8 +17,8 @@ from bson.int64 import Int64
 
 from apps.requeststore.engine.flags import NEW
 from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT, MAX_TS
-from apps.requeststore.stores.base import NewRequest, Step, StepKind, StoredRequest
-from apps.requeststore.stores.judging import State
+from apps.requeststore.stores.base import HistoryStep, NewRequest, StepKind, StoredRequest
+from apps.requeststore.stores.guards import LeaseState
 from apps.requeststore.stores.mongo.client import Document
 from apps.requeststore.stores.story import shortened
 
@@ -87,7 +87,7 @@ def step_of(at: int, kind: StepKind, by: str, text: str = "") -> list[Any]:
     return [Int64(at), kind.value, by, _line(text)]
 
 
-def stored_steps(steps: list[Step]) -> list[list[Any]]:
+def stored_steps(steps: list[HistoryStep]) -> list[list[Any]]:
     """Return a whole history as stored."""
     return [step_of(one.at, one.kind, one.by, one.text) for one in steps]
 
@@ -128,9 +128,9 @@ def request_of(document: Document, **changed: Any) -> StoredRequest:
     return StoredRequest(**(values | changed))
 
 
-def state_of(document: Document) -> State:
+def state_of(document: Document) -> LeaseState:
     """Return the fields that the guards compare."""
-    return State(
+    return LeaseState(
         _text(document.get("biz")),
         milliseconds_of(document.get("ts")),
         _whole(document.get("flag")),
@@ -145,10 +145,10 @@ def milliseconds_of(value: object) -> int:
     return int(value) if isinstance(value, DatetimeMS) else _whole(value)
 
 
-def _steps(value: object) -> Iterable[Step]:
+def _steps(value: object) -> Iterable[HistoryStep]:
     for one in value if isinstance(value, list) else ():
         if isinstance(one, list) and len(one) == 4 and one[1] in _KINDS:
-            yield Step(_whole(one[0]), StepKind(one[1]), _text(one[2]), _text(one[3]))
+            yield HistoryStep(_whole(one[0]), StepKind(one[1]), _text(one[2]), _text(one[3]))
 
 
 _KINDS: Final = frozenset(kind.value for kind in StepKind)

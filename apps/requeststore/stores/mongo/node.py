@@ -22,11 +22,11 @@ from pymongo.monitoring import CommandListener
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, TAKEN, is_final
 from apps.requeststore.stores.base import (
     EndCode,
-    Entry,
     Finish,
     GiveBack,
     NewRequest,
     NodeHealth,
+    QueueEntry,
     Shard,
     Size,
     StepKind,
@@ -35,9 +35,13 @@ from apps.requeststore.stores.base import (
     TakeCode,
 )
 from apps.requeststore.stores.checked import CheckedNode
-from apps.requeststore.stores.judging import State, why_not_ended, why_not_taken
-from apps.requeststore.stores.mongo import documents, reading
-from apps.requeststore.stores.mongo.changing import (
+from apps.requeststore.stores.guards import LeaseState, why_not_ended, why_not_taken
+from apps.requeststore.stores.mongo import documents, queries
+from apps.requeststore.stores.mongo.client import SERVER_SECONDS, Document, MongoConnection
+from apps.requeststore.stores.mongo.documents import change_of, date, request_of, state_of, step_of
+from apps.requeststore.stores.mongo.health import health_of
+from apps.requeststore.stores.mongo.indexes import BY_FLAG, IN_HANDS, ensure_indexes
+from apps.requeststore.stores.mongo.updates import (
     BY_ID,
     among,
     remove,
@@ -45,10 +49,6 @@ from apps.requeststore.stores.mongo.changing import (
     take_one,
     update,
 )
-from apps.requeststore.stores.mongo.client import SERVER_SECONDS, Client, Document
-from apps.requeststore.stores.mongo.documents import change_of, date, request_of, state_of, step_of
-from apps.requeststore.stores.mongo.health import health_of
-from apps.requeststore.stores.mongo.indexes import BY_FLAG, IN_HANDS, ensure_indexes
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class MongoNode(CheckedNode):
         server_seconds: float = SERVER_SECONDS,
         listeners: list[CommandListener] | None = None,
     ) -> None:
-        self._client = Client(url, server_seconds=server_seconds, listeners=listeners)
+        self._client = MongoConnection(url, server_seconds=server_seconds, listeners=listeners)
         # Shard -> after how many seconds it deletes, and when that was looked at.
         self._ensured: dict[Shard, tuple[int | None, float]] = {}
 
@@ -128,7 +128,13 @@ class MongoNode(CheckedNode):
         self._run(shard, lambda found: update(found, which, change), 0)
 
     def _take(
-        self, shard: Shard, entries: list[Entry], owner: str, now: int, deadline: int, cutoff: int
+        self,
+        shard: Shard,
+        entries: list[QueueEntry],
+        owner: str,
+        now: int,
+        deadline: int,
+        cutoff: int,
     ) -> list[Take]:
         token = secrets.token_hex(8)
         values = {"flag": TAKEN, "owner": owner, "deadline": Int64(deadline), "token": token}
@@ -207,7 +213,7 @@ class MongoNode(CheckedNode):
             for one in ends
         ]
 
-    def _states(self, shard: Shard, ids: list[int]) -> dict[int, State]:
+    def _states(self, shard: Shard, ids: list[int]) -> dict[int, LeaseState]:
         if not ids:
             return {}
         which = {"_id": among(ids)}
@@ -236,24 +242,24 @@ class MongoNode(CheckedNode):
     ) -> list[StoredRequest]:
         return self._run(
             shard,
-            lambda found: reading.page(found, biz, flag, since, until, after, limit),
+            lambda found: queries.page(found, biz, flag, since, until, after, limit),
             [],
         )
 
-    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
-        return self._run(shard, lambda found: reading.orphans(found, before, cutoff, limit), [])
+    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
+        return self._run(shard, lambda found: queries.orphans(found, before, cutoff, limit), [])
 
-    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
-        return self._run(shard, lambda found: reading.forgotten(found, before, cutoff, limit), [])
+    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
+        return self._run(shard, lambda found: queries.forgotten(found, before, cutoff, limit), [])
 
     def _count(self, shard: Shard, since: int, until: int) -> dict[int, int]:
-        return self._run(shard, lambda found: reading.count(found, since, until), {})
+        return self._run(shard, lambda found: queries.count(found, since, until), {})
 
     def _oldest(self, shard: Shard, flag: int) -> int | None:
-        return self._run(shard, lambda found: reading.oldest(found, flag), None)
+        return self._run(shard, lambda found: queries.oldest(found, flag), None)
 
     def _size(self, shard: Shard) -> Size:
-        return self._run(shard, reading.size, Size(0, 0))
+        return self._run(shard, queries.size, Size(0, 0))
 
     # --- sweeping and moving ----------------------------------------------------------------
 
@@ -301,7 +307,7 @@ class MongoNode(CheckedNode):
 
     def _delete(self, shard: Shard, before: int, limit: int) -> int:
         def work(found: Collection[Document]) -> int:
-            flags = [flag for flag in reading.flags(found) if is_final(flag)]
+            flags = [flag for flag in queries.flags(found) if is_final(flag)]
             old = {**documents.REQUEST, "flag": {"$in": flags}, "ts": {"$lt": date(before)}}
             ids = [one["_id"] for one in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)]
             return remove(found, {**old, "_id": among(ids)}) if ids else 0

@@ -9,11 +9,11 @@ from apps.requeststore.engine.flags import NEW, TAKEN, is_final
 from apps.requeststore.stores import story
 from apps.requeststore.stores.base import (
     EndCode,
-    Entry,
     Finish,
     GiveBack,
     NewRequest,
     NodeHealth,
+    QueueEntry,
     Shard,
     Size,
     SlowOperation,
@@ -23,10 +23,10 @@ from apps.requeststore.stores.base import (
     TakeCode,
 )
 from apps.requeststore.stores.checked import CheckedNode
-from apps.requeststore.stores.judging import State, why_not_ended, why_not_taken
+from apps.requeststore.stores.guards import LeaseState, why_not_ended, why_not_taken
 from apps.requeststore.stores.postgres import statements
-from apps.requeststore.stores.postgres.pool import APPLICATION, CONNECTIONS, Missing, Pool
-from apps.requeststore.stores.postgres.table import Table, one_row, request_of
+from apps.requeststore.stores.postgres.pool import APPLICATION, CONNECTIONS, Missing, NodePool
+from apps.requeststore.stores.postgres.table import PostgresShard, one_row, request_of
 from apps.runtime.engine.postgres_pool import WAIT_SECONDS, Cursor, Row
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class PostgresNode(CheckedNode):
     def __init__(
         self, url: str, *, connections: int = CONNECTIONS, wait_seconds: float = WAIT_SECONDS
     ) -> None:
-        self._pool = Pool(url, connections=connections, wait_seconds=wait_seconds)
+        self._pool = NodePool(url, connections=connections, wait_seconds=wait_seconds)
         self._made: set[Shard] = set()
 
     # --- storing ----------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class PostgresNode(CheckedNode):
     def _ensure(self, shard: Shard, delete_after_seconds: int) -> None:
         del delete_after_seconds  # by ``delete``: the server has no such index
         if shard not in self._made:
-            self._pool.run(lambda cursor: Table(cursor, shard).make())
+            self._pool.run(lambda cursor: PostgresShard(cursor, shard).make())
             self._made.add(shard)
 
     def _insert(self, shard: Shard, requests: list[NewRequest], by: str, now: int) -> list[bool]:
@@ -76,7 +76,7 @@ class PostgresNode(CheckedNode):
         """Insert rows, making a missing shard; return the new IDs."""
 
         def work(cursor: Cursor) -> set[int]:
-            return {row[0] for row in Table(cursor, shard).rows(statement, values)}
+            return {row[0] for row in PostgresShard(cursor, shard).rows(statement, values)}
 
         try:
             return self._pool.run(work)
@@ -92,13 +92,19 @@ class PostgresNode(CheckedNode):
         values = {"ids": ids, "now": now, "step": story.written(now, kind, by)}
 
         def work(cursor: Cursor) -> None:
-            table = Table(cursor, shard)
+            table = PostgresShard(cursor, shard)
             table.shorten(table.rows(statements.QUEUED, values))
 
         self._run(work, None)
 
     def _take(
-        self, shard: Shard, entries: list[Entry], owner: str, now: int, deadline: int, cutoff: int
+        self,
+        shard: Shard,
+        entries: list[QueueEntry],
+        owner: str,
+        now: int,
+        deadline: int,
+        cutoff: int,
     ) -> list[Take]:
         values = {
             "ids": [one.id for one in entries],
@@ -111,14 +117,14 @@ class PostgresNode(CheckedNode):
             "step": story.written(now, StepKind.TAKEN, owner),
         }
 
-        def work(cursor: Cursor) -> tuple[dict[int, StoredRequest], dict[int, State]]:
-            table = Table(cursor, shard)
+        def work(cursor: Cursor) -> tuple[dict[int, StoredRequest], dict[int, LeaseState]]:
+            table = PostgresShard(cursor, shard)
             rows = table.rows(statements.TAKE, values)
             table.shorten([(row[0], row[11]) for row in rows])
             taken = {row[0]: request_of(row) for row in rows}
             return taken, table.states([one.id for one in entries if one.id not in taken])
 
-        nothing: tuple[dict[int, StoredRequest], dict[int, State]] = {}, {}
+        nothing: tuple[dict[int, StoredRequest], dict[int, LeaseState]] = {}, {}
         taken, states = self._run(work, nothing)
         return [
             Take(TakeCode.TAKEN, taken[one.id])
@@ -156,12 +162,12 @@ class PostgresNode(CheckedNode):
             **more,
         }
 
-        def work(cursor: Cursor) -> tuple[set[int], dict[int, State]]:
-            table = Table(cursor, shard)
+        def work(cursor: Cursor) -> tuple[set[int], dict[int, LeaseState]]:
+            table = PostgresShard(cursor, shard)
             done = {row[0] for row in table.rows(statement, values)}
             return done, table.states([one.id for one in ends if one.id not in done])
 
-        nothing: tuple[set[int], dict[int, State]] = set(), {}
+        nothing: tuple[set[int], dict[int, LeaseState]] = set(), {}
         done, states = self._run(work, nothing)
         return [
             EndCode.DONE if one.id in done else why_not_ended(one, states.get(one.id), owner=owner)
@@ -195,13 +201,13 @@ class PostgresNode(CheckedNode):
         statement = statements.PAGE if flag is None else statements.PAGE_OF_FLAG
         return [request_of(row) for row in self._rows(shard, statement, values)]
 
-    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         values = {"before": before, "cutoff": cutoff, "limit": limit}
-        return [Entry(*row) for row in self._rows(shard, statements.ORPHANS, values)]
+        return [QueueEntry(*row) for row in self._rows(shard, statements.ORPHANS, values)]
 
-    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         values = {"before": before, "cutoff": cutoff, "limit": limit}
-        return [Entry(*row) for row in self._rows(shard, statements.FORGOTTEN, values)]
+        return [QueueEntry(*row) for row in self._rows(shard, statements.FORGOTTEN, values)]
 
     def _count(self, shard: Shard, since: int, until: int) -> dict[int, int]:
         return dict(self._rows(shard, statements.COUNT, {"since": since, "until": until}))
@@ -231,7 +237,7 @@ class PostgresNode(CheckedNode):
         step = story.written(now, StepKind.EXPIRED, by)
 
         def work(cursor: Cursor) -> int:
-            table, done = Table(cursor, shard), 0
+            table, done = PostgresShard(cursor, shard), 0
             for flag in (NEW, TAKEN):
                 left = {"flag": flag, "cutoff": cutoff, "limit": limit - done}
                 values = {**left, "now": now, "step": step}
@@ -242,7 +248,7 @@ class PostgresNode(CheckedNode):
 
     def _delete(self, shard: Shard, before: int, limit: int) -> int:
         def work(cursor: Cursor) -> int:
-            table, deleted = Table(cursor, shard), 0
+            table, deleted = PostgresShard(cursor, shard), 0
             flags = [row[0] for row in table.rows(statements.FLAGS, None)]
             for flag in filter(is_final, flags):
                 values = {"flag": flag, "before": before, "limit": limit - deleted}
@@ -260,7 +266,7 @@ class PostgresNode(CheckedNode):
         values = {"ids": ids, "flags": flags, "cutoff": cutoff, "step": step}
 
         def work(cursor: Cursor) -> list[int]:
-            table = Table(cursor, shard)
+            table = PostgresShard(cursor, shard)
             rows = table.rows(statements.REOPEN, values)
             table.shorten(rows)
             return [row[0] for row in rows]
@@ -278,7 +284,9 @@ class PostgresNode(CheckedNode):
 
     def _changed(self, shard: Shard, statement: LiteralString, values: Any) -> int:
         """Run a statement; return the number of rows."""
-        return self._run(lambda cursor: Table(cursor, shard).execute(statement, values).rowcount, 0)
+        return self._run(
+            lambda cursor: PostgresShard(cursor, shard).execute(statement, values).rowcount, 0
+        )
 
     # --- the node ---------------------------------------------------------------------------
 
@@ -293,7 +301,7 @@ class PostgresNode(CheckedNode):
 
     def _drop(self, shard: Shard) -> None:
         self._made.discard(shard)
-        self._pool.run(lambda cursor: Table(cursor, shard).drop())
+        self._pool.run(lambda cursor: PostgresShard(cursor, shard).drop())
 
     def health(self) -> NodeHealth:
         def work(cursor: Cursor) -> NodeHealth:
@@ -315,7 +323,7 @@ class PostgresNode(CheckedNode):
         self._pool.close()
 
     def _rows(self, shard: Shard, statement: LiteralString, values: Any) -> list[Row]:
-        return self._run(lambda cursor: Table(cursor, shard).rows(statement, values), [])
+        return self._run(lambda cursor: PostgresShard(cursor, shard).rows(statement, values), [])
 
     def _run(self, work: Callable[[Cursor], T], nothing: T) -> T:
         """Run ``work``; a missing shard counts as empty."""

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from psycopg import errors
 
-from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
+from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable
 from apps.runtime.engine.postgres_pool import AWAY, Cursor, ProcessPool, said
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class Missing(Exception):
     """The table does not exist."""
 
 
-class Pool:
+class NodePool:
     """Transactions on one server. Thread-safe; a forked child opens its own connections.
 
     Raises:
@@ -49,7 +49,7 @@ class Pool:
     def run(self, work: Callable[[Cursor], T]) -> T:
         """Run ``work`` in a transaction, repeated when it conflicts.
 
-        Raises ``Missing``, ``StoreUnavailable``.
+        Raises ``Missing``, ``RequestStoreUnavailable``.
         """
         for attempt in range(1, _TRIES + 1):
             try:
@@ -60,11 +60,13 @@ class Pool:
                     return answer
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 if attempt == _TRIES:
-                    raise StoreUnavailable("PostgreSQL: too many others change the same") from None
+                    raise RequestStoreUnavailable(
+                        "PostgreSQL: too many others change the same"
+                    ) from None
             except (errors.UndefinedTable, errors.InvalidSchemaName):
                 raise Missing from None
             except AWAY as error:
-                raise StoreUnavailable(f"PostgreSQL: {said(error)}") from error
+                raise RequestStoreUnavailable(f"PostgreSQL: {said(error)}") from error
         raise AssertionError  # pragma: no cover
 
     def close(self) -> None:

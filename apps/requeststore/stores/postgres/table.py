@@ -9,15 +9,15 @@ import psycopg
 from psycopg import sql
 
 from apps.requeststore.stores import story
-from apps.requeststore.stores.base import Shard, Step, StoredRequest
-from apps.requeststore.stores.judging import State
+from apps.requeststore.stores.base import HistoryStep, Shard, StoredRequest
+from apps.requeststore.stores.guards import LeaseState
 from apps.requeststore.stores.postgres import statements
 from apps.runtime.engine.postgres_pool import Cursor, Row
 
 _LOCK: Final = 0x5EED4
 
 
-class Table:
+class PostgresShard:
     """Runs statements with the names of one shard."""
 
     def __init__(self, cursor: Cursor, shard: Shard) -> None:
@@ -32,10 +32,10 @@ class Table:
         """Run one statement and return its rows."""
         return self.execute(statement, values).fetchall()
 
-    def states(self, ids: list[int]) -> dict[int, State]:
+    def states(self, ids: list[int]) -> dict[int, LeaseState]:
         """Return the states of these IDs."""
         rows = self.rows(statements.STATES, {"ids": ids}) if ids else []
-        return {row[0]: State(*row[1:]) for row in rows}
+        return {row[0]: LeaseState(*row[1:]) for row in rows}
 
     def shorten(self, rows: list[Row]) -> None:
         """Cut histories that have become too long, given (ID, history)."""
@@ -98,7 +98,7 @@ def one_row(cursor: Cursor) -> Row:
 
 def request_of(row: Row) -> StoredRequest:
     """Convert a row of ``_SHORT`` or ``_WHOLE`` columns."""
-    steps: list[Step] = []
+    steps: list[HistoryStep] = []
     data = b""
     if len(row) > 11:
         steps, data = story.shortened(story.read(row[11])), row[12]

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.runtime.engine.sqlite_files import (
     BUSY_SECONDS,
     make_folder,
@@ -63,7 +63,7 @@ _open_here: weakref.WeakSet[Files] = weakref.WeakSet()
 
 
 class Files:
-    """Folder of database files. Raises ``StoreUnavailable`` when it is not writable."""
+    """Folder of database files. Raises ``RequestStoreUnavailable`` when it is not writable."""
 
     def __init__(self, folder: Path, *, sync: bool, busy_seconds: float = BUSY_SECONDS) -> None:
         self.folder = folder
@@ -75,7 +75,9 @@ class Files:
         try:
             make_folder(folder)
         except OSError as error:
-            raise StoreUnavailable(f"cannot write to {folder}: {error.strerror or error}") from None
+            raise RequestStoreUnavailable(
+                f"cannot write to {folder}: {error.strerror or error}"
+            ) from None
 
     def path(self, database: str) -> Path:
         """Return the file of a database."""
@@ -86,7 +88,7 @@ class Files:
         try:
             return sorted(one.stem for one in self.folder.glob(f"*{SUFFIX}"))
         except OSError as error:
-            raise StoreUnavailable(f"cannot read {self.folder}: {error}") from None
+            raise RequestStoreUnavailable(f"cannot read {self.folder}: {error}") from None
 
     def size(self) -> int:
         """Return the bytes of all files."""
@@ -173,7 +175,7 @@ class Files:
 
     def _lend(self, database: str, make: bool) -> sqlite3.Connection:
         if self._closed:
-            raise StoreUnavailable(f"{self.folder}: closed")
+            raise RequestStoreUnavailable(f"{self.folder}: closed")
         with self._lock:
             idle = self._idle.get(database)
             if idle:
@@ -243,20 +245,20 @@ def _prepare(connection: sqlite3.Connection, path: Path, sync: bool) -> None:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if tables and application != APPLICATION_ID:
-            raise StoreUnavailable(f"{path} is a SQLite database, but not of requests")
+            raise RequestStoreUnavailable(f"{path} is a SQLite database, but not of requests")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={VERSION}")
         connection.execute("COMMIT")
     elif version > VERSION:
-        raise StoreUnavailable(f"{path} was made by a newer version; upgrade this process")
+        raise RequestStoreUnavailable(f"{path} was made by a newer version; upgrade this process")
     connection.executescript(_TEMPORARY)
     # Who waits longer starts over: SQLite's own waits grow, and this one would come last.
     connection.execute("PRAGMA busy_timeout=10")
 
 
 def translated(error: sqlite3.Error, path: Path) -> Exception:
-    """Return ``Missing`` for a missing table, else ``StoreUnavailable`` with the reason."""
+    """Return ``Missing`` for a missing table, else ``RequestStoreUnavailable`` with the reason."""
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_ERROR and "no such table" in str(error):
         return Missing()
-    return StoreUnavailable(f"{path}: {said(error)}")
+    return RequestStoreUnavailable(f"{path}: {said(error)}")

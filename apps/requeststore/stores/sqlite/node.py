@@ -11,11 +11,11 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from apps.requeststore.stores.base import (
     EndCode,
-    Entry,
     Finish,
     GiveBack,
     NewRequest,
     NodeHealth,
+    QueueEntry,
     Shard,
     Size,
     StoredRequest,
@@ -23,9 +23,9 @@ from apps.requeststore.stores.base import (
     TakeCode,
 )
 from apps.requeststore.stores.checked import CheckedNode
-from apps.requeststore.stores.sqlite import changing, statements, storing
+from apps.requeststore.stores.sqlite import inserts, statements, updates
 from apps.requeststore.stores.sqlite.files import Files, Missing
-from apps.requeststore.stores.sqlite.table import Row, Table, request_of
+from apps.requeststore.stores.sqlite.table import Row, SqliteShard, request_of
 from apps.runtime.engine.sqlite_files import BUSY_SECONDS
 
 T = TypeVar("T")
@@ -56,15 +56,15 @@ class SqliteNode(CheckedNode):
         del delete_after_seconds  # by ``delete``: nobody else works on a file
         if shard not in self._made:
             self._files.writing(
-                shard.database, lambda connection: Table(connection, shard).make(), make=True
+                shard.database, lambda connection: SqliteShard(connection, shard).make(), make=True
             )
             self._made.add(shard)
 
     def _insert(self, shard: Shard, requests: list[NewRequest], by: str, now: int) -> list[bool]:
-        return self._stored(shard, storing.insert, requests, by, now)
+        return self._stored(shard, inserts.insert, requests, by, now)
 
     def _receive(self, shard: Shard, requests: list[StoredRequest], by: str, now: int) -> int:
-        return sum(self._stored(shard, storing.receive, requests, by, now))
+        return sum(self._stored(shard, inserts.receive, requests, by, now))
 
     def _stored(
         self,
@@ -85,26 +85,32 @@ class SqliteNode(CheckedNode):
     # --- changing ---------------------------------------------------------------------------
 
     def _queued(self, shard: Shard, ids: list[int], by: str, now: int, again: bool) -> None:
-        self._found(None, changing.queued, shard, ids, by, now, again)
+        self._found(None, updates.queued, shard, ids, by, now, again)
 
     def _take(
-        self, shard: Shard, entries: list[Entry], owner: str, now: int, deadline: int, cutoff: int
+        self,
+        shard: Shard,
+        entries: list[QueueEntry],
+        owner: str,
+        now: int,
+        deadline: int,
+        cutoff: int,
     ) -> list[Take]:
         nothing = [Take(TakeCode.UNKNOWN)] * len(entries)
-        return self._found(nothing, changing.take, shard, entries, owner, now, deadline, cutoff)
+        return self._found(nothing, updates.take, shard, entries, owner, now, deadline, cutoff)
 
     def _finish(self, shard: Shard, ends: list[Finish], owner: str, now: int) -> list[EndCode]:
         nothing = [EndCode.UNKNOWN] * len(ends)
-        return self._found(nothing, changing.finish, shard, ends, owner, now)
+        return self._found(nothing, updates.finish, shard, ends, owner, now)
 
     def _give_back(self, shard: Shard, ends: list[GiveBack], owner: str, now: int) -> list[EndCode]:
         nothing = [EndCode.UNKNOWN] * len(ends)
-        return self._found(nothing, changing.give_back, shard, ends, owner, now)
+        return self._found(nothing, updates.give_back, shard, ends, owner, now)
 
     # --- reading ----------------------------------------------------------------------------
 
     def _find(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
-        def work(table: Table) -> list[StoredRequest]:
+        def work(table: SqliteShard) -> list[StoredRequest]:
             rows = (table.execute(statements.FIND, (one,)).fetchone() for one in ids)
             return [request_of(row) for row in rows if row]
 
@@ -129,7 +135,7 @@ class SqliteNode(CheckedNode):
             "limit": limit,
         }
 
-        def work(table: Table) -> list[StoredRequest]:
+        def work(table: SqliteShard) -> list[StoredRequest]:
             flags = list(table.flags()) if flag is None else [flag]
             lists = [table.execute(statements.PAGE, {**values, "flag": one}) for one in flags]
             newest = heapq.merge(*lists, key=lambda row: (row[3], row[0]), reverse=True)
@@ -138,22 +144,22 @@ class SqliteNode(CheckedNode):
 
         return self._read(shard, work, [])
 
-    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         return self._entries(statements.ORPHANS, shard, before, cutoff, limit)
 
-    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
+    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]:
         return self._entries(statements.FORGOTTEN, shard, before, cutoff, limit)
 
     def _entries(
         self, statement: str, shard: Shard, before: int, cutoff: int, limit: int
-    ) -> list[Entry]:
+    ) -> list[QueueEntry]:
         values = {"before": before, "cutoff": cutoff, "limit": limit}
         return self._read(
-            shard, lambda table: [Entry(*row) for row in table.execute(statement, values)], []
+            shard, lambda table: [QueueEntry(*row) for row in table.execute(statement, values)], []
         )
 
     def _count(self, shard: Shard, since: int, until: int) -> dict[int, int]:
-        def work(table: Table) -> dict[int, int]:
+        def work(table: SqliteShard) -> dict[int, int]:
             counted: dict[int, int] = {}
             for flag in table.flags():
                 values = {"flag": flag, "since": since, "until": until}
@@ -165,14 +171,14 @@ class SqliteNode(CheckedNode):
         return self._read(shard, work, {})
 
     def _oldest(self, shard: Shard, flag: int) -> int | None:
-        def work(table: Table) -> int | None:
+        def work(table: SqliteShard) -> int | None:
             found: int | None = table.execute(statements.OLDEST, (flag,)).fetchone()[0]
             return found
 
         return self._read(shard, work, None)
 
     def _size(self, shard: Shard) -> Size:
-        def work(table: Table) -> Size:
+        def work(table: SqliteShard) -> Size:
             (count,) = table.execute(statements.SIZE).fetchone()
             sample = [row[0] for row in table.execute(statements.SAMPLE)]
             mean = sum(sample) / len(sample) if sample else 0
@@ -185,32 +191,32 @@ class SqliteNode(CheckedNode):
     def _overdue(
         self, shard: Shard, now: int, cutoff: int, limit: int, by: str
     ) -> list[StoredRequest]:
-        return self._found([], storing.overdue, shard, now, cutoff, limit, by)
+        return self._found([], inserts.overdue, shard, now, cutoff, limit, by)
 
     def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
-        return self._found(0, storing.expire, shard, cutoff, limit, by, now)
+        return self._found(0, inserts.expire, shard, cutoff, limit, by, now)
 
     def _delete(self, shard: Shard, before: int, limit: int) -> int:
-        return self._found(0, storing.delete, shard, before, limit)
+        return self._found(0, inserts.delete, shard, before, limit)
 
     def _reopen(
         self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
     ) -> list[int]:
-        return self._found([], changing.reopen, shard, ids, flags, by, now, cutoff)
+        return self._found([], updates.reopen, shard, ids, flags, by, now, cutoff)
 
     def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
-        return self._found([], storing.start_move, shard, ids)
+        return self._found([], inserts.start_move, shard, ids)
 
     def _undo_move(self, shard: Shard, ids: list[int]) -> int:
-        return self._found(0, storing.undo_move, shard, ids)
+        return self._found(0, inserts.undo_move, shard, ids)
 
     def _end_move(self, shard: Shard, ids: list[int]) -> int:
-        return self._found(0, storing.end_move, shard, ids)
+        return self._found(0, inserts.end_move, shard, ids)
 
     def _drop(self, shard: Shard) -> None:
         def work(connection: sqlite3.Connection) -> None:
             for statement in statements.DROP:
-                Table(connection, shard).execute(statement)
+                SqliteShard(connection, shard).execute(statement)
 
         self._made.discard(shard)
         with suppress(Missing):
@@ -237,9 +243,9 @@ class SqliteNode(CheckedNode):
     def close(self) -> None:
         self._files.close()
 
-    def _read(self, shard: Shard, work: Callable[[Table], T], nothing: T) -> T:
+    def _read(self, shard: Shard, work: Callable[[SqliteShard], T], nothing: T) -> T:
         def look(connection: sqlite3.Connection) -> T:
-            return work(Table(connection, shard))
+            return work(SqliteShard(connection, shard))
 
         try:
             return self._files.reading(shard.database, look)

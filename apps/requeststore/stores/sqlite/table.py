@@ -9,14 +9,14 @@ from typing import Any, Final
 from apps.requeststore.engine.flags import MOVING
 from apps.requeststore.stores import story
 from apps.requeststore.stores.base import Shard, StoredRequest
-from apps.requeststore.stores.judging import State
+from apps.requeststore.stores.guards import LeaseState
 from apps.requeststore.stores.sqlite import statements
 
 Row = tuple[Any, ...]
 _STORIES: Final = 12
 
 
-class Table:
+class SqliteShard:
     """Runs statements with the names of one shard."""
 
     def __init__(self, connection: sqlite3.Connection, shard: Shard) -> None:
@@ -82,6 +82,6 @@ def request_of(row: Row, **changed: Any) -> StoredRequest:
     return StoredRequest(**(values | changed))
 
 
-def state_of(row: Row) -> State:
+def state_of(row: Row) -> LeaseState:
     """Convert ``id, mine, biz, ts, flag, owner, deadline, tries``."""
-    return State(*row[2:])
+    return LeaseState(*row[2:])

@@ -1,0 +1,104 @@
+"""Texts of the monitoring page for each kind of problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from apps.requeststore.queries.health import Code, Concern, NodeState
+from apps.requeststore.services.forecast_text import duration, sentence
+
+
+@dataclass(frozen=True, slots=True)
+class ShownConcern:
+    """Problem to show at the top. ``detail``: the technical error text."""
+
+    tone: str
+    icon: str
+    text: str
+    since: datetime | None = None
+    detail: str = ""
+
+
+_ICONS: Final = {
+    Code.NODE_PROBLEM: "cloud_off",
+    Code.NODE_SILENT: "heart_broken",
+    Code.NODE_SLOW: "speed",
+    Code.QUEUE_PROBLEM: "cloud_off",
+    Code.SHARD_PROBLEM: "database_off",
+    Code.BIZ_LATE: "alarm",
+    Code.BIZ_STANDS: "front_hand",
+    Code.BIZ_GROWS: "trending_up",
+    Code.BIZ_FULL: "block",
+    Code.NOT_MEASURED: "heart_broken",
+    Code.CLOCK_WRONG: "schedule",
+    Code.NOT_TOLD: "webhook",
+}
+_TEXTS: Final = {
+    Code.NODE_PROBLEM: gettext_lazy("Storage node %(subject)s has a problem."),
+    Code.NODE_SILENT: gettext_lazy(
+        "Nobody has looked at storage node %(subject)s lately: no worker does the upkeep."
+    ),
+    Code.NODE_SLOW: gettext_lazy("Storage node %(subject)s is slow: %(time)s for one operation."),
+    Code.QUEUE_PROBLEM: gettext_lazy("The queue of %(subject)s has a problem."),
+    Code.SHARD_PROBLEM: gettext_lazy("A shard of %(subject)s has a problem."),
+    Code.BIZ_LATE: gettext_lazy("%(subject)s will be late: %(forecast)s."),
+    Code.BIZ_STANDS: gettext_lazy("%(subject)s stands still: %(forecast)s."),
+    Code.BIZ_GROWS: gettext_lazy("%(subject)s grows: %(forecast)s."),
+    Code.BIZ_FULL: gettext_lazy(
+        "%(subject)s takes no new requests: %(waiting)s wait, and %(most)s may."
+    ),
+    Code.NOT_MEASURED: gettext_lazy(
+        "Nobody listens for counts, so rates are unknown: no process run_statistics runs."
+    ),
+    Code.NOT_TOLD: gettext_lazy(
+        "SCALE_WEBHOOK_URL has not acknowledged how many fetchers are wanted; it is told again."
+    ),
+}
+_NODES: Final = {
+    NodeState.WELL: (gettext_lazy("well"), "good"),
+    NodeState.SLOW: (gettext_lazy("slow"), "warn"),
+    NodeState.PROBLEM: (gettext_lazy("problem"), "bad"),
+    NodeState.SILENT: (gettext_lazy("not seen"), "bad"),
+}
+
+
+def trouble(concern: Concern, now: datetime) -> ShownConcern:
+    """Return title, explanation and link of a concern."""
+    return ShownConcern(
+        "danger" if concern.severe else "warning",
+        _ICONS[concern.code],
+        _text(concern, now),
+        concern.since,
+        concern.detail,
+    )
+
+
+def node_label(state: NodeState) -> str:
+    """Return the state of a node as a label."""
+    return str(_NODES[state][0])
+
+
+def node_tone(state: NodeState) -> str:
+    """Return the badge colour of a node's state."""
+    return _NODES[state][1]
+
+
+def _text(concern: Concern, now: datetime) -> str:
+    values = {"subject": concern.subject, "time": duration(abs(concern.value)), "forecast": ""}
+    if concern.code is Code.CLOCK_WRONG:
+        if concern.value > 0:
+            return (
+                _("The clock of %(subject)s is behind by %(time)s; its counts are moved.") % values
+            )
+        return _("The clock of %(subject)s is ahead by %(time)s; its counts are moved.") % values
+    if concern.standing is not None:
+        each = concern.standing
+        values["forecast"] = sentence(each.forecast, each.facts, now=now)
+        values["waiting"] = f"{0 if each.queue is None else each.queue.waiting:,}"
+        values["most"] = f"{each.plan.max_waiting:,}"
+    return str(_TEXTS[concern.code]) % values

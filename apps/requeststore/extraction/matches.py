@@ -1,0 +1,119 @@
+"""Matches of each expression of a rule on a page, for authors of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from lxml import etree
+
+from apps.requeststore.extraction.fields import Field, Scope, Source
+from apps.requeststore.extraction.limits import MAX_VALUES
+from apps.requeststore.extraction.page import Document, ResponsePage
+from apps.requeststore.extraction.problems import BadValue, PageError
+from apps.requeststore.extraction.rules import Extracted, ExtractionRule, RuleMap
+
+_RECORDS: Final = 20
+_SAMPLES: Final = 3
+_CHARACTERS: Final = 300
+
+
+class Matched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Matches of one expression. ``place``: such as ``fields.price``.
+
+    ``count``: matches, in the first 20 records for expressions of records. ``samples``: the first
+    matches, before any step.
+    """
+
+    place: str
+    count: int = 0
+    samples: list[str] = []
+    problem: str = ""
+
+
+class RuleMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Matches of all expressions. ``extracted``: what a fetcher would get from the page."""
+
+    extracted: Extracted
+    matched: list[Matched] = []
+    encoding: str = ""
+
+
+def explain(rules: RuleMap, name: str, page: ResponsePage) -> RuleMatches:
+    """Read a page and return the matches of each expression. Raises nothing."""
+    extracted = rules.extract(name, page)
+    rule = rules.find(name)
+    if rule is None:
+        return RuleMatches(extracted=extracted)
+    try:
+        document = rule.document(page, any_status=True)
+        found = _look(rule, document)
+        encoding = document.encoding
+    except (PageError, RecursionError, MemoryError):
+        # ``extracted`` says it already.
+        return RuleMatches(extracted=extracted)
+    return RuleMatches(extracted=extracted, matched=found, encoding=encoding)
+
+
+def _look(rule: ExtractionRule, document: Document) -> list[Matched]:
+    page = Scope(document)
+    scopes = [page]
+    found = []
+    if rule.each is not None:
+        found.append(_matched("each", rule.each, scopes))
+        scopes = _inside(rule.each, scopes)
+    found += _fields("fields", rule.fields, scopes)
+    for number, each in enumerate(rule.follow):
+        found.append(_matched(f"follow[{number}]", each.links.source, [page]))
+    return found
+
+
+def _fields(place: str, fields: Sequence[Field], scopes: Sequence[Scope]) -> list[Matched]:
+    found = []
+    for field in fields:
+        here = f"{place}.{field.name}"
+        found.append(_matched(here, field.source, scopes))
+        if field.fields:
+            found += _fields(f"{here}.fields", field.fields, _inside(field.source, scopes))
+    return found
+
+
+def _inside(source: Source, scopes: Iterable[Scope]) -> list[Scope]:
+    found: list[Scope] = []
+    for scope in scopes:
+        try:
+            raw = source.raw(scope)
+            found += [source.inner(each, scope) for each in islice(raw, _RECORDS - len(found))]
+        except BadValue:
+            continue
+    return found
+
+
+def _matched(place: str, source: Source, scopes: Iterable[Scope]) -> Matched:
+    count, problem = 0, ""
+    samples: list[str] = []
+    for scope in scopes:
+        try:
+            for raw in islice(source.raw(scope), MAX_VALUES):
+                count += 1
+                if len(samples) < _SAMPLES:
+                    samples.append(_shown(raw))
+        except BadValue as error:
+            problem = problem or str(error)
+    return Matched(place=place, count=count, samples=samples, problem=problem)
+
+
+def _shown(raw: Any) -> str:
+    if etree.iselement(raw):
+        text = etree.tostring(raw, method="html", encoding="unicode", with_tail=False)
+    elif isinstance(raw, str):
+        text = raw
+    else:
+        try:
+            text = msgspec.json.encode(raw).decode()
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            text = str(type(raw).__name__)
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}…"

@@ -1,0 +1,134 @@
+"""Reopening of ended requests: all failed ones of a period, or named ones.
+
+They become new first and are queued then; after a crash in between, upkeep queues them. Accounting
+stays balanced: a span is closed only after all of it has expired, and expired requests are not
+reopened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.projects.models import Project
+from apps.requeststore.engine.flags import is_own
+from apps.requeststore.engine.limits import MAX_BATCH, MAX_TS
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.services.shards import closed_until_of
+from apps.requeststore.services.store import BoundBiz, RequestStore, shared_request_store
+from apps.requeststore.stores.base import QueueEntry
+
+_PAGE: Final = 1000
+_FLAGS: Final = range(1, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """Number of reopened requests; ``more``: some are left for the next call."""
+
+    reopened: int
+    more: bool
+
+
+def reopen_requests(
+    bound: BoundBiz,
+    *,
+    actor: User | None,
+    actor_label: str = "",
+    ids: Sequence[int] | None = None,
+    flag: int | None = None,
+    since: int = 0,
+    until: int = MAX_TS,
+    limit: int = MAX_BATCH,
+    yard: RequestStore | None = None,
+) -> Reopened:
+    """Reopen by IDs, whatever their flag; or by ``flag`` (default: failed) and ``ts``, newest
+    first.
+
+    Raises ``StoreUnavailable``: any part may be reopened; repeat the call.
+    """
+    yard = yard or shared_request_store()
+    now = yard.now()
+    flags: Sequence[int]
+    if ids is not None:
+        flags, more = _FLAGS, False
+        chosen = _named(bound, yard, ids)
+    else:
+        flags = [bound.settings.failed_flag if flag is None else flag]
+        since = max(since, bound.settings.cutoff(now) + 1)
+        chosen, more = _with_flag(bound, yard, flags[0], since, until, limit)
+    who = actor_label or ("" if actor is None else actor.get_username())
+    reopened = 0
+    for place, entries in chosen.items():
+        reopened += _open(bound, yard, place, entries, flags, f"reopen:{who}", now)
+    asked = {"ids": len(ids)} if ids is not None else {"flag": flags[0], "since": since}
+    record(
+        actor=actor,
+        action="requeststore.reopen",
+        obj=Project(pk=bound.project_id),
+        project=bound.project_id,
+        after={"biz": bound.name, "reopened": reopened, **asked},
+        actor_label=actor_label,
+    )
+    return Reopened(reopened, more)
+
+
+Chosen = dict[Place, list[QueueEntry]]
+
+
+def _named(bound: BoundBiz, yard: RequestStore, ids: Sequence[int]) -> Chosen:
+    chosen: Chosen = {}
+    for number in dict.fromkeys(ids):
+        found = yard.find(number, bound.project_id, bound.name)
+        if found is not None and is_own(found.request.flag):
+            chosen.setdefault(found.place, []).append(
+                QueueEntry(number, bound.name, found.request.ts)
+            )
+    return chosen
+
+
+def _with_flag(
+    bound: BoundBiz, yard: RequestStore, flag: int, since: int, until: int, limit: int
+) -> tuple[Chosen, bool]:
+    chosen: Chosen = {}
+    count, after = 0, None
+    while count <= limit:
+        page = yard.page(
+            bound, flag=flag, since=since, until=until, after=after, limit=min(_PAGE, limit + 1)
+        )
+        for found in page:
+            if count == limit:
+                return chosen, True
+            entry = QueueEntry(found.request.id, bound.name, found.request.ts)
+            chosen.setdefault(found.place, []).append(entry)
+            count += 1
+        if len(page) < min(_PAGE, limit + 1):
+            break
+        after = page[-1].request.ts, page[-1].request.id
+    return chosen, False
+
+
+def _open(
+    bound: BoundBiz,
+    yard: RequestStore,
+    place: Place,
+    entries: Sequence[QueueEntry],
+    flags: Sequence[int],
+    by: str,
+    now: int,
+) -> int:
+    node = yard.node(place.node)
+    closed = closed_until_of(place)
+    # A longer time to live does not open books again: its last flag is counted there.
+    entries = [entry for entry in entries if entry.ts >= closed]
+    ids = [entry.id for entry in entries]
+    cutoff = bound.settings.cutoff(now)
+    opened = node.reopen(place.shard, ids, flags=flags, by=by, now=now, cutoff=cutoff)
+    again = [entry for entry, is_new in zip(entries, opened, strict=True) if is_new]
+    if again:
+        yard.queue(bound).push(again, priority=bound.settings.priority)
+        node.queued(place.shard, [entry.id for entry in again], by=by, now=now)
+    return len(again)

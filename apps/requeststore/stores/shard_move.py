@@ -1,0 +1,127 @@
+"""Moves requests between shards, so that each can be found all the time (seed S4.14).
+
+start_move (marked, cannot be leased) -> receive (copied) -> end_move (deleted)
+
+After a crash, moving the same IDs again completes the move. A leased request stays until it is
+returned or finished; an expired one stays until it is deleted, because its time may be closed in
+the accounting of the other shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from apps.requeststore.engine.flags import EXPIRED, MOVING, TAKEN
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.stores.base import StorageNode, StoredRequest
+from yardkit import failpoints
+
+Nodes = Callable[[str], StorageNode]
+Target = Callable[[int], Place]
+
+# By so much a request must be younger than its time to live: it is in its new shard long before
+# the counts of its time are closed there.
+MARGIN_MS: Final = 60_000
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """Requests found by one look; ``after``: cursor for the next, None at the end."""
+
+    movable: list[int]
+    taken: list[int]
+    in_place: int
+    expired: int
+    after: tuple[int, int] | None
+
+
+class MoveResult(msgspec.Struct, frozen=True):
+    """IDs by outcome: moved, still leased, or staying because expired."""
+
+    moved: int
+    taken: list[int]
+    expired: int
+
+
+def look(
+    nodes: Nodes,
+    source: Place,
+    target: Target,
+    *,
+    biz: str,
+    after: tuple[int, int] | None,
+    limit: int,
+    cutoff: int,
+) -> Slice:
+    """Return the next requests of the shard, newest first, by what is to be done with them."""
+    page = nodes(source.node).page(source.shard, biz=biz, after=after, limit=limit)
+    movable, taken = [], []
+    in_place = expired = 0
+    for request in page:
+        if target(request.id) == source:
+            in_place += 1
+        elif request.flag == TAKEN:
+            taken.append(request.id)
+        elif request.flag != MOVING and is_over(request, cutoff):
+            expired += 1
+        else:
+            movable.append(request.id)
+    last = (page[-1].ts, page[-1].id) if len(page) == limit else None
+    return Slice(movable, taken, in_place, expired, last)
+
+
+def move(
+    nodes: Nodes,
+    source: Place,
+    target: Target,
+    ids: Sequence[int],
+    *,
+    by: str,
+    now: int,
+    cutoff: int,
+) -> MoveResult:
+    """Move requests, including those whose move was interrupted."""
+    node = nodes(source.node)
+    started = node.start_move(source.shard, ids, now=now)
+    failpoints.hit("requeststore.move.started")
+    held = [request for request in started if request is not None]
+    staying = _staying(nodes, target, held, cutoff)
+    going = [request for request in held if request.id not in staying]
+    for place, group in _grouped(target, going).items():
+        nodes(place.node).receive(place.shard, group, by=by, now=now)
+    failpoints.hit("requeststore.move.received")
+    if staying:
+        node.undo_move(source.shard, sorted(staying))
+    node.end_move(source.shard, [request.id for request in going])
+    failpoints.hit("requeststore.move.ended")
+    absent = [number for number, one in zip(ids, started, strict=True) if one is None]
+    taken = [
+        one.id for one in node.find(source.shard, absent) if one is not None and one.flag == TAKEN
+    ]
+    return MoveResult(len(ids) - len(taken) - len(staying), taken, len(staying))
+
+
+def is_over(request: StoredRequest, cutoff: int) -> bool:
+    """Return whether the request has expired or is about to."""
+    return request.flag == EXPIRED or request.ts <= cutoff + MARGIN_MS
+
+
+def _staying(
+    nodes: Nodes, target: Target, held: Sequence[StoredRequest], cutoff: int
+) -> frozenset[int]:
+    """Return IDs that expired meanwhile and are not in the new shard yet."""
+    over = [request for request in held if is_over(request, cutoff)]
+    staying = []
+    for place, group in _grouped(target, over).items():
+        found = nodes(place.node).find(place.shard, [request.id for request in group])
+        staying += [one.id for one, there in zip(group, found, strict=True) if there is None]
+    return frozenset(staying)
+
+
+def _grouped(target: Target, requests: Sequence[StoredRequest]) -> dict[Place, list[StoredRequest]]:
+    groups: dict[Place, list[StoredRequest]] = {}
+    for request in requests:
+        groups.setdefault(target(request.id), []).append(request)
+    return groups
