@@ -1,7 +1,7 @@
 """Request store of a process: submit, take, finish and find requests (seed S4.30).
 
-bound = shared_yard().biz(project_id, "news")
-ids = shared_yard().submit(bound, [Entity(url="https://example.com/")], by="rest", now=now)
+bound = shared_request_store().biz(project_id, "news")
+ids = shared_request_store().submit(bound, [Entity(url="https://example.com/")], by="rest", now=now)
 
 A daemon makes its own with its identity, so that pages show its configuration version; web, worker
 and router processes use the shared one.

@@ -28,7 +28,7 @@ NESTED = (b"<div>" * 240 + b"x" * 100 + b"</div>" * 240) * 300
 def boxes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One that has less patience."""
     with ExtractionPool(1, cpu_seconds=0.5) as made:
-        monkeypatch.setattr(page_extractor, "shared_boxes", lambda: made)
+        monkeypatch.setattr(page_extractor, "shared_extraction_pool", lambda: made)
         yield
 
 

@@ -162,8 +162,8 @@ def test_the_process_ends_with_its_owner() -> None:
     program = (
         "import time\n"
         "from apps.requeststore.extraction import Page\n"
-        "from apps.requeststore.extraction.processes import shared_boxes\n"
-        "boxes = shared_boxes()\n"
+        "from apps.requeststore.extraction.processes import shared_extraction_pool\n"
+        "boxes = shared_extraction_pool()\n"
         "page = Page(url='http://a.cn/', body=b'<p>a')\n"
         "assert boxes.extract('k', {'r': {'fields': {'v': 'p'}}}, '', page).records\n"
         "print(*boxes.pids, flush=True)\n"
