@@ -161,10 +161,10 @@ def test_the_process_ends_with_its_owner() -> None:
     """However that ends."""
     program = (
         "import time\n"
-        "from apps.requeststore.extraction import Page\n"
+        "from apps.requeststore.extraction import ResponsePage\n"
         "from apps.requeststore.extraction.processes import shared_extraction_pool\n"
         "boxes = shared_extraction_pool()\n"
-        "page = Page(url='http://a.cn/', body=b'<p>a')\n"
+        "page = ResponsePage(url='http://a.cn/', body=b'<p>a')\n"
         "assert boxes.extract('k', {'r': {'fields': {'v': 'p'}}}, '', page).records\n"
         "print(*boxes.pids, flush=True)\n"
         "time.sleep(60)\n"
