@@ -27,8 +27,8 @@ from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
 from apps.requeststore.engine.biz import DEFAULT_NODE
-from apps.requeststore.engine.validation import read_book
 from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.engine.validation import read_book
 from apps.requeststore.services.kind import KIND as BIZZES
 from apps.requeststore.stores.factory import open_node
 from apps.routing.placeholders import placeholders, problems
