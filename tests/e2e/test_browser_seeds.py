@@ -206,7 +206,7 @@ def test_the_page_says_that_the_service_is_gone(page: Page, installation: Instal
     expect(page.locator("[data-troubles]")).to_have_count(0)
     installation.daemons.stop("seeds", signal.SIGKILL)
     troubles = page.locator("[data-troubles]")
-    expect(troubles).to_contain_text("The seed service does not respond.", timeout=SLOW)
+    expect(troubles).to_contain_text("The seed service does not answer.", timeout=SLOW)
     expect(troubles).to_contain_text("Nothing is lost")
     expect(troubles).to_contain_text(re.compile(r"last heard of \d+ s ago"))
     count(page, "pending", "1")
