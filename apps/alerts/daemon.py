@@ -23,7 +23,7 @@ from apps.alerts.services.evaluating import Evaluator, Rules
 from apps.alerts.services.happenings import EventReader, prune_seen
 from apps.alerts.services.housekeeping import prune_incidents
 from apps.alerts.services.lasting import prune_lasting
-from apps.configcenter.services import PLATFORM, Active, Follower
+from apps.configcenter.services import PLATFORM, Active, ConfigWatcher
 from apps.queuestats.services import record_gauges
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY, LeaseLost, NoFreeNumber
@@ -89,7 +89,7 @@ class MonitorDaemon:
         self._evaluator = Evaluator(self._asker)
         self._events = EventReader(self._asker)
         self._took_seconds = 0.0
-        self.follower = Follower(kind=KIND, apply=self.use, clock=clock, identity=identity)
+        self.follower = ConfigWatcher(kind=KIND, apply=self.use, clock=clock, identity=identity)
 
     @property
     def leads(self) -> bool:

@@ -27,7 +27,7 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RolloutCount:
     """Of the ``runners`` that are alive, how many run the active version."""
 
     active: int
@@ -53,7 +53,7 @@ class Tally:
         return sum(each.number == number for each in self.runners)
 
 
-def tallies_of(configurations: Iterable[Configuration]) -> dict[int, Tally]:
+def tallies_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCount]:
     """By the id of the configuration. Three queries, however many there are.
 
     Select ``active`` with the configurations. A process that follows the kind and has not
@@ -74,7 +74,7 @@ def tallies_of(configurations: Iterable[Configuration]) -> dict[int, Tally]:
     return {row.pk: _tally(row, followings) for row in rows}
 
 
-def _tally(configuration: Configuration, followings: Sequence[Following]) -> Tally:
+def _tally(configuration: Configuration, followings: Sequence[Following]) -> RolloutCount:
     active = configuration.active.number if configuration.active is not None else 0
     runners = [
         _runner(following, configuration, active)
@@ -82,7 +82,7 @@ def _tally(configuration: Configuration, followings: Sequence[Following]) -> Tal
         if following.kind == configuration.kind
         and following.project_id in (None, configuration.project_id)
     ]
-    return Tally(active, tuple(runners))
+    return RolloutCount(active, tuple(runners))
 
 
 def _runner(following: Following, configuration: Configuration, active: int) -> Runner:

@@ -24,8 +24,7 @@ from apps.joblogs.services import log_store
 from apps.requeststore.stores.factory import open_node
 from yardkit.broker import connect
 from yardkit.errors import first_line
-from yardkit.questions import Answer as Outcome
-from yardkit.questions import Question, read_all
+from yardkit.questions import Question, QuestionOutcome, read_all
 
 # All of them together have so long to answer.
 PAGE_SECONDS: Final = 1.5
@@ -87,7 +86,7 @@ class Prober:
                 )
             return self._questions[name]
 
-    def _dated(self, name: str, outcome: Outcome[tuple[str, float]]) -> Answer:
+    def _dated(self, name: str, outcome: QuestionOutcome[tuple[str, float]]) -> Answer:
         answer = _answer(outcome)
         with self._lock:
             known = self._changes.get(name)
@@ -101,7 +100,7 @@ def _timed(ask: Callable[[], str]) -> tuple[str, float]:
     return ask(), time.monotonic() - began
 
 
-def _answer(outcome: Outcome[tuple[str, float]]) -> Answer:
+def _answer(outcome: QuestionOutcome[tuple[str, float]]) -> Answer:
     if outcome.value is not None:
         return Answer(True, *outcome.value)
     if isinstance(outcome.error, TimeoutError) and not str(outcome.error):

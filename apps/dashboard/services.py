@@ -13,7 +13,7 @@ from django.db import transaction
 from apps.access.models import User
 from apps.access.services import record
 from apps.runtime import services as runtime
-from apps.runtime.deferring import defer
+from apps.runtime.deferral import defer
 from apps.runtime.errors import DaemonIsAlive
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.runtime.states import DeadLetterState

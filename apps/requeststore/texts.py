@@ -8,7 +8,7 @@ from typing import Final
 from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
-from apps.configcenter.engine.kinds import Found
+from apps.configcenter.engine.kinds import DataProblem
 from apps.requeststore.engine.validation import Flaw
 
 # By the code of a ``Flaw``, whose values fill the names in braces.
@@ -63,9 +63,9 @@ REQUESTS: Final[Mapping[str, str]] = {
 }
 
 
-def told(flaw: Flaw) -> Found:
+def told(flaw: Flaw) -> DataProblem:
     """Return a flaw as a problem of a configuration."""
     text = FLAWS.get(flaw.code) or REQUESTS.get(flaw.code)
     words = str(flaw.values.get("text", flaw.code)) if text is None else gettext(text)
     shown = words if text is None else words.format(**flaw.values)
-    return Found(flaw.place, flaw.code, shown, flaw.warning)
+    return DataProblem(flaw.place, flaw.code, shown, flaw.warning)

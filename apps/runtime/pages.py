@@ -18,7 +18,7 @@ from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.queries import unapplied_migrations
 from apps.runtime.services import shared_broker
 from yardkit.broker import BrokerError
-from yardkit.questions import Answer, Question, read_all
+from yardkit.questions import Question, QuestionOutcome, read_all
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
     )
 
 
-def _problem(name: str, answer: Answer[str | None]) -> str | None:
+def _problem(name: str, answer: QuestionOutcome[str | None]) -> str | None:
     """Return what is wrong, fit for strangers' eyes; None: nothing."""
     if isinstance(answer.error, TimeoutError):
         return "no answer in time"

@@ -72,7 +72,7 @@ class NoSources(SourceRefusal):
     detail = _("No sources are active in this project.")
 
 
-class ProjectNeeded(SourceRefusal):
+class SourceProjectNeeded(SourceRefusal):
     """The caller could mean several projects."""
 
     code = "project_needed"

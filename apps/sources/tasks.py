@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
-from apps.sources.services.handing import forget_expired
+from apps.sources.services.consumption import forget_expired
 from apps.sources.services.queues import forget_spans
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from apps.dashboard.relay import EventRelay, to_channel_layer
-from apps.runtime.deferring import stop_deferring
+from apps.runtime.deferral import stop_deferring
 from apps.runtime.services import close_shared_broker, stop_events, stop_relay
 from crawlyard.seed_servers import SeedServers
 

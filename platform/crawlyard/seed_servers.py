@@ -24,7 +24,7 @@ from django.conf import settings
 from django.db import Error as DatabaseFailure
 from django.db import connection
 
-from apps.configcenter.services import Active, Follower
+from apps.configcenter.services import Active, ConfigWatcher
 from apps.projects.models import Project
 from apps.routing.engine.files.placeholders import TooLong, fill
 from apps.routing.engine.rules import Server
@@ -210,7 +210,7 @@ class SeedServers:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        follower = Follower(kind=KIND, apply=self._use, clock=self._clock)
+        follower = ConfigWatcher(kind=KIND, apply=self._use, clock=self._clock)
         started = False
         tell_at = 0.0
         while not self._stopping.is_set():

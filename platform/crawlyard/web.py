@@ -12,7 +12,7 @@ from typing import Final
 import uvicorn
 
 from yardkit.env import EnvError
-from yardkit.life import Life
+from yardkit.life import LifeFile
 
 # Seconds in which kept connections end with their next answer. A client that keeps one that is
 # not used meanwhile uses it so rarely that hardly a call meets its end.
@@ -57,7 +57,7 @@ def listens(host: str, port: int) -> bool:
 class Server(uvicorn.Server):
     """A uvicorn server that notifies its supervisor: it listens, and its event loop turns."""
 
-    def __init__(self, config: uvicorn.Config, life: Life) -> None:
+    def __init__(self, config: uvicorn.Config, life: LifeFile) -> None:
         super().__init__(config)
         self._life = life
 

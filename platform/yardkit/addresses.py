@@ -93,7 +93,7 @@ class AddressRefused(OSError):
     """
 
 
-class Problem(enum.StrEnum):
+class AddressFault(enum.StrEnum):
     """Kind of refusal of an address."""
 
     NONE = ""
@@ -103,7 +103,7 @@ class Problem(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AddressVerdict:
     """Result of an address check: ``reason`` is "" when accepted; ``addresses`` may be connected
     to.
     """
@@ -111,11 +111,11 @@ class Verdict:
     accepted: bool
     reason: str = ""
     addresses: list[str] = field(default_factory=list)
-    problem: Problem = Problem.NONE
+    problem: AddressFault = AddressFault.NONE
 
 
-def _refuse(reason: str, problem: Problem = Problem.BLOCKED) -> Verdict:
-    return Verdict(False, reason, [], problem)
+def _refuse(reason: str, problem: AddressFault = AddressFault.BLOCKED) -> AddressVerdict:
+    return AddressVerdict(False, reason, [], problem)
 
 
 def parse_networks(networks: Iterable[str | Network]) -> tuple[Network, ...]:
@@ -148,7 +148,7 @@ def check_address(
     *,
     allowed_networks: Sequence[str | Network] = (),
     resolve: Resolve | None = None,
-) -> Verdict:
+) -> AddressVerdict:
     """Check a host of a URL: a name, or an address in any spelling.
 
     Args:
@@ -159,18 +159,18 @@ def check_address(
     networks = parse_networks(allowed_networks)
     name, reason = _normalise(host)
     if reason:
-        return _refuse(reason, Problem.MALFORMED)
+        return _refuse(reason, AddressFault.MALFORMED)
     address, reason = _literal(name)
     if reason:
-        return _refuse(reason, Problem.MALFORMED)
+        return _refuse(reason, AddressFault.MALFORMED)
     if address is not None:
         blocked = _judge(address, networks)
-        return _refuse(blocked) if blocked else Verdict(True, "", [str(address)])
+        return _refuse(blocked) if blocked else AddressVerdict(True, "", [str(address)])
     if is_localhost(name):
         return _check_localhost(networks)
     reason = _name_problem(name)
     if reason:
-        return _refuse(reason, Problem.MALFORMED)
+        return _refuse(reason, AddressFault.MALFORMED)
     try:
         addresses = list((resolve or resolve_name)(name))
     except (OSError, UnicodeError):
@@ -180,17 +180,17 @@ def check_address(
 
 def check_resolved(
     name: str, addresses: Sequence[str], allowed_networks: Sequence[str | Network] = ()
-) -> Verdict:
+) -> AddressVerdict:
     """Check resolved addresses: one that is blocked refuses the whole name."""
     if not addresses:
-        return _refuse(f"{name} cannot be resolved", Problem.UNRESOLVED)
+        return _refuse(f"{name} cannot be resolved", AddressFault.UNRESOLVED)
     if is_localhost(name):
         return _check_localhost(allowed_networks, addresses)
     for address in addresses:
         blocked = is_blocked_ip(address, allowed_networks)
         if blocked:
             return _refuse(f"{name} is {address}: {blocked}")
-    return Verdict(True, "", list(addresses))
+    return AddressVerdict(True, "", list(addresses))
 
 
 def resolve_name(name: str) -> list[str]:
@@ -207,10 +207,10 @@ def is_localhost(name: str) -> bool:
 
 def _check_localhost(
     allowed_networks: Sequence[str | Network], addresses: Sequence[str] = _LOOPBACK
-) -> Verdict:
+) -> AddressVerdict:
     # Where 127.0.0.0/8 is opened, localhost means that one, though ::1 is still refused.
     usable = [item for item in addresses if is_blocked_ip(item, allowed_networks) is None]
-    return Verdict(True, "", usable) if usable else _refuse("loopback")
+    return AddressVerdict(True, "", usable) if usable else _refuse("loopback")
 
 
 def _normalise(host: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from yardkit import addresses
-from yardkit.addresses import AddressRefused, Problem
+from yardkit.addresses import AddressFault, AddressRefused
 from yardkit.bridge import in_daemon_thread
 from yardkit.content import BadContent, decode_content
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
@@ -144,7 +144,7 @@ class Fetcher:
                     (time.perf_counter() - started) * 1000.0,
                     truncated,
                 )
-        except Refused as refused:
+        except FetchRefused as refused:
             kind, text = refused.kind, refused.text
         except Exception as error:  # noqa: BLE001 - classified below; one page must not stop others
             kind, text = _classify(error, request, self._networks)
@@ -225,7 +225,7 @@ def check_cookies(cookies: Mapping[str, str]) -> None:
             raise ValueError(f"cookies: control characters in {name[:40]!r}; use none")
 
 
-class Refused(Exception):
+class FetchRefused(Exception):
     """The address guard has refused a request: ``kind`` and ``text``."""
 
     def __init__(self, kind: FailureKind, text: str) -> None:
@@ -237,7 +237,7 @@ class Refused(Exception):
 def _raise_refusal(via: Via, raw: Sequence[tuple[bytes, bytes]]) -> None:
     refusal = via.refusal_in(_headers(raw))
     if refusal is not None:
-        raise Refused(*refusal)
+        raise FetchRefused(*refusal)
 
 
 async def _read_limited(content: aiohttp.StreamReader, limit: int) -> tuple[bytes, bool]:
@@ -297,7 +297,7 @@ def _classify_url(
     except ValueError:
         host = text
     verdict = addresses.check_address(host, allowed_networks=networks, resolve=lambda _: ())
-    if verdict.problem == Problem.BLOCKED:
+    if verdict.problem == AddressFault.BLOCKED:
         return FailureKind.ADDRESS_REFUSED, _shortened(f"{host}: {verdict.reason}")
     return FailureKind.BAD_REQUEST, _shortened(f"bad URL: {error}")
 
@@ -350,9 +350,9 @@ class GuardedResolver(AbstractResolver):
         """Raises ``AddressRefused``, ``OSError`` (no address) or ``ValueError`` (no name)."""
         async with self._places:
             verdict = await in_daemon_thread(self._check, host)
-        if verdict.problem == Problem.MALFORMED:
+        if verdict.problem == AddressFault.MALFORMED:
             raise ValueError(f"bad URL: {host}: {verdict.reason}")
-        if verdict.problem == Problem.UNRESOLVED:
+        if verdict.problem == AddressFault.UNRESOLVED:
             raise OSError(verdict.reason)
         if verdict.problem:
             raise AddressRefused(f"{host}: {verdict.reason}")
@@ -372,5 +372,5 @@ class GuardedResolver(AbstractResolver):
     async def close(self) -> None:
         """Do nothing: no resources are held."""
 
-    def _check(self, host: str) -> addresses.Verdict:
+    def _check(self, host: str) -> addresses.AddressVerdict:
         return addresses.check_address(host, allowed_networks=self._networks)

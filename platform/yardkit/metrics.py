@@ -18,7 +18,7 @@ Reading = float | Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One value at one moment."""
 
     name: str
@@ -67,7 +67,7 @@ class Metric:
         with self._lock:
             self._values[key] = value
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[MetricSample]:
         """Return current values; none if ``read`` fails, which is logged once."""
         if self.read is None:
             with self._lock:
@@ -82,7 +82,7 @@ class Metric:
         self.failed = False
         return samples
 
-    def of(self, reading: Reading) -> list[Sample]:
+    def of(self, reading: Reading) -> list[MetricSample]:
         """Return the samples of a reading."""
         return self._samples(reading if isinstance(reading, Mapping) else {(): float(reading)})
 
@@ -91,9 +91,11 @@ class Metric:
             raise ValueError(f"metric {self.name} has the labels {list(self.labels)}")
         return tuple(str(labels[name]) for name in self.labels)
 
-    def _samples(self, values: Mapping[tuple[str, ...], float]) -> list[Sample]:
+    def _samples(self, values: Mapping[tuple[str, ...], float]) -> list[MetricSample]:
         return [
-            Sample(self.name, self.kind, self.help, value, dict(zip(self.labels, key, strict=True)))
+            MetricSample(
+                self.name, self.kind, self.help, value, dict(zip(self.labels, key, strict=True))
+            )
             for key, value in values.items()
         ]
 
@@ -114,7 +116,7 @@ class Description:
     failed: bool
 
 
-class Group:
+class MetricGroup:
     """Metrics with the same labels from one reading; created by a registry."""
 
     def __init__(
@@ -124,7 +126,7 @@ class Group:
         self._read = read
         self._outage = Outage(logger, f"reading metrics {[each.name for each in metrics]}")
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[MetricSample]:
         """Return current values of all; none if the reading fails, which is logged once."""
         try:
             found = self._read()
@@ -151,7 +153,7 @@ class Registry:
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
         # What is asked for numbers, in the order of registration.
-        self._sources: list[Metric | Group] = []
+        self._sources: list[Metric | MetricGroup] = []
         self._lock = threading.Lock()
 
     def gauge(
@@ -216,9 +218,9 @@ class Registry:
             self._register(name, "counter", text, labels) for name, text in (counters or {}).items()
         ]
         with self._lock:
-            self._sources.append(Group(metrics, read))
+            self._sources.append(MetricGroup(metrics, read))
 
-    def snapshot(self) -> list[Sample]:
+    def snapshot(self) -> list[MetricSample]:
         """Return all values, in the order of registration."""
         with self._lock:
             sources = list(self._sources)

@@ -75,7 +75,7 @@ class Question(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class QuestionOutcome(Generic[T]):
     """Outcome of one question: ``value``, or ``error`` (a ``TimeoutError`` when none came in time).
 
     ``seconds``: from the asking to the end of the wait.
@@ -86,18 +86,18 @@ class Answer(Generic[T]):
     seconds: float
 
 
-def read_all(questions: Mapping[str, Question[T]], timeout: float) -> dict[str, Answer[T]]:
+def read_all(questions: Mapping[str, Question[T]], timeout: float) -> dict[str, QuestionOutcome[T]]:
     """Ask side by side; return an outcome for each after at most ``timeout`` seconds in total."""
     deadline = time.monotonic() + timeout
     asked = {name: question.start() for name, question in questions.items()}
-    answers: dict[str, Answer[T]] = {}
+    answers: dict[str, QuestionOutcome[T]] = {}
     for name, (asked_at, future) in asked.items():
         value, error = None, None
         try:
             value = future.result(max(0.0, deadline - time.monotonic()))
         except Exception as raised:  # noqa: BLE001 - handed to the caller
             error = raised
-        answers[name] = Answer(value, error, time.monotonic() - asked_at)
+        answers[name] = QuestionOutcome(value, error, time.monotonic() - asked_at)
     return answers
 
 

@@ -67,7 +67,7 @@ class YamlError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class YamlLimits:
     """What a text may have at most."""
 
     bytes: int = 1024 * 1024
@@ -80,7 +80,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """The values of a text, and where they stand."""
 
     root: Any
@@ -118,8 +118,8 @@ def decode(raw: bytes | str, most: int) -> str:
 
 
 def read_document(
-    raw: bytes | str, limits: Limits = Limits(), *, refuse_merge_keys: bool = False
-) -> Document:
+    raw: bytes | str, limits: YamlLimits = YamlLimits(), *, refuse_merge_keys: bool = False
+) -> YamlDocument:
     """The one document of a text; an empty text is None.
 
     ``refuse_merge_keys`` refuses ``<<`` without quotes, which is else a name like any other.
@@ -140,7 +140,7 @@ def read_document(
     except yaml.YAMLError as error:
         said = str(error).replace("\n", " ")[:_SAID]
         raise YamlError(1, "not_yaml_at_all", problem=said) from error
-    return Document(builder.root, builder.lines, builder.values)
+    return YamlDocument(builder.root, builder.lines, builder.values)
 
 
 def plain_value(text: str, line: int = 1) -> Any:
@@ -187,7 +187,7 @@ class _Open:
 class _Builder:
     """Makes values of events, and remembers on which line each stands."""
 
-    def __init__(self, limits: Limits, *, refuse_merge_keys: bool) -> None:
+    def __init__(self, limits: YamlLimits, *, refuse_merge_keys: bool) -> None:
         self.root: Any = None
         self.lines: dict[Path, int] = {}
         self.values = 0

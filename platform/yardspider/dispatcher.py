@@ -10,8 +10,8 @@ from yardkit.protocol import (
     Dispatched,
     DownloadResult,
     DownloadResults,
-    Held,
-    Refused,
+    DownloadsHeld,
+    DownloadsRefused,
     RequestItem,
     Skipped,
 )
@@ -184,7 +184,7 @@ class RequestDispatcher:
                 response = self._answered(result, answer.agent, now)
                 if response is not None:
                     yield response.request, response
-        elif isinstance(answer, Held):
+        elif isinstance(answer, DownloadsHeld):
             self._held(answer)
         elif isinstance(answer, Dispatched):
             self._dispatched(answer)
@@ -227,7 +227,7 @@ class RequestDispatcher:
         if attempt in flight.given_up and not flight.out:
             self._accounting.timed_out -= 1
 
-    def _held(self, answer: Held) -> None:
+    def _held(self, answer: DownloadsHeld) -> None:
         # The wait is untrusted: it must be a finite number.
         wait = answer.wait_seconds if math.isfinite(answer.wait_seconds) else 0.0
         for number, attempt in answer.items:
@@ -243,7 +243,7 @@ class RequestDispatcher:
                 if self._agents is not None:
                     self._agents.alive(flight.agent)
 
-    def _refused(self, answer: Refused) -> None:
+    def _refused(self, answer: DownloadsRefused) -> None:
         """Fail requests that the center will never send."""
         for number, attempt in answer.items:
             flight = self._flights.find(number, attempt)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from yardkit.protocol import FailureNote, Held, RunCounters
+from yardkit.protocol import DownloadsHeld, FailureNote, RunCounters
 from yardspider.accounting import CrawlAccounting, Depths
 from yardspider.caller import START_QUEUE, Caller
 from yardspider.clock import Alarm, EngineClock, MonotonicClock
@@ -339,7 +339,7 @@ class CrawlEngine:
             now = self._now()
             for request, response in self._dispatcher.take(answer, now):
                 self._caller.call(request, response)
-            if self.paused and isinstance(answer, Held):
+            if self.paused and isinstance(answer, DownloadsHeld):
                 # It was on its way to the center when the run paused.
                 self._transport.withdraw()
             if self._may_send and not self._seed_client.crowded:

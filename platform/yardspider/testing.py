@@ -30,12 +30,12 @@ from yardkit.protocol import (
     DownloadRequest,
     DownloadResult,
     DownloadResults,
+    DownloadsHeld,
+    DownloadsRefused,
     FailureKind,
     FailureNote,
-    Held,
     Lifecycle,
     LifecycleAnswer,
-    Refused,
     RequestItem,
     RunAction,
     RunCounters,
@@ -212,7 +212,7 @@ class FakeCenter:
         if page is None:
             return []
         if isinstance(page, Refusal):
-            return [Refused(run=self.run, reason=page.reason, items=which)]
+            return [DownloadsRefused(run=self.run, reason=page.reason, items=which)]
         if isinstance(page, Skip):
             return [Skipped(run=self.run, reason=page.reason, items=which)]
         if isinstance(page, Slow):
@@ -223,7 +223,7 @@ class FakeCenter:
             self.later(page.seconds, lambda: self._send_on(item, request, page.page))
             reason = "its host is spared"
             wait = page.seconds
-            return [Held(run=self.run, reason=reason, wait_seconds=wait, items=which)]
+            return [DownloadsHeld(run=self.run, reason=reason, wait_seconds=wait, items=which)]
         return [page_answer(item, request, page, run=self.run)]
 
     def _send_on(

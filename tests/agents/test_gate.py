@@ -23,11 +23,11 @@ from yardkit.protocol import (
     DownloadResult,
     DownloadResults,
     DownloadsFinished,
+    DownloadsHeld,
+    DownloadsRefused,
     Heartbeat,
-    Held,
     HostResult,
     Policy,
-    Refused,
     Release,
     Skipped,
     Withdraw,
@@ -85,7 +85,7 @@ def test_requests_to_a_host_are_held_told_and_sent_one_after_another(
     commands = collect(yard, queue, DownloadCommand, 10)
     assert {command.report_to for command in commands} == {REPORTS}
     assert len(commands) >= 5
-    told = collect(yard, REPLY, Held, 1)
+    told = collect(yard, REPLY, DownloadsHeld, 1)
     assert told[0].wait_seconds >= 20
     assert told[0].reason == f"{HOST} is asked at most 20 times a second"
     waited = sum(len(one.items) for one in told)
@@ -107,7 +107,7 @@ def test_a_rule_holds_even_for_this_machine_itself(yard: Yard, run: Run) -> None
     queue = start(yard, run, obey_robots=False)
     yard.until(lambda: yard.center.gate._rules.find("127.0.0.1") is not None)
     yard.download(run, host="127.0.0.1", count=7)
-    (held,) = collect(yard, REPLY, Held, 7)
+    (held,) = collect(yard, REPLY, DownloadsHeld, 7)
     assert "stopped" in held.reason
     assert sums(yard, run)["held"] == 7
     yard.until(lambda: HostState.objects.filter(held=7, stopped=True).exists())
@@ -155,9 +155,9 @@ def test_robots_txt_is_fetched_through_an_agent_and_kept_to(yard: Yard, open_run
     sent = [item.id for one in collect(yard, queue, DownloadCommand, 9) for item in one.items]
     assert sent == [0, 2, 3, 4, 5, 6, 7, 8, 9]
     word = yard.receive(REPLY)
-    while isinstance(word, Held | Dispatched):
+    while isinstance(word, DownloadsHeld | Dispatched):
         word = yard.receive(REPLY)
-    assert isinstance(word, Refused)
+    assert isinstance(word, DownloadsRefused)
     assert word.reason == f"robots.txt of http://{HOST} forbids it"
     assert len(word.items) == 11
     assert sums(yard, open_run)["refused"] == 11
@@ -169,7 +169,7 @@ def held(yard: Yard, run: Run, **allocate: Any) -> str:
     queue = start(yard, run, obey_robots=False, **allocate)
     yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
     yard.download(run, host=HOST)
-    collect(yard, REPLY, Held, 20)
+    collect(yard, REPLY, DownloadsHeld, 20)
     return queue
 
 
@@ -290,7 +290,7 @@ def test_a_run_that_pauses_gets_back_what_is_held_and_nothing_of_it_is_sent(
     queue = start(yard, open_run, obey_robots=False)
     yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
     yard.download(open_run, host=HOST, count=9)
-    (held,) = collect(yard, REPLY, Held, 9)
+    (held,) = collect(yard, REPLY, DownloadsHeld, 9)
     assert held.center == REPORTS
     yard.send(held.center, withdraw(open_run))
     (back,) = collect(yard, REPLY, Skipped, 9)
@@ -312,7 +312,7 @@ def test_only_the_run_itself_gets_back_what_is_held(yard: Yard, open_run: Run) -
     start(yard, open_run, obey_robots=False)
     yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
     yard.download(open_run, host=HOST, count=2)
-    collect(yard, REPLY, Held, 2)
+    collect(yard, REPLY, DownloadsHeld, 2)
     yard.send(REPORTS, withdraw(open_run, token="r1.forged"))
     assert "token is not that of run" in yard.refused()
     assert sums(yard, open_run)["held"] == 2
@@ -342,7 +342,7 @@ def test_a_report_and_a_request_that_break_the_engine_cost_only_themselves(
     monkeypatch.setattr(engine, "offer", broken_offer)
     yard.download(open_run, host=HOST, count=3)
     collect(yard, queue, DownloadCommand, 2)
-    (refused,) = collect(yard, REPLY, Refused, 1)
+    (refused,) = collect(yard, REPLY, DownloadsRefused, 1)
     assert refused.items == [(2, 1)]
     assert "RuntimeError: a defect of the offer" in refused.reason
     assert sums(yard, open_run)["refused"] == 1

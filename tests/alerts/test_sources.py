@@ -18,7 +18,7 @@ from apps.alerts.models import Incident, SourceMark
 from apps.alerts.services.delivering import send_notices
 from apps.alerts.sources import machinery, pages, runs
 from apps.alerts.sources.books import Unbalanced
-from apps.configcenter.services.reporting import Report, report_running
+from apps.configcenter.services.reports import VersionReport, report_running
 from apps.joblogs.models import ErrorGroup
 from apps.joblogs.states import GroupState
 from apps.jobs.models import Job, PlannedRun, Run, RunMove, Schedule
@@ -208,7 +208,7 @@ def test_a_version_that_cannot_be_applied(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(kinds._kinds, KIND, SampleKind())
     version = save(make_project(), 1)
     identity, _daemon = make_process("one")
-    report = Report(version.configuration_id, 0, timezone.now(), "v1: no such queue")
+    report = VersionReport(version.configuration_id, 0, timezone.now(), "v1: no such queue")
     report_running(
         identity=identity, kind=KIND, project_id=None, reports=[report], now=timezone.now()
     )

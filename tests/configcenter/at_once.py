@@ -12,7 +12,7 @@ from django.db import connection, connections
 
 from apps.access.errors import DomainError
 from apps.configcenter.models import Activation, ConfigVersion, KindSerial
-from apps.configcenter.services import Active, Follower, activate, deactivate
+from apps.configcenter.services import Active, ConfigWatcher, activate, deactivate
 from tests.access.factories import make_project
 from tests.configcenter.factories import KIND, NOW, fresh, make_process, save
 from yardkit.clock import ManualClock, SystemClock
@@ -107,7 +107,7 @@ def test_a_follower_ends_with_what_is_active() -> None:
 
     def follow() -> None:
         identity, _daemon = make_process("follower")
-        follower = Follower(kind=KIND, apply=use, clock=SystemClock(), identity=identity)
+        follower = ConfigWatcher(kind=KIND, apply=use, clock=SystemClock(), identity=identity)
         follower.setup()
         while not done.is_set():
             follower.wake()
@@ -138,7 +138,7 @@ def test_a_follower_outlives_the_connection() -> None:
     version = save(make_project(), 1)
     clock = ManualClock(NOW)
     identity, _daemon = make_process("cut")
-    follower = Follower(kind=KIND, apply=lambda pk, a: None, clock=clock, identity=identity)
+    follower = ConfigWatcher(kind=KIND, apply=lambda pk, a: None, clock=clock, identity=identity)
     follower.setup()
     activate(version=version, actor=None, now=NOW)
     with connection.cursor() as cursor:

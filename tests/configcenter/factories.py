@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Model
 
-from apps.configcenter.engine.kinds import Found, Kind, Problem
+from apps.configcenter.engine.kinds import ConfigKind, DataProblem, Problem
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
 from apps.configcenter.services import save_version
@@ -20,7 +20,7 @@ KIND = "sample"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-class SampleKind(Kind):
+class SampleKind(ConfigKind):
     """``limit`` is a whole number, negative ones are refused, 0 is warned of."""
 
     name = KIND
@@ -29,11 +29,11 @@ class SampleKind(Kind):
     def check(self, data: Data) -> Iterable[Problem]:
         limit = data.get("limit", 1)
         if not isinstance(limit, int):
-            yield Found("limit", "no_number", "a whole number is needed")
+            yield DataProblem("limit", "no_number", "a whole number is needed")
         elif limit < 0:
-            yield Found("limit", "negative", f"{limit} is less than nothing")
+            yield DataProblem("limit", "negative", f"{limit} is less than nothing")
         elif limit == 0:
-            yield Found("limit", "zero", "nothing will go through", warning=True)
+            yield DataProblem("limit", "zero", "nothing will go through", warning=True)
 
     def summary(self, data: Data) -> str:
         return f"limit {data.get('limit', 1)}"

@@ -14,7 +14,7 @@ from django.urls import reverse
 from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
-from apps.configcenter.services import Follower, activate
+from apps.configcenter.services import ConfigWatcher, activate
 from apps.projects.models import Project
 from tests.access.factories import enter, make_project, make_superuser, make_user, page
 from tests.configcenter.factories import KIND, NOW, fresh, make_process, make_version, save
@@ -51,14 +51,14 @@ def button(version: ConfigVersion, verb: str) -> str:
     return reverse(f"admin:configcenter_configuration_{verb}", args=[version.configuration_id])
 
 
-def run_it(name: str, *, problem: str = "") -> Follower:
+def run_it(name: str, *, problem: str = "") -> ConfigWatcher:
     identity, _daemon = make_process(name)
 
     def use(project_id: int, active: Any) -> None:
         if problem:
             raise ValueError(problem)
 
-    follower = Follower(kind=KIND, apply=use, clock=ManualClock(NOW), identity=identity)
+    follower = ConfigWatcher(kind=KIND, apply=use, clock=ManualClock(NOW), identity=identity)
     follower.setup()
     return follower
 

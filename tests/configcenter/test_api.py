@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.access.states import Role
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
-from apps.configcenter.services import Follower, activate
+from apps.configcenter.services import ConfigWatcher, activate
 from apps.projects.models import Project
 from tests.access.factories import Api, make_project, make_user
 from tests.configcenter.factories import KIND, NOW, fresh, make_process, make_version, save
@@ -195,7 +195,7 @@ def test_configurations_tell_who_runs_them(project: Project) -> None:
     activate(version=version, actor=None, now=NOW)
     for name in ("a", "b"):
         identity, _daemon = make_process(name)
-        follower = Follower(
+        follower = ConfigWatcher(
             kind=KIND, apply=lambda pk, active: None, clock=ManualClock(NOW), identity=identity
         )
         follower.setup()

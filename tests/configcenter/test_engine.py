@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.configcenter.engine import kinds
-from apps.configcenter.engine.diffs import MOST_CHANGES, Change, What, changes
-from apps.configcenter.engine.kinds import Found, Kind, Unreadable, all_kinds, find_kind, register
+from apps.configcenter.engine.diffs import MOST_CHANGES, DataChange, What, changes
+from apps.configcenter.engine.kinds import (
+    ConfigKind,
+    DataProblem,
+    Unreadable,
+    all_kinds,
+    find_kind,
+    register,
+)
 from apps.configcenter.engine.plain import MAX_BYTES, MAX_DEPTH, NotPlain, check_plain, digest_of
 from tests.configcenter.factories import KIND, SampleKind
 
@@ -143,9 +150,9 @@ def test_lists_without_names_are_compared_by_what_they_hold() -> None:
     old = {"codes": [1000, 1101, 7], "mixed": [{"name": "a"}, {"name": "a"}]}
     new = {"codes": [1101, 8], "mixed": [{"name": "a"}]}
     assert changes(old, new) == [
-        Change("codes[0]", What.REMOVED, before=1000),
-        Change("codes[1]", What.CHANGED, 7, 8),
-        Change("mixed[1]", What.REMOVED, before={"name": "a"}),
+        DataChange("codes[0]", What.REMOVED, before=1000),
+        DataChange("codes[1]", What.CHANGED, 7, 8),
+        DataChange("mixed[1]", What.REMOVED, before={"name": "a"}),
     ]
 
 
@@ -154,7 +161,7 @@ def test_huge_differences_end() -> None:
     assert [c.place for c in changes(old, {"long": old["long"][1:]})] == ["long"]
     many = {f"k{n}": n for n in range(MOST_CHANGES + 5)}
     assert len(changes({}, many)) == MOST_CHANGES
-    assert len(str(Change("a", What.ADDED, after="x" * 9999))) < 300
+    assert len(str(DataChange("a", What.ADDED, after="x" * 9999))) < 300
 
 
 def test_kinds_are_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,12 +186,12 @@ def test_kinds_are_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_base_gives_all_but_the_check() -> None:
-    class Least(Kind):
+    class Least(ConfigKind):
         name = "least"
         title = "Least"
 
     kind = Least()
     assert kind.summary({"a": [1, 2], "b": "c"}) == "a: 2, b: c"
-    assert str(Found("", "x", "text")) == "text"
+    assert str(DataProblem("", "x", "text")) == "text"
     with pytest.raises(NotImplementedError):
         kind.check({})

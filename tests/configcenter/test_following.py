@@ -11,9 +11,9 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.configcenter.models import Following, RunningVersion
-from apps.configcenter.queries import Tally, tallies_of
-from apps.configcenter.services import Active, Follower, activate, deactivate, revert
-from apps.configcenter.services.following import REPORT_SECONDS, RETRY_SECONDS
+from apps.configcenter.queries import RolloutCount, tallies_of
+from apps.configcenter.services import Active, ConfigWatcher, activate, deactivate, revert
+from apps.configcenter.services.watcher import REPORT_SECONDS, RETRY_SECONDS
 from apps.runtime.models import Daemon
 from apps.runtime.queries import LIVE_SECONDS
 from apps.runtime.services import database_now
@@ -32,7 +32,7 @@ class Router:
         self.clock = ManualClock(NOW)
         self.seen: list[tuple[int, int | None]] = []
         self.fails = False
-        self.follower = Follower(
+        self.follower = ConfigWatcher(
             kind=KIND, apply=self.apply, clock=self.clock, identity=self.identity, **options
         )
 
@@ -46,7 +46,7 @@ class Router:
         return self.follower.poll()
 
 
-def tally(version: Any) -> Tally:
+def tally(version: Any) -> RolloutCount:
     return tallies_of([fresh(version)])[version.configuration_id]
 
 
@@ -227,6 +227,8 @@ def test_a_daemon_cannot_start_without_the_database() -> None:
 def test_without_an_identity_nothing_is_reported() -> None:
     version = save(make_project(), 1)
     activate(version=version, actor=None, now=NOW)
-    follower = Follower(kind=KIND, apply=lambda project_id, active: None, clock=ManualClock(NOW))
+    follower = ConfigWatcher(
+        kind=KIND, apply=lambda project_id, active: None, clock=ManualClock(NOW)
+    )
     follower.setup()
     assert not Following.objects.exists()

@@ -22,7 +22,7 @@ from apps.configcenter.queries import tallies_of
 from apps.configcenter.services import (
     PLATFORM,
     Active,
-    Follower,
+    ConfigWatcher,
     activate,
     save_version,
 )
@@ -80,7 +80,7 @@ def test_a_daemon_is_given_it_like_any_other() -> None:
         seen[project_id] = active and active.data["limit"]
 
     identity, _daemon = make_process("one")
-    follower = Follower(kind=KIND, apply=apply, clock=ManualClock(NOW), identity=identity)
+    follower = ConfigWatcher(kind=KIND, apply=apply, clock=ManualClock(NOW), identity=identity)
     follower.setup()
     assert seen == {PLATFORM: 5, project.pk: 1}
     row = Configuration.objects.select_related("active").get(project=None)

@@ -216,7 +216,7 @@ def test_an_activation_is_guarded() -> None:
 
 def test_what_a_kind_refuses_by_now_is_not_activated(monkeypatch: pytest.MonkeyPatch) -> None:
     version = save(make_project(), 5)
-    stricter = [kinds.Found("limit", "new_rule", "5 is too much now")]
+    stricter = [kinds.DataProblem("limit", "new_rule", "5 is too much now")]
     monkeypatch.setattr(SampleKind, "check", lambda self, data: stricter)
     with pytest.raises(errors.BadConfig, match="problems"):
         activate(version=version, actor=None, now=NOW)

@@ -28,7 +28,7 @@ from django.utils import timezone
 from apps.jobs.models import Job, Schedule
 from apps.jobs.services import sync_schedule
 from apps.projects.models import Project
-from apps.runtime.deferring import defer, stop_deferring
+from apps.runtime.deferral import defer, stop_deferring
 project, _made = Project.objects.get_or_create(slug="p", defaults={"name": "P"})
 now = timezone.now()
 job = Job.objects.create(project=project, name=str(now), spider="a:B", cron="* * * * *")

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from apps.access.models import AuditRecord
-from apps.runtime import deferring
+from apps.runtime import deferral
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from tests.access.factories import Api, make_auditor, make_project, make_superuser
 from tests.dashboard.machinery import make_daemon, make_letter, make_outgoing, make_periodic_task
@@ -82,7 +82,7 @@ def test_a_periodic_task_is_run_now(
     root: Api, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     sent: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(deferring, "_send", lambda *task: sent.append(task))
+    monkeypatch.setattr(deferral, "_send", lambda *task: sent.append(task))
     task = make_periodic_task(kwargs='{"job": 7}')
     (row,) = root.get("periodic-tasks").json()["results"]
     assert (row["id"], row["enabled"], row["schedule"]) == (task.pk, True, "every 60 seconds")

@@ -62,7 +62,7 @@ from datetime import datetime, timedelta
 from apps.jobs.models import Job, Schedule
 from apps.jobs.services import sync_schedule
 from apps.projects.models import Project
-from apps.runtime.deferring import defer, stop_deferring
+from apps.runtime.deferral import defer, stop_deferring
 from apps.runtime.models import DeadLetter
 now = datetime.fromisoformat({now!r})
 project = Project.objects.get_or_create(slug="links", defaults={{"name": "Links"}})[0]

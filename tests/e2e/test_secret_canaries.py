@@ -66,7 +66,7 @@ from apps.access.services.sessions import SessionStore
 user = User.objects.get(username="admin")
 made = SessionStore()
 made[SESSION_KEY] = str(user.pk)
-made[BACKEND_SESSION_KEY] = "apps.access.services.signing_in.SessionBackend"
+made[BACKEND_SESSION_KEY] = "apps.access.services.login_backend.SessionBackend"
 made[HASH_SESSION_KEY] = user.get_session_auth_hash()
 made.save()
 print(made.session_key)

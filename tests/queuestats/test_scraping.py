@@ -103,7 +103,7 @@ def test_a_reading_serves_many(settings: Any, monkeypatch: pytest.MonkeyPatch) -
     reads: list[int] = []
     snapshot = metrics.snapshot
 
-    def counted() -> list[metrics.Sample]:
+    def counted() -> list[metrics.MetricSample]:
         reads.append(1)
         return snapshot()
 

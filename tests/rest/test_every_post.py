@@ -26,7 +26,7 @@ from apps.routing.states import ItemState
 from apps.runtime.models import IdempotencyKey
 from apps.seeds.models import Frontier
 from apps.seeds.services import clients
-from apps.sources.services.handing import lease_records
+from apps.sources.services.consumption import lease_records
 from tests.access.factories import Api, enter, make_superuser, make_user
 from tests.access.test_routes import MACHINERY, ROUTES, World, path_of
 from tests.access.test_routes import world as world

@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from apps.sources.models import HandedRecord
-from apps.sources.services.handing import acknowledge, consume, give_back, lease_records
+from apps.sources.services.consumption import acknowledge, consume, give_back, lease_records
 from tests.sources.records import broker_at, publish, sourced
 
 pytestmark = pytest.mark.django_db(transaction=True)

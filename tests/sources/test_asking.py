@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from apps.access.models import AuditRecord
-from apps.sources.engine import harvesting
+from apps.sources.engine import harvester
 from apps.sources.engine.progress import COMPLETE, Why
 from apps.sources.errors import (
     BadCredential,
@@ -176,7 +176,7 @@ def test_settings_that_change_end_a_harvest_at_its_batch(
             collector.rules.wake()
             collector.rules.poll()
 
-    monkeypatch.setattr(harvesting, "hit", hit)
+    monkeypatch.setattr(harvester, "hit", hit)
     harvest = yard.harvest(collector)
     assert (harvest.state, harvest.reason, harvest.published) == ("stopped", reason, 200)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from apps.sources.daemon.working import Work
-from apps.sources.engine import harvesting
+from apps.sources.daemon.harvest_worker import HarvestWorker
+from apps.sources.engine import harvester
 from apps.sources.models import Harvest
 from apps.sources.services import stop
-from apps.sources.services.holding import LEASE, claim
+from apps.sources.services.leases import LEASE, claim
 from tests.plugins.measured import Measured
 from tests.sources.octoparse_double import OctoparseDouble
 from tests.sources.yard import Yard
@@ -52,7 +52,7 @@ class Fate:
 @pytest.fixture
 def fate(monkeypatch: pytest.MonkeyPatch) -> Fate:
     made = Fate()
-    monkeypatch.setattr(harvesting, "hit", made.hit)
+    monkeypatch.setattr(harvester, "hit", made.hit)
     return made
 
 
@@ -117,7 +117,7 @@ def test_a_death_before_the_mark_sends_no_other_message(
         if name == point and next(hits, False):
             raise Died
 
-    monkeypatch.setattr(harvesting, "hit", hit)
+    monkeypatch.setattr(harvester, "hit", hit)
     with pytest.raises(Died):
         yard.harvest()
     assert double.exported == 0
@@ -154,7 +154,7 @@ def test_a_death_after_a_mark_sends_nothing_twice(
         if name == "sources.after_mark" and next(hits, False):
             raise Died
 
-    monkeypatch.setattr(harvesting, "hit", hit)
+    monkeypatch.setattr(harvester, "hit", hit)
     with pytest.raises(Died):
         yard.harvest()
     assert double.exported == 100
@@ -217,9 +217,9 @@ def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
             # What the thread of the daemon does while the harvest runs in another.
             collector_watch()
 
-    works: list[Work] = []
+    works: list[HarvestWorker] = []
 
-    class Watched(Work):
+    class Watched(HarvestWorker):
         def run(self) -> None:
             works.append(self)
             super().run()
@@ -227,8 +227,8 @@ def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
     def collector_watch() -> None:
         works[-1].asked_to_stop = True
 
-    monkeypatch.setattr("apps.sources.daemon.collector.Work", Watched)
-    monkeypatch.setattr(harvesting, "hit", hit)
+    monkeypatch.setattr("apps.sources.daemon.collector.HarvestWorker", Watched)
+    monkeypatch.setattr(harvester, "hit", hit)
     harvest = yard.harvest(collector)
     assert (harvest.state, harvest.reason, harvest.published) == ("stopped", "manual", 300)
     assert yard.state.marker is None
@@ -262,7 +262,7 @@ def test_a_collector_that_lost_its_lease_publishes_nothing_more(
             yard.clock.shift += LEASE + timedelta(seconds=1)
             stolen.append(yard.collect(other))
 
-    monkeypatch.setattr(harvesting, "hit", hit)
+    monkeypatch.setattr(harvester, "hit", hit)
     yard.start()
     slow.step()
     assert (stolen[1].state, stolen[1].published) == ("completed", 700)
@@ -299,9 +299,9 @@ def test_a_start_takes_back_a_stop_that_was_acted_on_already(
     yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double.total = 500
-    works: list[Work] = []
+    works: list[HarvestWorker] = []
 
-    class Watched(Work):
+    class Watched(HarvestWorker):
         def run(self) -> None:
             works.append(self)
             super().run()
@@ -314,8 +314,8 @@ def test_a_start_takes_back_a_stop_that_was_acted_on_already(
             works[0].asked_to_stop = True
             yard.start()
 
-    monkeypatch.setattr("apps.sources.daemon.collector.Work", Watched)
-    monkeypatch.setattr(harvesting, "hit", hit)
+    monkeypatch.setattr("apps.sources.daemon.collector.HarvestWorker", Watched)
+    monkeypatch.setattr(harvester, "hit", hit)
     harvest = yard.harvest()
     assert (harvest.state, harvest.resumed, len(works)) == ("completed", True, 2)
     assert sorted(yard.numbers()) == list(range(500))

@@ -19,7 +19,7 @@ from apps.sources.errors import (
     QueueOfOthers,
 )
 from apps.sources.models import HandedRecord, PublishedSpan, RecordQueue
-from apps.sources.services.handing import (
+from apps.sources.services.consumption import (
     Record,
     acknowledge,
     consume,

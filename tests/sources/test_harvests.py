@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apps.sources.engine import harvesting
+from apps.sources.engine import harvester
 from apps.sources.models import Harvest
 from tests.sources.octoparse_double import OctoparseDouble, record
 from tests.sources.yard import QUEUE, Yard
@@ -90,7 +90,7 @@ def test_each_batch_is_in_the_queue_before_the_next_and_the_marker_moves_at_the_
         if name == "sources.after_checkpoint":
             seen.append((broker.depth(QUEUE).ready, yard.newest.state, yard.state.marker))
 
-    monkeypatch.setattr(harvesting, "hit", hit)
+    monkeypatch.setattr(harvester, "hit", hit)
     yard.harvest()
     assert seen == [(count, "running", None) for count in (100, 200, 300, 400, 500)]
     assert yard.state.marker == 400

@@ -11,8 +11,8 @@ from typing import Any
 from apps.configcenter.services import activate, save_version
 from apps.projects.models import Project
 from apps.runtime.daemon import Identity
-from apps.sources.daemon import CollectorDaemon, Environment
-from apps.sources.engine.clients.asking import Patience
+from apps.sources.daemon import CollectorContext, CollectorDaemon
+from apps.sources.engine.clients.api_caller import Patience
 from apps.sources.models import Harvest, SourceState
 from apps.sources.services import save_credential, start
 from apps.sources.states import SourceActivity
@@ -95,7 +95,7 @@ class Yard:
     def collector(self, name: str = "box", broker: Broker | None = None) -> CollectorDaemon:
         """One that is set up; its work is done by ``step``."""
         made = CollectorDaemon(
-            environment=Environment(
+            environment=CollectorContext(
                 broker=broker or self.open_broker(),
                 patience=Patience(first=0.01, longest=0.02),
                 paced=self.paced,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yardkit.addresses import (
-    Problem,
-    Verdict,
+    AddressFault,
+    AddressVerdict,
     check_address,
     check_resolved,
     is_blocked_ip,
@@ -37,7 +37,7 @@ def test_the_corpus_is_blocked(host: str) -> None:
 
 @pytest.mark.parametrize("host", CORPUS["allowed"])
 def test_the_corpus_is_allowed(host: str) -> None:
-    assert check_address(host, resolve=never_asked) == Verdict(True, "", [host])
+    assert check_address(host, resolve=never_asked) == AddressVerdict(True, "", [host])
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_nat64_of_a_public_address_passes() -> None:
 
 def test_names_are_judged_by_all_their_addresses() -> None:
     mixed = check_address("mixed.example", resolve=lambda _: [PUBLIC, "10.0.0.1"])
-    assert mixed == Verdict(
-        False, "mixed.example is 10.0.0.1: private network", [], Problem.BLOCKED
+    assert mixed == AddressVerdict(
+        False, "mixed.example is 10.0.0.1: private network", [], AddressFault.BLOCKED
     )
     both = check_address("good.example.", resolve=lambda _: [PUBLIC, "2606:4700:4700::1111"])
-    assert both == Verdict(True, "", [PUBLIC, "2606:4700:4700::1111"])
+    assert both == AddressVerdict(True, "", [PUBLIC, "2606:4700:4700::1111"])
 
 
 def test_international_names_are_asked_for_in_ascii() -> None:
@@ -143,7 +143,9 @@ def test_a_name_without_address_is_refused_as_such(error: Exception) -> None:
         raise error
 
     verdict = check_address("nowhere.invalid", resolve=resolve)
-    assert verdict == Verdict(False, "nowhere.invalid cannot be resolved", [], Problem.UNRESOLVED)
+    assert verdict == AddressVerdict(
+        False, "nowhere.invalid cannot be resolved", [], AddressFault.UNRESOLVED
+    )
     assert check_address("nowhere.invalid", resolve=lambda _: []) == verdict
 
 
@@ -163,12 +165,12 @@ def test_opened_networks() -> None:
     inside = check_address(
         "inside.example", allowed_networks=["10.1.0.0/16"], resolve=lambda _: ["10.1.2.3"]
     )
-    assert inside == Verdict(True, "", ["10.1.2.3"])
+    assert inside == AddressVerdict(True, "", ["10.1.2.3"])
 
 
 def test_localhost_means_the_family_that_was_opened() -> None:
     verdict = check_address("localhost", allowed_networks=["127.0.0.0/8"])
-    assert verdict == Verdict(True, "", ["127.0.0.1"])
+    assert verdict == AddressVerdict(True, "", ["127.0.0.1"])
     assert check_resolved("localhost", ["::1", "127.0.0.1"], ["::1/128"]).addresses == ["::1"]
     # Somebody's hosts file must not turn the word into a way in or out.
     assert not check_address("localhost", resolve=lambda _: [PUBLIC]).accepted

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from yardkit import metrics
-from yardkit.metrics import Registry, Sample
+from yardkit.metrics import MetricSample, Registry
 
 
 def test_gauges_and_counters() -> None:
@@ -21,11 +21,11 @@ def test_gauges_and_counters() -> None:
     sent.inc(queue="a")
     sent.inc(2, queue="a")
     assert registry.snapshot() == [
-        Sample("uptime_seconds", "gauge", "since start", 12.5),
-        Sample("queue_ready", "gauge", "waiting", 1, {"queue": "a"}),
-        Sample("queue_ready", "gauge", "waiting", 2, {"queue": "b"}),
-        Sample("level", "gauge", "set by hand", 3),
-        Sample("sent", "counter", "messages", 3, {"queue": "a"}),
+        MetricSample("uptime_seconds", "gauge", "since start", 12.5),
+        MetricSample("queue_ready", "gauge", "waiting", 1, {"queue": "a"}),
+        MetricSample("queue_ready", "gauge", "waiting", 2, {"queue": "b"}),
+        MetricSample("level", "gauge", "set by hand", 3),
+        MetricSample("sent", "counter", "messages", 3, {"queue": "a"}),
     ]
 
 

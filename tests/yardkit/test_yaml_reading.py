@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from yardkit.yaml_reader import (
     TEXTS,
-    Document,
-    Limits,
+    YamlDocument,
     YamlError,
+    YamlLimits,
     decode,
     read_document,
     shown_path,
 )
 from yardkit.yaml_writer import write_value
 
-SMALL = Limits(bytes=1000, depth=4, values=50, aliases=3)
+SMALL = YamlLimits(bytes=1000, depth=4, values=50, aliases=3)
 
 
-def refused(raw: str | bytes, limits: Limits = SMALL) -> YamlError:
+def refused(raw: str | bytes, limits: YamlLimits = SMALL) -> YamlError:
     with pytest.raises(YamlError) as caught:
         read_document(raw, limits, refuse_merge_keys=True)
     return caught.value
@@ -76,13 +76,15 @@ def test_merge_keys_are_names_where_nobody_refuses_them() -> None:
 
 
 def test_the_order_of_keys_and_the_lines_are_kept() -> None:
-    document = read_document("# why\nb: 1\na:\n- x:\n    y: 2\n\n- z\n", Limits(depth_of_lines=3))
+    document = read_document(
+        "# why\nb: 1\na:\n- x:\n    y: 2\n\n- z\n", YamlLimits(depth_of_lines=3)
+    )
     assert [*document.root] == ["b", "a"]
     assert document.values == 11, "names are values too"
     lines = {shown_path(path): document.line(path) for path in document.lines}
     assert lines == {"": 2, "b": 2, "a": 3, "a[0]": 4, "a[0].x": 4, "a[1]": 7}
     assert document.line(("a", 0, "x", "y")) == 4, "the nearest around it that is known"
-    assert Document({}, {}, 1).line(("a",)) == 1
+    assert YamlDocument({}, {}, 1).line(("a",)) == 1
 
 
 @pytest.mark.parametrize(

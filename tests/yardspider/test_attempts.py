@@ -14,9 +14,9 @@ from tests.yardspider.crawls import FAST, Follow, One, changed, check_books, che
 from yardkit.protocol import (
     Dispatched,
     DownloadRequest,
+    DownloadsHeld,
+    DownloadsRefused,
     FailureKind,
-    Held,
-    Refused,
     RequestItem,
     RunCounters,
     Skipped,
@@ -95,8 +95,8 @@ class Books:
         items = [(item.id, item.attempt)] if item else [(77, 1)]
         told: dict[str, Answer] = {
             "skipped": Skipped(run=1, reason="none is alive", items=items),
-            "refused": Refused(run=1, reason="robots.txt", items=items),
-            "held": Held(run=1, reason="slow host", wait_seconds=20.0, items=items),
+            "refused": DownloadsRefused(run=1, reason="robots.txt", items=items),
+            "held": DownloadsHeld(run=1, reason="slow host", wait_seconds=20.0, items=items),
             "dispatched": Dispatched(run=1, items=items),
         }
         if what in told:

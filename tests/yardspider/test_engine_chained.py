@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.yardspider.crawls import Follow, changed, check_books
-from yardkit.protocol import DownloadRequest, Held, RequestItem, Skipped
+from yardkit.protocol import DownloadRequest, DownloadsHeld, RequestItem, Skipped
 from yardspider import Request, Response, Spider
 from yardspider.testing import CrawlResult, FakeCenter, crawl, page_answer
 from yardspider.transports.base import AgentAllocation, Answer
@@ -157,7 +157,7 @@ async def test_a_held_request_says_nothing_about_its_agent() -> None:
                 return super().answer(item, request)
             which = [(item.id, item.attempt)]
             self.later(200, lambda: [page_answer(item, request, "fine", agent="a")])
-            return [Held(run=1, reason="slow", wait_seconds=210, items=which)]
+            return [DownloadsHeld(run=1, reason="slow", wait_seconds=210, items=which)]
 
     result = await run_chained(Spared(["a"], lambda agent, seconds: seconds >= 3))
     assert (result.outcome.state, result.counters.failed) == ("exited", 0)

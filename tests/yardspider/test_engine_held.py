@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.yardspider.crawls import FAST, One, changed, check_books, check_counters, run
-from yardkit.protocol import Dispatched, DownloadRequest, Held, RequestItem
+from yardkit.protocol import Dispatched, DownloadRequest, DownloadsHeld, RequestItem
 from yardspider import Spider
 from yardspider.engine import CrawlEngine
 from yardspider.outputs import ItemList
@@ -54,7 +54,7 @@ class Scripted(FakeCenter):
             elif what == "dispatched":
                 said = Dispatched(run=1, items=which)
             else:
-                said = Held(run=1, reason="slow", wait_seconds=float(what), items=which)
+                said = DownloadsHeld(run=1, reason="slow", wait_seconds=float(what), items=which)
             self.clock.call_later(seconds, partial(self.deliver, said))
         return []
 
@@ -113,7 +113,7 @@ async def test_a_center_that_vanishes_with_what_it_held_is_silent_from_then_on()
             which = [(item.id, item.attempt)]
             if item.attempt > 1:
                 return []
-            return [Held(run=1, reason="slow", wait_seconds=1000, items=which)]
+            return [DownloadsHeld(run=1, reason="slow", wait_seconds=1000, items=which)]
 
     result = await crawl(One, Vanishing({}))
     check_books(result)

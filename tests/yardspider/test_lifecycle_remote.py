@@ -20,7 +20,7 @@ from yardkit.broker import Broker, Outgoing, Subscription, connect
 from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON
 from yardkit.protocol import (
     AnyMessage,
-    Held,
+    DownloadsHeld,
     Lifecycle,
     LifecycleAnswer,
     RunAction,
@@ -252,7 +252,7 @@ def test_the_center_is_asked_for_what_it_holds(
     jobs.broker.declare(topology.QueueSpec(GATE))
     asked = jobs.broker.subscribe(GATE)
     center.on_batch = lambda batch: [
-        Held(
+        DownloadsHeld(
             run=7,
             reason="spared",
             wait_seconds=30,

@@ -30,9 +30,9 @@ from yardkit.protocol import (
     DownloaderReady,
     DownloadResult,
     DownloadResults,
+    DownloadsHeld,
+    DownloadsRefused,
     FailureKind,
-    Held,
-    Refused,
     RequestItem,
     Skipped,
     decode_request,
@@ -187,8 +187,8 @@ def test_what_the_center_says_of_requests_reaches_the_books(
             else:
                 passed.append(item)
         items = [(item.id, item.attempt) for item in passed]
-        said.append(Held(run=7, reason="spared", wait_seconds=60, items=items))
-        said.append(Refused(run=7, reason="robots.txt forbids it", items=refused))
+        said.append(DownloadsHeld(run=7, reason="spared", wait_seconds=60, items=items))
+        said.append(DownloadsRefused(run=7, reason="robots.txt forbids it", items=refused))
         said.append(Skipped(run=7, reason="no agent is alive", items=skipped))
         said.append(Dispatched(run=7, items=items))
         return said + center.download(msgspec.structs.replace(batch, items=passed))

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from apps.access.models import Restorable
-from apps.access.services.asking import NAMED, ask_first
+from apps.access.services.confirmation import NAMED, ask_first
 
 __all__ = ["ask_first", "asks_first", "confirmed", "delete_selected"]
 

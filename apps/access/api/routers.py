@@ -27,7 +27,7 @@ class _SlashlessRoute(RoutePattern):
         return super().match(path) or super().match(path.removesuffix("/"))
 
 
-class Router(SimpleRouter):
+class ApiRouter(SimpleRouter):
     """DRF's router, slashless. Ids are digits, so that ``/runs/abc`` is a plain 404."""
 
     def __init__(self) -> None:

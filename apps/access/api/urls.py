@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apps.access.api.people import OwnPasswordView, PersonViewSet
-from apps.access.api.routers import Router, api_path
+from apps.access.api.routers import ApiRouter, api_path
 from apps.access.api.views import (
     AuditViewSet,
     MembershipViewSet,
@@ -12,7 +12,7 @@ from apps.access.api.views import (
     TokenViewSet,
 )
 
-router = Router()
+router = ApiRouter()
 router.register("tokens", TokenViewSet, basename="token")
 router.register("people", PersonViewSet, basename="person")
 router.register("memberships", MembershipViewSet, basename="membership")

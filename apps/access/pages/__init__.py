@@ -25,7 +25,7 @@ from apps.access.services import (
     rename_filter,
     save_filter,
 )
-from apps.access.services.asking import ask_first
+from apps.access.services.confirmation import ask_first
 
 
 class OwnPasswordChange(PasswordChangeView):

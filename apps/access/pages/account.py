@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from apps.access.errors import DomainError
 from apps.access.models import ApiToken, User
-from apps.access.services.asking import ask_first
+from apps.access.services.confirmation import ask_first
 from apps.access.services.second_factor import factor_of, must_have_factor
 from apps.access.services.sessions import end_session, end_sessions, sessions_of
 

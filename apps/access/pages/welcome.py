@@ -21,7 +21,7 @@ from apps.access.errors import BadInvitation, LinkNotValid
 from apps.access.models import SetupLink
 from apps.access.services.links import MAX_KEY, open_link, use_link
 
-BACKEND = "apps.access.services.signing_in.SessionBackend"
+BACKEND = "apps.access.services.login_backend.SessionBackend"
 MAX_PASSWORD = 4096
 
 

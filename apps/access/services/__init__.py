@@ -37,7 +37,7 @@ from apps.access.services.tokens import (
     rotate_token,
     touch_token,
 )
-from apps.access.services.viewing import may_read_trail, person_of, projects_of
+from apps.access.services.visibility import may_read_trail, person_of, projects_of
 
 __all__ = [
     "ALL",

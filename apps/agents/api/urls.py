@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from apps.access.api.routers import Router, api_path
+from apps.access.api.routers import ApiRouter, api_path
 from apps.agents.api.hosts import HostRuleViewSet, HostViewSet
 from apps.agents.api.views import (
     AgentSamplesViewSet,
@@ -10,7 +10,7 @@ from apps.agents.api.views import (
     RunAgentsView,
 )
 
-router = Router()
+router = ApiRouter()
 router.register("agents", AgentViewSet, basename="agent")
 router.register("agents/allocations", AllocationViewSet, basename="allocation")
 router.register("hosts", HostViewSet, basename="host")

@@ -43,9 +43,9 @@ from yardkit.protocol import (
     DownloadRequest,
     DownloadResults,
     DownloadsFinished,
-    Held,
+    DownloadsHeld,
+    DownloadsRefused,
     ProtocolError,
-    Refused,
     RequestItem,
     Skipped,
     Withdraw,
@@ -338,7 +338,7 @@ class PolitenessGate:
 
     def _held(self, run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
         return encode(
-            Held(
+            DownloadsHeld(
                 run=run,
                 reason=reason,
                 wait_seconds=HELD_SECONDS,
@@ -388,7 +388,7 @@ def _withdrawn(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
 
 
 def _refused(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
-    return encode(Refused(run=run, reason=reason, items=items))
+    return encode(DownloadsRefused(run=run, reason=reason, items=items))
 
 
 def _dispatched(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:

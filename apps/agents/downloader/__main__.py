@@ -19,7 +19,7 @@ from yardkit.bridge import in_daemon_thread
 from yardkit.broker import BadBrokerURL, Broker, BrokerError, connect
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK
 from yardkit.env import Env, EnvError
-from yardkit.life import FEED_SECONDS, Life
+from yardkit.life import FEED_SECONDS, LifeFile
 from yardkit.log_lines import OneLineFormatter
 from yardkit.outage import Outage
 from yardkit.stop import die_with_parent_if_told, stop_event
@@ -58,7 +58,7 @@ async def serve(url: str, identity: AgentIdentity, options: AgentOptions) -> int
     """Connect, serve, disconnect. Raises ``BadBrokerURL``."""
     stop = stop_event()
     limit = asyncio.ensure_future(_limit_stop(stop))
-    life = Life.take(f"agent {identity.name}", os.environ)
+    life = LifeFile.take(f"agent {identity.name}", os.environ)
     telling = asyncio.ensure_future(_beat(life))
     broker = await _connect(url, identity, options, stop)
     try:
@@ -112,7 +112,7 @@ async def _connect(
         stopping.cancel()
 
 
-async def _beat(life: Life) -> None:
+async def _beat(life: LifeFile) -> None:
     """Write the heartbeat file from the event loop. Ready at once, even while the broker is
     unreachable.
     """

@@ -21,8 +21,8 @@ from yardkit.protocol import (
     Dispatched,
     DownloaderSettings,
     DownloadResult,
+    DownloadsHeld,
     FailureKind,
-    Held,
     ProtocolError,
     RequestItem,
     decode_request,
@@ -209,7 +209,11 @@ class Downloader:
             by_queue.setdefault(pending.work.reply_to, []).append((pending.item.id, attempt))
         for reply_to, items in by_queue.items():
             body = (
-                encode(Held(run=self.run, reason=REDIALLING, wait_seconds=seconds, items=items))
+                encode(
+                    DownloadsHeld(
+                        run=self.run, reason=REDIALLING, wait_seconds=seconds, items=items
+                    )
+                )
                 if seconds
                 else encode(Dispatched(run=self.run, items=items))
             )

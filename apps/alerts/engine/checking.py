@@ -21,7 +21,7 @@ from apps.alerts.engine.values import (
     no_quiet,
     unknown_names,
 )
-from apps.configcenter.engine.kinds import Found
+from apps.configcenter.engine.kinds import DataProblem
 
 MAX_RULES: Final = 500
 MAX_NAME: Final = 64
@@ -38,7 +38,7 @@ _QUIET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
-def problems(data: Mapping[str, Any]) -> Iterator[Found]:
+def problems(data: Mapping[str, Any]) -> Iterator[DataProblem]:
     """Every problem of a configuration; warnings are marked."""
     yield from unknown_names("", data, _TOP)
     yield from _defaults(data.get("defaults"))
@@ -47,9 +47,9 @@ def problems(data: Mapping[str, Any]) -> Iterator[Found]:
     known = set(hours) if isinstance(hours, dict) else set()
     rules = data.get("rules", [])
     if not isinstance(rules, list):
-        yield Found("rules", "not_a_list", "a list of rules is needed here")
+        yield DataProblem("rules", "not_a_list", "a list of rules is needed here")
     elif len(rules) > MAX_RULES:
-        yield Found("rules", "too_many", f"at most {MAX_RULES} rules")
+        yield DataProblem("rules", "too_many", f"at most {MAX_RULES} rules")
     else:
         yield from _rules(rules, known)
     quiet = (data.get("defaults") or {}).get("quiet") if is_mapping(data.get("defaults")) else None
@@ -57,7 +57,7 @@ def problems(data: Mapping[str, Any]) -> Iterator[Found]:
         yield no_quiet("defaults.quiet", str(quiet), known)
 
 
-def rule_problems(entry: object, known_quiet: Iterable[str] = ()) -> list[Found]:
+def rule_problems(entry: object, known_quiet: Iterable[str] = ()) -> list[DataProblem]:
     """What is wrong with one rule that stands alone, as in a form or in a preview."""
     return list(_rule("rule", entry, set(known_quiet)))
 
@@ -65,7 +65,7 @@ def rule_problems(entry: object, known_quiet: Iterable[str] = ()) -> list[Found]
 # --- a rule ------------------------------------------------------------------------------------
 
 
-def _rules(rules: list[Any], known_quiet: set[str]) -> Iterator[Found]:
+def _rules(rules: list[Any], known_quiet: set[str]) -> Iterator[DataProblem]:
     first: dict[str, int] = {}
     for number, entry in enumerate(rules):
         place = f"rules[{number}]"
@@ -75,13 +75,13 @@ def _rules(rules: list[Any], known_quiet: set[str]) -> Iterator[Found]:
             continue
         if name in first:
             text = f"rules[{first[name]}] has the same name"
-            yield Found(f"{place}.name", "twice", text)
+            yield DataProblem(f"{place}.name", "twice", text)
         first.setdefault(name, number)
 
 
-def _rule(place: str, entry: object, known_quiet: set[str]) -> Iterator[Found]:
+def _rule(place: str, entry: object, known_quiet: set[str]) -> Iterator[DataProblem]:
     if not isinstance(entry, dict):
-        yield Found(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
         return
     yield from unknown_names(place, entry, _RULE)
     yield from _name(f"{place}.name", entry.get("name"))
@@ -91,47 +91,51 @@ def _rule(place: str, entry: object, known_quiet: set[str]) -> Iterator[Found]:
     yield from bad_span(place, entry, "repeat_seconds")
     yield from _escalate(f"{place}.escalate", entry.get("escalate"))
     if not isinstance(entry.get("enabled", True), bool):
-        yield Found(f"{place}.enabled", "bad_value", "true or false")
+        yield DataProblem(f"{place}.enabled", "bad_value", "true or false")
     description = entry.get("description", "")
     if not isinstance(description, str) or len(description) > 500:
-        yield Found(f"{place}.description", "bad_value", "a text of at most 500 characters")
+        yield DataProblem(f"{place}.description", "bad_value", "a text of at most 500 characters")
     quiet = entry.get("quiet", "")
     if quiet and (not isinstance(quiet, str) or quiet not in known_quiet):
         yield no_quiet(f"{place}.quiet", str(quiet), known_quiet)
 
 
-def _name(place: str, name: object) -> Iterator[Found]:
+def _name(place: str, name: object) -> Iterator[DataProblem]:
     if not isinstance(name, str) or not name.strip():
-        yield Found(place, "missing", "every rule needs a name")
+        yield DataProblem(place, "missing", "every rule needs a name")
     elif len(name) > MAX_NAME or name != name.strip() or not name.isprintable():
         text = f"at most {MAX_NAME} characters in one line, no space at either end"
-        yield Found(place, "bad_name", text)
+        yield DataProblem(place, "bad_name", text)
 
 
-def _watched(place: str, entry: Mapping[str, Any]) -> Iterator[Found]:
+def _watched(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
     """What it watches, and when that is trouble."""
     series, event = entry.get("series"), entry.get("event")
     base = find_builtin(entry["name"]) if isinstance(entry.get("name"), str) else None
     if series is not None and event is not None:
-        yield Found(place, "two_sources", "either series or event, not both")
+        yield DataProblem(place, "two_sources", "either series or event, not both")
         return
     if series is None and event is None and base is None:
         text = "what to watch is missing: series, or event"
         if entry.get("enabled") is False and is_mapping(entry) and len(entry) <= 2:
             # A project switches off a rule of the platform, whose names are not known here.
             return
-        yield Found(place, "missing", text)
+        yield DataProblem(place, "missing", text)
         return
     if event is not None and (not isinstance(event, str) or find_source(event) is None):
         names = [source.name for source in all_sources()]
         near = difflib.get_close_matches(str(event), names, n=1)
         meant = f"; is {near[0]} meant?" if near else ""
-        yield Found(f"{place}.event", "unknown", f"there is no event {str(event)!r}{meant}"[:300])
+        yield DataProblem(
+            f"{place}.event", "unknown", f"there is no event {str(event)!r}{meant}"[:300]
+        )
         return
     if series is not None and not (
         isinstance(series, str) and len(series) <= 64 and _SERIES.fullmatch(series)
     ):
-        yield Found(f"{place}.series", "bad_value", "the name of a series, such as queue.ready")
+        yield DataProblem(
+            f"{place}.series", "bad_value", "the name of a series, such as queue.ready"
+        )
         return
     if base is not None and series is None and event is None:
         series, event = base.series or None, base.event or None
@@ -153,34 +157,36 @@ def _kind(series: object, event: object) -> str:
     return "event" if hasattr(source, "since") else "condition"
 
 
-def _patterns(place: str, entry: Mapping[str, Any], event: str) -> Iterator[Found]:
+def _patterns(place: str, entry: Mapping[str, Any], event: str) -> Iterator[DataProblem]:
     if "label" in entry:
         if event:
-            yield Found(f"{place}.label", "not_here", "label is of series; match is of events")
+            yield DataProblem(
+                f"{place}.label", "not_here", "label is of series; match is of events"
+            )
         elif not isinstance(entry["label"], str) or len(entry["label"]) > 200:
-            yield Found(f"{place}.label", "bad_value", "a text with * and ?")
+            yield DataProblem(f"{place}.label", "bad_value", "a text with * and ?")
     if "match" not in entry:
         return
     if not event:
-        yield Found(f"{place}.match", "not_here", "match is of events; label is of series")
+        yield DataProblem(f"{place}.match", "not_here", "match is of events; label is of series")
         return
     match = entry["match"]
     if not is_mapping(match):
-        yield Found(f"{place}.match", "not_a_mapping", "names and values are needed here")
+        yield DataProblem(f"{place}.match", "not_a_mapping", "names and values are needed here")
         return
     source = find_source(event)
     facts = source.facts if source is not None else ()
     for name, pattern in match.items():
         if name not in facts:
             text = f"{event} has no such fact; it has: {', '.join(facts) or 'none'}"
-            yield Found(f"{place}.match.{name}"[:100], "unknown", text)
+            yield DataProblem(f"{place}.match.{name}"[:100], "unknown", text)
         elif not isinstance(pattern, str | int | float) or len(str(pattern)) > 200:
-            yield Found(f"{place}.match.{name}", "bad_value", "a text with * and ?")
+            yield DataProblem(f"{place}.match.{name}", "bad_value", "a text with * and ?")
 
 
-def _when(place: str, when: object, kind: str) -> Iterator[Found]:
+def _when(place: str, when: object, kind: str) -> Iterator[DataProblem]:
     if not isinstance(when, dict):
-        yield Found(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
         return
     allowed = {
         "series": (*LIMITS, "in_seconds", "for_seconds"),
@@ -190,41 +196,43 @@ def _when(place: str, when: object, kind: str) -> Iterator[Found]:
     yield from unknown_names(place, when, allowed)
     for name in ("above", "below"):
         if name in when and not is_number(when[name]):
-            yield Found(f"{place}.{name}", "bad_value", "a number is needed")
+            yield DataProblem(f"{place}.{name}", "bad_value", "a number is needed")
     for name in ("rises_by", "falls_by"):
         if name in when and not (is_number(when[name]) and when[name] > 0):
-            yield Found(f"{place}.{name}", "bad_value", "a number above 0 is needed")
+            yield DataProblem(f"{place}.{name}", "bad_value", "a number above 0 is needed")
     for name in ("absent_seconds", "in_seconds", "for_seconds"):
         yield from bad_span(place, when, name)
     if kind == "series":
         yield from _one_limit(place, when)
     times = when.get("times", 1)
     if not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= 10_000:
-        yield Found(f"{place}.times", "out_of_range", "a whole number from 1 to 10000")
+        yield DataProblem(f"{place}.times", "out_of_range", "a whole number from 1 to 10000")
     elif kind == "event" and times > 1 and "in_seconds" not in when:
-        yield Found(f"{place}.in_seconds", "missing", "in how many seconds so many times?")
+        yield DataProblem(f"{place}.in_seconds", "missing", "in how many seconds so many times?")
 
 
-def _one_limit(place: str, when: Mapping[str, Any]) -> Iterator[Found]:
+def _one_limit(place: str, when: Mapping[str, Any]) -> Iterator[DataProblem]:
     limits = [name for name in LIMITS if name in when]
     if len(limits) != 1:
         text = f"exactly one is needed of {', '.join(LIMITS)}"
-        yield Found(place, "one_limit", text)
+        yield DataProblem(place, "one_limit", text)
         return
     changes = limits[0] in ("rises_by", "falls_by")
     if changes and "in_seconds" not in when:
-        yield Found(f"{place}.in_seconds", "missing", "in how many seconds?")
+        yield DataProblem(f"{place}.in_seconds", "missing", "in how many seconds?")
     if not changes and "in_seconds" in when:
-        yield Found(f"{place}.in_seconds", "not_here", "in_seconds is of rises_by and falls_by")
+        yield DataProblem(
+            f"{place}.in_seconds", "not_here", "in_seconds is of rises_by and falls_by"
+        )
     if limits[0] not in ("above", "below") and "for_seconds" in when:
-        yield Found(f"{place}.for_seconds", "not_here", "for_seconds is of above and below")
+        yield DataProblem(f"{place}.for_seconds", "not_here", "for_seconds is of above and below")
 
 
-def _recover(place: str, recover: object, kind: str) -> Iterator[Found]:
+def _recover(place: str, recover: object, kind: str) -> Iterator[DataProblem]:
     if recover is None:
         return
     if not isinstance(recover, dict):
-        yield Found(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
         return
     allowed = {
         "series": ("below", "above", "for_seconds"),
@@ -234,12 +242,12 @@ def _recover(place: str, recover: object, kind: str) -> Iterator[Found]:
     yield from unknown_names(place, recover, allowed)
     for name in ("above", "below"):
         if name in recover and not is_number(recover[name]):
-            yield Found(f"{place}.{name}", "bad_value", "a number is needed")
+            yield DataProblem(f"{place}.{name}", "bad_value", "a number is needed")
     for name in ("for_seconds", "quiet_seconds"):
         yield from bad_span(place, recover, name)
 
 
-def _hysteresis(place: str, entry: Mapping[str, Any]) -> Iterator[Found]:
+def _hysteresis(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
     """Recovery lies on the good side of the limit."""
     when, recover = entry.get("when"), entry.get("recover")
     if not isinstance(when, dict) or not isinstance(recover, dict):
@@ -252,30 +260,30 @@ def _hysteresis(place: str, entry: Mapping[str, Any]) -> Iterator[Found]:
             continue
         here = f"{place}.recover.{back}"
         if limit not in when:
-            yield Found(here, "not_here", f"it goes with when.{limit}")
+            yield DataProblem(here, "not_here", f"it goes with when.{limit}")
         elif (
             is_number(recover[back])
             and is_number(when[limit])
             and sign * recover[back] > sign * when[limit]
         ):
-            yield Found(here, "out_of_range", text)
+            yield DataProblem(here, "out_of_range", text)
 
 
-def _escalate(place: str, steps: object) -> Iterator[Found]:
+def _escalate(place: str, steps: object) -> Iterator[DataProblem]:
     if steps is None:
         return
     if not isinstance(steps, list) or len(steps) > MAX_ESCALATIONS:
-        yield Found(place, "not_a_list", f"a list of at most {MAX_ESCALATIONS} steps")
+        yield DataProblem(place, "not_a_list", f"a list of at most {MAX_ESCALATIONS} steps")
         return
     last = 0.0
     for number, step in enumerate(steps):
         here = f"{place}[{number}]"
         if not isinstance(step, dict):
-            yield Found(here, "not_a_mapping", "names and values are needed here")
+            yield DataProblem(here, "not_a_mapping", "names and values are needed here")
             continue
         yield from unknown_names(here, step, ("after_seconds", "tell", "severity"))
         if "after_seconds" not in step:
-            yield Found(f"{here}.after_seconds", "missing", "after how many seconds?")
+            yield DataProblem(f"{here}.after_seconds", "missing", "after how many seconds?")
         yield from bad_span(here, step, "after_seconds")
         yield from bad_channels(f"{here}.tell", step.get("tell"))
         yield from bad_severity(f"{here}.severity", step)
@@ -283,47 +291,47 @@ def _escalate(place: str, steps: object) -> Iterator[Found]:
         if is_number(after):
             if after <= last:
                 text = "later than the step before it"
-                yield Found(f"{here}.after_seconds", "out_of_range", text)
+                yield DataProblem(f"{here}.after_seconds", "out_of_range", text)
             last = float(after)
 
 
 # --- the rest ----------------------------------------------------------------------------------
 
 
-def _defaults(defaults: object) -> Iterator[Found]:
+def _defaults(defaults: object) -> Iterator[DataProblem]:
     if defaults is None:
         return
     if not isinstance(defaults, dict):
-        yield Found("defaults", "not_a_mapping", "names and values are needed here")
+        yield DataProblem("defaults", "not_a_mapping", "names and values are needed here")
         return
     yield from unknown_names("defaults", defaults, ("tell", "repeat_seconds", "quiet"))
     yield from bad_channels("defaults.tell", defaults.get("tell"))
     yield from bad_span("defaults", defaults, "repeat_seconds")
     if not isinstance(defaults.get("quiet", ""), str):
-        yield Found("defaults.quiet", "bad_value", "the name of quiet hours")
+        yield DataProblem("defaults.quiet", "bad_value", "the name of quiet hours")
 
 
-def _quiet_hours(hours: object) -> Iterator[Found]:
+def _quiet_hours(hours: object) -> Iterator[DataProblem]:
     if hours is None:
         return
     if not isinstance(hours, dict):
-        yield Found("quiet_hours", "not_a_mapping", "names and hours are needed here")
+        yield DataProblem("quiet_hours", "not_a_mapping", "names and hours are needed here")
         return
     for name, entry in hours.items():
         place = f"quiet_hours.{name}"[:100]
         if not _QUIET.fullmatch(str(name)):
-            yield Found(place, "bad_name", "letters, digits, '-' and '_', a letter first")
+            yield DataProblem(place, "bad_name", "letters, digits, '-' and '_', a letter first")
         if not isinstance(entry, dict):
-            yield Found(place, "not_a_mapping", "names and values are needed here")
+            yield DataProblem(place, "not_a_mapping", "names and values are needed here")
             continue
         yield from unknown_names(place, entry, ("from", "to", "days", "time_zone", "except"))
         for each in ("from", "to"):
             if not isinstance(entry.get(each), str) or not _CLOCK.fullmatch(entry[each]):
                 text = 'a time is needed, in quotes, such as "22:00"'
-                yield Found(f"{place}.{each}", "bad_value", text)
+                yield DataProblem(f"{place}.{each}", "bad_value", text)
         yield from bad_subset(f"{place}.days", entry.get("days"), DAYS)
         yield from bad_subset(f"{place}.except", entry.get("except"), SEVERITIES)
         zone = entry.get("time_zone", "UTC")
         if not isinstance(zone, str) or zone not in zoneinfo.available_timezones():
             text = "there is no such time zone; write Asia/Shanghai or UTC"
-            yield Found(f"{place}.time_zone", "bad_value", text)
+            yield DataProblem(f"{place}.time_zone", "bad_value", text)

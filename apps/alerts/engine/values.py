@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from apps.alerts.engine.rules import SEVERITIES
-from apps.configcenter.engine.kinds import Found
+from apps.configcenter.engine.kinds import DataProblem
 
 MAX_CHANNELS: Final = 20
 DAY: Final = 86_400.0
@@ -24,43 +24,47 @@ _SPANS: Final = {
 _CHANNEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
-def bad_severity(place: str, entry: Mapping[str, Any]) -> Iterator[Found]:
+def bad_severity(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
     """Why this is no severity."""
     if "severity" in entry and entry["severity"] not in SEVERITIES:
-        yield Found(place, "bad_value", f"one of: {', '.join(SEVERITIES)}")
+        yield DataProblem(place, "bad_value", f"one of: {', '.join(SEVERITIES)}")
 
 
-def bad_channels(place: str, names: object) -> Iterator[Found]:
+def bad_channels(place: str, names: object) -> Iterator[DataProblem]:
     """What is wrong with names of channels."""
     if names is None:
         return
     if not isinstance(names, list) or len(names) > MAX_CHANNELS:
-        yield Found(place, "not_a_list", f"a list of at most {MAX_CHANNELS} names of channels")
+        yield DataProblem(
+            place, "not_a_list", f"a list of at most {MAX_CHANNELS} names of channels"
+        )
         return
     for number, name in enumerate(names):
         if not isinstance(name, str) or not _CHANNEL.fullmatch(name):
             text = "a name has small letters, digits, '-' and '_', a letter first, at most 64"
-            yield Found(f"{place}[{number}]", "bad_name", text)
+            yield DataProblem(f"{place}[{number}]", "bad_name", text)
 
 
-def bad_subset(place: str, values: object, allowed: tuple[str, ...]) -> Iterator[Found]:
+def bad_subset(place: str, values: object, allowed: tuple[str, ...]) -> Iterator[DataProblem]:
     """Why this is no list of some of ``allowed``."""
     if values is None:
         return
     if not isinstance(values, list) or any(each not in allowed for each in values):
-        yield Found(place, "bad_value", f"a list of some of: {', '.join(allowed)}")
+        yield DataProblem(place, "bad_value", f"a list of some of: {', '.join(allowed)}")
 
 
-def bad_span(place: str, entry: Mapping[str, Any], name: str) -> Iterator[Found]:
+def bad_span(place: str, entry: Mapping[str, Any], name: str) -> Iterator[DataProblem]:
     """Why this is no number of seconds in its range."""
     if name not in entry:
         return
     least, most = _SPANS[name]
     if not is_number(entry[name]) or not least <= entry[name] <= most:
-        yield Found(f"{place}.{name}", "out_of_range", f"seconds, from {least:g} to {most:g}")
+        yield DataProblem(f"{place}.{name}", "out_of_range", f"seconds, from {least:g} to {most:g}")
 
 
-def unknown_names(place: str, entry: Mapping[str, Any], allowed: Iterable[str]) -> Iterator[Found]:
+def unknown_names(
+    place: str, entry: Mapping[str, Any], allowed: Iterable[str]
+) -> Iterator[DataProblem]:
     """Names that nobody reads: a slip of the pen would else be a rule that never speaks."""
     allowed = list(allowed)
     for key in entry:
@@ -68,14 +72,14 @@ def unknown_names(place: str, entry: Mapping[str, Any], allowed: Iterable[str]) 
             near = difflib.get_close_matches(str(key), allowed, n=1)
             meant = f"; is {near[0]} meant?" if near else f"; there are: {', '.join(allowed)}"
             where = f"{place}.{key}" if place else str(key)
-            yield Found(where[:200], "unknown", f"there is no such name here{meant}")
+            yield DataProblem(where[:200], "unknown", f"there is no such name here{meant}")
 
 
-def no_quiet(place: str, name: str, known: Iterable[str]) -> Found:
+def no_quiet(place: str, name: str, known: Iterable[str]) -> DataProblem:
     """There are no such quiet hours."""
     names = ", ".join(sorted(map(str, known))) or "none"
     text = f"there are no quiet hours {name[:64]!r}; there are: {names}"
-    return Found(place, "unknown", text)
+    return DataProblem(place, "unknown", text)
 
 
 def is_number(value: object) -> bool:

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.alerts.errors import BadChannel
 from apps.alerts.states import ChannelKind
-from yardkit.addresses import Problem, check_address
+from yardkit.addresses import AddressFault, check_address
 from yardkit.standard_webhooks import secret_problem
 
 MOST_RECEIVERS: Final = 50
@@ -131,7 +131,7 @@ def _address(value: Any) -> str:
     verdict = check_address(
         host, allowed_networks=settings.ALERTS_ALLOWED_NETWORKS, resolve=lambda _name: []
     )
-    if verdict.problem in (Problem.BLOCKED, Problem.MALFORMED):
+    if verdict.problem in (AddressFault.BLOCKED, AddressFault.MALFORMED):
         raise Wrong(
             _("This server must not be called; the setting ALERTS_ALLOWED_NETWORKS can allow it.")
         )

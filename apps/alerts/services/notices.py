@@ -23,7 +23,7 @@ from apps.alerts.errors import NoticeNotEnded
 from apps.alerts.models import Channel, Incident, Notice
 from apps.alerts.querysets import NoticeQuerySet
 from apps.alerts.states import NoticeKind, NoticeProblem, NoticeState
-from apps.runtime.deferring import defer
+from apps.runtime.deferral import defer
 from yardkit import topology
 
 RECOVERED: Final = NoticeKind.RECOVERED

@@ -14,7 +14,7 @@ from apps.alerts.errors import NoSuchRule, RuleExists
 from apps.alerts.queries.rules import KIND
 from apps.configcenter.models import Configuration
 from apps.configcenter.services import Saved, activate, save_version
-from apps.configcenter.services.activating import ANY
+from apps.configcenter.services.activation import ANY
 
 
 def active_data(project_id: int | None) -> tuple[dict[str, Any], int, int]:

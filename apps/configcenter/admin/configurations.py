@@ -30,7 +30,7 @@ from apps.configcenter import services
 from apps.configcenter.admin.forms import ChoiceForm, VersionForm
 from apps.configcenter.admin.shown import (
     MEDIA,
-    Difference,
+    VersionDifference,
     difference,
     kind_title,
     tally_text,
@@ -38,8 +38,8 @@ from apps.configcenter.admin.shown import (
 )
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.models import Configuration, ConfigVersion
-from apps.configcenter.queries import Tally, tallies_of
-from apps.configcenter.services.activating import ANY
+from apps.configcenter.queries import RolloutCount, tallies_of
+from apps.configcenter.services.activation import ANY
 
 LATEST = 20
 
@@ -61,7 +61,7 @@ class ConfigurationList(BoundedList):
 class Looked:
     """What a person wants to save would change, before it is saved."""
 
-    changes: Difference
+    changes: VersionDifference
     warnings: tuple[str, ...]
 
 
@@ -142,7 +142,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
     @display(description=_("who runs it"), label={"all": "success", "some": "danger"})
     def running(self, row: Any) -> tuple[str, str]:
         """``7 of 8 on v42``."""
-        tally: Tally = row.tally
+        tally: RolloutCount = row.tally
         tone = "idle" if not tally.of else "all" if tally.complete else "some"
         return tone, tally_text(tally)
 
@@ -269,7 +269,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         self,
         request: HttpRequest,
         form: VersionForm,
-        kind: services.Kind,
+        kind: services.ConfigKind,
         project: Model | None,
         row: Configuration | None,
     ) -> HttpResponse | Looked | None:
@@ -298,7 +298,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
 @transaction.atomic
 def _save(
     person: User | None,
-    kind: services.Kind,
+    kind: services.ConfigKind,
     project: Model | None,
     data: Data,
     values: dict[str, Any],
@@ -342,7 +342,9 @@ def switched_text(version: ConfigVersion | None) -> str:
     return gettext("v%(number)d is active now.") % {"number": version.number}
 
 
-def _begin(request: HttpRequest, kind: services.Kind, row: Configuration | None) -> dict[str, Any]:
+def _begin(
+    request: HttpRequest, kind: services.ConfigKind, row: Configuration | None
+) -> dict[str, Any]:
     if row is None:
         return {"text": "", "based_on": 0}
     asked = request.GET.get("version", "")
@@ -353,7 +355,7 @@ def _begin(request: HttpRequest, kind: services.Kind, row: Configuration | None)
     return {"text": text_of(kind, version.data), "based_on": row.newest}
 
 
-def _look(kind: services.Kind, data: dict[str, Any], row: Configuration | None) -> Looked:
+def _look(kind: services.ConfigKind, data: dict[str, Any], row: Configuration | None) -> Looked:
     tried = services.try_data(kind_name=kind.name, data=data, configuration=row)
     services.refuse_errors(tried.problems)
     return Looked(difference(tried.changes), tuple(str(each) for each in tried.problems))

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from apps.configcenter.engine.diffs import Change, What
-from apps.configcenter.queries import Tally
-from apps.configcenter.services import Kind, all_kinds
+from apps.configcenter.engine.diffs import DataChange, What
+from apps.configcenter.queries import RolloutCount
+from apps.configcenter.services import ConfigKind, all_kinds
 
 SHOWN_CHANGES: Final = 300
 SHOWN_VALUE: Final = 2_000
@@ -19,7 +19,7 @@ MEDIA: Final = ["dashboard/dashboard.css", "configcenter/configcenter.css"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChangeRow:
     """One change, as the page shows it."""
 
     place: str
@@ -30,19 +30,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VersionDifference:
     """Changes for a page; ``more`` were left off."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ChangeRow, ...]
     more: int
 
 
-def difference(changes: Iterable[Change]) -> Difference:
+def difference(changes: Iterable[DataChange]) -> VersionDifference:
     """The first of them, values indented and cut."""
     found = list(changes)
     marks = {What.ADDED: "+", What.REMOVED: "−", What.CHANGED: "~", What.MOVED: "↕"}
     rows = tuple(
-        Row(
+        ChangeRow(
             each.place,
             each.what.value,
             marks[each.what],
@@ -51,7 +51,7 @@ def difference(changes: Iterable[Change]) -> Difference:
         )
         for each in found[:SHOWN_CHANGES]
     )
-    return Difference(rows, len(found) - len(rows))
+    return VersionDifference(rows, len(found) - len(rows))
 
 
 def kind_title(name: str) -> str:
@@ -59,7 +59,7 @@ def kind_title(name: str) -> str:
     return next((str(kind.title) for kind in all_kinds() if kind.name == name), name)
 
 
-def text_of(kind: Kind, data: dict[str, Any]) -> str:
+def text_of(kind: ConfigKind, data: dict[str, Any]) -> str:
     """The text form; JSON where the kind cannot write what it once took."""
     try:
         return kind.write(data)
@@ -67,7 +67,7 @@ def text_of(kind: Kind, data: dict[str, Any]) -> str:
         return json.dumps(data, ensure_ascii=False, indent=2)
 
 
-def tally_text(tally: Tally) -> str:
+def tally_text(tally: RolloutCount) -> str:
     """``7 of 8 on v42``."""
     if not tally.of:
         return "–"

@@ -15,7 +15,7 @@ from apps.access.services import has_role
 from apps.access.states import Role
 from apps.configcenter.engine.plain import MAX_BYTES
 from apps.configcenter.models import MAX_NOTE, Activation, Configuration, ConfigVersion
-from apps.configcenter.queries import Tally, tallies_of
+from apps.configcenter.queries import RolloutCount, tallies_of
 from apps.configcenter.services import shown_by
 
 
@@ -74,7 +74,7 @@ class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
     def get_running(self, row: Configuration) -> dict[str, Any]:
         """How many processes run the active one."""
         found = self.context.get("tallies", {}).get(row.pk)
-        tally: Tally = found if found is not None else tallies_of([row])[row.pk]
+        tally: RolloutCount = found if found is not None else tallies_of([row])[row.pk]
         return dict(ConfigTallySerializer(tally).data)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.access.api.routers import Router, api_path
+from apps.access.api.routers import ApiRouter, api_path
 from apps.configcenter.api.views import (
     ActivationViewSet,
     ConfigurationViewSet,
@@ -10,7 +10,7 @@ from apps.configcenter.api.views import (
     VersionViewSet,
 )
 
-router = Router()
+router = ApiRouter()
 router.register("config/versions", VersionViewSet, basename="config-version")
 router.register("config/activations", ActivationViewSet, basename="config-activation")
 router.register("config", ConfigurationViewSet, basename="config")

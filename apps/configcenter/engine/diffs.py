@@ -30,7 +30,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DataChange:
     """One difference; ``before`` is None for what was added, ``after`` for what was removed.
 
     For ``moved`` both are the names of a list in their order.
@@ -50,18 +50,18 @@ class Change:
         return f"{mark} {self.place}: {_short(self.before)} -> {_short(self.after)}"
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[DataChange]:
     """Every difference, at most ``MOST_CHANGES``. Both are plain data."""
     return list(islice(_mappings("", old, new), MOST_CHANGES))
 
 
-def _values(place: str, old: Any, new: Any) -> Iterator[Change]:
+def _values(place: str, old: Any, new: Any) -> Iterator[DataChange]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         yield from _mappings(place, old, new)
     elif isinstance(old, list) and isinstance(new, list):
         yield from _lists(place, old, new)
     elif not _same(old, new):
-        yield Change(place, What.CHANGED, old, new)
+        yield DataChange(place, What.CHANGED, old, new)
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -69,41 +69,41 @@ def _same(old: Any, new: Any) -> bool:
     return _text(old) == _text(new)
 
 
-def _mappings(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _mappings(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[DataChange]:
     for key in [*old, *(key for key in new if key not in old)]:
         where = f"{place}.{key}" if place else key
         if key not in new:
-            yield Change(where, What.REMOVED, before=old[key])
+            yield DataChange(where, What.REMOVED, before=old[key])
         elif key not in old:
-            yield Change(where, What.ADDED, after=new[key])
+            yield DataChange(where, What.ADDED, after=new[key])
         else:
             yield from _values(where, old[key], new[key])
 
 
-def _lists(place: str, old: list[Any], new: list[Any]) -> Iterator[Change]:
+def _lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataChange]:
     was, now = _by_name(old), _by_name(new)
     if was is not None and now is not None and (was or now):
         for name in [*was, *(name for name in now if name not in was)]:
             where = f"{place}[{name}]"
             if name not in now:
-                yield Change(where, What.REMOVED, before=was[name])
+                yield DataChange(where, What.REMOVED, before=was[name])
             elif name not in was:
-                yield Change(where, What.ADDED, after=now[name])
+                yield DataChange(where, What.ADDED, after=now[name])
             else:
                 yield from _mappings(where, was[name], now[name])
         stayed = [name for name in was if name in now]
         order = [name for name in now if name in was]
         if stayed != order:
-            yield Change(place, What.MOVED, stayed, order)
+            yield DataChange(place, What.MOVED, stayed, order)
         return
     if max(len(old), len(new)) > _LONG:
         if _text(old) != _text(new):
-            yield Change(place, What.CHANGED, old, new)
+            yield DataChange(place, What.CHANGED, old, new)
         return
     yield from _plain_lists(place, old, new)
 
 
-def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[Change]:
+def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataChange]:
     left, right = [_text(each) for each in old], [_text(each) for each in new]
     matcher = SequenceMatcher(None, left, right, autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
@@ -113,9 +113,9 @@ def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[Change]
         for step in range(paired):
             yield from _values(f"{place}[{j1 + step}]", old[i1 + step], new[j1 + step])
         for index in range(i1 + paired, i2):
-            yield Change(f"{place}[{index}]", What.REMOVED, before=old[index])
+            yield DataChange(f"{place}[{index}]", What.REMOVED, before=old[index])
         for index in range(j1 + paired, j2):
-            yield Change(f"{place}[{index}]", What.ADDED, after=new[index])
+            yield DataChange(f"{place}[{index}]", What.ADDED, after=new[index])
 
 
 def _by_name(entries: list[Any]) -> dict[str, Mapping[str, Any]] | None:

@@ -20,14 +20,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
-from apps.configcenter.engine.diffs import Change, changes
+from apps.configcenter.engine.diffs import DataChange, changes
 from apps.configcenter.engine.plain import MAX_BYTES, Data
 from apps.configcenter.engine.texts import read_json, write_json
-from yardkit.yaml_reader import Limits, YamlError, read_document, shown_path
+from yardkit.yaml_reader import YamlError, YamlLimits, read_document, shown_path
 from yardkit.yaml_writer import write_value
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_LIMITS: Final = Limits(bytes=MAX_BYTES)
+_LIMITS: Final = YamlLimits(bytes=MAX_BYTES)
 
 
 class Problem(Protocol):
@@ -51,7 +51,7 @@ class Problem(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DataProblem:
     """A ``Problem`` for kinds that have no class of their own."""
 
     place: str
@@ -75,7 +75,7 @@ class UnknownKindName(KeyError):
     """No app has registered a kind of this name."""
 
 
-class Kind:
+class ConfigKind:
     """Base of every kind. Only ``name``, ``title`` and ``check`` are a kind's duty.
 
     All methods are pure: the same data, the same answer, no database and no network.
@@ -98,7 +98,7 @@ class Kind:
         """What is wrong with ``new`` taking the place of the active ``old``. Both are checked."""
         return ()
 
-    def diff(self, old: Data, new: Data) -> list[Change]:
+    def diff(self, old: Data, new: Data) -> list[DataChange]:
         """What changes from ``old`` to ``new``, in the order of the data."""
         return changes(old, new)
 
@@ -118,7 +118,7 @@ class Kind:
         try:
             return read_json(raw)
         except ValueError as error:
-            raise Unreadable([Found(name, "unreadable", str(error))]) from None
+            raise Unreadable([DataProblem(name, "unreadable", str(error))]) from None
 
     def read_file(self, path: Path) -> Data:
         """Data of a file, and of those it includes. Raises ``Unreadable`` and ``OSError``."""
@@ -126,7 +126,7 @@ class Kind:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             text = f"a configuration has at most {MAX_BYTES} bytes"
-            raise Unreadable([Found(str(path), "too_large", text)])
+            raise Unreadable([DataProblem(str(path), "too_large", text)])
         return self.read(raw, str(path))
 
     def places(self, path: Path) -> Mapping[str, str]:
@@ -141,7 +141,7 @@ class Kind:
         return write_json(data)
 
 
-class YamlKind(Kind):
+class YamlKind(ConfigKind):
     """Base of kinds whose text is YAML, and so JSON as well."""
 
     suffix: ClassVar[str] = "yaml"
@@ -157,11 +157,11 @@ class YamlKind(Kind):
             where = shown_path(error.path)
             text = f"{where}: {error}" if where else str(error)
             place = f"{name}:{error.line}" if name else f"line {error.line}"
-            raise Unreadable([Found(place, error.code, text)]) from None
+            raise Unreadable([DataProblem(place, error.code, text)]) from None
         if root is None:
             return {}
         if not isinstance(root, dict):
-            raise Unreadable([Found(name, "not_a_mapping", self.shape)])
+            raise Unreadable([DataProblem(name, "not_a_mapping", self.shape)])
         return root
 
     def write(self, data: Data) -> str:
@@ -169,10 +169,10 @@ class YamlKind(Kind):
         return write_value(data)
 
 
-_kinds: dict[str, Kind] = {}
+_kinds: dict[str, ConfigKind] = {}
 
 
-def register(kind: Kind) -> None:
+def register(kind: ConfigKind) -> None:
     """Make a kind known. Raises ``ValueError`` for a bad name or one that is taken."""
     if not _NAME.fullmatch(kind.name):
         raise ValueError(f"{kind.name!r} cannot be the name of a kind")
@@ -181,7 +181,7 @@ def register(kind: Kind) -> None:
     _kinds[kind.name] = kind
 
 
-def find_kind(name: str) -> Kind:
+def find_kind(name: str) -> ConfigKind:
     """The kind of that name. Raises ``UnknownKindName``."""
     try:
         return _kinds[name]
@@ -189,6 +189,6 @@ def find_kind(name: str) -> Kind:
         raise UnknownKindName(name) from None
 
 
-def all_kinds() -> list[Kind]:
+def all_kinds() -> list[ConfigKind]:
     """Every kind, by name."""
     return [_kinds[name] for name in sorted(_kinds)]

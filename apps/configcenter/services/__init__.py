@@ -1,21 +1,20 @@
 """Every write of this app, and what daemons follow it with."""
 
 from apps.configcenter.engine.kinds import (
-    Found,
-    Kind,
+    ConfigKind,
+    DataProblem,
     Problem,
     Unreadable,
     YamlKind,
     all_kinds,
     register,
 )
-from apps.configcenter.services.activating import (
+from apps.configcenter.services.activation import (
     activate,
     deactivate,
     revert,
     tell_all_followers,
 )
-from apps.configcenter.services.following import PLATFORM, Active, Follower
 from apps.configcenter.services.kinds import (
     errors_of,
     kind_named,
@@ -24,20 +23,21 @@ from apps.configcenter.services.kinds import (
     refuse_errors,
     shown_by,
 )
-from apps.configcenter.services.saving import (
+from apps.configcenter.services.versions import (
     Saved,
     Tried,
     configuration_of,
     save_version,
     try_data,
 )
+from apps.configcenter.services.watcher import PLATFORM, Active, ConfigWatcher
 
 __all__ = [
     "PLATFORM",
     "Active",
-    "Follower",
-    "Found",
-    "Kind",
+    "ConfigKind",
+    "ConfigWatcher",
+    "DataProblem",
     "Problem",
     "Saved",
     "Tried",

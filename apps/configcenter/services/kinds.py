@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from django.utils.translation import gettext_lazy as _
 
 from apps.configcenter.engine.kinds import (
-    Found,
-    Kind,
+    ConfigKind,
+    DataProblem,
     Problem,
     UnknownKindName,
     Unreadable,
@@ -20,7 +20,7 @@ from apps.configcenter.errors import BadConfig, UnknownKind
 MOST_SHOWN = 100
 
 
-class _Gone(Kind):
+class _UnknownKind(ConfigKind):
     """Stands for a kind whose app is no longer there: its versions can be read."""
 
     name = "gone"
@@ -28,10 +28,10 @@ class _Gone(Kind):
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Report a problem: no installed app knows this kind."""
-        return [Found("", "unknown_kind", str(UnknownKind.detail))]
+        return [DataProblem("", "unknown_kind", str(UnknownKind.detail))]
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> ConfigKind:
     """The kind. Raises ``UnknownKind``."""
     try:
         return find_kind(name)
@@ -39,20 +39,20 @@ def kind_named(name: str) -> Kind:
         raise UnknownKind(fields={"kind": [_("There is no such kind of configuration.")]}) from None
 
 
-def shown_by(name: str) -> Kind:
+def shown_by(name: str) -> ConfigKind:
     """The kind, to show what is stored; one that refuses all data when no app has it any more."""
     try:
         return find_kind(name)
     except UnknownKindName:
-        return _Gone()
+        return _UnknownKind()
 
 
-def problems_of(kind: Kind, data: object) -> list[Problem]:
+def problems_of(kind: ConfigKind, data: object) -> list[Problem]:
     """What is wrong with ``data``: first whether it can be kept at all, then the kind's view."""
     try:
         return list(kind.check(check_plain(data)))
     except NotPlain as error:
-        return [Found("", "not_plain", str(error))]
+        return [DataProblem("", "not_plain", str(error))]
 
 
 def errors_of(problems: Iterable[Problem]) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.access.api.routers import Router, api_path
+from apps.access.api.routers import ApiRouter, api_path
 from apps.dashboard.api.health import PartsView
 from apps.dashboard.api.machinery import (
     DaemonViewSet,
@@ -11,7 +11,7 @@ from apps.dashboard.api.machinery import (
     PeriodicTaskViewSet,
 )
 
-router = Router()
+router = ApiRouter()
 router.register("daemons", DaemonViewSet, basename="daemon")
 router.register("dead-letters", DeadLetterViewSet, basename="dead-letter")
 router.register("outbox", OutboxViewSet, basename="outbox")

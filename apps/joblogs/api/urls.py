@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.access.api.routers import Router, api_path
+from apps.access.api.routers import ApiRouter, api_path
 from apps.joblogs.api.downloads import BuildDownloadView, RunDownloadView
 from apps.joblogs.api.groups import ErrorGroupViewSet
 from apps.joblogs.api.policies import LogPolicyViewSet
@@ -14,7 +14,7 @@ from apps.joblogs.api.streams import (
     RunLogView,
 )
 
-router = Router()
+router = ApiRouter()
 router.register("log-errors", ErrorGroupViewSet, basename="log-error")
 router.register("log-policies", LogPolicyViewSet, basename="log-policy")
 urlpatterns = [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from apps.access.api.routers import Router, api_path
+from apps.access.api.routers import ApiRouter, api_path
 from apps.jobs.api.hosts import JobPlacementView, RunHostViewSet
 from apps.jobs.api.links import JobLinkViewSet
 from apps.jobs.api.runs import RunViewSet
 from apps.jobs.api.schedules import JobScheduleView, PlannedRunViewSet, SchedulePreviewView
 from apps.jobs.api.views import JobViewSet
 
-router = Router()
+router = ApiRouter()
 router.register("jobs", JobViewSet, basename="job")
 router.register("runs", RunViewSet, basename="run")
 # "hosts" are the sites that are crawled.

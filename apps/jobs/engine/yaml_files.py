@@ -24,11 +24,11 @@ from apps.jobs.engine.portable import (
     said_of_text,
     unknown_field,
 )
-from yardkit.yaml_reader import Document, Limits, Path, YamlError, read_document, shown_path
+from yardkit.yaml_reader import Path, YamlDocument, YamlError, YamlLimits, read_document, shown_path
 from yardkit.yaml_writer import write_value
 
 MAX_NODES: Final = 100_000
-_LIMITS: Final = Limits(bytes=MAX_BYTES, values=MAX_NODES)
+_LIMITS: Final = YamlLimits(bytes=MAX_BYTES, values=MAX_NODES)
 _JOBS: Final = "jobs"
 
 
@@ -74,7 +74,7 @@ def _said(error: YamlError) -> str:
     return said_of_text(error)
 
 
-def _take_file(document: Document, columns: Mapping[str, Column], read: JobFile) -> None:
+def _take_file(document: YamlDocument, columns: Mapping[str, Column], read: JobFile) -> None:
     root, lines = document.root, document.lines
     if not isinstance(root, dict):
         text = _("A file of jobs begins with %(key)s: %(version)d, then jobs: and a list.")

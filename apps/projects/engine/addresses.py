@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from apps.projects.engine.refusals import ProjectInputError
-from yardkit.addresses import Network, Problem, Resolve, check_address
+from yardkit.addresses import AddressFault, Network, Resolve, check_address
 
 CLONE_SCHEMES: Final = {"https": 443, "http": 80, "ssh": 22}
 REGISTRY_SCHEMES: Final = {"https": 443, "http": 80}
@@ -144,11 +144,11 @@ def _judged(
         address.host, allowed_networks=networks, resolve=resolve or _not_looked_up
     )
     if not verdict.accepted:
-        if verdict.problem is Problem.UNRESOLVED and resolve is None:
+        if verdict.problem is AddressFault.UNRESOLVED and resolve is None:
             return address
         code = {
-            Problem.BLOCKED: "url_blocked",
-            Problem.UNRESOLVED: "url_unresolved",
+            AddressFault.BLOCKED: "url_blocked",
+            AddressFault.UNRESOLVED: "url_unresolved",
         }.get(verdict.problem, "url_host")
         raise AddressProblem(code, host=address.host, reason=verdict.reason)
     return RemoteAddress(

@@ -16,7 +16,7 @@ from apps.projects.models import Build, Image
 from apps.projects.services.build_moves import move_build, notify
 from apps.projects.services.builds import BUILD_TASK, queue_build
 from apps.projects.states import BuildState, BuildStep, ImageSource
-from apps.runtime.deferring import defer
+from apps.runtime.deferral import defer
 from yardkit import topology
 
 BEAT_SECONDS: Final = 5.0

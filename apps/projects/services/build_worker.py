@@ -45,7 +45,7 @@ from apps.projects.services.build_states import (
 from apps.projects.services.builds import BUILD_TASK
 from apps.projects.services.connection import git_remote
 from apps.projects.states import BuildState, BuildStep
-from apps.runtime.deferring import defer
+from apps.runtime.deferral import defer
 from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.services import database_now, enqueue, shared_broker
 from yardkit import failpoints, topology

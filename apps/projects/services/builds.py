@@ -24,7 +24,7 @@ from apps.projects.models import Build, Project
 from apps.projects.reasons import text_of
 from apps.projects.services.build_moves import move_build, notify
 from apps.projects.states import BUILD_FINAL, BuildState
-from apps.runtime.deferring import defer
+from apps.runtime.deferral import defer
 from yardkit import topology
 
 BUILD_TASK: Final = "projects.build"

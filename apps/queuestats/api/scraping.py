@@ -139,12 +139,12 @@ class _Everything(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """By name; those without a number now are left out."""
-        samples: dict[str, list[metrics.Sample]] = {}
+        samples: dict[str, list[metrics.MetricSample]] = {}
         for sample in metrics.snapshot():
             samples.setdefault(sample.name, []).append(sample)
         yield from self._families(samples)
 
-    def _families(self, samples: dict[str, list[metrics.Sample]]) -> Iterator[Metric]:
+    def _families(self, samples: dict[str, list[metrics.MetricSample]]) -> Iterator[Metric]:
         for each in metrics.described():
             if each.name not in samples:
                 continue

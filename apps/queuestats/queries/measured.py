@@ -14,7 +14,7 @@ from django.conf import settings
 from apps.queuestats.models import LABEL_CHARACTERS
 from apps.queuestats.queries.series import SeriesKey
 from yardkit import metrics, queues
-from yardkit.metrics import Sample
+from yardkit.metrics import MetricSample
 from yardkit.queues import QueueReading
 
 # Whoever asks within this time gets the same answer.
@@ -41,7 +41,7 @@ def measure() -> Measured:
     return Measured(gauges, counters, read_queues())
 
 
-def key_of(sample: Sample) -> SeriesKey:
+def key_of(sample: MetricSample) -> SeriesKey:
     """Which series a number belongs to: a project, and at most one label beside it."""
     labels = dict(sample.labels)
     project = labels.pop(PROJECT, "")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from apps.access.api.routers import Router, api_path
+from apps.access.api.routers import ApiRouter, api_path
 from apps.requeststore.api.bizzes import BizViewSet
 from apps.requeststore.api.rebalances import RebalanceViewSet
 from apps.requeststore.api.requests import RequestViewSet
 from apps.requeststore.api.scaling import ScaleView
 from apps.requeststore.api.tester_samples import SamplePageViewSet
 
-router = Router()
+router = ApiRouter()
 router.register("requests", RequestViewSet, basename="request")
 router.register("bizzes", BizViewSet, basename="biz")
 router.register("rebalances", RebalanceViewSet, basename="rebalance")

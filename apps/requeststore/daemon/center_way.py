@@ -25,9 +25,9 @@ from yardkit.protocol import (
     Dispatched,
     DownloadResult,
     DownloadResults,
-    Held,
+    DownloadsHeld,
+    DownloadsRefused,
     Policy,
-    Refused,
     RequestItem,
     Skipped,
     encode_request,
@@ -210,10 +210,10 @@ class CenterWay:
             self.problem = ""
             for result in answer.items:
                 self._arrived(result)
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, DownloadsRefused):
             for number, _attempt in answer.items:
                 self._end(number, RequestFailure(f"refused: {answer.reason}", lasting=True))
-        elif isinstance(answer, Held):
+        elif isinstance(answer, DownloadsHeld):
             self._wait_for(answer.items, now + answer.wait_seconds + SLACK_SECONDS)
         elif isinstance(answer, Dispatched):
             self._wait_for(answer.items, now + self._fetch.timeout_seconds + SLACK_SECONDS)

@@ -10,15 +10,15 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from apps.configcenter.engine.plain import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Data, check_plain
-from apps.configcenter.services import Found, Problem, Unreadable, YamlKind
+from apps.configcenter.services import DataProblem, Problem, Unreadable, YamlKind
 from apps.requeststore.engine.biz import BizBook
 from apps.requeststore.engine.validation import Flaw, changed_epochs, read_book
 from apps.requeststore.extraction import check_rules
 from apps.requeststore.texts import told
-from yardkit.yaml_reader import Limits, YamlError, read_document, shown_path
+from yardkit.yaml_reader import YamlError, YamlLimits, read_document, shown_path
 
 KIND: Final = "biz"
-_LIMITS: Final = Limits(bytes=MAX_BYTES, depth=MAX_DEPTH, values=MAX_VALUES)
+_LIMITS: Final = YamlLimits(bytes=MAX_BYTES, depth=MAX_DEPTH, values=MAX_VALUES)
 
 
 class BizKind(YamlKind):
@@ -53,9 +53,9 @@ class BizKind(YamlKind):
         except YamlError as error:
             place = ":".join(filter(None, (name, str(error.line))))
             where = f" ({shown_path(error.path)})" if error.path else ""
-            raise Unreadable([Found(place, error.code, f"{error}{where}")]) from None
+            raise Unreadable([DataProblem(place, error.code, f"{error}{where}")]) from None
         except ValueError as error:
-            raise Unreadable([Found(name, "unreadable", str(error))]) from None
+            raise Unreadable([DataProblem(name, "unreadable", str(error))]) from None
 
 
 def _rule_problems(data: Data) -> Iterator[Problem]:
@@ -67,7 +67,7 @@ def _rule_problems(data: Data) -> Iterator[Problem]:
             yield from check_rules(rules, f"bizzes.{name}.rules")
 
 
-def _changed_epochs(before: BizBook, after: BizBook, now: int) -> Iterator[Found]:
+def _changed_epochs(before: BizBook, after: BizBook, now: int) -> Iterator[DataProblem]:
     for name, old in before.bizzes.items():
         new = after.bizzes.get(name)
         for index in changed_epochs(old, new, now) if new is not None else ():

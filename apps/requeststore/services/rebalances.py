@@ -35,7 +35,7 @@ from apps.requeststore.services.rebalance_plan import Cursor, RebalancePlan, cur
 from apps.requeststore.services.store import BoundBiz, RequestStore, shared_request_store
 from apps.requeststore.states import RebalanceState
 from apps.requeststore.stores.shard_move import is_over, look, move
-from apps.runtime.deferring import defer
+from apps.runtime.deferral import defer
 from apps.runtime.services import database_now
 from yardkit import failpoints, topology
 

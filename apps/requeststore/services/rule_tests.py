@@ -17,14 +17,14 @@ from apps.requeststore.extraction.processes import ExtractionProcess
 from apps.requeststore.extraction.rules import DEFAULT_RULE
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.sample_pages import page_of
-from yardkit.yaml_reader import Limits, YamlError, read_document
+from yardkit.yaml_reader import YamlError, YamlLimits, read_document
 from yardkit.yaml_writer import write_value
 
 # For each page; a person waits for all of them.
 CPU_SECONDS: Final = 3.0
 MAX_SECONDS: Final = 25.0
 MAX_DEFINITION_BYTES: Final = 200_000
-_LIMITS: Final = Limits(bytes=MAX_DEFINITION_BYTES, depth=30, values=20_000)
+_LIMITS: Final = YamlLimits(bytes=MAX_DEFINITION_BYTES, depth=30, values=20_000)
 _CHANGES: Final = 100
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from django.db import connection
 
-from apps.configcenter.services import Active, Follower
+from apps.configcenter.services import Active, ConfigWatcher
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable, UnknownBiz
 from apps.requeststore.engine.limits import MAX_TS
@@ -73,7 +73,7 @@ class RequestStore:
         self._lock = threading.Lock()
         self._bound = dict[int, dict[str, BoundBiz]]()
         self._retired = dict[int, dict[str, BoundBiz]]()
-        self._follower = Follower(kind=KIND, apply=self._apply, identity=identity, clock=clock)
+        self._follower = ConfigWatcher(kind=KIND, apply=self._apply, identity=identity, clock=clock)
 
     # --- configuration ----------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from django.utils.translation import ngettext
 
 from apps.configcenter.admin.shown import tally_text
 from apps.configcenter.models import Configuration, ConfigVersion
+from apps.configcenter.queries import RolloutCount as Followers
 from apps.configcenter.queries import Runner, tallies_of
-from apps.configcenter.queries import Tally as Followers
 from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.routing.engine.files.data import from_data

@@ -15,7 +15,7 @@ from typing import Final
 
 from django.db import connection, connections
 
-from apps.configcenter.services import Follower
+from apps.configcenter.services import ConfigWatcher
 from apps.routing.daemon.reporting import Reporting
 from apps.routing.daemon.tending import Tending
 from apps.routing.daemon.working import Work
@@ -64,7 +64,7 @@ class RouterDaemon:
         self.work = Work(clock, self._stopping)
         self.tending = Tending(self.yard, self.work, clock)
         self.reporting = Reporting(self.yard, clock, router=f"{identity.name}:{identity.boot}")
-        self.rules = Follower(
+        self.rules = ConfigWatcher(
             kind="routing",
             apply=self.yard.use,
             clock=clock,

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from apps.configcenter.engine.diffs import Change, What
-from apps.configcenter.services import Kind, Unreadable
+from apps.configcenter.engine.diffs import DataChange, What
+from apps.configcenter.services import ConfigKind, Unreadable
 from apps.routing import placeholders
 from apps.routing.engine import messages
 from apps.routing.engine.converters.registry import build_chain
@@ -33,7 +33,7 @@ from apps.routing.texts import told_problem
 _ON = {diff.Kind.ENABLED: ("disabled", "enabled"), diff.Kind.DISABLED: ("enabled", "disabled")}
 
 
-class RoutingKind(Kind):
+class RoutingKind(ConfigKind):
     """One rule set a project (seed S2.10). ``{placeholders}`` are kept, so no password is."""
 
     name = "routing"
@@ -45,7 +45,7 @@ class RoutingKind(Kind):
         """Of the data, the selectors, placeholders, and what every class says of its parameters."""
         yield from map(told_problem, _problems(data))
 
-    def diff(self, old: Data, new: Data) -> list[Change]:
+    def diff(self, old: Data, new: Data) -> list[DataChange]:
         """Entry by entry, in the effective order; passwords are not shown."""
         after = from_data(new)[0]
         before = from_data(old)[0]
@@ -195,15 +195,15 @@ def _selector_problem(text: str) -> tuple[str, str, int] | None:
     return None
 
 
-def _change(each: diff.Change) -> Change:
+def _change(each: diff.Change) -> DataChange:
     where = f"{each.of} {each.name}".strip()
     if each.kind is diff.Kind.CHANGED:
         place = f"{where}: {each.field}" if each.name else each.field
-        return Change(place, What.CHANGED, each.old, each.new)
+        return DataChange(place, What.CHANGED, each.old, each.new)
     if each.kind is diff.Kind.MOVED:
-        return Change(where, What.MOVED, each.old, each.new)
+        return DataChange(where, What.MOVED, each.old, each.new)
     if each.kind is diff.Kind.ADDED:
-        return Change(where, What.ADDED, after=each.new)
+        return DataChange(where, What.ADDED, after=each.new)
     if each.kind is diff.Kind.REMOVED:
-        return Change(where, What.REMOVED, before=each.old)
-    return Change(where, What.CHANGED, *_ON[each.kind])
+        return DataChange(where, What.REMOVED, before=each.old)
+    return DataChange(where, What.CHANGED, *_ON[each.kind])

@@ -21,7 +21,7 @@ Mask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class BodyPreview:
     """``form`` is "message", "msgpack", "json", "text" or "hex"; ``kind`` the message's name."""
 
     form: str
@@ -30,7 +30,7 @@ class Preview:
     cut: bool = False
 
 
-def preview(body: bytes, mask: Mask) -> Preview:
+def preview(body: bytes, mask: Mask) -> BodyPreview:
     """Show ``body`` as well as it can be read; ``mask`` hides values under secret names."""
     return _message(body, mask) or _container(body, mask) or _raw(body)
 
@@ -43,7 +43,7 @@ def printable(text: str) -> str:
     )
 
 
-def _message(body: bytes, mask: Mask) -> Preview | None:
+def _message(body: bytes, mask: Mask) -> BodyPreview | None:
     try:
         message = decode(body)
     except ProtocolError:
@@ -51,7 +51,7 @@ def _message(body: bytes, mask: Mask) -> Preview | None:
     return _pretty("message", message, mask, str(type(message).__struct_config__.tag))
 
 
-def _container(body: bytes, mask: Mask) -> Preview | None:
+def _container(body: bytes, mask: Mask) -> BodyPreview | None:
     for form, check, reader in (
         ("json", check_json, msgspec.json.decode),
         ("msgpack", check_msgpack, msgspec.msgpack.decode),
@@ -67,7 +67,7 @@ def _container(body: bytes, mask: Mask) -> Preview | None:
     return None
 
 
-def _raw(body: bytes) -> Preview:
+def _raw(body: bytes) -> BodyPreview:
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -75,17 +75,17 @@ def _raw(body: bytes) -> Preview:
     if text and sum(not c.isprintable() and not c.isspace() for c in text) * 10 <= len(text):
         return _cut("text", text)
     head = body[: SHOWN_CHARACTERS // 5]
-    return Preview("hex", _hex_dump(head), cut=len(body) > len(head))
+    return BodyPreview("hex", _hex_dump(head), cut=len(body) > len(head))
 
 
-def _pretty(form: str, value: object, mask: Mask, kind: str = "") -> Preview:
+def _pretty(form: str, value: object, mask: Mask, kind: str = "") -> BodyPreview:
     hidden = mask({"message": _plain(value)})["message"]
     shown = _cut(form, json.dumps(hidden, ensure_ascii=False, indent=2, default=str))
     return replace(shown, kind=kind)
 
 
-def _cut(form: str, text: str) -> Preview:
-    return Preview(form, printable(text[:SHOWN_CHARACTERS]), cut=len(text) > SHOWN_CHARACTERS)
+def _cut(form: str, text: str) -> BodyPreview:
+    return BodyPreview(form, printable(text[:SHOWN_CHARACTERS]), cut=len(text) > SHOWN_CHARACTERS)
 
 
 def _plain(value: object) -> Any:

@@ -26,7 +26,7 @@ FAIL_FAST_SECONDS = 2.0
 
 
 @dataclass
-class _Shared:
+class _SharedBroker:
     lock: threading.Lock = field(default_factory=threading.Lock)
     broker: Broker | None = None
     url: str = ""
@@ -34,7 +34,7 @@ class _Shared:
     failure: BrokerUnavailable | None = None
 
 
-_shared = _Shared()
+_shared = _SharedBroker()
 # What has something to say before the connection goes: (broker, seconds it may take).
 _last_words: list[Callable[[Broker, float], None]] = []
 
@@ -42,7 +42,7 @@ _last_words: list[Callable[[Broker, float], None]] = []
 def _forget_after_fork() -> None:
     # The parent's sockets and I/O thread are not ours; not even closing them would be right.
     global _shared
-    _shared = _Shared()
+    _shared = _SharedBroker()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -102,7 +102,7 @@ def before_broker_closes(say: Callable[[Broker, float], None]) -> None:
     _last_words.append(say)
 
 
-def _refuse_if_just_failed(shared: _Shared, url: str) -> None:
+def _refuse_if_just_failed(shared: _SharedBroker, url: str) -> None:
     if (
         shared.failed_at is not None
         and shared.url == url

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.runtime.deferring import defer
+from apps.runtime.deferral import defer
 from apps.runtime.services import database_now
 from apps.seeds.errors import MoveUnderWay, OperationEnded, OperationRunning
 from apps.seeds.models import Frontier, Operation

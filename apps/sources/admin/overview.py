@@ -26,7 +26,7 @@ TOO_OLD: Final = "expired"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class SourceProblem:
     """Something that a person should know first."""
 
     tone: str
@@ -178,7 +178,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class SourcesOverview:
     """Everything on the page."""
 
     project: Project
@@ -186,7 +186,7 @@ class Overview:
     configuration: Configuration | None
     runs: str
     collectors: int
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[SourceProblem] = field(default_factory=list)
 
     @property
     def totals(self) -> dict[str, int]:
@@ -206,7 +206,7 @@ class Overview:
         return any(each.is_busy for each in self.lines)
 
 
-def overview(project: Project, now: datetime) -> Overview:
+def overview(project: Project, now: datetime) -> SourcesOverview:
     """How the sources of a project are. A fixed number of queries."""
     lines = [SourceLine(each, now) for each in statuses(project.pk)]
     row = (
@@ -216,16 +216,16 @@ def overview(project: Project, now: datetime) -> Overview:
     )
     runs = "" if row is None else tally_text(tallies_of([row])[row.pk])
     collectors = live_daemons(kind="collector", now=now).count()
-    return Overview(project, lines, row, runs, collectors, _troubles(lines, collectors))
+    return SourcesOverview(project, lines, row, runs, collectors, _troubles(lines, collectors))
 
 
-def _troubles(lines: list[SourceLine], collectors: int) -> list[Trouble]:
+def _troubles(lines: list[SourceLine], collectors: int) -> list[SourceProblem]:
     found = []
     waiting = [each.name for each in lines if each.activity == SourceActivity.QUEUED]
     if not collectors and lines:
         text = _("No collector runs: nothing is read until one does.")
         detail = _("Waiting: %(names)s") % {"names": ", ".join(waiting)} if waiting else ""
-        found.append(Trouble("danger", "cloud_off", text, detail))
+        found.append(SourceProblem("danger", "cloud_off", text, detail))
     for each in lines:
         state, harvest = each.state, each.harvest
         # One that was disabled or removed from the configuration since needs no attention.
@@ -233,19 +233,23 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[Trouble]:
         if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
             text = _("%(name)s failed; it goes on where it was when it is started again.")
             detail = harvest.error or (state.problem if state is not None else "")
-            found.append(Trouble("danger", "error", text % {"name": each.name}, detail, each.name))
+            found.append(
+                SourceProblem("danger", "error", text % {"name": each.name}, detail, each.name)
+            )
         elif state is not None and state.waiting_for:
             text = _("%(name)s waits, and goes on by itself.") % {"name": each.name}
-            found.append(Trouble("warning", "hourglass", text, state.waiting_for, each.name))
+            found.append(SourceProblem("warning", "hourglass", text, state.waiting_for, each.name))
         elif each.is_quiet:
             text = _("%(name)s has read nothing for five minutes.") % {"name": each.name}
-            found.append(Trouble("warning", "hourglass", text, source=each.name))
+            found.append(SourceProblem("warning", "hourglass", text, source=each.name))
         if harvest is not None and not harvest.books["balanced"]:
             text = _("The books of %(name)s do not balance.") % {"name": each.name}
-            found.append(Trouble("danger", "warning", text, str(harvest.books), each.name))
+            found.append(SourceProblem("danger", "warning", text, str(harvest.books), each.name))
         if any(note.get("code") in ("shrunk", "replaced") for note in _notes(harvest)):
             text = _("%(name)s is not what it was before.") % {"name": each.name}
-            found.append(Trouble("warning", "trending_down", text, " ".join(each.notes), each.name))
+            found.append(
+                SourceProblem("warning", "trending_down", text, " ".join(each.notes), each.name)
+            )
     return found
 
 

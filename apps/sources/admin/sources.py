@@ -30,7 +30,7 @@ from apps.sources.errors import NoSuchSource
 from apps.sources.models import Harvest, RecordQueue, SourceState
 from apps.sources.queries import KIND, status
 from apps.sources.services import Became, set_marker, start, stop
-from apps.sources.services.previewing import preview
+from apps.sources.services.preview import preview
 from apps.sources.services.queues import QueueSize, queue_size
 
 CSS: Final = ["dashboard/dashboard.css", "configcenter/configcenter.css", "sources/sources.css"]

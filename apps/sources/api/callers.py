@@ -13,7 +13,7 @@ from apps.access.services import has_role_somewhere
 from apps.access.states import Role
 from apps.configcenter.models import Configuration
 from apps.projects.models import Project
-from apps.sources.errors import NoSources, ProjectNeeded
+from apps.sources.errors import NoSources, SourceProjectNeeded
 from apps.sources.queries import KIND
 
 
@@ -40,7 +40,7 @@ def sourced_project(request: Request, role: Role, slug: str | None) -> Sourced:
     mine = rows if everybody else rows.visible_to(request.user, role)
     found = list(mine.values_list("project_id", "project__slug")[:2])
     if len(found) > 1:
-        raise ProjectNeeded
+        raise SourceProjectNeeded
     if found:
         return Sourced(*found[0])
     # Why there is none, without a word about projects that the caller does not see.

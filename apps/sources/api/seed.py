@@ -33,8 +33,8 @@ from apps.sources.api.callers import Sourced, sourced_project
 from apps.sources.api.shown import named_by, source_shown
 from apps.sources.queries import statuses
 from apps.sources.services import start, stop
-from apps.sources.services.asking import Asked
-from apps.sources.services.handing import MAX_RECORDS, consume
+from apps.sources.services.commands import SourceCommand
+from apps.sources.services.consumption import MAX_RECORDS, consume
 from apps.sources.services.queues import QueueSize, queue_of_project, queue_size
 from apps.sources.states import BUSY
 
@@ -213,6 +213,6 @@ def _query(request: Request) -> dict[str, Any]:
     return dict(query.validated_data)
 
 
-def _told(sourced: Sourced, found: list[Asked]) -> Response:
+def _told(sourced: Sourced, found: list[SourceCommand]) -> Response:
     told = [{"name": each.name, "became": each.became.value} for each in found]
     return Response({"project": sourced.slug, "sources": told})

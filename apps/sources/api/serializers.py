@@ -12,8 +12,8 @@ from apps.configcenter.models import Configuration
 from apps.projects.models import Project
 from apps.sources.models import Credential, Harvest
 from apps.sources.queries import progress_of
-from apps.sources.services.asking import Became
-from apps.sources.services.handing import MAX_LEASE_SECONDS, MAX_RECORDS
+from apps.sources.services.commands import Became
+from apps.sources.services.consumption import MAX_LEASE_SECONDS, MAX_RECORDS
 from apps.sources.states import HarvestState, Reason, SourceActivity
 
 

@@ -43,7 +43,7 @@ from apps.sources.api.shown import named_by, source_shown
 from apps.sources.models import Credential, Harvest, RecordQueue
 from apps.sources.queries import KIND, status, statuses
 from apps.sources.services import delete_credential, save_credential, set_marker, start, stop
-from apps.sources.services.handing import (
+from apps.sources.services.consumption import (
     Record,
     acknowledge,
     consume,
@@ -51,7 +51,7 @@ from apps.sources.services.handing import (
     lease_records,
     peek,
 )
-from apps.sources.services.previewing import preview
+from apps.sources.services.preview import preview
 from apps.sources.services.queues import queue_of_project, queue_size
 
 # Records are the customer's data.

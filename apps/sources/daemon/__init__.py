@@ -1,6 +1,6 @@
 """The collector: the process that harvests."""
 
 from apps.sources.daemon.collector import CollectorDaemon
-from apps.sources.daemon.environment import Environment
+from apps.sources.daemon.environment import CollectorContext
 
-__all__ = ["CollectorDaemon", "Environment"]
+__all__ = ["CollectorContext", "CollectorDaemon"]

@@ -15,17 +15,17 @@ from typing import Final
 from django.db import connections
 from msgspec.structs import replace
 
-from apps.configcenter.services import Active, Follower
+from apps.configcenter.services import Active, ConfigWatcher
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
-from apps.sources.daemon.environment import Environment
-from apps.sources.daemon.working import Known, Work
-from apps.sources.engine.errors import LeaseLost
+from apps.sources.daemon.environment import CollectorContext
+from apps.sources.daemon.harvest_worker import HarvestWorker, SourceSettings
+from apps.sources.engine.errors import SourceLeaseLost
 from apps.sources.engine.settings import Source, SourceBook, book_of
 from apps.sources.models import SourceState
 from apps.sources.queries import KIND
-from apps.sources.services.holding import (
-    Held,
+from apps.sources.services.leases import (
+    SourceLease,
     abandon,
     claim,
     queue_auto_start,
@@ -65,7 +65,7 @@ class CollectorDaemon:
     def __init__(
         self,
         *,
-        environment: Environment,
+        environment: CollectorContext,
         clock: Clock,
         identity: Identity,
         threads: bool = True,
@@ -83,10 +83,10 @@ class CollectorDaemon:
         self._projects: dict[int, _Project] = {}
         # Sources that begin with this process, or with a change of their settings.
         self._fresh: dict[tuple[int, str], Source] = {}
-        self._works: dict[int, tuple[Work, threading.Thread | None]] = {}
+        self._works: dict[int, tuple[HarvestWorker, threading.Thread | None]] = {}
         self._look_at = self._renew_at = 0.0
         self._active_at = clock.monotonic()
-        self.rules = Follower(kind=KIND, apply=self._use, clock=clock, identity=identity)
+        self.rules = ConfigWatcher(kind=KIND, apply=self._use, clock=clock, identity=identity)
 
     def setup(self) -> None:
         """Apply the active settings: what is enabled and has ``auto_start`` begins."""
@@ -136,12 +136,12 @@ class CollectorDaemon:
                 began = source.enabled and (old is None or not old.enabled)
                 self._fresh[project_id, name] = source if began else _without_start(source)
 
-    def _known(self, project_id: int, name: str) -> Known | None:
+    def _known(self, project_id: int, name: str) -> SourceSettings | None:
         project = self._projects.get(project_id)
         source = project.book.sources.get(name) if project is not None else None
         if project is None or source is None:
             return None
-        return Known(source, project.version)
+        return SourceSettings(source, project.version)
 
     # --- the rows -----------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class CollectorDaemon:
                     next_run_at=None, schedule=""
                 )
 
-    def _take(self, held: Held) -> None:
+    def _take(self, held: SourceLease) -> None:
         # The process that started it may know newer settings than this one.
         self.rules.wake()
         self.rules.poll()
@@ -190,7 +190,7 @@ class CollectorDaemon:
         if held.stopping:
             abandon(held=held, reason=Reason.MANUAL, now=self._clock.now())
             return
-        work = Work(
+        work = HarvestWorker(
             held=held,
             environment=self._environment,
             known=lambda: self._known(held.project_id, held.name),
@@ -228,11 +228,11 @@ class CollectorDaemon:
         if due:
             self._renew_at = self._clock.monotonic() + RENEW_SECONDS
 
-    def _renew(self, work: Work) -> None:
+    def _renew(self, work: HarvestWorker) -> None:
         at = self._clock.monotonic()
         try:
             renew(held=work.held, now=self._clock.now(), waiting_for=work.waiting_for)
-        except LeaseLost:
+        except SourceLeaseLost:
             work.lose()
         else:
             work.renewed(at)
@@ -254,7 +254,7 @@ def _alive(thread: threading.Thread | None) -> bool:
     return thread is not None and thread.is_alive()
 
 
-def _run(work: Work) -> None:
+def _run(work: HarvestWorker) -> None:
     try:
         work.run()
     finally:

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from django.db import connections
 
 from apps.runtime.queries import threads_share_database
-from apps.sources.engine.clients.asking import Account, Patience
-from apps.sources.engine.clients.base import Client, Secrets
+from apps.sources.engine.clients.api_caller import Account, Patience
+from apps.sources.engine.clients.base import RecordClient, Secrets
 from apps.sources.engine.settings import Source
 from apps.sources.models import Credential
 from apps.sources.services.clients import client_of, secrets_of
@@ -25,7 +25,7 @@ _DATABASE_THREADS: Final = 4
 
 
 @dataclass(slots=True)
-class Environment:
+class CollectorContext:
     """Broker, database threads, event loop, and the accounts at record APIs."""
 
     broker: Broker
@@ -62,7 +62,7 @@ class Environment:
 
     def client(
         self, source: Callable[[], Source], credential: Credential | None, networks: list[str]
-    ) -> Client:
+    ) -> RecordClient:
         """A client of the source; those of one account share its pace and its token.
 
         Raises ``ApiFailed`` for credentials that are missing or cannot be used.

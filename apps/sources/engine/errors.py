@@ -19,7 +19,7 @@ class ApiFailed(HarvestError):
         self.code = code
 
 
-class LeaseLost(HarvestError):
+class SourceLeaseLost(HarvestError):
     """Another collector has the source, or may have it: nothing more is published."""
 
     code = "lease_lost"

@@ -72,7 +72,7 @@ class Gap(msgspec.Struct, frozen=True):
     why: str
 
 
-class Counts(msgspec.Struct, kw_only=True):
+class HarvestCounts(msgspec.Struct, kw_only=True):
     """What became of the records that were read; each is in one of the middle four."""
 
     batches: int = 0
@@ -83,7 +83,7 @@ class Counts(msgspec.Struct, kw_only=True):
     refused: int = 0
     bad_dates: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: HarvestCounts) -> None:
         """Count what another has counted, too."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -94,7 +94,7 @@ class Counts(msgspec.Struct, kw_only=True):
         return self.read == self.published + self.filtered + self.re_read + self.refused
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class HarvestPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to read. ``checkpoint`` None: nothing, because of ``why``."""
 
     checkpoint: Checkpoint | None
@@ -102,7 +102,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     shrunk: bool = False
 
 
-def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> Plan:
+def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> HarvestPlan:
     """Return the offsets of a new harvest (seed S0.4, S0.5, S0.15, S0.16).
 
     A source with fewer records than before was cleared: its marker is void, and with it every
@@ -111,9 +111,9 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> P
     least = marker.start if marker.total is None else marker.total
     shrunk = least is not None and total < least
     if shrunk and not reset_when_shrunk:
-        return Plan(checkpoint=None, why=Why.SHRUNK, shrunk=True)
+        return HarvestPlan(checkpoint=None, why=Why.SHRUNK, shrunk=True)
     if total == 0:
-        return Plan(checkpoint=None, why=Why.NOTHING, shrunk=shrunk)
+        return HarvestPlan(checkpoint=None, why=Why.NOTHING, shrunk=shrunk)
     first = marker.start is None or shrunk
     end, covered = 0, 0
     if marker.start is not None and not first:
@@ -131,7 +131,7 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> P
         size=size,
         first=first,
     )
-    return Plan(checkpoint=found, shrunk=shrunk)
+    return HarvestPlan(checkpoint=found, shrunk=shrunk)
 
 
 def windows(at: Checkpoint) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,7 @@ import msgspec
 
 from apps.sources.engine.dates import Age, age_of
 from apps.sources.engine.paths import find
-from apps.sources.engine.progress import Counts
+from apps.sources.engine.progress import HarvestCounts
 from apps.sources.engine.settings import BadDates, Source
 from yardkit.broker.base import Outgoing
 
@@ -31,7 +31,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RecordOrigin:
     """Whose records: part of every id and of the headers."""
 
     project: int
@@ -44,7 +44,7 @@ class Sorted:
     """A batch, sorted: what is to be sent, and what became of the rest."""
 
     messages: list[Outgoing] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
+    counts: HarvestCounts = field(default_factory=HarvestCounts)
     # Of every record in its order, those that are not sent, too.
     ids: list[str] = field(default_factory=list)
     # How many of them the caller has named as known.
@@ -59,7 +59,7 @@ class Sorted:
 def sort_batch(
     records: Sequence[Any],
     *,
-    origin: Origin,
+    origin: RecordOrigin,
     source: Source,
     now: datetime,
     offset: int | None,
@@ -99,7 +99,7 @@ def sort_batch(
 
 
 def _message(
-    body: bytes, message_id: str, origin: Origin, source: Source, place: int, now: datetime
+    body: bytes, message_id: str, origin: RecordOrigin, source: Source, place: int, now: datetime
 ) -> Outgoing:
     expires_at = now.timestamp() + source.ttl_seconds
     return Outgoing(
@@ -128,7 +128,7 @@ def _refused(record: Any, body: bytes, age: Age, source: Source) -> bool:
     return source.bad_dates is BadDates.REFUSE and age in (Age.UNREADABLE, Age.FUTURE)
 
 
-def _id(origin: Origin, source: Source, record: Any, digest: bytes, place: int) -> str:
+def _id(origin: RecordOrigin, source: Source, record: Any, digest: bytes, place: int) -> str:
     """By ``id_field`` where the record has it, else by its place and content."""
     own = find(source.id_field, record) if source.id_field else None
     name = f"{origin.project}\0{origin.source}\0{source.content}\0".encode()

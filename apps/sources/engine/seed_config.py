@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from apps.configcenter.engine.kinds import Found
+from apps.configcenter.engine.kinds import DataProblem
 
 SECTIONS: Final = ("rabbitmq", "crawler")
 _BROKER: Final = {"host": str, "port": int, "username": str}
@@ -25,9 +25,9 @@ def is_seed_config(root: object) -> bool:
     return isinstance(root, dict) and any(section in root for section in SECTIONS)
 
 
-def translated(root: Mapping[str, Any]) -> tuple[dict[str, Any], list[Found]]:
+def translated(root: Mapping[str, Any]) -> tuple[dict[str, Any], list[DataProblem]]:
     """The same as ``defaults`` and ``broker``; other keys of the file stay as they are."""
-    problems: list[Found] = []
+    problems: list[DataProblem] = []
     rabbitmq = _section(root, "rabbitmq", _RABBITMQ, problems)
     crawler = _section(root, "crawler", _CRAWLER, problems)
     defaults: dict[str, Any] = dict(crawler)
@@ -46,25 +46,25 @@ def translated(root: Mapping[str, Any]) -> tuple[dict[str, Any], list[Found]]:
 
 
 def _section(
-    root: Mapping[str, Any], name: str, known: tuple[str, ...], problems: list[Found]
+    root: Mapping[str, Any], name: str, known: tuple[str, ...], problems: list[DataProblem]
 ) -> dict[str, Any]:
     section = root.get(name)
     if section is None:
         return {}
     if not isinstance(section, dict):
-        problems.append(Found(name, "not_a_mapping", "names and values are needed here"))
+        problems.append(DataProblem(name, "not_a_mapping", "names and values are needed here"))
         return {}
     for key in section:
         if key not in known:
             text = f"not known here; known are {', '.join(known)}"
-            problems.append(Found(f"{name}.{key}", "unknown_field", text))
+            problems.append(DataProblem(f"{name}.{key}", "unknown_field", text))
     return {key: section[key] for key in known if section.get(key) is not None}
 
 
-def _seconds(value: Any, problems: list[Found]) -> Any:
+def _seconds(value: Any, problems: list[DataProblem]) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         text = "the life of a message in milliseconds, such as 604800000"
-        problems.append(Found("rabbitmq.message_ttl", "bad_value", text))
+        problems.append(DataProblem("rabbitmq.message_ttl", "bad_value", text))
         return None
     seconds = value / _MS
     return int(seconds) if seconds == int(seconds) else seconds

@@ -1,11 +1,11 @@
 """Every write of this app."""
 
-from apps.sources.services.asking import Asked, Became, set_marker, start, stop
+from apps.sources.services.commands import Became, SourceCommand, set_marker, start, stop
 from apps.sources.services.credentials import delete_credential, save_credential
 
 __all__ = [
-    "Asked",
     "Became",
+    "SourceCommand",
     "delete_credential",
     "save_credential",
     "set_marker",

@@ -6,8 +6,8 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-from apps.sources.engine.clients.asking import Account, Asker, Patience
-from apps.sources.engine.clients.base import Client, Secrets
+from apps.sources.engine.clients.api_caller import Account, ApiCaller, Patience
+from apps.sources.engine.clients.base import RecordClient, Secrets
 from apps.sources.engine.clients.json_api import JsonClient
 from apps.sources.engine.clients.octoparse import OctoparseClient
 from apps.sources.engine.errors import ApiFailed
@@ -24,13 +24,13 @@ def client_of(
     patience: Patience,
     user_agent: str,
     paced: bool = True,
-) -> Client:
+) -> RecordClient:
     """A client; its pace, its retries and its records follow the settings as they change.
 
     ``paced`` False asks as fast as it can.
     """
     now = source()
-    asker = Asker(
+    asker = ApiCaller(
         account=account,
         rate=lambda: source().rate_limit if paced else math.inf,
         retries=lambda: source().retries,

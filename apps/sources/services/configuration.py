@@ -14,7 +14,7 @@ from apps.configcenter.engine.plain import Data
 from apps.configcenter.services import Problem, Unreadable, YamlKind
 from apps.jobs.engine.cron import validate_cron
 from apps.sources.engine import seed_config
-from apps.sources.engine.checking import check
+from apps.sources.engine.validation import check
 from apps.sources.queries import KIND
 
 

@@ -11,12 +11,12 @@ import msgspec
 from django.db import transaction
 from django.db.models import F
 
-from apps.sources.engine.errors import LeaseLost
-from apps.sources.engine.harvesting import Ended
-from apps.sources.engine.progress import Checkpoint, Counts, Gap, Marker, Why, add_gap
+from apps.sources.engine.errors import SourceLeaseLost
+from apps.sources.engine.harvester import Ended
+from apps.sources.engine.progress import Checkpoint, Gap, HarvestCounts, Marker, Why, add_gap
 from apps.sources.engine.settings import Source
 from apps.sources.models import Harvest, SourceState
-from apps.sources.services.holding import LEASE, Held
+from apps.sources.services.leases import LEASE, SourceLease
 from apps.sources.services.queues import claim_queue, note_published
 from apps.sources.states import STATE_OF, HarvestState, Reason, SourceActivity
 
@@ -28,22 +28,24 @@ _MOST_NOTES = 20
 class Begun:
     """A harvest under way, and where it begins."""
 
-    held: Held
+    held: SourceLease
     harvest_id: int
     marker: Marker
     checkpoint: Checkpoint | None
 
 
 @transaction.atomic
-def begin(*, held: Held, source: Source, collector: str, version: int, now: datetime) -> Begun:
+def begin(
+    *, held: SourceLease, source: Source, collector: str, version: int, now: datetime
+) -> Begun:
     """Open a harvest; it goes on at the checkpoint of the last one, if there is one.
 
     One that is still open belongs to a collector that has died. Marker and checkpoint are void when
-    the settings now name other records. Raises ``LeaseLost``.
+    the settings now name other records. Raises ``SourceLeaseLost``.
     """
     state = held.row.select_for_update().first()
     if state is None:
-        raise LeaseLost("another collector has the source")
+        raise SourceLeaseLost("another collector has the source")
     open_ones = Harvest.objects.filter(
         project_id=held.project_id, source=held.name, state=HarvestState.RUNNING
     )
@@ -85,7 +87,7 @@ def begin(*, held: Held, source: Source, collector: str, version: int, now: date
 
 @transaction.atomic
 def plan(*, begun: Begun, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
-    """Keep where the harvest begins. Raises ``LeaseLost``."""
+    """Keep where the harvest begins. Raises ``SourceLeaseLost``."""
     _fenced(begun, checkpoint=msgspec.to_builtins(checkpoint))
     mine = Harvest.objects.filter(pk=begun.harvest_id)
     before = mine.values_list("notes", flat=True).get()
@@ -97,12 +99,12 @@ def move(
     *,
     begun: Begun,
     checkpoint: Checkpoint,
-    counts: Counts,
+    counts: HarvestCounts,
     gaps: Sequence[Gap],
     source: Source,
     now: datetime,
 ) -> None:
-    """A batch is published: move the checkpoint and count what it had. Raises ``LeaseLost``."""
+    """Move the checkpoint over a published batch and count it. Raises ``SourceLeaseLost``."""
     _fenced(
         begun,
         checkpoint=msgspec.to_builtins(checkpoint),
@@ -130,13 +132,13 @@ def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> N
     """Close a harvest and release the source. Only a complete one moves the marker (S0.11).
 
     An interrupted harvest is resumed by the next collector, all others at their next start, at the
-    checkpoint. Raises ``LeaseLost``.
+    checkpoint. Raises ``SourceLeaseLost``.
     """
     reason = Reason(ended.why.value)
     state = STATE_OF[reason]
     row = begun.held.row.select_for_update().values_list("checkpoint", "activity").first()
     if row is None:
-        raise LeaseLost("another collector has the source")
+        raise SourceLeaseLost("another collector has the source")
     checkpoint, activity = row
     changes: dict[str, Any] = {
         "owner": "",
@@ -179,7 +181,7 @@ def _activity_after(state: HarvestState, reason: Reason, activity: str) -> Sourc
 
 def _fenced(begun: Begun, **changes: Any) -> None:
     if not begun.held.row.update(**changes):
-        raise LeaseLost("another collector has the source")
+        raise SourceLeaseLost("another collector has the source")
 
 
 def _note_gaps(begun: Begun, gaps: Sequence[Gap]) -> None:

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Count, F, Q
 
 from apps.runtime.services import shared_broker
-from apps.sources.engine.checking import bad_queue
+from apps.sources.engine.validation import bad_queue
 from apps.sources.errors import BrokerAway, NoSuchQueue, QueueNeeded, QueueOfOthers
 from apps.sources.models import HandedRecord, PublishedSpan, RecordQueue
 from apps.sources.queries import book

@@ -310,7 +310,7 @@ SESSION_ENGINE = "apps.access.services.sessions"
 LINK_HOURS = env.int("LINK_HOURS", default=24, minimum=1, maximum=30 * 24)
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
-    "apps.access.services.signing_in.SessionBackend",
+    "apps.access.services.login_backend.SessionBackend",
 ]
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"

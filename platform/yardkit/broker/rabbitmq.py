@@ -29,7 +29,7 @@ from yardkit.broker.rabbitmq_control import bind, count, declare_exchange, decla
 from yardkit.broker.rabbitmq_control import delete as delete_queue
 from yardkit.broker.rabbitmq_control import purge as purge_queue
 from yardkit.broker.rabbitmq_core import Core
-from yardkit.broker.rabbitmq_publisher import Batch
+from yardkit.broker.rabbitmq_publisher import PublishedBatch
 from yardkit.broker.rabbitmq_subscription import RabbitSubscription
 from yardkit.broker.rabbitmq_url import parse_rabbitmq_url
 from yardkit.broker.replies import Replies, reply_message
@@ -90,7 +90,7 @@ class RabbitBroker:
 
     def publish(self, messages: Sequence[Outgoing]) -> Future[None]:
         check(messages)
-        batch = Batch(tuple(messages))
+        batch = PublishedBatch(tuple(messages))
         batch.settle_if_done()
         if messages:
             try:

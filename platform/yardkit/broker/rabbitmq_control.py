@@ -38,7 +38,7 @@ Done = Callable[[pika.frame.Method], None]
 
 
 @dataclass(slots=True)
-class Request:
+class ControlRequest:
     """One request to the broker. ``subject`` names it in errors."""
 
     start: Callable[[Channel, Done], object]
@@ -63,8 +63,8 @@ class Control:
         self._on_restored = on_restored
         self._connection: Connection | None = None
         self._channel: Channel | None = None
-        self._current: Request | None = None
-        self._waiting: deque[Request] = deque()
+        self._current: ControlRequest | None = None
+        self._waiting: deque[ControlRequest] = deque()
 
     # --- what the link says --------------------------------------------------------------------
 
@@ -117,14 +117,14 @@ class Control:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: ControlRequest) -> None:
         """Queue a request. I/O thread only."""
         self._waiting.append(request)
         if self._connection is None:
             self._loop.later(PATIENCE_SECONDS, self._give_up_old)
         self._next()
 
-    def _restoring(self) -> list[Request]:
+    def _restoring(self) -> list[ControlRequest]:
         declared = self._declared
         return [
             *map(declare_queue, declared.queues.values()),
@@ -147,7 +147,7 @@ class Control:
             request = self._current = self._waiting.popleft()
             request.start(channel, lambda frame: self._done(request, frame))
 
-    def _done(self, request: Request, frame: pika.frame.Method) -> None:
+    def _done(self, request: ControlRequest, frame: pika.frame.Method) -> None:
         if self._current is request:
             self._current = None
             request.future.set_result(frame)
@@ -165,7 +165,7 @@ class Control:
         self._open()
 
 
-def _explain(request: Request, reason: ChannelClosed) -> BrokerError:
+def _explain(request: ControlRequest, reason: ChannelClosed) -> BrokerError:
     # "PRECONDITION_FAILED - inequivalent arg 'x-expires' for queue 'q' in vhost '/': received ..."
     text = reason.reply_text.partition(" - ")[2] or reason.reply_text
     if reason.reply_code == _NOT_FOUND and "no queue" in text:
@@ -186,8 +186,8 @@ def _log_failure(future: Future[pika.frame.Method]) -> None:
         logger.warning("cannot declare again: %s", error)
 
 
-def declare_queue(spec: QueueSpec) -> Request:
-    return Request(
+def declare_queue(spec: QueueSpec) -> ControlRequest:
+    return ControlRequest(
         lambda channel, done: channel.queue_declare(
             spec.name, durable=spec.durable, arguments=queue_arguments(spec), callback=done
         ),
@@ -195,8 +195,8 @@ def declare_queue(spec: QueueSpec) -> Request:
     )
 
 
-def declare_exchange(name: str, kind: str) -> Request:
-    return Request(
+def declare_exchange(name: str, kind: str) -> ControlRequest:
+    return ControlRequest(
         lambda channel, done: channel.exchange_declare(
             name, exchange_type=kind, durable=True, callback=done
         ),
@@ -204,15 +204,15 @@ def declare_exchange(name: str, kind: str) -> Request:
     )
 
 
-def find_exchange(name: str) -> Request:
+def find_exchange(name: str) -> ControlRequest:
     """Fails with ``BrokerError`` when the exchange does not exist."""
-    return Request(
+    return ControlRequest(
         lambda channel, done: channel.exchange_declare(name, passive=True, callback=done), name
     )
 
 
-def bind(binding: Binding) -> Request:
-    return Request(
+def bind(binding: Binding) -> ControlRequest:
+    return ControlRequest(
         lambda channel, done: channel.queue_bind(
             binding.queue, binding.exchange, routing_key=binding.key, callback=done
         ),
@@ -220,15 +220,15 @@ def bind(binding: Binding) -> Request:
     )
 
 
-def count(queue: str) -> Request:
-    return Request(
+def count(queue: str) -> ControlRequest:
+    return ControlRequest(
         lambda channel, done: channel.queue_declare(queue, passive=True, callback=done), queue
     )
 
 
-def purge(queue: str) -> Request:
-    return Request(lambda channel, done: channel.queue_purge(queue, callback=done), queue)
+def purge(queue: str) -> ControlRequest:
+    return ControlRequest(lambda channel, done: channel.queue_purge(queue, callback=done), queue)
 
 
-def delete(queue: str) -> Request:
-    return Request(lambda channel, done: channel.queue_delete(queue, callback=done), queue)
+def delete(queue: str) -> ControlRequest:
+    return ControlRequest(lambda channel, done: channel.queue_delete(queue, callback=done), queue)

@@ -17,12 +17,12 @@ from yardkit.broker.base import BrokerClosed, BrokerError, BrokerUnavailable
 from yardkit.broker.declared import Declared
 from yardkit.broker.gateway import GATEWAY, gateway_key
 from yardkit.broker.rabbitmq_connection import Connection
-from yardkit.broker.rabbitmq_control import PATIENCE_SECONDS, Control, Request, find_exchange
+from yardkit.broker.rabbitmq_control import PATIENCE_SECONDS, Control, ControlRequest, find_exchange
 from yardkit.broker.rabbitmq_link import Link
 from yardkit.broker.rabbitmq_loop import Loop
-from yardkit.broker.rabbitmq_publisher import Batch, Publisher
+from yardkit.broker.rabbitmq_publisher import PublishedBatch, Publisher
 from yardkit.broker.rabbitmq_subscription import RabbitSubscription
-from yardkit.broker.rabbitmq_url import Address
+from yardkit.broker.rabbitmq_url import RabbitAddress
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _ABORT_SECONDS = 0.2
 class Core:
     """One I/O thread, one connection for consuming and control, one for publishing."""
 
-    def __init__(self, address: Address, name: str) -> None:
+    def __init__(self, address: RabbitAddress, name: str) -> None:
         self.declared = Declared() if not address.own else Declared(queues={})
         self.loop = Loop(name, self._start_over)
         self.control = Control(self.loop, self.declared, self._restored)
@@ -101,7 +101,9 @@ class Core:
                 raise BrokerClosed(self._closed_because)
             self.loop.post(function)
 
-    def ask(self, request: Request, then: Callable[[], None] | None = None) -> pika.frame.Method:
+    def ask(
+        self, request: ControlRequest, then: Callable[[], None] | None = None
+    ) -> pika.frame.Method:
         """Execute a request and wait; ``then`` runs in the I/O thread on success."""
         if self.loop.is_current:
             raise RuntimeError("on_ready must not call a method of the broker that waits")
@@ -145,7 +147,7 @@ class Core:
 
     # --- the I/O thread ------------------------------------------------------------------------
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: PublishedBatch) -> None:
         """Publish a batch, after checking exchanges that were not declared here.
 
         RabbitMQ closes the channel over a message to an unknown exchange, and the confirms of all
@@ -173,7 +175,7 @@ class Core:
         self.control.submit(request)
 
     def _send_after_look(
-        self, batch: Batch, exchange: str, found: Future[pika.frame.Method]
+        self, batch: PublishedBatch, exchange: str, found: Future[pika.frame.Method]
     ) -> None:
         error = found.exception()
         if isinstance(error, BrokerUnavailable | BrokerClosed):

@@ -17,7 +17,7 @@ from pika.exceptions import (
 from yardkit.backoff import Backoff
 from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_loop import Loop
-from yardkit.broker.rabbitmq_url import Address
+from yardkit.broker.rabbitmq_url import RabbitAddress
 
 logger = logging.getLogger(__name__)
 # pika reports each failed attempt as an error with a traceback; our one line says it all.
@@ -36,7 +36,7 @@ class Link:
     def __init__(
         self,
         loop: Loop,
-        address: Address,
+        address: RabbitAddress,
         name: str,
         *,
         on_up: Callable[[Connection], None],
@@ -152,7 +152,7 @@ class Link:
             self._loop.later(self._backoff.seconds(), self.connect)
 
 
-def explain(address: Address, error: BaseException) -> str:
+def explain(address: RabbitAddress, error: BaseException) -> str:
     """Return one line with the error and the address, without the password."""
     where = f"{address.host}:{address.port}"
     if isinstance(error, ProbableAuthenticationError):

@@ -38,7 +38,7 @@ WINDOW_BYTES: Final = 32 * 1024 * 1024
 _PRECONDITION_FAILED: Final = 406
 
 
-class Batch:
+class PublishedBatch:
     """Messages of one ``publish()`` call in flight."""
 
     __slots__ = ("failed", "future", "made_at", "messages", "open", "unroutable")
@@ -76,8 +76,8 @@ class Publisher:
         self._loop = loop
         self._connection: Connection | None = None
         self._channel: Channel | None = None
-        self._waiting: deque[tuple[Outgoing, Batch]] = deque()
-        self._outstanding: dict[int, tuple[Outgoing, Batch]] = {}
+        self._waiting: deque[tuple[Outgoing, PublishedBatch]] = deque()
+        self._outstanding: dict[int, tuple[Outgoing, PublishedBatch]] = {}
         self._oldest = 1
         self._last = 0
         self._bytes = 0
@@ -142,7 +142,7 @@ class Publisher:
 
     # --- the way out ---------------------------------------------------------------------------
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: PublishedBatch) -> None:
         """Send a batch as soon as the window allows."""
         self._waiting.extend([(message, batch) for message in batch.messages])
         self._pump()

@@ -33,7 +33,7 @@ from yardkit.broker.inbox import Inbox
 from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_control import bind, declare_queue
 from yardkit.broker.rabbitmq_messages import Tag, to_delivery
-from yardkit.broker.rabbitmq_publisher import Batch
+from yardkit.broker.rabbitmq_publisher import PublishedBatch
 
 if TYPE_CHECKING:
     from yardkit.broker.rabbitmq_core import Core
@@ -360,7 +360,7 @@ class RabbitSubscription:
             if not self._is_open(*tag):
                 return
             self._burying.add(tag.number)
-        batch = Batch([dead])
+        batch = PublishedBatch([dead])
         batch.future.add_done_callback(partial(self._buried, tag, dead, attempt))
         self._core.send(batch)
 

@@ -13,7 +13,7 @@ _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RabbitAddress:
     """Address and login of RabbitMQ. ``repr`` and ``url`` hide the password.
 
     Attributes:
@@ -36,7 +36,7 @@ class Address:
         return f"{self.scheme}://{user}@{host}:{self.port}/{vhost}"
 
 
-def parse_rabbitmq_url(url: str) -> Address:
+def parse_rabbitmq_url(url: str) -> RabbitAddress:
     """Read an ``amqp://`` or ``amqps://`` URL; without a path the vhost is "/".
 
     Raises:
@@ -66,7 +66,7 @@ def parse_rabbitmq_url(url: str) -> Address:
     vhost = parts.path[1:]
     if "/" in vhost:
         raise BadBrokerURL(f"the vhost {vhost!r} has a slash; write it as %2F, or {_FORM}")
-    return Address(
+    return RabbitAddress(
         scheme=parts.scheme,
         host=parts.hostname,
         port=port or _PORTS[parts.scheme],

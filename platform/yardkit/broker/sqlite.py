@@ -23,7 +23,7 @@ from yardkit.broker.base import (
 from yardkit.broker.declared import Binding
 from yardkit.broker.outgoing import check, check_exchange, check_spec
 from yardkit.broker.replies import Replies, reply_message
-from yardkit.broker.sqlite_operations import Again, Call, Publish
+from yardkit.broker.sqlite_operations import Again, CallOperation, Publish
 from yardkit.broker.sqlite_subscription import SqliteSubscription
 from yardkit.broker.sqlite_tables import (
     bind,
@@ -35,7 +35,7 @@ from yardkit.broker.sqlite_tables import (
     purge_some,
 )
 from yardkit.broker.sqlite_url import parse_sqlite_url
-from yardkit.broker.sqlite_worker import Result, Worker
+from yardkit.broker.sqlite_worker import Result, SqliteWorker
 
 
 class SqliteBroker:
@@ -50,7 +50,7 @@ class SqliteBroker:
         """
         self._url = url
         self._process = os.getpid()
-        self._worker = Worker(parse_sqlite_url(url), name)
+        self._worker = SqliteWorker(parse_sqlite_url(url), name)
         self._replies = Replies(self, name, self._discard)
         self._worker.start(timeout)
 
@@ -65,7 +65,7 @@ class SqliteBroker:
     def declare(self, *queues: QueueSpec) -> None:
         check_spec(*queues)
 
-        def run(worker: Worker) -> None:
+        def run(worker: SqliteWorker) -> None:
             connection = worker.connection
             for spec in queues:
                 declare_queue(connection.database, spec, connection.clock.now())
@@ -77,7 +77,7 @@ class SqliteBroker:
     def declare_exchange(self, name: str, kind: Literal["fanout", "topic"]) -> None:
         check_exchange(name, kind)
 
-        def run(worker: Worker) -> None:
+        def run(worker: SqliteWorker) -> None:
             declare_exchange(worker.connection.database, name, kind)
             worker.declared.exchanges[name] = kind
             worker.connection.refresh(worker.subscriptions)
@@ -85,7 +85,7 @@ class SqliteBroker:
         self._call(run)
 
     def bind(self, queue: str, exchange: str, key: str = "#") -> None:
-        def run(worker: Worker) -> None:
+        def run(worker: SqliteWorker) -> None:
             bind(worker.connection.database, queue, exchange, key)
             worker.declared.bindings[Binding(queue, exchange, key)] = None
             worker.connection.refresh(worker.subscriptions)
@@ -113,7 +113,7 @@ class SqliteBroker:
             raise ValueError(f"prefetch is at least 1, not {prefetch}")
         subscription = SqliteSubscription(self._worker, queue, prefetch, on_ready)
 
-        def run(worker: Worker) -> None:
+        def run(worker: SqliteWorker) -> None:
             worker.connection.add_consumer(subscription)
             worker.subscriptions.append(subscription)
             worker.connection.refresh(worker.subscriptions)
@@ -128,7 +128,7 @@ class SqliteBroker:
         return self.publish([reply_message(to, body)])
 
     def depth(self, queue: str) -> QueueDepth:
-        def run(worker: Worker) -> QueueDepth:
+        def run(worker: SqliteWorker) -> QueueDepth:
             connection = worker.connection
             return depth(connection.database, queue, connection.clock.now())
 
@@ -137,7 +137,7 @@ class SqliteBroker:
     def purge(self, queue: str) -> int:
         purged = 0
 
-        def run(worker: Worker) -> int | Again:
+        def run(worker: SqliteWorker) -> int | Again:
             nonlocal purged
             database = worker.connection.database
             removed = purge_some(database, find_queue(database, queue))
@@ -150,7 +150,7 @@ class SqliteBroker:
         self._call(partial(_delete, queue))
 
     def _discard(self, queue: str) -> None:
-        self._worker.submit(Call(partial(_delete, queue), Future()))
+        self._worker.submit(CallOperation(partial(_delete, queue), Future()))
 
     def close(self, timeout: float = 3.0) -> None:
         if os.getpid() != self._process:
@@ -158,7 +158,7 @@ class SqliteBroker:
         self._replies.close()
         self._worker.stop(timeout)
 
-    def _call(self, function: Callable[[Worker], Result | Again]) -> Result:
+    def _call(self, function: Callable[[SqliteWorker], Result | Again]) -> Result:
         self._same_process()
         return self._worker.call(function)
 
@@ -167,7 +167,7 @@ class SqliteBroker:
             raise BrokerClosed("this broker was opened before a fork; open another in the child")
 
 
-def _delete(queue: str, worker: Worker) -> None:
+def _delete(queue: str, worker: SqliteWorker) -> None:
     drop_queue(worker.connection.database, queue)
     worker.declared.forget_queue(queue)
     worker.connection.refresh(worker.subscriptions)

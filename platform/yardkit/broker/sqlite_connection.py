@@ -13,11 +13,11 @@ from pathlib import Path
 from yardkit.broker.base import DEAD_QUEUE, BrokerError, Unroutable
 from yardkit.broker.declared import Declared
 from yardkit.broker.sqlite_clock import SharedClock
-from yardkit.broker.sqlite_operations import Batch
+from yardkit.broker.sqlite_operations import OperationBatch
 from yardkit.broker.sqlite_records import unpack
 from yardkit.broker.sqlite_routes import load_topology
 from yardkit.broker.sqlite_schema import TOPOLOGY_CHANGED, open_database, side_folder
-from yardkit.broker.sqlite_sessions import Session
+from yardkit.broker.sqlite_sessions import SqliteSession
 from yardkit.broker.sqlite_subscription import SqliteSubscription
 from yardkit.broker.sqlite_sweep import Sweeper
 from yardkit.broker.sqlite_tables import (
@@ -51,7 +51,7 @@ class FileConnection:
     def __init__(self, file: Path, name: str, declared: Declared) -> None:
         """Open the file; raises what ``open_database`` raises and ``sqlite3.Error``."""
         self.database = open_database(file)
-        self.session = Session(side_folder(file), name)
+        self.session = SqliteSession(side_folder(file), name)
         try:
             with writing(self.database):
                 self.session.open(self.database)
@@ -95,7 +95,7 @@ class FileConnection:
 
     # --- the hot path --------------------------------------------------------------------------
 
-    def commit(self, batch: Batch, subscriptions: Sequence[SqliteSubscription]) -> None:
+    def commit(self, batch: OperationBatch, subscriptions: Sequence[SqliteSubscription]) -> None:
         """Execute a batch in one transaction, then pass on what was claimed.
 
         Raises ``sqlite3.Error`` when nothing was committed.
@@ -127,7 +127,7 @@ class FileConnection:
         version = (self.topology.version,)
         when_free(lambda: self.database.execute("INSERT INTO work VALUES (?)", version))
 
-    def _route(self, batch: Batch) -> tuple[list[_Row], dict[int, list[str]], set[int]]:
+    def _route(self, batch: OperationBatch) -> tuple[list[_Row], dict[int, list[str]], set[int]]:
         rows: list[_Row] = []
         unroutable: dict[int, list[str]] = {}
         touched = set(batch.given_back)
@@ -162,7 +162,7 @@ class FileConnection:
                 claims.append(_Claim(subscription, self._claims, subscription.credit, alone))
         return claims
 
-    def _fill(self, batch: Batch, rows: list[_Row], claims: list[_Claim]) -> None:
+    def _fill(self, batch: OperationBatch, rows: list[_Row], claims: list[_Claim]) -> None:
         many = self.database.executemany
         if rows:
             many("INSERT INTO publishing VALUES (?, ?, ?, ?, ?, ?)", rows)

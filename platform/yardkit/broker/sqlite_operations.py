@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from yardkit.broker.base import Outgoing, Unroutable
 from yardkit.broker.outgoing import new_future
-from yardkit.broker.sqlite_records import Tag, pack_envelope
+from yardkit.broker.sqlite_records import SqliteTag, pack_envelope
 
 if TYPE_CHECKING:
     from yardkit.broker.sqlite_subscription import SqliteSubscription
-    from yardkit.broker.sqlite_worker import Worker
+    from yardkit.broker.sqlite_worker import SqliteWorker
 
 # A transaction stays short, so that the other processes need not wait long for theirs.
 MAX_MESSAGES = 1000
@@ -34,20 +34,20 @@ class Publish:
 
 
 @dataclass(slots=True)
-class Finish:
+class AckOperation:
     """Acknowledge or requeue deliveries."""
 
     subscription: SqliteSubscription
-    tags: list[Tag]
+    tags: list[SqliteTag]
     give_back: bool
 
 
 @dataclass(slots=True)
-class Bury:
+class DeadLetterOperation:
     """Dead-letter a delivery."""
 
     subscription: SqliteSubscription
-    tag: Tag
+    tag: SqliteTag
     envelope: bytes
 
 
@@ -56,18 +56,18 @@ class Again:
 
 
 @dataclass(slots=True)
-class Call:
+class CallOperation:
     """Run a function in the I/O thread, in order."""
 
-    function: Callable[[Worker], object]
+    function: Callable[[SqliteWorker], object]
     future: Future[object]
 
 
-Operation = Publish | Finish | Bury | Call
+Operation = Publish | AckOperation | DeadLetterOperation | CallOperation
 
 
 @dataclass(slots=True)
-class Batch:
+class OperationBatch:
     """Changes of one transaction, besides claims."""
 
     publishes: list[Publish] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.publishes or self.acks or self.releases or self.burials)
 
-    def add(self, operation: Publish | Finish | Bury) -> None:
+    def add(self, operation: Publish | AckOperation | DeadLetterOperation) -> None:
         """Add an operation. Stale and repeated tags are dropped."""
         if isinstance(operation, Publish):
             self.publishes.append(operation)
@@ -94,7 +94,7 @@ class Batch:
             self.size += operation.size
             return
         subscription = operation.subscription
-        if isinstance(operation, Bury):
+        if isinstance(operation, DeadLetterOperation):
             if subscription.settle(operation.tag):
                 tag = operation.tag
                 row = (tag.id, subscription.consumer_id, tag.claim, operation.envelope)

@@ -17,7 +17,7 @@ _decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
+class SqliteTag:
     """Identifies a delivery for the SQLite adapter."""
 
     claim: int
@@ -56,7 +56,7 @@ def unpack(queue: str, claim: int, row: tuple[int, int, bytes, bytes]) -> Delive
         reply_to,
         correlation_id,
         headers,
-        Tag(claim, id_),
+        SqliteTag(claim, id_),
     )
 
 

@@ -28,10 +28,10 @@ _ELSEWHERE = "crawlyard-"
 _QUEUE_ID = struct.Struct("<q")
 _QUEUES_PER_DATAGRAM = 64
 
-_open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+_open_sessions: weakref.WeakSet[SqliteSession] = weakref.WeakSet()
 
 
-class Session:
+class SqliteSession:
     """Lock file, sockets and row of one broker object. I/O thread only, except ``nudge``."""
 
     def __init__(self, folder: Path, name: str) -> None:

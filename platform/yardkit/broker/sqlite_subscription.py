@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from yardkit.broker import traffic
 from yardkit.broker.base import Delivery
 from yardkit.broker.inbox import Inbox
-from yardkit.broker.sqlite_operations import Bury, Finish
-from yardkit.broker.sqlite_records import Tag, bury_delivery
+from yardkit.broker.sqlite_operations import AckOperation, DeadLetterOperation
+from yardkit.broker.sqlite_records import SqliteTag, bury_delivery
 
 if TYPE_CHECKING:
-    from yardkit.broker.sqlite_worker import Worker
+    from yardkit.broker.sqlite_worker import SqliteWorker
 
 # How long a consumer leaves the rest of a queue to the others before it takes more than its
 # share: they may have no room for it.
@@ -24,7 +24,7 @@ class SqliteSubscription:
     """Subscription in a broker file; see ``yardkit.broker.base.Subscription``."""
 
     def __init__(
-        self, worker: Worker, queue: str, prefetch: int, on_ready: Callable[[], None] | None
+        self, worker: SqliteWorker, queue: str, prefetch: int, on_ready: Callable[[], None] | None
     ) -> None:
         self._worker = worker
         self._queue = queue
@@ -33,7 +33,7 @@ class SqliteSubscription:
         # From here on: the I/O thread's alone.
         self.consumer_id = 0
         self.queue_id = 0
-        self._handed_out: set[Tag] = set()
+        self._handed_out: set[SqliteTag] = set()
         self._may_have_news = False
         self._not_before = 0.0
         self._is_cancelled = False
@@ -53,15 +53,15 @@ class SqliteSubscription:
         self._finish(deliveries, give_back=True)
 
     def _finish(self, deliveries: Sequence[Delivery], *, give_back: bool) -> None:
-        tags = [delivery.tag for delivery in deliveries if isinstance(delivery.tag, Tag)]
+        tags = [delivery.tag for delivery in deliveries if isinstance(delivery.tag, SqliteTag)]
         if tags:
-            self._worker.submit(Finish(self, tags, give_back))
+            self._worker.submit(AckOperation(self, tags, give_back))
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        if isinstance(delivery.tag, Tag):
+        if isinstance(delivery.tag, SqliteTag):
             traffic.settled(self._queue, 1)
             envelope = bury_delivery(delivery, reason=reason, died_at=time.time())
-            self._worker.submit(Bury(self, delivery.tag, envelope))
+            self._worker.submit(DeadLetterOperation(self, delivery.tag, envelope))
 
     def cancel(self) -> None:
         self._worker.let_be(self)
@@ -93,7 +93,7 @@ class SqliteSubscription:
         """Stop claiming; claimed deliveries stay."""
         self._is_cancelled = True
 
-    def settle(self, tag: Tag) -> bool:
+    def settle(self, tag: SqliteTag) -> bool:
         """Return whether this delivery was still open, and close it."""
         if tag not in self._handed_out:
             return False
@@ -126,7 +126,9 @@ class SqliteSubscription:
     def accept(self, deliveries: Iterable[Delivery], *, asked: int, alone: bool) -> None:
         """Take over claimed deliveries."""
         batch = list(deliveries)
-        self._handed_out.update(delivery.tag for delivery in batch if isinstance(delivery.tag, Tag))
+        self._handed_out.update(
+            delivery.tag for delivery in batch if isinstance(delivery.tag, SqliteTag)
+        )
         if len(batch) < asked:
             # All there was, or its share of it.
             self._may_have_news = bool(batch) and not alone

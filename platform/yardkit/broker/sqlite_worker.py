@@ -17,7 +17,13 @@ from yardkit.backoff import Backoff
 from yardkit.broker.base import BrokerClosed, BrokerError, BrokerUnavailable
 from yardkit.broker.declared import Declared
 from yardkit.broker.sqlite_connection import FileConnection
-from yardkit.broker.sqlite_operations import Again, Batch, Call, Operation, Publish
+from yardkit.broker.sqlite_operations import (
+    Again,
+    CallOperation,
+    Operation,
+    OperationBatch,
+    Publish,
+)
 from yardkit.broker.sqlite_subscription import SqliteSubscription
 from yardkit.jitter import jitter
 
@@ -32,7 +38,7 @@ _POLL_SECONDS = 0.25
 _SWEEP_SECONDS = 0.8
 
 
-class Worker:
+class SqliteWorker:
     """The I/O thread with its queue of operations and its subscriptions."""
 
     def __init__(self, file: Path, name: str) -> None:
@@ -82,11 +88,11 @@ class Worker:
             if connection is not None:
                 connection.session.nudge()
 
-    def call(self, function: Callable[[Worker], Result | Again]) -> Result:
+    def call(self, function: Callable[[SqliteWorker], Result | Again]) -> Result:
         """Run ``function`` in the I/O thread, in order, and wait."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("on_ready must not call a method of the broker that waits")
-        call = Call(function, Future())
+        call = CallOperation(function, Future())
         self.submit(call)
         try:
             return cast(Result, call.future.result(PATIENCE_SECONDS))
@@ -98,7 +104,7 @@ class Worker:
     def unsubscribe(self, subscription: SqliteSubscription) -> None:
         """Remove a subscription; without waiting when called in the I/O thread."""
 
-        def leave(worker: Worker) -> None:
+        def leave(worker: SqliteWorker) -> None:
             if subscription in worker.subscriptions:
                 worker.subscriptions.remove(subscription)
                 if subscription.consumer_id:
@@ -107,7 +113,7 @@ class Worker:
 
         try:
             if threading.current_thread() is self._thread:
-                self.submit(Call(leave, Future()))
+                self.submit(CallOperation(leave, Future()))
             else:
                 self.call(leave)
         except BrokerClosed:
@@ -206,7 +212,7 @@ class Worker:
             if isinstance(operation, Publish):
                 text = f"the broker file {self._file} stayed away for {PATIENCE_SECONDS:g} s"
                 operation.future.set_exception(BrokerUnavailable(text))
-            elif isinstance(operation, Call):
+            elif isinstance(operation, CallOperation):
                 operation.future.set_exception(
                     BrokerUnavailable(f"the broker file {self._file} was lost")
                 )
@@ -218,7 +224,7 @@ class Worker:
                 operation = self._operations.popleft()
             except IndexError:
                 return
-            if isinstance(operation, Publish | Call):
+            if isinstance(operation, Publish | CallOperation):
                 operation.future.set_exception(error)
 
     def _serve(self) -> None:
@@ -233,14 +239,14 @@ class Worker:
                 self._sleep(connection)
 
     def _work(self, connection: FileConnection) -> None:
-        batch = Batch()
+        batch = OperationBatch()
         operations = self._operations
         while operations and not batch.full:
             operation = operations[0]
-            if isinstance(operation, Call) and batch:
+            if isinstance(operation, CallOperation) and batch:
                 break  # it comes after what was asked before it
             operations.popleft()
-            if isinstance(operation, Call):
+            if isinstance(operation, CallOperation):
                 self._do_call(operation)
                 return
             batch.add(operation)
@@ -251,7 +257,7 @@ class Worker:
             raise
         connection.reap_if_needed(self.subscriptions)
 
-    def _do_call(self, call: Call) -> None:
+    def _do_call(self, call: CallOperation) -> None:
         try:
             result = call.function(self)
         except sqlite3.Error as error:

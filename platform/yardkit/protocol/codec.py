@@ -28,8 +28,8 @@ from yardkit.protocol.downloads import (
     DownloadRequest,
     DownloadResults,
     DownloadsFinished,
-    Held,
-    Refused,
+    DownloadsHeld,
+    DownloadsRefused,
     Skipped,
     Withdraw,
 )
@@ -60,8 +60,8 @@ AnyMessage = (
     | DownloadCommand
     | DownloadResults
     | Skipped
-    | Refused
-    | Held
+    | DownloadsRefused
+    | DownloadsHeld
     | Dispatched
     | DownloadsFinished
     | Withdraw

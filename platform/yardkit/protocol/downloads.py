@@ -108,7 +108,7 @@ class Skipped(Message, frozen=True, kw_only=True, tag="skipped"):
     withdrawn: bool = False
 
 
-class Refused(Message, frozen=True, kw_only=True, tag="refused"):
+class DownloadsRefused(Message, frozen=True, kw_only=True, tag="refused"):
     """Requests (id, attempt) that are never dispatched (robots.txt): they failed."""
 
     run: int
@@ -116,7 +116,7 @@ class Refused(Message, frozen=True, kw_only=True, tag="refused"):
     items: list[tuple[int, int]]
 
 
-class Held(Message, frozen=True, kw_only=True, tag="held"):
+class DownloadsHeld(Message, frozen=True, kw_only=True, tag="held"):
     """Requests (id, attempt) deferred by the center for politeness.
 
     Repeated before ``wait_seconds`` end. Timeouts start with ``Dispatched``; without either in time

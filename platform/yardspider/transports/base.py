@@ -9,17 +9,17 @@ from typing import Protocol, TypeAlias
 from yardkit.protocol import (
     Dispatched,
     DownloadResults,
-    Held,
+    DownloadsHeld,
+    DownloadsRefused,
     Lifecycle,
     LifecycleAnswer,
-    Refused,
     RequestItem,
     RunCounters,
     Skipped,
 )
 
 # Results of agents, and what the center does with requests.
-Answer: TypeAlias = DownloadResults | Skipped | Refused | Held | Dispatched
+Answer: TypeAlias = DownloadResults | Skipped | DownloadsRefused | DownloadsHeld | Dispatched
 
 
 @dataclass(frozen=True, slots=True)

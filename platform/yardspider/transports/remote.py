@@ -34,13 +34,13 @@ from yardkit.protocol import (
     DownloaderReady,
     DownloadResult,
     DownloadResults,
+    DownloadsHeld,
+    DownloadsRefused,
     FailureKind,
-    Held,
     Lifecycle,
     LifecycleAnswer,
     Policy,
     ProtocolError,
-    Refused,
     Release,
     RequestItem,
     RunCounters,
@@ -328,9 +328,13 @@ class RemoteTransport:
                 items = [self._inflated(result) for result in message.items]
                 return msgspec.structs.replace(message, items=items)
             return message
-        if isinstance(message, Held) and message.center:
+        if isinstance(message, DownloadsHeld) and message.center:
             self._centers.add(message.center)
-        return message if isinstance(message, Skipped | Refused | Held | Dispatched) else None
+        return (
+            message
+            if isinstance(message, Skipped | DownloadsRefused | DownloadsHeld | Dispatched)
+            else None
+        )
 
     def _inflated(self, result: DownloadResult) -> DownloadResult:
         if not result.compressed:
@@ -367,7 +371,7 @@ class RemoteTransport:
             self._commands.answer(answer)
 
     def withdraw(self) -> None:
-        """Ask for held requests. Not repeated when lost: the next ``Held`` repeats it."""
+        """Ask for held requests. Not repeated when lost: the next ``DownloadsHeld`` repeats it."""
         body = encode(Withdraw(run=self.run, token=self._run.token))
         messages = [
             Outgoing(

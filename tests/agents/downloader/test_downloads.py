@@ -28,8 +28,8 @@ from yardkit.protocol import (
     MAX_CONTENT_BYTES,
     MAX_MESSAGE_BYTES,
     DownloadResults,
+    DownloadsHeld,
     FailureKind,
-    Held,
     encode,
 )
 
@@ -176,7 +176,7 @@ async def test_a_request_that_waits_for_a_redial_is_held_and_its_copies_are_merg
     running = start(fetching=FetchOptions(redial=redial))
     await other.allocate(redial=True, switch_pattern="go away", switch_retries=1)
     other.download([site.url("/banned")])
-    held = await other.receive(Held)
+    held = await other.receive(DownloadsHeld)
     assert held.items == [(0, 1)]
     assert held.wait_seconds > 60.0
     for attempt in (2, 3):

@@ -27,10 +27,10 @@ from yardkit.protocol import (
     DownloadResult,
     DownloadResults,
     DownloadsFinished,
-    Held,
+    DownloadsHeld,
+    DownloadsRefused,
     HostResult,
     Policy,
-    Refused,
     Skipped,
     decode,
     encode,
@@ -244,7 +244,7 @@ class Books(RuleBasedStateMachine):
             message = decode(one.body)
             if isinstance(message, DownloadCommand):
                 told[message.run, DownloadCommand] += sum(each.id > 0 for each in message.items)
-            elif isinstance(message, Skipped | Refused | Held | Dispatched):
+            elif isinstance(message, Skipped | DownloadsRefused | DownloadsHeld | Dispatched):
                 told[message.run, type(message)] += len(message.items)
         for run in RUNS:
             entry = self.runs.get(run)
@@ -253,7 +253,7 @@ class Books(RuleBasedStateMachine):
             assert entry.counters["held"] == 0
             assert told[run, DownloadCommand] == entry.counters["dispatched"]
             assert told[run, Skipped] <= entry.counters["skipped"]
-            assert told[run, Refused] <= entry.counters["refused"]
+            assert told[run, DownloadsRefused] <= entry.counters["refused"]
             assert told[run, Dispatched] <= entry.counters["dispatched"]
 
 

@@ -47,7 +47,7 @@ Notice.objects.create(
     created_at=timezone.now(), next_try_at=timezone.now())
 from apps.alerts.services.notices import wake_senders
 wake_senders(now=timezone.now())
-from apps.runtime.deferring import stop_deferring
+from apps.runtime.deferral import stop_deferring
 stop_deferring(20)
 """
 # The claim of the dead is over.
@@ -55,7 +55,7 @@ LATER = """
 from django.utils import timezone
 from apps.alerts.models import Notice
 from apps.alerts.services.notices import wake_senders
-from apps.runtime.deferring import stop_deferring
+from apps.runtime.deferral import stop_deferring
 assert Notice.objects.get().state == "waiting"
 Notice.objects.update(next_try_at=timezone.now())
 wake_senders(now=timezone.now())

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.access.states import Role
-from apps.configcenter.services import Follower, activate
+from apps.configcenter.services import ConfigWatcher, activate
 from apps.dashboard.navigation import sidebar
 from apps.projects.models import Project
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
@@ -46,14 +46,14 @@ def project() -> Project:
     return make_project()
 
 
-def run_it(name: str, clock: ManualClock) -> Follower:
+def run_it(name: str, clock: ManualClock) -> ConfigWatcher:
     """A router that follows the rules."""
     identity, _daemon = make_process(name)
 
     def use(project_id: int, active: Any) -> None:
         pass
 
-    follower = Follower(kind="routing", apply=use, clock=clock, identity=identity)
+    follower = ConfigWatcher(kind="routing", apply=use, clock=clock, identity=identity)
     follower.setup()
     return follower
 

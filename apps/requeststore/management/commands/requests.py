@@ -58,7 +58,7 @@ _UNPROCESSABLE: Final = 422
 # Lines that are stored together.
 _BATCH: Final = 1000
 _MOST_TOLD: Final = 20
-_following: Final = logging.getLogger("apps.configcenter.services.following")
+_following: Final = logging.getLogger("apps.configcenter.services.watcher")
 
 
 class Command(BaseCommand):

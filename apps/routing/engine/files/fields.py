@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from apps.routing.engine.files.placeholders import TooLong, fill, only_name
 from apps.routing.engine.rules import Problem
-from yardkit.yaml_reader import Document, Path, YamlError, plain_value, shown_path
+from yardkit.yaml_reader import Path, YamlDocument, YamlError, plain_value, shown_path
 
 # More are not worth reading; warnings are counted on their own.
 MAX_PROBLEMS: Final = 100
@@ -45,7 +45,7 @@ class FileOrigin:
     """A file: the place is ``main.yaml:12``."""
 
     name: str
-    document: Document
+    document: YamlDocument
 
     def place(self, path: Path) -> str:
         return f"{self.name}:{self.document.line(path)}"

@@ -24,11 +24,11 @@ from apps.routing.engine.files.fields import (
 from apps.routing.engine.files.folder import MAX_FILE_BYTES, MAX_FILES, Folder, Refused
 from apps.routing.engine.files.ruleset import ENTRIES, INCLUDE, MAIN_KEYS, Builder
 from apps.routing.engine.rules import Problem, RuleSet
-from yardkit.yaml_reader import Document, Limits, YamlError, read_document, shown_path
+from yardkit.yaml_reader import YamlDocument, YamlError, YamlLimits, read_document, shown_path
 
 MAX_VALUES: Final = 400_000
 MAX_ALL_VALUES: Final = MAX_VALUES
-_LIMITS: Final = Limits(
+_LIMITS: Final = YamlLimits(
     bytes=MAX_FILE_BYTES, depth=MAX_DEPTH, values=MAX_VALUES, aliases=1000, depth_of_lines=8
 )
 
@@ -150,7 +150,7 @@ class _Files:
             self._add(name, 1, error.code, str(error))
             return None
 
-    def _document(self, raw: bytes | str, name: str) -> Document | None:
+    def _document(self, raw: bytes | str, name: str) -> YamlDocument | None:
         try:
             document = read_document(raw, _LIMITS, refuse_merge_keys=True)
         except YamlError as error:
@@ -164,7 +164,7 @@ class _Files:
             return None
         return document
 
-    def _fields(self, name: str, document: Document) -> Fields:
+    def _fields(self, name: str, document: YamlDocument) -> Fields:
         return replace(self._blank, origin=FileOrigin(shown_word(name, 300), document))
 
     def _add(self, name: str, line: int, code: str, text: str) -> None:

@@ -46,9 +46,9 @@ from yardkit.broker import (
     QueueSpec,
     Unroutable,
 )
-from yardkit.broker.rabbitmq_control import Request, count, declare_queue
+from yardkit.broker.rabbitmq_control import ControlRequest, count, declare_queue
 from yardkit.broker.rabbitmq_core import Core
-from yardkit.broker.rabbitmq_publisher import Batch as Publication
+from yardkit.broker.rabbitmq_publisher import PublishedBatch as Publication
 from yardkit.broker.rabbitmq_url import parse_rabbitmq_url
 
 _FORM: Final = "amqp://user:password@host:5672/vhost"
@@ -181,7 +181,7 @@ class RabbitQueueOutbound:
         if core is not None:
             core.stop(0.0)
 
-    def _ask(self, core: Core, request: Request, deadline: float) -> pika.frame.Method:
+    def _ask(self, core: Core, request: ControlRequest, deadline: float) -> pika.frame.Method:
         core.post(partial(core.control.submit, request))
         return request.future.result(max(deadline - time.monotonic(), 0.0))
 

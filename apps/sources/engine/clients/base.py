@@ -11,7 +11,7 @@ class BadAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RecordPage:
     """Records in the API's order, and how many it has in all; None where it does not say."""
 
     records: list[Any]
@@ -28,7 +28,7 @@ class Secrets:
     headers: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-class Client(Protocol):
+class RecordClient(Protocol):
     """One source's client. Every method but ``close`` raises ``ApiFailed``."""
 
     @property
@@ -38,10 +38,10 @@ class Client(Protocol):
     async def total(self) -> int:
         """How many records there are (seed S0.3)."""
 
-    async def batch(self, offset: int, size: int) -> Page:
+    async def batch(self, offset: int, size: int) -> RecordPage:
         """The records from ``offset`` on; fewer than ``size`` only where there are no more."""
 
-    async def top(self, size: int) -> Page:
+    async def top(self, size: int) -> RecordPage:
         """The first records that were not exported (seed S0.39)."""
 
     async def mark(self) -> None:

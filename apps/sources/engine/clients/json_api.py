@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from apps.sources.engine import paths
-from apps.sources.engine.clients.asking import Asker, Unauthorized
-from apps.sources.engine.clients.base import BadAnswer, Page, Secrets, whole
+from apps.sources.engine.clients.api_caller import ApiCaller, Unauthorized
+from apps.sources.engine.clients.base import BadAnswer, RecordPage, Secrets, whole
 from apps.sources.engine.errors import ApiFailed
 from apps.sources.engine.settings import Auth, Source
 from yardkit.protocol import DownloadRequest
@@ -17,7 +17,7 @@ from yardkit.protocol import DownloadRequest
 class JsonClient:
     """See ``Client``; ``top`` and ``mark`` are Octoparse's alone."""
 
-    def __init__(self, source: Source, secrets: Secrets, asker: Asker) -> None:
+    def __init__(self, source: Source, secrets: Secrets, asker: ApiCaller) -> None:
         self._url = source.url
         self._api = source.json
         self._asker = asker
@@ -35,7 +35,7 @@ class JsonClient:
             raise ApiFailed(f"nothing stands at {self._api.total}; see json.total")
         return page.total
 
-    async def batch(self, offset: int, size: int) -> Page:
+    async def batch(self, offset: int, size: int) -> RecordPage:
         """See ``Client``. A short answer is asked for its rest."""
         records: list[Any] = []
         total: int | None = None
@@ -45,9 +45,9 @@ class JsonClient:
             if not page.records:
                 break
             records += page.records[: size - len(records)]
-        return Page(records, total)
+        return RecordPage(records, total)
 
-    async def top(self, size: int) -> Page:
+    async def top(self, size: int) -> RecordPage:
         """Refused: see ``Client``."""
         raise ApiFailed("this API does not know what was exported", "not_supported")
 
@@ -59,7 +59,7 @@ class JsonClient:
         """See ``Client``."""
         await self._asker.close()
 
-    async def _page(self, offset: int, size: int) -> Page:
+    async def _page(self, offset: int, size: int) -> RecordPage:
         api = self._api
         query = urlencode(
             {**api.parameters, api.offset_parameter: offset, api.size_parameter: size}
@@ -70,12 +70,12 @@ class JsonClient:
         async def make() -> DownloadRequest:
             return request
 
-        def read(answer: Any) -> Page:
+        def read(answer: Any) -> RecordPage:
             records = paths.find(api.records, answer)
             total = paths.find(api.total, answer)
             if not isinstance(records, list):
                 raise BadAnswer(f"no list stands at {api.records}; see json.records")
-            page = Page(records, None if total is None else whole(total, api.total))
+            page = RecordPage(records, None if total is None else whole(total, api.total))
             if not records and page.total is not None and page.total > offset:
                 raise BadAnswer(f"it has {page.total} records and gives none at {offset}")
             return page

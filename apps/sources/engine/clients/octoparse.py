@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from apps.sources.engine.clients.asking import Account, Asker, Unauthorized
-from apps.sources.engine.clients.base import BadAnswer, Page, Secrets, whole
+from apps.sources.engine.clients.api_caller import Account, ApiCaller, Unauthorized
+from apps.sources.engine.clients.base import BadAnswer, RecordPage, Secrets, whole
 from apps.sources.engine.errors import ApiFailed
 from apps.sources.engine.settings import Source
 from yardkit.protocol import DownloadRequest
@@ -56,7 +56,7 @@ _OPEN: Final = _Dialect(
 class OctoparseClient:
     """See ``Client``."""
 
-    def __init__(self, source: Source, secrets: Secrets, asker: Asker) -> None:
+    def __init__(self, source: Source, secrets: Secrets, asker: ApiCaller) -> None:
         self._base = source.url
         self._task = source.task_id
         self._secrets = secrets
@@ -75,7 +75,7 @@ class OctoparseClient:
             raise ApiFailed("the answer says no total")
         return page.total
 
-    async def batch(self, offset: int, size: int) -> Page:
+    async def batch(self, offset: int, size: int) -> RecordPage:
         """See ``Client``. A short answer is asked for its rest."""
         records: list[Any] = []
         total: int | None = None
@@ -86,9 +86,9 @@ class OctoparseClient:
             if not page.records:
                 break
             records += page.records[:wanted]
-        return Page(records, total)
+        return RecordPage(records, total)
 
-    async def top(self, size: int) -> Page:
+    async def top(self, size: int) -> RecordPage:
         """See ``Client``."""
         return await self._page(self._dialect.top, {"size": size})
 
@@ -117,14 +117,14 @@ class OctoparseClient:
 
     # --- asking -------------------------------------------------------------------------------
 
-    async def _page(self, path: str, parameters: dict[str, int]) -> Page:
+    async def _page(self, path: str, parameters: dict[str, int]) -> RecordPage:
         query = urlencode({"taskId": self._task, **parameters})
         offset = parameters.get("offset")
 
         async def make() -> DownloadRequest:
             return DownloadRequest(url=f"{self._base}{path}?{query}", headers=await self._headers())
 
-        def read(answer: Any) -> Page:
+        def read(answer: Any) -> RecordPage:
             page = self._read(answer)
             short = not page.records and offset is not None
             if short and page.total is not None and page.total > (offset or 0):
@@ -133,14 +133,14 @@ class OctoparseClient:
 
         return await self._authorized(make, read)
 
-    def _read(self, answer: Any) -> Page:
+    def _read(self, answer: Any) -> RecordPage:
         data = _succeeded(answer)
         if not isinstance(data, dict):
             raise BadAnswer("the answer has no data")
         records = data.get(self._dialect.list)
         if not isinstance(records, list):
             raise BadAnswer(f"{self._dialect.list} is no list")
-        return Page(records, whole(data.get("total"), "total"))
+        return RecordPage(records, whole(data.get("total"), "total"))
 
     async def _authorized(
         self, make: Callable[[], Awaitable[DownloadRequest]], read: Callable[[Any], T]

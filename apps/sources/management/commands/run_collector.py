@@ -9,7 +9,7 @@ from django.conf import settings
 from apps.runtime.daemon import own_version
 from apps.runtime.management.daemon_command import DaemonCommand
 from apps.runtime.queries import threads_share_database
-from apps.sources.daemon import CollectorDaemon, Environment
+from apps.sources.daemon import CollectorContext, CollectorDaemon
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
 from yardkit.daemon import Daemon
@@ -26,7 +26,7 @@ class Command(DaemonCommand):
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
         """A collector under this process's name."""
         return CollectorDaemon(
-            environment=Environment(
+            environment=CollectorContext(
                 broker=broker,
                 allowed_networks=tuple(settings.SOURCES_ALLOWED_NETWORKS),
                 user_agent=f"Crawlyard/{own_version()}".rstrip("/"),

@@ -238,7 +238,7 @@ def _positive(text: str) -> int:
     return number
 
 
-def _kind(name: str) -> services.Kind:
+def _kind(name: str) -> services.ConfigKind:
     known = [kind.name for kind in services.all_kinds()]
     if name not in known:
         text = f"there is no kind {name!r}; there are: {', '.join(known) or 'none'}"
@@ -281,7 +281,7 @@ def _active(configuration: Configuration) -> int:
     return configuration.active.number if configuration.active is not None else 0
 
 
-def _read(kind: services.Kind, file: str) -> Data:
+def _read(kind: services.ConfigKind, file: str) -> Data:
     try:
         if file == "-":
             return kind.read(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")

@@ -16,7 +16,7 @@ from crawlyard.head_limit import ShortHeads
 from crawlyard.web import GRACE_SECONDS, Server, check_port
 from yardkit.daemon import EXIT_FAILED
 from yardkit.garbage_collector import spare_the_collector
-from yardkit.life import Life
+from yardkit.life import LifeFile
 from yardkit.stop import die_with_parent_if_told
 
 
@@ -51,7 +51,7 @@ class Command(BaseCommand):
             timeout_graceful_shutdown=GRACE_SECONDS,
             server_header=False,
         )
-        server = Server(config, Life.take("web", os.environ))
+        server = Server(config, LifeFile.take("web", os.environ))
         # After its shutdown uvicorn raises the signal again.
         with contextlib.suppress(KeyboardInterrupt):
             server.run()

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from apps.projects.services.build_states import leave_builds
 from apps.projects.services.build_worker import leaving
 from apps.runtime.daemon import HeartbeatRow
-from apps.runtime.deferring import stop_deferring
+from apps.runtime.deferral import stop_deferring
 from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.management.daemon_command import FLUSH_SECONDS, DaemonCommand
 from apps.runtime.services import close_shared_broker, database_now, stop_events, stop_relay

@@ -14,7 +14,7 @@ from crawlyard.supervisor import Supervisor, UnitFailed
 from crawlyard.units import box
 from crawlyard.web import check_port, listens
 from yardkit.broker import connect
-from yardkit.life import Life
+from yardkit.life import LifeFile
 from yardkit.stop import Stop
 
 
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         )
         scale = FetcherScale(supervisor, lambda line: self._say(f"{'up':<10} | {line}"))
         # Before the children start: it is not they whom the supervisor of `up` asks.
-        life = Life.take("up", os.environ)
+        life = LifeFile.take("up", os.environ)
         with Stop() as stop:
             supervisor.start()
             life.ready()

@@ -32,7 +32,7 @@ class Became(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SourceCommand:
     """One source, and what came of it."""
 
     name: str
@@ -46,7 +46,7 @@ def start(
     actor: User | None,
     now: datetime,
     actor_label: str = "",
-) -> list[Asked]:
+) -> list[SourceCommand]:
     """Have these sources harvested, or every enabled one; one that is harvested goes on.
 
     A harvest that was stopped, or whose collector died, goes on at its checkpoint.
@@ -70,7 +70,7 @@ def start(
 
 def _start(
     project_id: int, name: str, actor: User | None, now: datetime, actor_label: str
-) -> Asked:
+) -> SourceCommand:
     state = state_row(project_id, name)
     mine = SourceState.objects.filter(pk=state.pk)
     by = label_of(actor, actor_label)
@@ -88,7 +88,7 @@ def _start(
         after={"became": became.value},
         actor_label=actor_label,
     )
-    return Asked(name, became)
+    return SourceCommand(name, became)
 
 
 def stop(
@@ -98,7 +98,7 @@ def stop(
     actor: User | None,
     now: datetime,
     actor_label: str = "",
-) -> list[Asked]:
+) -> list[SourceCommand]:
     """Stop these sources, or all, as soon as the batch in hand is published.
 
     They stay stopped, whatever cron says, until ``start``. Raises ``NoSuchSource``.
@@ -114,7 +114,9 @@ def stop(
         return [_stop(project_id, name, actor, now, actor_label) for name in wanted]
 
 
-def _stop(project_id: int, name: str, actor: User | None, now: datetime, actor_label: str) -> Asked:
+def _stop(
+    project_id: int, name: str, actor: User | None, now: datetime, actor_label: str
+) -> SourceCommand:
     state = state_row(project_id, name)
     mine = SourceState.objects.filter(pk=state.pk)
     activity = Case(
@@ -131,7 +133,7 @@ def _stop(project_id: int, name: str, actor: User | None, now: datetime, actor_l
         after={"became": became.value},
         actor_label=actor_label,
     )
-    return Asked(name, became)
+    return SourceCommand(name, became)
 
 
 @transaction.atomic

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from apps.configcenter.engine.kinds import Found
+from apps.configcenter.engine.kinds import DataProblem
 from apps.sources.engine import paths
 from apps.sources.engine.settings import (
     MAX_SOURCES,
@@ -56,20 +56,20 @@ _QUEUE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _TASK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
 
-def check(data: Mapping[str, Any], *, cron: CheckCron, broker_url: str) -> Iterator[Found]:
+def check(data: Mapping[str, Any], *, cron: CheckCron, broker_url: str) -> Iterator[DataProblem]:
     """Every problem of a configuration; warnings are marked."""
     yield from _unknown("", data, _TOP)
     defaults = data.get("defaults", {})
     sources = data.get("sources", {})
     if not isinstance(defaults, dict) or not isinstance(sources, dict):
         bad = "defaults" if not isinstance(defaults, dict) else "sources"
-        yield Found(bad, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(bad, "not_a_mapping", "names and values are needed here")
         return
     in_defaults = list(_fields("defaults", defaults, cron))
     yield from in_defaults
     yield from _broker(data.get("broker"), broker_url)
     if len(sources) > MAX_SOURCES:
-        yield Found("sources", "too_many", f"at most {MAX_SOURCES} sources")
+        yield DataProblem("sources", "too_many", f"at most {MAX_SOURCES} sources")
         return
     for name, entry in sources.items():
         yield from _source(name, entry, defaults, cron, bool(in_defaults))
@@ -77,14 +77,14 @@ def check(data: Mapping[str, Any], *, cron: CheckCron, broker_url: str) -> Itera
 
 def _source(
     name: str, entry: Any, defaults: Mapping[str, Any], cron: CheckCron, broken: bool
-) -> Iterator[Found]:
+) -> Iterator[DataProblem]:
     place = f"sources.{name}"
     if not re.fullmatch(NAME, name):
         text = "a name has small letters, digits, '-' and '_', a letter first, at most 64"
-        yield Found(place[:100], "bad_name", text)
+        yield DataProblem(place[:100], "bad_name", text)
     entry = {} if entry is None else entry
     if not isinstance(entry, dict):
-        yield Found(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
         return
     problems = list(_fields(place, entry, cron))
     yield from problems
@@ -95,7 +95,7 @@ def _source(
 # --- one field --------------------------------------------------------------------------------
 
 
-def _fields(place: str, entry: Mapping[str, Any], cron: CheckCron) -> Iterator[Found]:
+def _fields(place: str, entry: Mapping[str, Any], cron: CheckCron) -> Iterator[DataProblem]:
     yield from _unknown(place, entry, _FIELDS)
     for key, value in entry.items():
         if key in _FIELDS:
@@ -107,36 +107,36 @@ def _fields(place: str, entry: Mapping[str, Any], cron: CheckCron) -> Iterator[F
                 yield from _json(where, value)
 
 
-def _json(place: str, value: Mapping[str, Any]) -> Iterator[Found]:
+def _json(place: str, value: Mapping[str, Any]) -> Iterator[DataProblem]:
     for key in ("total", "records"):
         if key in value and (text := paths.problem(value[key])):
-            yield Found(f"{place}.{key}", "bad_path", text)
+            yield DataProblem(f"{place}.{key}", "bad_path", text)
     for key in ("offset_parameter", "size_parameter"):
         if value.get(key) == "":
-            yield Found(f"{place}.{key}", "bad_value", "the name of a parameter is needed")
+            yield DataProblem(f"{place}.{key}", "bad_value", "the name of a parameter is needed")
 
 
-def _of_type(place: str, value: Any, wanted: Any) -> Found | None:
+def _of_type(place: str, value: Any, wanted: Any) -> DataProblem | None:
     try:
         msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
         if isinstance(wanted, enum.EnumMeta):
-            return Found(place, "bad_value", f"one of: {', '.join(map(str, wanted))}")
+            return DataProblem(place, "bad_value", f"one of: {', '.join(map(str, wanted))}")
         # "Expected `int`, got `str` - at `$.total`": the place within is kept in the text.
         text = str(error).replace("`", "").replace(" - at $", " at ")
-        return Found(place, "bad_value", text)
+        return DataProblem(place, "bad_value", text)
     return None
 
 
-def _of_value(place: str, key: str, value: Any, cron: CheckCron) -> Found | None:
+def _of_value(place: str, key: str, value: Any, cron: CheckCron) -> DataProblem | None:
     if key in _RANGES:
         least, most = _RANGES[key]
         if not least <= value <= most:
-            return Found(place, "out_of_range", f"from {least:g} to {most:g}")
+            return DataProblem(place, "out_of_range", f"from {least:g} to {most:g}")
     if key in _LONGEST and len(value) > _LONGEST[key]:
-        return Found(place, "too_long", f"at most {_LONGEST[key]} characters")
+        return DataProblem(place, "too_long", f"at most {_LONGEST[key]} characters")
     text = _text_problem(key, value, cron)
-    return Found(place, "bad_value", text) if text else None
+    return DataProblem(place, "bad_value", text) if text else None
 
 
 def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
@@ -203,55 +203,57 @@ def _told(call: Callable[[], None]) -> str:
 _RENAMED: Final = {"tasks": ("sources",)}
 
 
-def _unknown(place: str, data: Mapping[str, Any], known: Iterable[str]) -> Iterator[Found]:
+def _unknown(place: str, data: Mapping[str, Any], known: Iterable[str]) -> Iterator[DataProblem]:
     names = list(known)
     for key in data:
         if key not in names:
             near = [*difflib.get_close_matches(key, names, n=1), *_RENAMED.get(key, ())]
             text = f"not known here; is {near[0]} meant?" if near else "not known here"
-            yield Found(f"{place}.{key}".lstrip(".")[:200], "unknown_field", text)
+            yield DataProblem(f"{place}.{key}".lstrip(".")[:200], "unknown_field", text)
 
 
 # --- a whole source ---------------------------------------------------------------------------
 
 
-def _whole(place: str, source: Source) -> Iterator[Found]:
+def _whole(place: str, source: Source) -> Iterator[DataProblem]:
     if source.kind is SourceKind.OCTOPARSE:
         if source.rate_limit > MOST_REQUESTS_A_SECOND:
             text = f"Octoparse allows at most {MOST_REQUESTS_A_SECOND:g} requests a second"
-            yield Found(f"{place}.rate_limit", "out_of_range", text)
+            yield DataProblem(f"{place}.rate_limit", "out_of_range", text)
         if not source.task_id:
-            yield Found(f"{place}.task_id", "missing", "the id of a task is needed")
+            yield DataProblem(f"{place}.task_id", "missing", "the id of a task is needed")
         if not source.credentials:
             text = "the API wants a user name and a password; name credentials"
-            yield Found(f"{place}.credentials", "missing", text)
+            yield DataProblem(f"{place}.credentials", "missing", text)
         if "?" in source.url:
-            yield Found(f"{place}.base_url", "bad_value", "the part before /token is needed")
+            yield DataProblem(f"{place}.base_url", "bad_value", "the part before /token is needed")
     else:
         yield from _whole_json(place, source)
     if not source.date_field and source.filter_days and source.mode is Mode.OFFSET:
         text = "without date_field nothing is too old, and a first harvest reads everything"
-        yield Found(f"{place}.date_field", "no_date_field", text, warning=True)
+        yield DataProblem(f"{place}.date_field", "no_date_field", text, warning=True)
     if source.url.startswith("http://") and source.credentials:
         text = "the password goes over the network unencrypted"
-        yield Found(f"{place}.base_url", "not_encrypted", text, warning=True)
+        yield DataProblem(f"{place}.base_url", "not_encrypted", text, warning=True)
 
 
-def _whole_json(place: str, source: Source) -> Iterator[Found]:
+def _whole_json(place: str, source: Source) -> Iterator[DataProblem]:
     if not source.base_url:
-        yield Found(f"{place}.base_url", "missing", "the address of the API is needed")
+        yield DataProblem(f"{place}.base_url", "missing", "the address of the API is needed")
     if source.mode is Mode.NOT_EXPORTED:
         text = "only Octoparse knows which records were exported; use offset"
-        yield Found(f"{place}.mode", "bad_value", text)
+        yield DataProblem(f"{place}.mode", "bad_value", text)
     if source.json.auth != "none" and not source.credentials:
-        yield Found(f"{place}.credentials", "missing", f"json.auth {source.json.auth} needs some")
+        yield DataProblem(
+            f"{place}.credentials", "missing", f"json.auth {source.json.auth} needs some"
+        )
 
 
-def _broker(named: Any, broker_url: str) -> Iterator[Found]:
+def _broker(named: Any, broker_url: str) -> Iterator[DataProblem]:
     if named is None:
         return
     if not isinstance(named, dict):
-        yield Found("broker", "not_a_mapping", "names and values are needed here")
+        yield DataProblem("broker", "not_a_mapping", "names and values are needed here")
         return
     yield from _unknown("broker", named, _BROKER_FIELDS)
     for key, value in named.items():
@@ -267,4 +269,4 @@ def _broker(named: Any, broker_url: str) -> Iterator[Found]:
             f"{wanted[0]}:{wanted[1]} is not used: records are published to BROKER_URL, "
             f"that is {used.scheme}://{used.hostname or ''}"
         )
-        yield Found("broker", "other_broker", text, warning=True)
+        yield DataProblem("broker", "other_broker", text, warning=True)

@@ -14,10 +14,10 @@ from django.db import transaction
 from django.db.models import Case, F, Q, QuerySet, Value, When
 
 from apps.jobs.engine.cron import next_times, parse_cron
-from apps.sources.engine.errors import LeaseLost
+from apps.sources.engine.errors import SourceLeaseLost
 from apps.sources.engine.settings import Source
 from apps.sources.models import Harvest, SourceState
-from apps.sources.services.asking import state_row
+from apps.sources.services.commands import state_row
 from apps.sources.states import HarvestState, Reason, SourceActivity
 
 LEASE_SECONDS: Final = 15.0
@@ -25,7 +25,7 @@ LEASE: Final = timedelta(seconds=LEASE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SourceLease:
     """A source that this collector holds, under ``generation``."""
 
     pk: int
@@ -42,7 +42,7 @@ class Held:
         return SourceState.objects.filter(pk=self.pk, generation=self.generation)
 
 
-def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[Held]:
+def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[SourceLease]:
     """Take up to ``limit`` sources that wait for a collector, or whose collector is gone.
 
     ``owner`` is ``collector`` with the boot of this process: an earlier process of the same name is
@@ -67,21 +67,23 @@ def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[Held
         if taken:
             row = SourceState.objects.get(pk=pk)
             stopping = row.activity == SourceActivity.STOPPING
-            found.append(Held(pk, row.project_id, row.name, generation + 1, row.asked_by, stopping))
+            found.append(
+                SourceLease(pk, row.project_id, row.name, generation + 1, row.asked_by, stopping)
+            )
     return found
 
 
-def renew(*, held: Held, now: datetime, waiting_for: str) -> bool:
-    """Keep the source for ``LEASE`` from now; whether a stop was asked for. Raises ``LeaseLost``.
+def renew(*, held: SourceLease, now: datetime, waiting_for: str) -> bool:
+    """Prolong the lease; return whether a stop was requested. Raises ``SourceLeaseLost``.
 
     ``waiting_for`` is shown to people.
     """
     if not held.row.update(leased_until=now + LEASE, waiting_for=waiting_for[:300]):
-        raise LeaseLost("another collector has the source")
+        raise SourceLeaseLost("another collector has the source")
     return held.row.filter(activity=SourceActivity.STOPPING).exists()
 
 
-def release(*, held: Held) -> None:
+def release(*, held: SourceLease) -> None:
     """Give the source back as it is, for the next collector to go on at once."""
     held.row.update(
         activity=Case(
@@ -95,7 +97,7 @@ def release(*, held: Held) -> None:
 
 
 @transaction.atomic
-def abandon(*, held: Held, reason: Reason, now: datetime) -> None:
+def abandon(*, held: SourceLease, reason: Reason, now: datetime) -> None:
     """Let the source be: a person stopped it, it is switched off, or it has no settings any more.
 
     The checkpoint stays.

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.1
 
 
-class Publishing:
+class RecordPublisher:
     """Publish the records of one harvest, with confirms.
 
     Args:

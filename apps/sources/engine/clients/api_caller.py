@@ -19,7 +19,7 @@ import msgspec
 
 from apps.sources.engine.clients.base import BadAnswer
 from apps.sources.engine.errors import ApiFailed
-from apps.sources.engine.pacing import Pacer
+from apps.sources.engine.pacer import Pacer
 from yardkit.backoff import back_off
 from yardkit.nesting import check_json
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
@@ -65,7 +65,7 @@ class Account:
     expires_at: float = 0.0
 
 
-class Asker:
+class ApiCaller:
     """One source's way to its API. The address guard sits where sockets are made."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from apps.projects.models import Project
-from apps.sources.engine.clients.asking import Account, Patience
+from apps.sources.engine.clients.api_caller import Account, Patience
 from apps.sources.engine.clients.base import Secrets
 from apps.sources.engine.errors import ApiFailed
 from apps.sources.engine.progress import Checkpoint, Marker, measure, plan
@@ -27,7 +27,7 @@ _PATIENCE: Final = Patience(first=0.2, longest=1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class HarvestPreview:
     """``records`` in ``batches``, of which ``re_read`` were read before: they are dropped again.
 
     ``resumed``: it goes on where an earlier harvest ended. ``shrunk``: the source has fewer records
@@ -51,7 +51,7 @@ class Preview:
         return self.records - self.re_read
 
 
-def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> Preview:
+def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> HarvestPreview:
     """What a start would read now. Changes nothing.
 
     Raises:
@@ -68,7 +68,7 @@ def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> Prev
     except ApiFailed as error:
         raise SourceAway(fields={"source": [str(error)]}) from error
     if source.mode is Mode.NOT_EXPORTED:
-        return Preview(total, counted=False)
+        return HarvestPreview(total, counted=False)
     if state is not None and state.content and state.content != source.content:
         # Other records than those of the marker.
         state = None
@@ -81,16 +81,16 @@ def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> Prev
     reset = source.shrunk is Shrunk.RESET
     found = plan(marker, total, source.batch_size, reset_when_shrunk=reset)
     if found.checkpoint is None:
-        return Preview(total, shrunk=found.shrunk)
+        return HarvestPreview(total, shrunk=found.shrunk)
     return _measured(total, found.checkpoint, shrunk=found.shrunk)
 
 
 def _measured(
     total: int, at: Checkpoint, *, resumed: bool = False, shrunk: bool = False
-) -> Preview:
+) -> HarvestPreview:
     batches, records = measure(at)
     lowest = at.until - records
-    return Preview(
+    return HarvestPreview(
         total,
         batches=batches,
         records=records,

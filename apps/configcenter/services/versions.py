@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.access.models import User
 from apps.access.services import label_of, record
-from apps.configcenter.engine.diffs import Change
+from apps.configcenter.engine.diffs import DataChange
 from apps.configcenter.engine.kinds import Problem
 from apps.configcenter.engine.plain import compact, digest_of
 from apps.configcenter.errors import NotOfPlatform, SavedMeanwhile
@@ -98,7 +98,7 @@ class Tried:
     """What is wrong with data, and what it would change; none when it has errors."""
 
     problems: tuple[Problem, ...]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[DataChange, ...] = ()
     # The newest version holds the same: a save would make none.
     same: bool = False
 

@@ -25,7 +25,7 @@ from django.db import connection
 
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.models import Configuration, ConfigVersion, KindSerial
-from apps.configcenter.services.reporting import Report, report_running
+from apps.configcenter.services.reports import VersionReport, report_running
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit.clock import Clock
@@ -67,7 +67,7 @@ class _State:
     problem: str = ""
 
 
-class Follower:
+class ConfigWatcher:
     """Gives a daemon the active versions of one kind, at the start and with each change.
 
     ``apply(project_id, active)`` is called in the thread of ``poll``; None: nothing is active any
@@ -235,8 +235,8 @@ class Follower:
             self._unreported.clear()
             self._report_at = now + REPORT_SECONDS if everything else self._report_at
 
-    def _report_of(self, state: _State) -> Report:
-        return Report(
+    def _report_of(self, state: _State) -> VersionReport:
+        return VersionReport(
             configuration_id=state.configuration_id,
             number=state.running.number if state.running is not None else 0,
             applied_at=state.applied_at,

@@ -13,16 +13,16 @@ from typing import Any, Final, TypeVar
 
 from apps.projects.models import Project
 from apps.runtime.errors import DATABASE_AWAY
-from apps.sources.daemon.environment import Environment
-from apps.sources.daemon.publishing import Publishing
-from apps.sources.engine.errors import ApiFailed, LeaseLost
-from apps.sources.engine.harvesting import Ended, Harvesting
-from apps.sources.engine.progress import Checkpoint, Counts, Gap, Why
-from apps.sources.engine.records import Origin
+from apps.sources.daemon.environment import CollectorContext
+from apps.sources.daemon.publisher import RecordPublisher
+from apps.sources.engine.errors import ApiFailed, SourceLeaseLost
+from apps.sources.engine.harvester import Ended, Harvester
+from apps.sources.engine.progress import Checkpoint, Gap, HarvestCounts, Why
+from apps.sources.engine.records import RecordOrigin
 from apps.sources.engine.settings import Source
 from apps.sources.errors import QueueOfOthers
 from apps.sources.models import Credential
-from apps.sources.services.holding import LEASE_SECONDS, Held, release
+from apps.sources.services.leases import LEASE_SECONDS, SourceLease, release
 from apps.sources.services.progress import Begun, begin, finish, move, plan, why_now
 from apps.sources.services.queues import claim_queue
 from yardkit.backoff import Backoff
@@ -38,22 +38,22 @@ _MARGIN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SourceSettings:
     """The settings of a source and the number of the version they are of."""
 
     source: Source
     version: int
 
 
-class Work:
+class HarvestWorker:
     """See the module; it is what ``engine.harvesting.Surroundings`` asks for."""
 
     def __init__(
         self,
         *,
-        held: Held,
-        environment: Environment,
-        known: Callable[[], Known | None],
+        held: SourceLease,
+        environment: CollectorContext,
+        known: Callable[[], SourceSettings | None],
         collector: str,
         clock: Clock,
         stopping: threading.Event,
@@ -76,7 +76,7 @@ class Work:
         self._begun: Begun | None = None
         # Those that are known to be this project's.
         self._queues: set[str] = set()
-        self._publishing = Publishing(
+        self._publishing = RecordPublisher(
             environment.broker, wish=self.wish, waiting=self._wait_for, pause=stopping.wait
         )
 
@@ -100,7 +100,7 @@ class Work:
             if ended is not None:
                 self._finish(ended)
                 logger.info("source %s: %s %s", name, ended.why.value, ended.error)
-        except LeaseLost:
+        except SourceLeaseLost:
             logger.warning("source %s: another collector has it, or the database is away", name)
         except Exception as error:
             logger.exception("source %s: the harvest broke", name)
@@ -126,8 +126,8 @@ class Work:
         except ApiFailed as failed:
             return Ended(Why.ERROR, error=str(failed))
         try:
-            return Harvesting(
-                origin=Origin(self.held.project_id, slug, self.held.name),
+            return Harvester(
+                origin=RecordOrigin(self.held.project_id, slug, self.held.name),
                 marker=begun.marker,
                 checkpoint=begun.checkpoint,
                 client=client,
@@ -165,9 +165,9 @@ class Work:
         return found.source if found is not None else self._first.source
 
     def wish(self) -> Why | None:
-        """Why the harvest should end. Raises ``LeaseLost``."""
+        """Why the harvest should end. Raises ``SourceLeaseLost``."""
         if self._lost or self._clock.monotonic() > self._leased_until - _MARGIN_SECONDS:
-            raise LeaseLost("the lease could not be renewed")
+            raise SourceLeaseLost("the lease could not be renewed")
         if self._stopping.is_set():
             return Why.SHUTDOWN
         found = self._known()
@@ -202,7 +202,7 @@ class Work:
         begun = self._must_have_begun()
         self._database(lambda: plan(begun=begun, checkpoint=checkpoint, notes=notes))
 
-    def moved(self, checkpoint: Checkpoint, counts: Counts, gaps: Sequence[Gap]) -> None:
+    def moved(self, checkpoint: Checkpoint, counts: HarvestCounts, gaps: Sequence[Gap]) -> None:
         """Keep the checkpoint; that renews the lease, too."""
         begun = self._must_have_begun()
         at = self._clock.monotonic()
@@ -228,7 +228,7 @@ class Work:
     def _database(self, work: Callable[[], T]) -> T:
         """Do it; a database that is away is waited for until the lease has run out.
 
-        ``LeaseLost`` then: another collector may go on, and so nothing may be written here.
+        ``SourceLeaseLost`` then: another collector may go on, and so nothing may be written here.
         """
         backoff = Backoff()
         while True:
@@ -237,7 +237,7 @@ class Work:
             except DATABASE_AWAY as error:
                 left = self._leased_until - _MARGIN_SECONDS - self._clock.monotonic()
                 if left <= 0 or self._lost or self._stopping.is_set():
-                    raise LeaseLost("the database is away") from error
+                    raise SourceLeaseLost("the database is away") from error
                 self._stopping.wait(min(left, backoff.seconds()))
 
     def _wait_for(self, what: str) -> None:

@@ -19,20 +19,20 @@ from typing import Any, Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from apps.sources.engine.clients.base import Client, Page
+from apps.sources.engine.clients.base import RecordClient, RecordPage
 from apps.sources.engine.errors import ApiFailed, Interrupted
 from apps.sources.engine.progress import (
     COMPLETE,
     Checkpoint,
-    Counts,
     Gap,
+    HarvestCounts,
     Marker,
     Why,
     advanced,
     plan,
     windows,
 )
-from apps.sources.engine.records import Origin, Sorted, sort_batch
+from apps.sources.engine.records import RecordOrigin, Sorted, sort_batch
 from apps.sources.engine.settings import Mode, Shrunk, Source
 from yardkit.broker.base import Outgoing
 from yardkit.failpoints import hit
@@ -70,7 +70,7 @@ class Surroundings(Protocol):
     def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
         """Keep a new plan. Raises ``LeaseLost``."""
 
-    def moved(self, checkpoint: Checkpoint, counts: Counts, gaps: Sequence[Gap]) -> None:
+    def moved(self, checkpoint: Checkpoint, counts: HarvestCounts, gaps: Sequence[Gap]) -> None:
         """Keep the checkpoint and what the batch counted. Raises ``LeaseLost``."""
 
 
@@ -86,16 +86,16 @@ class Ended:
     notes: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Harvesting:
+class Harvester:
     """Runs in a thread of its own; ``run`` raises nothing but ``LeaseLost`` and what is a bug."""
 
     def __init__(
         self,
         *,
-        origin: Origin,
+        origin: RecordOrigin,
         marker: Marker,
         checkpoint: Checkpoint | None,
-        client: Client,
+        client: RecordClient,
         around: Surroundings,
     ) -> None:
         self._origin = origin
@@ -170,7 +170,7 @@ class Harvesting:
             ahead.cancel()
         return Why.END
 
-    def _batch(self, offset: int, size: int, page: Page) -> Why | None:
+    def _batch(self, offset: int, size: int, page: RecordPage) -> Why | None:
         at = self._at
         if at is None:
             raise AssertionError("a batch without a plan")
@@ -292,16 +292,16 @@ class _Ahead:
 
     def __init__(
         self,
-        client: Client,
+        client: RecordClient,
         around: Surroundings,
         offsets: Iterator[tuple[int, int]],
     ) -> None:
-        self._ask: Callable[[int, int], Coroutine[Any, Any, Page]] = client.batch
+        self._ask: Callable[[int, int], Coroutine[Any, Any, RecordPage]] = client.batch
         self._submit = around.submit
         self._offsets = offsets
-        self._pending: deque[tuple[int, int, Future[Page]]] = deque()
+        self._pending: deque[tuple[int, int, Future[RecordPage]]] = deque()
 
-    def next(self, depth: int) -> tuple[int, int, Future[Page]] | None:
+    def next(self, depth: int) -> tuple[int, int, Future[RecordPage]] | None:
         """The batch whose turn it is; ``depth`` of them are under way then."""
         while len(self._pending) < depth:
             window = next(self._offsets, None)

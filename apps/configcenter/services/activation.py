@@ -26,7 +26,7 @@ from apps.configcenter.models import (
     KindSerial,
 )
 from apps.configcenter.services.kinds import kind_named, problems_of, refuse_errors
-from apps.configcenter.services.saving import change_problems
+from apps.configcenter.services.versions import change_problems
 from apps.runtime.services import emit
 
 # The caller does not mind which version is active now.

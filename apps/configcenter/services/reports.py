@@ -16,7 +16,7 @@ MAX_PROBLEM = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VersionReport:
     """What runs of one configuration; ``number`` 0 is nothing."""
 
     configuration_id: int
@@ -31,7 +31,7 @@ def report_running(
     identity: Identity,
     kind: str,
     project_id: int | None,
-    reports: Sequence[Report],
+    reports: Sequence[VersionReport],
     now: datetime,
 ) -> bool:
     """Write what the process runs; False when its heartbeat row is not (or no longer) its own.
