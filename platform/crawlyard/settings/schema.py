@@ -18,6 +18,7 @@ SPECTACULAR_SETTINGS: Final[dict[str, Any]] = {
     # Several fields share these choices; without a name of their own each gets a made-up one.
     "ENUM_NAME_OVERRIDES": {
         "RunStateEnum": "apps.jobs.states.RunState",
+        "RunOutcomeEnum": "apps.jobs.states.RunOutcome",
         "AskEnum": "apps.jobs.states.RunAsk",
         "BuildStateEnum": "apps.projects.states.BuildState",
         "BuildStepEnum": "apps.projects.states.BuildStep",
