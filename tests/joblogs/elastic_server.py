@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REAL_URL = os.environ.get("CRAWLYARD_TEST_ELASTIC_URL", "")
 WANTED = pytest.mark.skipif(
     importlib.util.find_spec("elasticsearch") is None,
-    reason="Elasticsearch: its client is not installed (pip install 'crawlyard[elasticsearch]')",
+    reason="Elasticsearch: its client is not installed (pip install '.[elasticsearch]')",
 )
 
 

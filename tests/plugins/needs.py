@@ -114,7 +114,7 @@ def browser_problem() -> str:
 def kafka_problem() -> str:
     """Why there is no Kafka, or ""; the broker is made of the client's own library."""
     if importlib.util.find_spec("confluent_kafka") is None:
-        return "Kafka: the extra is not installed (pip install 'crawlyard[kafka]')"
+        return "Kafka: the extra is not installed (pip install '.[kafka]')"
     return ""
 
 

@@ -17,8 +17,8 @@ from yardkit.fetcher import Fetched, Fetcher, check_cookies
 from yardkit.protocol import DownloaderSettings, DownloaderType, DownloadRequest
 
 _REMEDIES: Final = {
-    DownloaderType.IMPERSONATE: "install its extra: pip install crawlyard[impersonate]",
-    DownloaderType.BROWSER: "install its extra, pip install crawlyard[browser], and Chromium",
+    DownloaderType.IMPERSONATE: "install its extra: pip install '.[impersonate]'",
+    DownloaderType.BROWSER: "install its extra, pip install '.[browser]', and Chromium",
     DownloaderType.FILE: "set AGENT_FILES to the folder they may read",
 }
 # Types that use the network, and so proxies.

@@ -22,7 +22,7 @@ def open_elastic(url: str) -> ElasticLogStore:
     if importlib.util.find_spec("elasticsearch") is None:
         raise BadAddress(
             f"{address.shown} is an Elasticsearch, and its client is not installed:"
-            " pip install 'crawlyard[elasticsearch]'"
+            " pip install '.[elasticsearch]'"
         )
     # Imported where wanted: others have no use for its library.
     from apps.joblogs.stores.elastic.store import ElasticLogStore

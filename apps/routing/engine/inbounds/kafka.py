@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NOT_INSTALLED: Final = "the extra is not installed: pip install 'crawlyard[kafka]'"
+NOT_INSTALLED: Final = "the extra is not installed: pip install '.[kafka]'"
 # The longest single wait inside the library: a close is noticed after it.
 _SLICE_SECONDS: Final = 0.5
 # The least wait for another worker that is just reading: without it a full topic looks empty.

@@ -95,7 +95,7 @@ def check(rule: rules.Outbound, *, filled: bool = True) -> list[rules.Problem]:
     ]
     module, extra = _EXTRAS.get(rule.cls, ("", ""))
     if module and not _is_installed(module):
-        text = f"{rule.cls} needs the extra {extra}: pip install 'crawlyard[{extra}]'"
+        text = f"{rule.cls} needs the extra {extra}: pip install '.[{extra}]'"
         problems.append(_problem(rule, "missing_extra", "class", text))
     return problems
 

@@ -151,7 +151,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "not_installed: " in done.stdout
-    assert "pip install 'crawlyard[kafka]'" in done.stdout
+    assert "pip install '.[kafka]'" in done.stdout
 
 
 def test_nobody_waits_for_libraries_of_others() -> None:

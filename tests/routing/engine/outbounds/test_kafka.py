@@ -124,4 +124,4 @@ def test_the_client_is_loaded_only_when_it_is_used() -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "pip install 'crawlyard[kafka]'" in done.stdout
+    assert "pip install '.[kafka]'" in done.stdout
