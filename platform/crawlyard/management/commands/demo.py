@@ -132,7 +132,7 @@ class Command(BaseCommand):
             return
         if options["engines"] == "embedded" and history.make():
             self._say(f"{history.NAME}: a job with five weeks of made-up runs, to show its yield")
-        self._say(f"the admin stays at {admin}admin/jobs/run/{run.pk}/change/; Ctrl-C ends it")
+        self._say(f"the run's page: {admin}runs/{run.pk}; Ctrl-C ends everything")
         while True:
             self._step(0.2)
 
