@@ -13,9 +13,9 @@ from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
-# Another process that holds it is waited for so long, by a thread that other projects need.
+# Longest wait for another process that holds it: the thread serves other projects, too.
 LOCK_SECONDS: Final = 1.0
-# One that could not be written is left alone for so long, so that no thread waits for it.
+# Pause after a failed write, so that no thread waits for the file.
 REST_SECONDS: Final = 5.0
 # What waits for it comes again sooner: when nothing has, nothing does.
 REMEMBERED_SECONDS: Final = 90.0

@@ -19,7 +19,7 @@ from yardkit.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-# A target that is away is tried again after so long, then twice as long ...
+# First pause between two tries of an unreachable target; it doubles.
 FIRST_PROBE_SECONDS: Final = 0.5
 LONGEST_PROBE_SECONDS: Final = 10.0
 # The depth of a queue with a ``max_lag`` is asked no oftener.
@@ -41,7 +41,7 @@ class InLine:
         self.findings: tuple[tuple[str, str], ...] = ()
         self.problem = ""
         self.problem_at: datetime | None = None
-        # Only ever added to, by whoever holds a batch; a lost count in a race is borne.
+        # Only added to, by the threads that hold a batch; a count lost in a race is accepted.
         self.taken = self.filtered = self.poison = 0
 
     def is_for(self, rule: rules.Inbound) -> bool:
@@ -69,7 +69,7 @@ class Lane:
         self.keeps_line = (is_limited and not self.is_scoped) or rule.max_lag >= 0
         self._clock = clock
         self._lock = threading.Lock()
-        # Why its target cannot be reached; "" when it can, or when nobody has tried.
+        # Why its target cannot be reached; "" when it can, or is untried.
         self.away = ""
         self.away_at: datetime | None = None
         self._is_told = False
@@ -164,7 +164,7 @@ class Lane:
         return outcomes
 
     def failed(self, error: Exception, messages: int) -> list[Outcome]:
-        """Somebody else's class may do anything; its items wait until it is mended."""
+        """Treat an exception of a plug-in class as an outage: its items wait until it is fixed."""
         logger.error("the outbound %s fails", self.rule.name, exc_info=error)
         reason = f"{self.rule.cls} fails: {type(error).__name__}: {error}"
         return [away("defect", reason)] * messages

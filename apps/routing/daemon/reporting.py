@@ -1,4 +1,4 @@
-"""What this router tells of its lines, for pages and REST."""
+"""Reports of this router's inbounds and outbounds, for pages and REST."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from yardkit.clock import Clock
 from yardkit.timers import Timers
 
 REPORT_SECONDS: Final = 2.0
-# Servers are asked how much waits, and whether the threads suit them, so often for each line.
+# Seconds between two questions to a server: how much waits, and whether the threads suit it.
 ASK_SECONDS: Final = 5.0
 
 

@@ -29,7 +29,7 @@ from yardkit.stop import Stop
 logger = logging.getLogger(__name__)
 
 STEP_SECONDS: Final = 0.25
-# Without any turn that found something for so long there is nothing to do.
+# Seconds without work after which the router counts as idle.
 IDLE_SECONDS: Final = 1.0
 _TURN_SECONDS: Final = 0.1
 _PROBE_SECONDS: Final = 0.25

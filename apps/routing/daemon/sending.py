@@ -36,7 +36,7 @@ LEASE_SECONDS: Final = 30.0
 MOST_SECONDS: Final = 10.0
 
 _STATES: Final = {state: ItemState(state.value) for state in State}
-# Why it goes there is told by other steps.
+# The reason is in other steps.
 _UNTOLD: Final = frozenset({Reason.ROOM})
 _GROUNDS_OF_PARKING: Final = {
     Reason.QUEUE_FULL,
@@ -58,7 +58,7 @@ class Piece:
     steps: tuple[Step, ...] = ()
     # The item as the ledger has it; another one is written with the next move.
     written: object = None
-    # It has waited for its turn: nobody goes before it.
+    # It has waited for its turn: no item overtakes it.
     is_its_turn: bool = False
     # It has its token.
     has_token: bool = False
@@ -314,7 +314,7 @@ class Sender:
         )
 
     def retrying(self, piece: Piece, lease_seconds: float) -> Move:
-        """What is written before an item is sent again, so that nobody else sends it too."""
+        """Claim an item before it is sent again, so that no other router sends it too."""
         return self._move(
             piece,
             State.RETRYING,

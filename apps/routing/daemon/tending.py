@@ -31,11 +31,11 @@ CLAIM_SECONDS: Final = 0.25
 PARKED_SECONDS: Final = 1.0
 # The same for outbounds that are disabled or gone, once all their items were asked of the rules.
 STRANDED_SECONDS: Final = 5.0
-# Whether there is room again is looked at so often, and so are values that wait for tokens.
+# Seconds between two looks for room, and for items that wait for tokens.
 LOOK_SECONDS: Final = 0.5
 # Longer than a thread that finds the database away waits before it tries again, and then writes.
 PATIENCE_SECONDS: Final = 15.0
-# Somebody has begun with it and not come to an end.
+# A router has begun with it and not finished.
 _ALONE_FROM: Final = 2
 _DUE: Final = (ItemState.RECEIVED, ItemState.RETRYING, ItemState.DISPATCHED)
 
@@ -199,7 +199,7 @@ class Tending:
         lane.look_at = self._clock.monotonic() + LOOK_SECONDS
         tokens = lane.rule.token_per_second > 0 and not lane.is_scoped
         if most and tokens:
-            # A token that nobody uses is lost to those who come next.
+            # A token that is not used is lost to the next items.
             most = self._parked_for(running, lane, most)
             waits = lane.tokens.take([lane.scope_value(None)] * most)
             granted = sum(1 for wait in waits if wait == 0)
@@ -211,7 +211,7 @@ class Tending:
             return False
         entries = self._claim_parked(running, lane.rule.name, most, due_only=lane.is_scoped)
         if len(entries) < most and not lane.is_scoped and not tokens:
-            # Whoever parks another one says so again.
+            # The flag is set again when another item is parked.
             lane.has_parked = False
         if len(entries) == (BATCH if tokens else most):
             lane.look_at = 0.0
@@ -227,7 +227,7 @@ class Tending:
 
     def _probe(self, running: Running, lane: Lane) -> None:
         """The first item that waits shows whether the target is back."""
-        # It may get no token, and then nobody says anything of the target.
+        # It may get no token, and then the target's state stays unknown.
         lane.probe_at = self._clock.monotonic() + FIRST_PROBE_SECONDS
         entries = self._claim_parked(running, lane.rule.name, 1)
         if entries:

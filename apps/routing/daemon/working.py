@@ -1,6 +1,6 @@
 """What a router does with a batch, from its inbound to the ack, and with items that it has claimed.
 
-An exception leaves nothing undone for ever: what the ledger does not have goes back to the inbound,
+An exception leaves nothing undone: what the ledger does not have goes back to the inbound,
 and what it has comes again when its lease is over.
 """
 
@@ -51,11 +51,11 @@ logger = logging.getLogger(__name__)
 
 # A write that takes longer finds the database away, or did a moment ago.
 LONG_SECONDS: Final = 1.0
-# Results that other routers are quicker with are decided about again, so often in vain.
+# Tries to decide about results that other routers change at the same time.
 ROUNDS: Final = 5
 # Of what is no item so much is kept.
 POISON_CHARACTERS: Final = 1024 * 1024
-# An item that so many have begun with, and nobody got anywhere, is what ends routers.
+# An item begun this many times and never finished is taken for one that kills routers.
 MOST_ATTEMPTS: Final = 10
 # The key under which the text stands of what is no item.
 RAW: Final = "raw"
@@ -91,7 +91,7 @@ class Work:
         self._writing: dict[int, float] = {}
 
     def is_stopping(self) -> bool:
-        """Whether what is in hand is to be brought to an end."""
+        """Whether the current batch is to be finished."""
         return self._stopping.is_set()
 
     def has_long_write(self) -> bool:

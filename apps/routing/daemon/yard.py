@@ -40,7 +40,7 @@ from yardkit.clock import Clock
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
-# An inbound without items is asked again after so long at most.
+# Longest pause between two looks at an inbound without items.
 LONGEST_REST_SECONDS: Final = 0.25
 _CLOSERS: Final = 16
 
@@ -151,7 +151,7 @@ class Yard:
         return line.begun_at if is_busy else None
 
     def found(self, running: Running, line: InLine, count: int) -> None:
-        """What the turn has brought: nothing lets the inbound rest a little."""
+        """Note what the turn has found; after nothing the inbound rests a little."""
         with self._lock:
             key = running.project, line.rule.name
             if self._current.get(running.project) is running and line.rule.name in running.lines:
@@ -194,7 +194,7 @@ class Yard:
         _close(gone)
 
     def close(self) -> None:
-        """Close everything; nobody works any more."""
+        """Close everything, once no thread works any more."""
         with self._lock:
             self._leaving += self._current.values()
             self._current = {}
@@ -354,7 +354,7 @@ def _close(parts: Iterable[_Closable]) -> None:
 def _close_one(part: _Closable) -> None:
     try:
         part.close()
-    except Exception:  # somebody else's class may raise anything; the others are closed too
+    except Exception:  # a plug-in may raise anything; the others are closed too
         logger.exception("%s cannot be closed", type(part).__name__)
 
 

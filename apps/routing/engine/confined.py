@@ -1,4 +1,4 @@
-"""Files below folders that an operator has named: whoever writes rules writes nowhere else.
+"""Files below folders that an operator has named: rules cannot write elsewhere.
 
 Every step from such a folder down is opened by itself and no link is followed, so that nobody can
 put one in the way between the look and the use.

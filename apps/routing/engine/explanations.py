@@ -16,7 +16,7 @@ from apps.routing.engine.shortening import shortened
 
 # A new item gets its name when it is received; here it has none yet.
 NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
-# Selectors whose conditions are told; what comes after has its verdict alone.
+# Selectors shown with their conditions; later ones with their verdict alone.
 MOST_SELECTORS: Final = 500
 # A message is to be shown as it is, so far as anybody can read it: characters, about.
 MOST_OF_MESSAGE: Final = 100_000
@@ -102,7 +102,7 @@ class OutboundExplanation:
     disabled: bool
     # It is where the item was before.
     was_here: bool
-    # None: there are too many, and these are not told.
+    # None: there are too many to list.
     selectors: tuple[SelectorExplanation, ...] | None
 
     @property
@@ -164,7 +164,7 @@ class MessageExplanation:
     refused: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; ``cut`` says whether the message is longer than what is told."""
+        """For JSON; ``cut`` says whether the message is longer than what is shown."""
         told = {name: getattr(self, name) for name in self.__slots__ if name != "cls"}
         message, cut = shortened(self.message, MOST_OF_MESSAGE, MOST_OF_TEXT)
         return told | {"class": self.cls, "message": message, "cut": cut}

@@ -177,7 +177,7 @@ class FailureFile:
         next file.
         """
         try:
-            # Whoever holds it does the same.
+            # The process that holds it does the same.
             with self._lock(folder, 0.0, ".pack"):
                 older = self._older(folder)
                 newest = sorted({number for number, _ in older}, reverse=True)[: self._kept]

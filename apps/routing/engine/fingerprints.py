@@ -1,7 +1,7 @@
 """Short fingerprints of an item's values, by which a page of items is found without an index.
 
 A fingerprint is the CRC-32 of a value as text: fast, and equal for 7 and "7". It only says where
-to look: whoever finds a page by it reads the items and compares.
+to look: the query reads the items that it finds and compares.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from zlib import crc32
 
 BYTES: Final = 4
-# Longer texts are told apart by what they begin with.
+# Longer texts are distinguished by their beginning.
 CHARACTERS: Final = 512
 
 

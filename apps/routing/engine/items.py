@@ -1,7 +1,7 @@
 """Items: JSON outside, dicts inside (seed S2.2).
 
 A reader of other people's queues meets everything: what is no item is refused with a reason, so
-that it can be set aside as poison instead of being read again for ever.
+that it can be set aside as poison instead of being read again without end.
 
 There are two readers. The quick one is msgspec's, which takes a well-formed item in a few
 microseconds but keeps quiet about keys that are there twice; those are found by writing the value
@@ -88,7 +88,7 @@ def read_json(raw: bytes | str) -> Any:
 
 
 def check_item(item: Mapping[str, Any]) -> None:
-    """Refuse what no item may hold, whoever made it. Raises ``NoItem``."""
+    """Refuse what no item may hold. Raises ``NoItem``."""
     if not isinstance(item, Mapping):
         raise NoItem("not_a_dict", f"an item is a dict, this is {_kind(item)}")
     _check(item, texts=True)

@@ -293,7 +293,7 @@ class Life:
             if case.before.routed_count < self._most_routings:
                 found = self._first(case.item, skip)
             if found is None:
-                # Nobody else takes it: better late than not at all.
+                # No other outbound takes it: better late than not at all.
                 return case.hold(self._outbounds[wanted], counters)
             index, after, reason = found, self._moved(case, found), Reason.NEXT
 

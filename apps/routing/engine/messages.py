@@ -38,7 +38,7 @@ BUILT_IN: Final = (
 )
 # Every key that the router itself puts into items or reads from them.
 KEYS: Final = (*BUILT_IN, TASK_PARAMS, TASK_RESULT)
-# What whoever submits an item may say of it; the others are the hub's own words.
+# Keys that the submitter of an item may set; the others are the hub's own.
 _SUBMITTED: Final = frozenset({"rt", "priority"})
 _ADDED: Final = frozenset({*BUILT_IN, TASK_RESULT}) - _SUBMITTED
 _TRUE: Final = frozenset({"true", "1", "yes"})

@@ -1,6 +1,6 @@
 """The words of an item's life: its states, and what is decided about it.
 
-Texts are English, for logs and for translation by whoever shows them: ``TEXTS[reason]`` takes
+Texts are English, for logs and for translation where they are shown: ``TEXTS[reason]`` takes
 ``outbound`` and ``status`` by name.
 """
 

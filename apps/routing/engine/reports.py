@@ -1,4 +1,4 @@
-"""What a router tells of its inbounds and outbounds: numbers and problems, never a secret."""
+"""Reports of a router about its inbounds and outbounds: numbers and problems, never a secret."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class InboundReport(msgspec.Struct, frozen=True, omit_defaults=True):
     # What is wrong now, and since when (milliseconds since 1970); "" when all is well.
     problem: str = ""
     problem_at_ms: int = 0
-    # Items that wait to be taken; None when nobody can say.
+    # Items that wait to be taken; None when it is unknown.
     depth: int | None = None
-    # Items that it has brought, and what became of them there.
+    # Items that it has delivered, and their outcome.
     taken: int = 0
     filtered: int = 0
     poison: int = 0
-    # Acks that came too late: somebody else got those items as well.
+    # Acks that came too late: another consumer got those items as well.
     late: int = 0
     # What it finds of itself though it runs: a code, and the text of it.
     findings: tuple[tuple[str, str], ...] = ()
@@ -28,7 +28,7 @@ class OutboundReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     problem: str = ""
     problem_at_ms: int = 0
-    # Messages that wait for a consumer; None when nobody can say.
+    # Messages that wait for a consumer; None when it is unknown.
     depth: int | None = None
     # It has its ``max_lag`` messages waiting.
     full: bool = False

@@ -16,9 +16,9 @@ DEFAULT_WEIGHT: Final = 10
 DEFAULT_THREADS: Final = 8
 DEFAULT_PRIORITY: Final = 1000
 DEFAULT_RT_PRIORITY: Final = 2000
-# Without a limit of its own an item is routed so often at most: a circle must end.
+# Most times that an item without a limit of its own is routed: a circle must end.
 MOST_ROUTINGS: Final = 100
-# Without a time of its own a result is waited for so long (seconds).
+# Seconds to wait for a result where the outbound has no time of its own.
 RESULT_SECONDS: Final = 24 * 3600.0
 
 

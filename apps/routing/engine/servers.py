@@ -1,6 +1,6 @@
 """Where a rule set may have its own HTTP server (seed S2.9): not just anywhere on the host.
 
-Whoever edits rules could else open any port of it, on any of its networks.
+An editor of rules could else open any port of it, on any of its networks.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class StepKind(StrEnum):
     RECEIVED = "received"
     # The inbound brought it again; it was known.
     REDELIVERED = "redelivered"
-    # Whoever had it came to no end with it while it was theirs, and may have sent it.
+    # Its router did not finish it within its lease, and may have sent it.
     TAKEN_OVER = "taken_over"
     CONVERTED = "converted"
     MATCHED = "matched"

@@ -1,7 +1,7 @@
 """A rule set made ready: what an inbound takes, and which outbound an item goes to.
 
 Routers and the web use the same one, so that what is explained is what happens. It holds no
-connection: inbounds and outbounds are made from ``rules`` by whoever runs them.
+connection: inbounds and outbounds are made from ``rules`` by the router.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BadRules(ValueError):
 
 
 class Poison(ValueError):
-    """What an inbound has brought can never be routed; ``code`` says why in a word."""
+    """What an inbound has delivered can never be routed; ``code`` says why in a word."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)

@@ -75,7 +75,7 @@ class Chain:
 
     def _one(self, index: int, item: Item) -> Item:
         step = self.steps[index]
-        # Ours are known to leave alone what is inside the values; of others nobody knows.
+        # Built-in ones are known not to change what is inside the values; plug-ins may.
         given = dict(item) if isinstance(step.converter, Own) else _whole_copy(item)
         try:
             after = step.converter.convert(given)

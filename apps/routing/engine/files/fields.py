@@ -18,7 +18,7 @@ from yardkit.yaml_reader import Path, YamlDocument, YamlError, plain_value, show
 MAX_PROBLEMS: Final = 100
 # As a file has it, so that whatever was read from data can be written as a file.
 MAX_DEPTH: Final = 30
-# So many names at most are compared with those that there are.
+# Most names compared with the known ones.
 _MOST_HINTS: Final = 1000
 # What a database and other programs call a whole number.
 _MOST: Final = 2**63
@@ -37,7 +37,7 @@ class Origin(Protocol):
         """The place of a value, as a problem names it."""
 
     def said(self, path: Path, text: str) -> str:
-        """A problem's text, with the path where the place does not tell it."""
+        """A problem's text, with the path where the place does not show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Report:
         return self.hints[key]
 
     def add(self, problem: Problem) -> None:
-        """Note one more, or that there are more than are told."""
+        """Note one more problem, or that there are more than are listed."""
         if problem.warning:
             self.warnings += 1
             if self.warnings <= MAX_PROBLEMS:
@@ -353,11 +353,11 @@ def one_line(text: str) -> str:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values of JSON are the same, 1 and true told apart."""
+    """Whether two JSON values are the same; 1 and true differ."""
     try:
         return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        # No values of JSON: whoever reads them will say so.
+        # No values of JSON: their reader reports that.
         return False
 
 

@@ -62,7 +62,7 @@ class Folder:
     def read(self, name: str) -> bytes:
         """The bytes of a file."""
         real = self._main if name == self.main else self._real(name)
-        # Opening a pipe must not wait for somebody who writes.
+        # Opening a pipe must not wait for a writer.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         try:
             descriptor = os.open(real, flags)

@@ -88,7 +88,7 @@ def _outbound(data: Data, classes: ClassParameters) -> Data:
 
 
 def _can_be_mixed(data: Data, classes: ClassParameters) -> bool:
-    """Whether a reader can tell apart what the seed puts below ``init``."""
+    """Whether a reader can distinguish what the seed puts below ``init``."""
     try:
         own = classes(data["class"])
     except LookupError:

@@ -30,13 +30,13 @@ class InboundClosed(RuntimeError):
 # Not frozen: each item makes one, and that would take three times as long.
 @dataclass(slots=True)
 class Taken:
-    """Bytes that are somebody's item, or are not: the caller judges."""
+    """Bytes that may be an item: the caller judges."""
 
     raw: bytes
     handle: Handle = field(repr=False)
     # For people: topic[3]@17, queue#5, file.jsonl:1024
     where: str
-    # True: it was handed out before. False says nothing: not every server tells.
+    # True: it was delivered before. False: unknown, since not every server says so.
     redelivered: bool = False
     # What no other message of this inbound has, and this one has each time it comes; "" is nothing.
     identity: str = ""
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an inbound is told beside its own parameters."""
+    """Context of an inbound beside its own parameters."""
 
     # The inbound's name in its rule set.
     name: str
@@ -60,7 +60,7 @@ class Context:
     consumer: str
     # Where it may remember things; survives restarts and belongs to this project alone.
     state: Path
-    # Files are read from below this folder only: whoever writes rules may not read the whole host.
+    # Files are read from below this folder only: rules may not read the whole host.
     files: Path
     # Most items that are handed out and neither acknowledged nor given back.
     in_flight: int = DEFAULT_IN_FLIGHT
@@ -120,14 +120,14 @@ class Inbound(Protocol):
         """Give these back unhandled: they come again, to this consumer or to another."""
 
     def depth(self) -> int | None:
-        """How many items wait to be taken; None when nobody can say now.
+        """How many items wait to be taken; None when it is unknown.
 
         What a server has delivered ahead, as RabbitMQ does up to ``Context.in_flight``, is not
         counted.
         """
 
     def check_running(self, threads: int) -> list[Finding]:
-        """Whether the source suits so many threads; empty when it does or cannot be asked."""
+        """Why the source does not suit this many threads; empty when it does or cannot be asked."""
 
     def close(self) -> None:
         """Send the acks and let go; what was not acknowledged comes again."""

@@ -1,4 +1,4 @@
-"""Items of a file of JSON lines: for replays, and for logs that somebody else writes.
+"""Items of a file of JSON lines: for replays, and for logs of other programs.
 
 How far it has come is kept on disk. A file that was renamed away is read to its end first, then
 what came between, then the new one; a file that was cut is read from its beginning. One process
@@ -56,7 +56,7 @@ class _Part:
     file: LineFile
     log: Contiguous
     out: dict[int, Taken] = field(default_factory=dict)
-    # Nobody writes to it any more.
+    # It is not written any more.
     is_over: bool = False
 
 

@@ -65,7 +65,7 @@ class LineFile:
         return hashlib.sha256(found).hexdigest() if len(found) == count else ""
 
     def is_cut(self) -> bool:
-        """Whether what was read is not there any more: somebody began the file anew."""
+        """Whether what was read is not there any more: the file was begun again."""
         if self.is_gzip:
             return False
         if os.fstat(self._raw.fileno()).st_size < self.position:

@@ -55,7 +55,7 @@ Place = tuple[str, int]
 
 
 class Position(NamedTuple):
-    """The handle of an item. ``generation`` tells one assignment of a partition from the next."""
+    """The handle of an item. ``generation`` distinguishes assignments of a partition."""
 
     topic: str
     partition: int
@@ -107,7 +107,7 @@ class KafkaInbound:
         self._settings: Mapping[str, Any] = init["consumer_settings"]
         self._topics: list[str] = list(init["topics"])
         self._limit = context.in_flight
-        # One thread polls, another may ask about depth; whoever closes waits for both.
+        # One thread polls, another may ask about depth; closing waits for both.
         self._polling = threading.Lock()
         self._asking = threading.Lock()
         # Of what follows. The library calls back while it polls or closes: reentrant.
@@ -353,7 +353,7 @@ class KafkaInbound:
     # --- asking the server ---------------------------------------------------------------------
 
     def _probe(self) -> None:
-        """The library tells when it loses a server, and not when it has found it again."""
+        """The library reports a lost server, and not when it has found it again."""
         try:
             self._all_partitions(time.monotonic() + _PROBE_SECONDS)
         except self._library.KafkaException as error:

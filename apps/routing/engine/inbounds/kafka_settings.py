@@ -89,7 +89,7 @@ def _ask_library(settings: Mapping[str, Any]) -> list[Finding]:
     known = {
         name: value
         for name, value in effective(settings, "check").items()
-        # Without servers it talks to nobody.
+        # Without servers it connects nowhere.
         if name != "bootstrap.servers" and not has_placeholder(value)
     }
     try:

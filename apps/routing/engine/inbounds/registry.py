@@ -41,7 +41,7 @@ class UnknownClass(LookupError):
 
 
 class BrokenClass(RuntimeError):
-    """Somebody's entry point names a class that cannot be loaded, or is none of an inbound."""
+    """An entry point names a class that cannot be loaded, or that is no inbound."""
 
 
 def names() -> list[str]:
@@ -52,7 +52,7 @@ def names() -> list[str]:
 def find(name: str) -> Any:
     """The class of that name. Raises ``UnknownClass`` or ``BrokenClass``.
 
-    Nobody's entry point can stand in for a built-in class.
+    No entry point can replace a built-in class.
     """
     if name in _BUILT_IN:
         module, _colon, attribute = _BUILT_IN[name].partition(":")
@@ -66,7 +66,7 @@ def find(name: str) -> Any:
         raise UnknownClass(f"there is no inbound class {name[:100]!r}{hint}")
     try:
         found = entry.load()
-    except Exception as error:  # somebody else's module may raise anything
+    except Exception as error:  # a plug-in module may raise anything
         raise BrokenClass(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
     missing = [each for each in ("PARAMETERS", "check", "take", "ack") if not hasattr(found, each)]
     if missing:

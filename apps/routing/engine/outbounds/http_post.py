@@ -68,7 +68,7 @@ class HttpOutbound:
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "url": Parameter(str, required=True, check=url_of(("http", "https"), "https://host/path")),
         "headers": Parameter(dict, default={}, check=_check_headers),
-        # So many messages a request, as a JSON array; 0 is one a request, as an object.
+        # Messages in a request, as a JSON array; 0: one, as an object.
         "batch": Parameter(int, default=0, check=between(0, 1000)),
         # Requests at once. More than one is faster and keeps no order.
         "concurrency": Parameter(int, default=1, check=between(1, 64)),
@@ -109,7 +109,7 @@ class HttpOutbound:
             return self._loop.submit(self._send(work)).result()
 
     def depth(self) -> int | None:
-        """Nobody can tell how much a service has before it."""
+        """Return None: the backlog of a service is unknown."""
         return None
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 SERVERS: Final = "bootstrap.servers"
 _POLL_SECONDS: Final = 0.1
-# What the outbound promises is its own to set; a plugin would be code of whoever writes rules.
+# What the outbound promises is its own to set; a plug-in would be code of the rules' author.
 _OURS: Final = frozenset(
     {
         "acks",
@@ -77,7 +77,7 @@ class KafkaOutbound:
         "topic": Parameter(str, required=True, check=_check_topic),
         "producer_settings": Parameter(dict, required=True, check=_check_settings),
         "key": Parameter(str, default="", check=name_of("a key", 256)),
-        # Whose lag is the depth of this outbound; "" is nobody's.
+        # The group whose lag is the depth of this outbound; "": none.
         "consumer_group": Parameter(str, default="", check=name_of("a group", 255)),
     }
     default_expects_result: ClassVar[bool] = False

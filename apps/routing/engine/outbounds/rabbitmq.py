@@ -1,4 +1,4 @@
-"""A queue in somebody's RabbitMQ, with confirms of many messages at once.
+"""A queue in a RabbitMQ of the user's, with confirms of many messages at once.
 
 The connection is the kit's own, without what the platform declares for itself: a third party's
 virtual host gets the queue of the rule and nothing else.

@@ -1,4 +1,4 @@
-"""A Redis client that never waits longer than it was told, and what its errors mean."""
+"""A Redis client that never waits longer than its time-out, and what its errors mean."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _points() -> Iterator[EntryPoint]:
 def _load(point: EntryPoint) -> type[Outbound]:
     try:
         cls = point.load()
-    except Exception as error:  # whatever somebody's module raises at import
+    except Exception as error:  # a plug-in may raise anything at import
         text = f"the outbound class {point.name!r} cannot be loaded from {point.value}: {error!r}"
         raise UnknownOutbound("broken_class", text) from error
     lacking = [

@@ -202,7 +202,7 @@ def compile_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> CompiledRules:
 
 
 def forget_shapes() -> None:
-    """Compile every shape anew from now on, as a process does that has just begun."""
+    """Empty the cache of compiled shapes, as in a new process."""
     _maker.cache_clear()
 
 

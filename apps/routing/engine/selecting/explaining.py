@@ -144,7 +144,7 @@ class _Walk:
         )
 
     def value(self, node: Node, told: Explained) -> Any:
-        """What a part is; what is found out about it is written into ``told``."""
+        """Return the value of a part; its explanation is written into ``told``."""
         parts = iter(told.parts)
         try:
             found, state = self._look(node, parts)

@@ -177,7 +177,7 @@ def _all_of(nodes: list[Node]) -> Node:
 
 
 def terms_of(node: Node) -> list[Term] | None:
-    """One of these must hold for the node to hold; None: it cannot be told."""
+    """One of these must hold for the node to hold; None: it is unknown."""
     if isinstance(node, Compare) and len(node.operators) == 1:
         return _asked(node)
     if isinstance(node, Both) and node.word == "or":

@@ -20,7 +20,7 @@ MAX_NAME: Final = 256
 
 WORDS: Final = frozenset({"and", "or", "not", "in", "True", "False", "None"})
 _FOREIGN: Final = frozenset(keyword.kwlist) - WORDS
-# As a name they would be a key nobody has; who writes them means a number.
+# As a name they would be a key that no item has; a number is meant.
 _NO_NAMES: Final = frozenset({"inf", "nan", "infinity"})
 
 _TOKEN: Final = re.compile(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import re2
 
-# A text that is a number is short; beyond this nobody means one.
+# A text that is a number is short; a longer one is no number.
 MAX_DIGITS: Final = 64
 # Texts that are searched, and texts that are copied.
 MAX_SEARCHED: Final = 65_536
