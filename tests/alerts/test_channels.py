@@ -123,7 +123,7 @@ def test_names_are_told_apart_by_project() -> None:
     for taken in (None, project.pk):
         with pytest.raises(ChannelExists):
             make(ChannelKind.MAIL, GOOD["mail"], project_id=taken)
-    with pytest.raises(BadChannel, match="not set up"):
+    with pytest.raises(BadChannel, match="not configured"):
         make(ChannelKind.MAIL, GOOD["mail"], name="Ops")
 
 

@@ -50,8 +50,8 @@ def test_a_job_without_runs_has_no_such_section() -> None:
 
 
 def test_only_editors_may_change_what_is_watched(job: Job) -> None:
-    assert "Learn anew" not in page(job, Role.OPERATOR)
-    assert "Learn anew" in page(job, Role.EDITOR)
+    assert "Reset baseline" not in page(job, Role.OPERATOR)
+    assert "Reset baseline" in page(job, Role.EDITOR)
     operator = enter(make_user(roles={job.project: Role.OPERATOR}, is_staff=True))
     assert operator.post(reverse("alerts:yield-learn", args=[job.pk])).status_code == 403
     stranger = enter(make_user(roles={make_job().project: Role.ADMIN}, is_staff=True))

@@ -105,7 +105,7 @@ def test_without_the_broker_what_is_to_be_said_waits_and_is_sent_when_it_is_back
     assert facts_of(told, "logs")["waiting"] is None
     page = enter(make_superuser()).get("/admin/health").content.decode()
     section = page.partition('data-part="center"')[2].partition("</section>")[0]
-    assert 'data-fact="waiting">not known<' in section
+    assert 'data-fact="waiting">unknown<' in section
 
     # "All processes connect again by themselves": the message is there, and the run as it was.
     close_shared_broker()

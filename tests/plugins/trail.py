@@ -20,6 +20,9 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 # Of machines, many times a second or of no person's will: why nothing is written down.
 QUIET: Final = {
     "routing-project-task": "an item of work; the ledger keeps it with every step",
+    "request-finish": "requests ended by a program; the store counts them",
+    "request-return": "requests given back by a program; the store keeps their tries",
+    "request-take": "requests leased to a program; the store keeps the lease",
     "resource-return": "by the program that used it; the resource counts how it went",
     "source-project-acknowledge": "records were taken by a program; the queue counts them",
     "source-project-consume": "records go to a program; the queue counts them",

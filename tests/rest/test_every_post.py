@@ -207,6 +207,14 @@ READY: dict[str, Callable[[World], Any]] = {
     "runs/{pk}/tune": _run(RunState.RUNNING),
 }
 
+LEASED = {"id": "1", "ts": 0, "tries": 1}
+
+
+def of_biz(world: World) -> dict[str, Any]:
+    biz = str(make_biz(world.project).pk).partition(".")[2]
+    return {"project": world.project.pk, "biz": biz}
+
+
 BODIES: dict[str, Callable[[World], Any]] = {
     "alert-rules/mute": lambda world: {
         "project": world.project.pk,
@@ -250,10 +258,12 @@ BODIES: dict[str, Callable[[World], Any]] = {
     "people": lambda world: {"username": "fresh"},
     "projects": lambda world: {"name": "Fresh", "slug": "fresh"},
     "requests": lambda world: {
-        "project": world.project.pk,
-        "biz": str(make_biz(world.project).pk).partition(".")[2],
+        **of_biz(world),
         "requests": ["https://example.com/"],
     },
+    "requests/finish": lambda world: {**of_biz(world), "requests": [LEASED]},
+    "requests/return": lambda world: {**of_biz(world), "requests": [LEASED]},
+    "requests/take": lambda world: {**of_biz(world), "limit": 1},
     "resource-pools": lambda world: {"project": world.project.pk, "name": "fresh"},
     "resource-pools/{pk}/import": lambda world: {
         "text": "name,secret.user\nmail1,me\n",

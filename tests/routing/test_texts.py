@@ -25,7 +25,7 @@ from apps.routing.texts import ITEMS, RULES, SELECTORS, told, told_problem
 from tools.requirement_marks import ROOT
 
 ENGINE = ROOT / "apps" / "routing" / "engine"
-YAML = ROOT / "platform" / "yardkit" / "yaml_reading.py"
+YAML = ROOT / "platform" / "yardkit" / "yaml_reader.py"
 ROUTING = ROOT / "apps" / "routing"
 
 # Who makes a refusal: by the folder or file, the name that is called, and which argument the code

@@ -86,9 +86,10 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
     tags = TagsField(required=False, validators=[validate_tags])
     speed = FiniteField(
         required=False,
+        allow_null=True,
         min_value=0,
         max_value=MAX_SPEED,
-        help_text=_("Requests per second; 0 is unlimited, 0.1 is one every ten seconds."),
+        help_text=_("Requests per second; 0 is unlimited, null is the spider's own."),
     )
     timeout_seconds = FiniteField(
         required=False,

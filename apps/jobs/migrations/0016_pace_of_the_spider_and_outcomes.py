@@ -16,6 +16,7 @@ class Migration(migrations.Migration):
             model_name="job",
             name="max_failed_percent",
             field=models.FloatField(
+                db_default=0.0,
                 default=0.0,
                 help_text="Percent of a run's requests. A run with more is shown as finished with errors.",
                 validators=[

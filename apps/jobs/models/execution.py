@@ -105,6 +105,7 @@ class ExecutionOptions(models.Model):
     max_failed_percent = models.FloatField(
         _("allowed failed requests"),
         default=0.0,
+        db_default=0.0,
         validators=[MinValueValidator(0.0), MaxValueValidator(100.0), validate_finite],
         help_text=_(
             "Percent of a run's requests. A run with more is shown as finished with errors."

@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.idempotency import repeatable
 from apps.access.errors import RoleRequired
 from apps.access.services import has_role, has_role_somewhere
 from apps.access.states import Role
@@ -161,6 +162,7 @@ class ConsumerMixin:
 
     @extend_schema(request=TakeRequestsSerializer, responses=TakenRequestsSerializer)
     @action(detail=False, methods=["post"])
+    @repeatable
     def take(self, request: Request) -> Response:
         """Lease up to `limit` waiting requests of a biz until their deadline.
 
@@ -182,6 +184,7 @@ class ConsumerMixin:
 
     @extend_schema(request=FinishRequestsSerializer, responses=EndedRequestsSerializer)
     @action(detail=False, methods=["post"])
+    @repeatable
     def finish(self, request: Request) -> Response:
         """Give leased requests their final flags: 1 processed, the failed flag, or one of the biz.
 
@@ -203,6 +206,7 @@ class ConsumerMixin:
 
     @extend_schema(request=ReturnRequestsSerializer, responses=EndedRequestsSerializer)
     @action(detail=False, methods=["post"], url_path="return", url_name="return")
+    @repeatable
     def give_back(self, request: Request) -> Response:
         """Return leased requests unfinished: they are new again and in the queue at once.
 

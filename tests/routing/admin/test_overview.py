@@ -301,7 +301,7 @@ def links(rf: RequestFactory, path: str, user: Any) -> dict[str, bool]:
         # Its address begins like that of the page above.
         ("routing_rules", "Rules"),
         ("routing_parked", "Parked"),
-        ("index", "Home"),
+        ("index", "Overview"),
     ],
 )
 def test_the_sidebar_marks_the_page_that_is_open(

@@ -252,8 +252,8 @@ def test_home_counts_the_seeds_of_my_projects(project: Project, frontier: Fronti
     report(other, 0, pending=1, added=7)
     service()
     text = text_of(html_of(person(project, Role.VIEWER).get("/admin/")))
-    assert "1,200 pending, 3 leased, 4 failed; the books balance." in text
-    assert "The books do not balance" not in text
+    assert "1,200 pending, 3 leased, 4 failed; all seeds accounted for." in text
+    assert "some seeds are unaccounted for" not in text
     stranger = html_of(person(make_project(), Role.VIEWER).get("/home/live"))
     assert "data-seeds" not in stranger
 
@@ -261,8 +261,8 @@ def test_home_counts_the_seeds_of_my_projects(project: Project, frontier: Fronti
 def test_home_says_that_seeds_need_a_person(project: Project, frontier: Frontier) -> None:
     report(frontier, 0, pending=1, added=2)
     text = text_of(html_of(person(project, Role.VIEWER).get("/home/live")))
-    assert "The seed service does not answer." in text
-    assert "news : The books do not balance." in text
+    assert "The seed service does not respond." in text
+    assert "news : Some seeds are unaccounted for." in text
     assert "Nothing. All runs" not in text
 
 
