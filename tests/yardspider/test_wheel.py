@@ -39,6 +39,8 @@ print(*(name for name in ("django", "apps", "crawlyard") if importlib.util.find_
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     done = make("spider-wheel", f"DIST={folder}")
+    if done.returncode and "to install build dependencies did not run" in done.stderr:
+        pytest.skip("pip cannot fetch the build backend: no package index answers")
     assert done.returncode == 0, done.stdout + done.stderr
     (made,) = folder.iterdir()
     assert done.stdout.strip() == str(made)
