@@ -111,7 +111,7 @@ def test_it_holds_the_sdk_and_the_kit_and_nothing_of_the_control_plane(wheel: Pa
     }
     assert "yardspider/template/Dockerfile.txt" in names
     assert "yardkit/secretbox.py" not in names
-    assert "yardkit/yaml_reading.py" not in names, "PyYAML is none of its dependencies"
+    assert "yardkit/yaml_reader.py" not in names, "PyYAML is none of its dependencies"
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert wheel.stat().st_size < 500_000
 
