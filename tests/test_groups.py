@@ -12,6 +12,8 @@ import pytest
 
 from tools.requirement_marks import ROOT
 
+pytestmark = pytest.mark.slow("whole runs of pytest with two processes each")
+
 SHARED = ("-n2", "--dist=loadgroup", "--no-loadscope-reorder")
 # Every test writes down who ran it. The first of each process waits until both have begun: else
 # one of them would have run everything before the other is ready.

@@ -12,6 +12,8 @@ import pytest
 
 from tests.e2e.daemon_processes import ROOT, Daemons
 
+pytestmark = pytest.mark.slow("thirty processes that refuse to start")
+
 DAEMONS = ["run_center", "run_worker", "run_beat", "run_runner", "run_statistics", "run_agent"]
 DAEMONS += ["run_router", "run_collector", "run_monitor"]
 

@@ -18,7 +18,7 @@ from tests.e2e.daemon_processes import Daemons
 from tests.plugins.measured import Measured
 
 # A busy machine takes its time to start a process, and each test starts some.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow("workers and beats as processes"), pytest.mark.timeout(600)]
 PATIENCE_SECONDS = 200.0
 
 # A job that was due at this minute, and the wake-up that says so.

@@ -9,6 +9,8 @@ import pytest
 
 from tests.e2e.daemon_processes import Daemons
 
+pytestmark = pytest.mark.slow("a dozen commands of manage.py")
+
 RULES = """
 from apps.configcenter.services import activate, save_version
 from apps.projects.models import Project

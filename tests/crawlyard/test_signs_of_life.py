@@ -13,6 +13,8 @@ from tests.e2e.daemon_processes import Daemons
 from yardkit import alive
 from yardkit.life import FILE_SETTING
 
+pytestmark = pytest.mark.slow("daemons as processes")
+
 
 @pytest.fixture
 def daemons(tmp_path: Path) -> Iterator[Daemons]:

@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.daemon_processes import Daemons
 from tests.e2e.demo_process import free_port
 
+pytestmark = pytest.mark.slow("a whole installation")
+
 
 @pytest.fixture
 def daemons(tmp_path: Path) -> Iterator[Daemons]:

@@ -1,8 +1,9 @@
 """Tiers of tests: ``quick`` for ``make test``, and the ``rest``, which ``make test-all`` adds.
 
-A test is quick unless it needs an engine or a browser, runs a bench, is in a folder of whole
-installations, or is marked ``slow("what it costs")``. The mark ``quick`` keeps one test of such a
-folder: a crawl from end to end. Which tests the rest has is shown by::
+A test is quick unless it needs an engine or a browser, runs a bench, breaks a process on purpose
+(``fault``), tries made-up values (``fuzz``), is in a folder of whole installations, or is marked
+``slow("what it costs")``. The mark ``quick`` keeps one test of such a folder: a crawl from end to
+end. This lists the tests of the rest::
 
     .venv/bin/python -m pytest --tier rest --collect-only -q
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import pytest
 
 TIERS = ("quick", "rest", "all")
-_REST_MARKS = ("docker", "browser", "bench", "slow")
+_REST_MARKS = ("docker", "browser", "bench", "fault", "fuzz", "slow")
 _REST_FOLDERS = ("tests/e2e/", "tests/deploy/")
 
 

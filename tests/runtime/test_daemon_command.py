@@ -21,6 +21,8 @@ from tests.runtime.processes import Place, wait_for
 from tests.runtime.sample.management.commands.run_sample import QUEUE
 from yardkit.broker import Outgoing, connect
 
+pytestmark = pytest.mark.slow("daemons as processes")
+
 
 @dataclass(frozen=True)
 class Row:

@@ -22,7 +22,7 @@ from tests.yardspider.commands import environment
 from tests.yardspider.sites import HTML, serve
 from tools.requirement_marks import ROOT
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.slow("builds wheels and installs them"), pytest.mark.timeout(400)]
 
 IMPORT_EVERYTHING = """
 import importlib, importlib.util, pkgutil

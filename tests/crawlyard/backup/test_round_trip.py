@@ -19,6 +19,8 @@ from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.requeststore.stores import calls as requests
 from tests.seeds.stores import calls as seeds
 
+pytestmark = pytest.mark.slow("whole installations, backed up and restored")
+
 
 @pytest.fixture
 def old(tmp_path: Path) -> Daemons:

@@ -12,7 +12,7 @@ import pytest
 from tests.requeststore.daemon.pages_site import Site
 from tests.requeststore.daemon.plant import RULES, Plant, urls
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow("fetchers as processes"), pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ from tests.plugins.stores import lend_rabbit_vhost
 from tests.requeststore.daemon.pages_site import Site
 from tests.requeststore.daemon.plant import Plant, urls
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow("a fetcher, centers and agents"), pytest.mark.timeout(300)]
 CENTER: dict[str, Any] = {
     "fetch": {"through": "center", "policy": "fixed", "agents": 1, "timeout_seconds": 2}
 }

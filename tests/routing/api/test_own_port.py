@@ -24,7 +24,7 @@ from tests.projects.web_process import ROOT, web_environment
 # Generous: processes start and ports follow while much else runs.
 PATIENCE_SECONDS = 90
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as the seed writes it
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow("several web processes"), pytest.mark.timeout(300)]
 
 
 def free_port() -> int:

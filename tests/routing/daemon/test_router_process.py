@@ -18,6 +18,8 @@ import redis
 from tests.e2e.daemon_processes import Daemons
 from yardkit.broker import Broker, Outgoing, QueueSpec, connect
 
+pytestmark = pytest.mark.slow("routers as processes")
+
 PATIENCE_SECONDS = 60.0
 RULES = """
 import json, sys

@@ -24,7 +24,7 @@ from yardkit.protocol import FinishSeeds, SeedsFinished
 from yardkit.seeds import SeedClient
 from yardkit.tokens import frontier_scope, manage_scope, sign_scope
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow("seed services as processes"), pytest.mark.timeout(240)]
 
 FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
 SECRET = "only for this test, and long enough for Django"

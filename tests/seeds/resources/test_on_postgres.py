@@ -8,6 +8,8 @@ import pytest
 
 from tests.again import run_again
 
+pytestmark = pytest.mark.slow("many threads and processes at once")
+
 HERE = Path(__file__).parent
 
 
