@@ -43,7 +43,7 @@ class ResourcePoolQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         )
 
 
-class ResourceQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]
+class ResourceQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]  # as_manager
     """Resources, each leased by one caller at a time; ``lease`` is the fencing token."""
 
     project_path = "pool__project"

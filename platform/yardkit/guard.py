@@ -119,6 +119,7 @@ def keep_running(name: str, function: Callable[[], object], stop: Waiting) -> No
         try:
             function()
         except Exception as error:
+            # Any: the thread must outlive its defects; logged below.
             pause = backoff.seconds()
             logger.error(
                 "thread %s failed (%d in a row), starts again: %s",

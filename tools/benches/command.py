@@ -22,7 +22,7 @@ from tools.benches import (
 )
 from tools.benches.measuring import BenchFailed
 
-# What is multiplied when nobody says by how much: cost per unit must not grow with it.
+# Dimensions that are multiplied by default: the cost per unit must not grow with them.
 GROWTH = (1, 3, 10)
 # What runs each, and the arguments it takes.
 BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {

@@ -13,7 +13,7 @@ from apps.access.errors import BadFilter, FilterNameTaken, TooManyFilters
 from apps.access.models import SavedFilter, User
 from apps.access.services.audit import record
 
-# Maximum on one page; more cannot be told apart by their names.
+# Maximum on one page; more cannot be distinguished by their names.
 MOST_FILTERS: Final = 50
 MOST_NAME: Final = 60
 MOST_QUERY: Final = 2_000

@@ -208,7 +208,9 @@ def _when(place: str, when: object, kind: str) -> Iterator[DataProblem]:
     if not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= 10_000:
         yield DataProblem(f"{place}.times", "out_of_range", "a whole number from 1 to 10000")
     elif kind == "event" and times > 1 and "in_seconds" not in when:
-        yield DataProblem(f"{place}.in_seconds", "missing", "in how many seconds so many times?")
+        yield DataProblem(
+            f"{place}.in_seconds", "missing", "the number of seconds in which they must happen"
+        )
 
 
 def _one_limit(place: str, when: Mapping[str, Any]) -> Iterator[DataProblem]:

@@ -48,6 +48,7 @@ class Asker:
         except DATABASE_AWAY:
             raise
         except Exception as error:
+            # Any defect of one source: the others are still read.
             if name not in self.failing:
                 # A server away needs no traceback.
                 defect = None if isinstance(error, SERVER_AWAY) else error

@@ -87,7 +87,7 @@ def _part(
 
 
 def _length(text: PartText, waiting: Waiting) -> int | None:
-    """Return the messages in the part's queue; 0 where nobody has declared it yet."""
+    """Return the messages in the part's queue; 0 where it is not declared yet."""
     if waiting is None or text.queue is None:
         return None
     return waiting.get(text.queue.name, 0)

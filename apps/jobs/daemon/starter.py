@@ -47,7 +47,8 @@ class RunStarter:
             try:
                 handle, later = self._start(run)
             except BaseException:
-                # Nothing was started, or the reconciler will find it: the run keeps its turn.
+                # Whatever ends it, even a shutdown: the run keeps its turn. Nothing is started,
+                # or the reconciler will find it.
                 context.claimed.appendleft(run)
                 raise
             if later:

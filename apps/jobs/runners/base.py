@@ -156,7 +156,7 @@ class ExecutionRunner(Protocol):
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> RunHandle | None:
-        """Return an execution on this host, whoever started it; an ended one where it is still
+        """Return an execution on this host, of any runner; an ended one where it is still
         known.
         """
 

@@ -147,7 +147,7 @@ class ProcessRunner:
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> ProcessHandle | None:
-        """Return the running process of an execution on this host, whoever started it.
+        """Return the running process of an execution on this host, of any runner.
 
         It is recognised by its environment: a killed runner may not have stored the pid. A run may
         have overwritten its environment; then the stored ``pid`` and ``started`` decide.

@@ -87,7 +87,7 @@ class BatchEnd:
     _followed: int = 0
     # Of the pages that a request leads to.
     _ids: dict[int, list[int]] = field(default_factory=dict)
-    # What is still to be told to the store, and the ends that are in the rates already.
+    # Ends still to be written to the store, and those that are in the rates already.
     _ends: list[tuple[StoredRequest, Finish]] | None = None
     _backs: list[tuple[StoredRequest, GiveBack]] = field(default_factory=list)
     _counted: set[int] = field(default_factory=set)

@@ -262,7 +262,7 @@ class Upkeep:
     ) -> int:
         """Queue requests again whose entries are lost: fewer wait than requests are new.
 
-        Fetchers keep an entry until its request ends, and the queue may tell how many they hold.
+        Fetchers keep an entry until its request ends, and the queue may know how many they hold.
         Other consumers keep none, so that the smaller difference counts.
         """
         if stats is None:

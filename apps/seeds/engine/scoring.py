@@ -43,7 +43,7 @@ class ScoringRules:
         if self.rest_seconds < 0 or self.cool_down_seconds < 0:
             raise InvalidFrontierSetting("a rest or a cool-down cannot be shorter than nothing")
         if self.ban_after < 0:
-            raise InvalidFrontierSetting("nobody is banned after less than no failures")
+            raise InvalidFrontierSetting("the number of failures before a ban is 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

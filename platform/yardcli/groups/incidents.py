@@ -59,7 +59,7 @@ def show(incident: Incident, output: Output = None, profile: Profile = None) -> 
 def ack(
     incident: Incident, note: Note = "", output: Output = None, profile: Profile = None
 ) -> None:
-    """Acknowledge an incident: somebody works on it."""
+    """Acknowledge an incident: it is being worked on."""
     one_shown(api().post(f"incidents/{incident}/acknowledge", {"note": note}), _SHOWN)
 
 

@@ -146,7 +146,7 @@ class RunSeeds:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many seeds are unconfirmed that no new page is requested."""
+        """Whether too many seeds are unconfirmed to request a new page."""
         return self._outbox is not None and self._outbox.crowded
 
     def step(self, now: float) -> None:

@@ -86,7 +86,7 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "elasticsearch" else real(name)
     )
-    with pytest.raises(BadAddress, match=r"pip install 'crawlyard\[elasticsearch\]'"):
+    with pytest.raises(BadAddress, match=r"pip install '\.\[elasticsearch\]'"):
         open_log_store("http://user:geheim@a")
 
 

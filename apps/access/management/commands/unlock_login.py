@@ -12,7 +12,7 @@ from apps.access.services.lockouts import unlock
 class Command(BaseCommand):
     """``manage.py unlock_login NAME``."""
 
-    help = "Let somebody log in again who gave too many wrong passwords."
+    help = "Unlock a login that was locked after too many wrong passwords."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Who, and from where."""

@@ -151,7 +151,7 @@ class SwitchingFetcher:
         if failure == FailureKind.PROXY:
             pool.failed(proxy)
         elif failure in (FailureKind.TIMEOUT, FailureKind.CONNECTION):
-            # May be the fault of the site or of the proxy; only a check can tell.
+            # May be the fault of the site or of the proxy; only a check can show which.
             if pool.blames_the_way:
                 pool.failed(proxy)
         else:

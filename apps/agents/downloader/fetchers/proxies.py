@@ -79,7 +79,7 @@ class ProxyPool:
 
     @property
     def blames_the_way(self) -> bool:
-        """Whether broken connections count against a proxy: a check can tell whose fault they
+        """Whether broken connections count against a proxy: a check can show whose fault they
         were.
         """
         return self._validate is not None

@@ -15,7 +15,7 @@ from yardkit.clock import SystemClock
 class Command(DaemonCommand):
     """Of several, one leads and the others stand by."""
 
-    help = "Watch everything, and tell people by the alert rules."
+    help = "Evaluate the alert rules and send notifications."
     kind = "monitor"
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> MonitorDaemon:

@@ -193,6 +193,7 @@ class ElasticConnection:
         left = list(range(len(operations)))
         for attempt in range(TRIES):
             if attempt:
+                # A thread of the store, which has nothing else to do.
                 time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
             for places in _pieces(operations, left):
                 for place, result in zip(

@@ -77,6 +77,7 @@ class StreamRecords:
         left = list(known)
         for attempt in range(TRIES):
             if attempt:
+                # Two writers met: they must not meet again at once.
                 time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
                 self._read_again(known, left, make)
             changed = [name for name in left if name in known and change(known[name].ledger)]
