@@ -1,1 +1,1 @@
-"""Moves items from inbounds to outbounds by rules (taskHUB, seed 2)."""
+"""Rule-based task router: moves items from inbounds to outbounds (taskHUB, seed 2)."""

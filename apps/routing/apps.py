@@ -1,21 +1,18 @@
-"""Registers the app."""
-
 from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
 class RoutingConfig(AppConfig):
-    """The router's rules and its ledger."""
-
     name = "apps.routing"
     label = "routing"
     verbose_name = _("Routing")
 
     def ready(self) -> None:
-        """Add the outbounds that the engine must not know; make the rules a kind of configuration.
+        """Register the outbounds that use other apps, and the rules as a kind of configuration.
 
-        The latter where configurations are saved, which is in the web and in commands; daemons
-        take what was checked there, and start sooner.
+        The engine may not import other apps, so their outbounds are registered here. The kind is
+        needed only where configurations are saved, in web processes and commands. Daemons load
+        versions that were checked there, and start faster without it.
         """
         from apps.routing import (
             gauges,  # noqa: F401

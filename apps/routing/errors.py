@@ -1,4 +1,4 @@
-"""What the router's ledger refuses, each with a stable code."""
+"""Errors of the routing app; each has a stable code, which is part of the REST API."""
 
 from __future__ import annotations
 
@@ -10,48 +10,46 @@ from apps.access.errors import DomainError
 
 
 class RoutingError(DomainError):
-    """Base of this app's refusals."""
+    """Base class of this app's errors."""
 
     code = "routing_error"
 
 
-class ItemMoveRefused(RoutingError):
-    """No item may be moved like that, whoever asks."""
+class InvalidItemMove(RoutingError):
+    """The requested change of state is not allowed from the item's current state."""
 
     code = "item_move_refused"
     detail = _("The item cannot go from its state into this one.")
 
 
 class ItemChanged(RoutingError):
-    """Somebody else has moved the item since it was read."""
+    """The item was changed by a router or another user since it was read."""
 
     code = "item_changed"
     detail = _("The item has changed in the meantime; look at it again.")
 
 
 class ItemNotOpen(RoutingError):
-    """The item has ended already."""
+    """The action needs an open item, and this one has ended."""
 
     code = "item_not_open"
     detail = _("The item has already ended.")
 
 
 class ItemNotResubmittable(RoutingError):
-    """Only an item that has ended without success can be submitted again."""
-
     code = "item_not_resubmittable"
     detail = _("Only an item that has ended without success can be submitted again.")
 
 
 class ItemResubmitted(RoutingError):
-    """The item was submitted again before: another item stands for it."""
+    """The item was already resubmitted; a newer item replaces it."""
 
     code = "item_resubmitted"
     detail = _("The item has already been submitted again.")
 
 
-class ItemRefused(RoutingError):
-    """What was submitted is no item."""
+class InvalidItem(RoutingError):
+    """The submitted value is not a valid item."""
 
     code = "item_refused"
     status = 422
@@ -59,35 +57,38 @@ class ItemRefused(RoutingError):
 
 
 class NoActiveRules(RoutingError):
-    """Nothing is active, so nobody could say where an item goes."""
+    """The project has no active rules, so its items cannot be routed."""
 
     code = "no_active_rules"
     detail = _("This project has no active routing rules.")
 
 
 class RulesBroken(RoutingError):
-    """The active version was saved by a release whose rules this one cannot run."""
+    """The active version was saved by a release whose rules this release cannot run."""
 
     code = "rules_broken"
     detail = _("The active routing rules cannot be run by this release.")
 
 
 class ProjectNeeded(RoutingError):
-    """Several projects have active rules, and the call names none of them."""
+    """The call names no project, and several projects have active rules."""
 
     code = "project_needed"
     detail = _("Several projects have routing rules; name one, as in /projects/NAME/task/.")
 
 
 class InboundDisabled(RoutingError):
-    """The rules have inbounds of HTTP, and all of them are switched off."""
+    """All HTTP inbounds of the rules are disabled."""
 
     code = "inbound_disabled"
     detail = _("Every HTTP inbound of these rules is disabled.")
 
 
-class ItemsRefused(RoutingError):
-    """Something of a call is no item, so nothing was taken; ``reason`` is the first mistake's."""
+class InvalidItems(RoutingError):
+    """At least one submitted value is not a valid item, so nothing was stored.
+
+    ``reason`` is the error code of the first invalid value.
+    """
 
     code = "items_refused"
     status = 422
@@ -99,7 +100,7 @@ class ItemsRefused(RoutingError):
 
 
 class FailuresUnwritable(RoutingError):
-    """A line of the failure file could not be written, so the item has not ended either."""
+    """The failure file could not be written, so the items that need a line in it did not end."""
 
     code = "failures_unwritable"
     status = 503

@@ -1,4 +1,4 @@
-"""What can be measured of routers, their lines and the ledger."""
+"""Metrics and queue readings of routers, their inbounds and outbounds, and the ledger."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from django.utils import timezone
 from apps.routing.engine.rules import Inbound, Outbound
 from apps.routing.engine.track import BadRules, Track
 from apps.routing.models import RouterReport, Tally
-from apps.routing.queries import Standing, active_track, standing
-from apps.routing.queries.books import Counted
+from apps.routing.queries import RoutingStatus, active_track, routing_status
+from apps.routing.queries.accounting import CountedEvent
 from apps.routing.querysets import IN_FLIGHT
 from apps.routing.states import FINAL, ItemState
 from yardkit import metrics, queues
 from yardkit.metrics import Reading
 from yardkit.queues import QueueReading, Way
 
-# What a class of inbound or outbound has at its other end, by the first word of its name.
+# Engine of the external system of an inbound or outbound, by the first part of its class name.
 _ENGINES: Final = {
     "redis_queue": "redis",
     "rabbitmq": "rabbitmq",
@@ -35,56 +35,56 @@ _ENGINES: Final = {
 }
 
 
-def _books() -> dict[str, Reading]:
-    """From counters that never lag; one query."""
+def _accounting() -> dict[str, Reading]:
+    """Return the numbers of items by state and project, from the counters. One query."""
     totals: dict[str, dict[str, int]] = {}
     rows = Tally.objects.values_list("project", "what").annotate(total=Sum("amount"))
     for project, what, total in rows:
         totals.setdefault(str(project), {})[what] = total
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*GAUGES, *COUNTERS)}
+    readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*GAUGES, *COUNTERS)}
     for project, own in totals.items():
         key = (project,)
         in_flight = sum(own.get(state, 0) for state in IN_FLIGHT)
         parked = own.get(ItemState.PARKED, 0)
         ended = sum(own.get(state, 0) for state in FINAL)
-        received = own.get(Counted.ARRIVED, 0)
-        found["routing.in_flight"][key] = in_flight
-        found["routing.parked"][key] = parked
-        found["routing.unaccounted"][key] = received - ended - in_flight - parked
-        found["routing.received"][key] = received
+        received = own.get(CountedEvent.ARRIVED, 0)
+        readings["routing.in_flight"][key] = in_flight
+        readings["routing.parked"][key] = parked
+        readings["routing.unaccounted"][key] = received - ended - in_flight - parked
+        readings["routing.received"][key] = received
         for state in FINAL:
-            found[f"routing.{state.value}"][key] = own.get(state, 0)
-    return dict(found)
+            readings[f"routing.{state.value}"][key] = own.get(state, 0)
+    return dict(readings)
 
 
-def _lines() -> dict[str, Reading]:
+def _routers() -> dict[str, Reading]:
     now = timezone.now()
     routers: dict[tuple[str, ...], float] = {}
     troubled: dict[tuple[str, ...], float] = {}
-    for project, found in _standings(now):
-        routers[(str(project),)] = len(found.routers)
-        problems = [each.problem for each in found.inbounds.values()]
-        problems += [each.problem for each in found.outbounds.values()]
+    for project, status in _statuses(now):
+        routers[(str(project),)] = len(status.routers)
+        problems = [inbound.problem for inbound in status.inbounds.values()]
+        problems += [outbound.problem for outbound in status.outbounds.values()]
         troubled[(str(project),)] = sum(map(bool, problems))
     return {"routing.routers": routers, "routing.troubled_lines": troubled}
 
 
-def _standings(now: datetime) -> Iterator[tuple[int, Standing]]:
+def _statuses(now: datetime) -> Iterator[tuple[int, RoutingStatus]]:
     ids = RouterReport.objects.order_by("project").values_list("project", flat=True).distinct()
     for project in ids:
-        yield project, standing(project, now)
+        yield project, routing_status(project, now)
 
 
 def _queues() -> list[QueueReading]:
-    """The other end of each inbound and outbound, as living routers see it."""
+    """Return a reading of each inbound's and outbound's queue, as live routers report it."""
     readings = []
-    for project, found in _standings(timezone.now()):
+    for project, status in _statuses(timezone.now()):
         try:
             track = active_track(project)
         except (BadRules, msgspec.ValidationError):
             track = None
-        routers = " ".join(router.name for router in found.routers)
-        for name, line in found.inbounds.items():
+        routers = " ".join(router.name for router in status.routers)
+        for name, inbound in status.inbounds.items():
             entrance = None if track is None else track.entrances.get(name)
             readings.append(
                 QueueReading(
@@ -93,14 +93,14 @@ def _queues() -> list[QueueReading]:
                     engine=_engine(None if entrance is None else entrance.rule),
                     address=_address(None if entrance is None else entrance.rule),
                     way=Way.IN,
-                    waiting=line.depth,
-                    readers=len(found.routers),
-                    out_total=line.taken,
+                    waiting=inbound.depth,
+                    readers=len(status.routers),
+                    out_total=inbound.taken,
                     epoch=routers,
-                    problem=line.problem,
+                    problem=inbound.problem,
                 )
             )
-        for name, lane in found.outbounds.items():
+        for name, outbound in status.outbounds.items():
             rule = _outbound(track, name)
             readings.append(
                 QueueReading(
@@ -109,10 +109,10 @@ def _queues() -> list[QueueReading]:
                     engine=_engine(rule),
                     address=_address(rule),
                     way=Way.OUT,
-                    waiting=lane.depth,
-                    in_total=lane.sent,
+                    waiting=outbound.depth,
+                    in_total=outbound.sent,
                     epoch=routers,
-                    problem=lane.problem,
+                    problem=outbound.problem,
                 )
             )
     return readings
@@ -123,39 +123,39 @@ def _outbound(track: Track | None, name: str) -> Outbound | None:
 
 
 def _engine(rule: Inbound | Outbound | None) -> str:
-    """Of the class that a rule names: ``redis_queue.RedisListInbound`` is redis."""
+    """Return the engine of a rule's class: ``redis_queue.RedisListInbound`` -> ``redis``."""
     first = "" if rule is None else rule.cls.partition(".")[0]
     return _ENGINES.get(first, first)
 
 
 def _address(rule: Inbound | Outbound | None) -> str:
-    """The name of its queue, list or topic; never an address, which may hold a password."""
+    """Return the name of the queue, list or topic; never a URL, which may hold a password."""
     if rule is None:
         return ""
-    named = (rule.init.get(each) for each in ("topic", "queue", "key", "name"))
-    return next((each for each in named if isinstance(each, str) and "://" not in each), "")[:200]
+    names = (rule.init.get(key) for key in ("topic", "queue", "key", "name"))
+    return next((name for name in names if isinstance(name, str) and "://" not in name), "")[:200]
 
 
 GAUGES: Final = {
-    "routing.in_flight": "Items that are neither ended nor parked.",
-    "routing.parked": "Items that wait for a person.",
-    "routing.unaccounted": "Items that stand nowhere, or twice; anything but 0 is a fault.",
+    "routing.in_flight": "Items in progress: not ended and not parked.",
+    "routing.parked": "Parked items, which wait for room, tokens or a reachable target.",
+    "routing.unaccounted": "Received items without exactly one state; anything but 0 is an error.",
 }
 COUNTERS: Final = {
-    "routing.received": "Items that ever arrived.",
+    "routing.received": "Items received since the installation.",
     **{
-        f"routing.{state.value}": f"Items that ever ended as {state.value}."
+        f"routing.{state.value}": f"Items that ended as {state.value}, since the installation."
         for state in ItemState
         if state in FINAL
     },
 }
-metrics.group(GAUGES, _books, ("project",), COUNTERS)
+metrics.group(GAUGES, _accounting, ("project",), COUNTERS)
 metrics.group(
     {
-        "routing.routers": "Living routers.",
+        "routing.routers": "Routers with a recent report.",
         "routing.troubled_lines": "Inbounds and outbounds with a problem.",
     },
-    _lines,
+    _routers,
     ("project",),
 )
 queues.register("routing", _queues)

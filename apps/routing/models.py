@@ -155,7 +155,7 @@ class Tally(models.Model):
     )
     inbound = models.CharField(_("inbound"), max_length=NAME_CHARACTERS)
     outbound = models.CharField(_("outbound"), max_length=NAME_CHARACTERS, blank=True)
-    # Or one of the words of ``Counted``.
+    # Or one of the words of ``CountedEvent``.
     what = models.CharField(_("what is counted"), max_length=12, help_text=_("a state or an event"))
     amount = models.BigIntegerField(_("amount"))
 

@@ -1,8 +1,8 @@
-"""``jobs.StartRunOutbound``: an item starts a run of a job of its project.
+"""``jobs.StartRunOutbound``: start a run of a job of the project for each item.
 
-Delivered means that the run is queued, and an item is delivered once: a message that is offered
-again for the same attempt finds its run started. What the run makes of it is the run's affair, so
-no result is waited for unless the rule says so (see docs/outbounds.md).
+An item counts as delivered when its run is queued. Sending is idempotent: a message that is sent
+again for the same attempt starts no second run. The router waits for no result unless the rule says
+so (see docs/outbounds.md).
 """
 
 from __future__ import annotations
@@ -36,28 +36,31 @@ from apps.routing.engine.rules import Outbound as Rule
 from apps.runtime.errors import DATABASE_ERRORS
 
 NAME: Final = "jobs.StartRunOutbound"
-_DATABASE_AWAY: Final = away("database_away", "the database does not answer")
+_DATABASE_AWAY: Final = away("database_away", "the database cannot be reached")
 
 
 def _check_arguments(arguments: Mapping[Any, Any]) -> str:
     for name, key in arguments.items():
         if not isinstance(name, str) or not isinstance(key, str):
-            return "the name of an argument and the key of the message it comes from are texts"
+            return "names of arguments and the keys of the message must be texts"
     return ""
 
 
 class StartRunOutbound:
-    """See ``engine.outbounds.base.Outbound``; needs ``Settings.project``."""
+    """Outbound that starts runs; see ``engine.outbounds.base.Outbound``.
+
+    Needs ``Settings.project``.
+    """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "job": Parameter(str, required=True, check=name_of("the name of a job", 800)),
-        # Argument of the run -> key of the message; without it, all that the item has.
+        # Argument of the run -> key of the message. Without it, all keys of the item are passed.
         "arguments": Parameter(dict, check=_check_arguments),
     }
     default_expects_result: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
-        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        """Raise ``ValueError`` for parameters that ``registry.check`` reports."""
         values = read(rule.init, self.parameters)
         self._name = rule.name
         self._wrapped = rule.task_params_wrapped
@@ -67,23 +70,23 @@ class StartRunOutbound:
         self._is_closed = False
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
-        """See ``Outbound``."""
         if self._is_closed:
             return [CLOSED] * len(batch)
         work = Batch(batch)
         if not self._project:
-            return work.finish(away("no_project", "this process does not say whose jobs are meant"))
+            text = "outbound built without a project: its job cannot be looked up"
+            return work.finish(away("no_project", text))
         for message in work.ready:
             try:
                 work.settle([message], self._start(message))
             except DATABASE_ERRORS:
-                # The next thread that asks gets a connection that works, if there is one.
+                # Otherwise the thread would reuse the broken connection.
                 connection.close_if_unusable_or_obsolete()
                 break
         return work.finish(_DATABASE_AWAY)
 
     def depth(self) -> int | None:
-        """Runs of the job that wait for a host."""
+        """Return the number of queued runs of the job."""
         if self._is_closed:
             return None
         waiting = Run.objects.filter(
@@ -96,27 +99,30 @@ class StartRunOutbound:
             return None
 
     def close(self) -> None:
-        """See ``Outbound``; the connection to the database is the thread's."""
+        """Refuse further batches; database connections belong to the threads."""
         self._is_closed = True
 
     def _start(self, message: Encoded) -> Outcome:
-        # Not at the top: this module is loaded when Django starts.
+        # Imported here: this module is loaded while Django starts, before models are ready.
         from apps.jobs.services import start_run
         from apps.runtime.services import claim_message
 
         job = Job.objects.filter(project=self._project, name=self._job).first()
         if job is None:
-            return refused("unknown_job", f"the project has no job {self._job}")
-        said = message.sent.message
-        said = said[TASK_PARAMS] if self._wrapped else said
-        arguments = self._arguments_of(said)
+            return refused(
+                "unknown_job",
+                f"the project has no job {self._job}; create it or change the parameter job",
+            )
+        payload = message.sent.message
+        payload = payload[TASK_PARAMS] if self._wrapped else payload
+        arguments = self._arguments_of(payload)
         try:
             check_arguments({**job.arguments, **arguments})
         except ValidationError as error:
-            text = f"the arguments cannot be those of a run: {'; '.join(error.messages)}"
+            text = f"the job does not accept the arguments: {'; '.join(error.messages)}"
             return refused("bad_arguments", text)
-        # A retry is another attempt, and another run.
-        attempt = f"{message.sent.task_uuid}:{said.get('group_retry_times', 0)}"
+        # A retry by the router is a new attempt, and starts a new run.
+        attempt = f"{message.sent.task_uuid}:{payload.get('group_retry_times', 0)}"
         try:
             with transaction.atomic():
                 if claim_message(consumer=f"start run {job.pk}", message_id=attempt):
@@ -130,13 +136,13 @@ class StartRunOutbound:
                         reason=_("item %(uuid)s by outbound %(outbound)s") % words,
                     )
         except (JobDisabled, JobRunning) as error:
-            # The second: whoever has set up the job wants later ones to be skipped.
+            # JobRunning: the job is configured to skip runs while one is active.
             return refused(error.code, str(error))
         except TooManyWaiting as error:
             return away(error.code, str(error))
         return DELIVERED
 
-    def _arguments_of(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def _arguments_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         if self._arguments is None:
-            return {key: value for key, value in said.items() if key not in BUILT_IN}
-        return {name: said[key] for name, key in self._arguments.items() if key in said}
+            return {key: value for key, value in payload.items() if key not in BUILT_IN}
+        return {name: payload[key] for name, key in self._arguments.items() if key in payload}

@@ -1,8 +1,8 @@
-"""``requests.RequestStoreOutbound``: an item becomes a stored request of a biz of its project.
+"""``requests.RequestStoreOutbound``: store an item as a request of a biz of its project.
 
-Delivered means that the request is stored, from where it gets into its queue and ends in exactly
-one way. Who downloads it, and when, is the biz's affair, so no result is waited for unless the rule
-says so (see docs/outbounds.md).
+An item counts as delivered when its request is stored; from there the request store guarantees that
+it ends in exactly one final state. The router waits for no result unless the rule says so (see
+docs/outbounds.md).
 """
 
 from __future__ import annotations
@@ -33,31 +33,34 @@ if TYPE_CHECKING:
     from apps.requeststore.services.store import BoundBiz, RequestStore
 
 NAME: Final = "requests.RequestStoreOutbound"
-# A message that is offered again is the same request; of more than these nobody remembers the id.
+# Size of the cache of request ids by message: a message that is sent again gets the same id.
 _MOST_IDS: Final = 20_000
-# Of a request whose item is real-time, in queues that know priorities.
+# Priority of requests of real-time items, for queues with priorities.
 _RT_PRIORITY: Final = 9
 _KEY: Final = name_of("a key of the message", 800)
 
 
 def _check_texts(texts: Mapping[Any, Any]) -> str:
-    if not all(isinstance(each, str) for pair in texts.items() for each in pair):
-        return "names and values are texts"
+    if not all(isinstance(part, str) for pair in texts.items() for part in pair):
+        return "names and values must be texts"
     return ""
 
 
 def _check_keys(keys: Sequence[Any]) -> str:
     if not all(isinstance(key, str) and key for key in keys):
-        return "the keys of the message are texts"
+        return "the keys of the message must be texts"
     return ""
 
 
 class RequestStoreOutbound:
-    """See ``engine.outbounds.base.Outbound``; needs ``Settings.project``."""
+    """Outbound that stores requests; see ``engine.outbounds.base.Outbound``.
+
+    Needs ``Settings.project``.
+    """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "biz": Parameter(str, required=True, check=name_of("the name of a biz", 32)),
-        # Keys of the message, but for ``rule``, ``method`` and ``headers``.
+        # Keys of the message, except ``rule``, ``method`` and ``headers``, which are values.
         "data": Parameter(str, default="url", check=_KEY),
         "rule": Parameter(str, default=""),
         "rule_key": Parameter(str, check=_KEY),
@@ -70,7 +73,7 @@ class RequestStoreOutbound:
     default_expects_result: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
-        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        """Raise ``ValueError`` for parameters that ``registry.check`` reports."""
         values = read(rule.init, self.parameters)
         self._by = f"outbound {rule.name}"[:200]
         self._wrapped = rule.task_params_wrapped
@@ -89,50 +92,54 @@ class RequestStoreOutbound:
         self._lock = threading.Lock()
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
-        """See ``Outbound``."""
         if self._is_closed:
             return [CLOSED] * len(batch)
         work = Batch(batch)
         if not self._project:
-            text = "this process does not say whose bizzes are meant"
+            text = "outbound built without a project: its biz cannot be looked up"
             return work.finish(away("no_project", text))
-        # Not at the top: this module is loaded when Django starts.
+        # Imported here: this module is loaded while Django starts, before models are ready.
         from apps.requeststore.services.store import shared_request_store
 
         try:
-            yard = shared_request_store()
-            bound = yard.biz(self._project, self._biz)
+            store = shared_request_store()
+            bound = store.biz(self._project, self._biz)
         except UnknownBiz:
-            return work.finish(refused("unknown_biz", f"the project has no biz {self._biz}"))
+            return work.finish(
+                refused(
+                    "unknown_biz",
+                    f"the project has no biz {self._biz}; create it or change the parameter biz",
+                )
+            )
         except RequestStoreUnavailable as error:
             return work.finish(away(error.code, str(error)))
         ready = list(self._entities(work, bound))
         for urgent in (True, False):
             group = [pair for pair in ready if pair[0].sent.rt is urgent]
             if group:
-                outcome = self._store(yard, bound, group, urgent=urgent)
+                outcome = self._store(store, bound, group, urgent=urgent)
                 work.settle([message for message, _ in group], outcome)
         return work.finish(DELIVERED)
 
     def depth(self) -> int | None:
-        """Entries that wait in the queue of the biz."""
+        """Return the number of requests that wait in the queue of the biz."""
         if self._is_closed or not self._project:
             return None
         from apps.requeststore.services.store import shared_request_store
 
         try:
-            yard = shared_request_store()
-            return yard.queue(yard.biz(self._project, self._biz)).stats().waiting
+            store = shared_request_store()
+            return store.queue(store.biz(self._project, self._biz)).stats().waiting
         except RequestStoreError:
             return None
 
     def close(self) -> None:
-        """See ``Outbound``; the connections are the process's."""
+        """Refuse further batches; the connections belong to the process and stay open."""
         self._is_closed = True
 
     def _store(
         self,
-        yard: RequestStore,
+        store: RequestStore,
         bound: BoundBiz,
         group: Sequence[tuple[Encoded, Entity]],
         *,
@@ -141,15 +148,15 @@ class RequestStoreOutbound:
         from apps.requeststore.errors import BizDisabled, BizFull
 
         try:
-            yard.check_room(bound, len(group))
-            ids = self._ids_of(yard, [message for message, _ in group])
-            # What is offered twice in one batch is stored once.
+            store.check_room(bound, len(group))
+            ids = self._ids_of(store, [message for message, _ in group])
+            # A message that occurs twice in a batch is stored once.
             entities = dict(zip(ids, (entity for _, entity in group), strict=True))
-            yard.submit(
+            store.submit(
                 bound,
                 list(entities.values()),
                 by=self._by,
-                now=yard.now(),
+                now=store.now(),
                 ids=list(entities),
                 priority=_RT_PRIORITY if urgent else None,
             )
@@ -158,26 +165,29 @@ class RequestStoreOutbound:
         except RequestStoreUnavailable as error:
             return away(error.code, str(error))
         except RequestStoreError as error:
-            # It speaks of the installation and not of the item.
+            # The error concerns the installation, not the item: park it.
             return away(error.code, str(error))
         return DELIVERED
 
-    def _ids_of(self, yard: RequestStore, messages: Sequence[Encoded]) -> list[int]:
-        """The same id for a message that was offered before: it may have been stored then."""
-        # A retry is another attempt, and another request.
+    def _ids_of(self, store: RequestStore, messages: Sequence[Encoded]) -> list[int]:
+        """Return an id per message, the same as before if it was sent before.
+
+        An earlier call may have stored the request and then failed; the same id keeps it from being
+        stored twice. A retry by the router is a new attempt, and gets a new request.
+        """
         keys = [self._attempt(message.sent) for message in messages]
         with self._lock:
             missing = list(dict.fromkeys(key for key in keys if key not in self._ids))
             if missing:
-                self._ids.update(zip(missing, yard.reserve(len(missing)), strict=True))
-            found = [self._ids[key] for key in keys]
+                self._ids.update(zip(missing, store.reserve(len(missing)), strict=True))
+            ids = [self._ids[key] for key in keys]
             while len(self._ids) > max(_MOST_IDS, len(keys)):
                 self._ids.popitem(last=False)
-        return found
+        return ids
 
     def _attempt(self, sent: Sent) -> str:
-        said = self._said(sent)
-        return f"{sent.task_uuid}:{said.get('group_retry_times', 0)}"
+        payload = self._payload(sent)
+        return f"{sent.task_uuid}:{payload.get('group_retry_times', 0)}"
 
     # --- from messages to requests ----------------------------------------------------------------
 
@@ -193,20 +203,20 @@ class RequestStoreOutbound:
             else:
                 yield message, entity
 
-    def _said(self, sent: Sent) -> Mapping[str, Any]:
-        said: Mapping[str, Any] = sent.message[TASK_PARAMS] if self._wrapped else sent.message
-        return said
+    def _payload(self, sent: Sent) -> Mapping[str, Any]:
+        payload: Mapping[str, Any] = sent.message[TASK_PARAMS] if self._wrapped else sent.message
+        return payload
 
     def _entity(self, sent: Sent) -> Entity | Outcome:
-        said = self._said(sent)
-        url = said.get(self._data)
+        payload = self._payload(sent)
+        url = payload.get(self._data)
         if not isinstance(url, str):
-            return refused("no_address", f"the message has no text under {self._data}")
-        rule = said.get(self._rule_key) if self._rule_key is not None else None
-        body = said.get(self._body) if self._body is not None else None
-        params = {name: said[key] for name, key in self._params.items() if key in said}
-        if not all(isinstance(each, str | int | float) for each in params.values()):
-            return refused("bad_params", "a parameter of an address is a text or a number")
+            return refused("no_address", f"the message has no text under the key {self._data}")
+        rule = payload.get(self._rule_key) if self._rule_key is not None else None
+        body = payload.get(self._body) if self._body is not None else None
+        params = {name: payload[key] for name, key in self._params.items() if key in payload}
+        if not all(isinstance(value, str | int | float) for value in params.values()):
+            return refused("bad_params", "URL parameters must be texts or numbers")
         return Entity(
             url=url,
             rule=self._rule if rule is None else str(rule),
@@ -214,5 +224,5 @@ class RequestStoreOutbound:
             headers=dict(self._headers),
             params={name: str(value) for name, value in params.items()},
             body=body.encode("utf-8", "replace") if isinstance(body, str) else b"",
-            meta={key: said[key] for key in self._meta if key in said},
+            meta={key: payload[key] for key in self._meta if key in payload},
         )

@@ -1,8 +1,8 @@
-"""``seeds.SeedOutbound``: an item becomes a seed of a frontier of its project.
+"""``seeds.SeedOutbound``: add an item as a seed to a frontier (URL queue) of its project.
 
-Delivered means that the seed service has the seed, new or known from before; which of both is told
-in the item's story. When and by whom it is crawled is the frontier's affair, so no result is waited
-for unless the rule says so (see docs/outbounds.md).
+An item counts as delivered when the seed service has the seed, whether it is new or a duplicate; a
+step of the item says which. The router waits for no result unless the rule says so (see
+docs/outbounds.md).
 """
 
 from __future__ import annotations
@@ -39,35 +39,38 @@ from yardkit.protocol.seeds import GRAB
 from yardkit.seeds import CallRefused, SeedClient, SeedServiceAway, batches
 
 NAME: Final = "seeds.SeedOutbound"
-_DATABASE_AWAY: Final = away("database_away", "the database does not answer")
-# Of what was added since the last report; more is forgotten.
+_DATABASE_AWAY: Final = away("database_away", "the database cannot be reached")
+# Batches remembered for ``depth``: those since the last report of the seed service.
 _MOST_NOTES: Final = 1000
 
 
 def _check_names(names: Sequence[Any]) -> str:
     if not all(isinstance(name, str) and name for name in names):
-        return "the keys of the message are texts"
+        return "the keys of the message must be texts"
     if GRAB in names:
-        return f"{GRAB} is the seed service's own"
+        return f"the key {GRAB} is reserved for the seed service"
     return ""
 
 
 class SeedOutbound:
-    """See ``engine.outbounds.base.Outbound``; needs ``Settings.project``."""
+    """Outbound that adds seeds; see ``engine.outbounds.base.Outbound``.
+
+    Needs ``Settings.project``.
+    """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "frontier": Parameter(str, required=True, check=name_of("the name of a frontier", 100)),
-        # Keys of the message.
+        # Names of keys of the message.
         "data": Parameter(str, default="url", check=name_of("a key of the message", 800)),
         "active_at": Parameter(str, check=name_of("a key of the message", 800)),
         "ext": Parameter(list, default=(), check=_check_names),
-        # None: real-time items are.
+        # None: real-time items are urgent.
         "urgent": Parameter(bool),
     }
     default_expects_result: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
-        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        """Raise ``ValueError`` for parameters that ``registry.check`` reports."""
         values = read(rule.init, self.parameters)
         self._wrapped = rule.task_params_wrapped
         self._frontier: str = values["frontier"]
@@ -78,47 +81,48 @@ class SeedOutbound:
         self._project = settings.project
         self._timeout_seconds = settings.timeout_seconds
         self._is_closed = False
-        # When how many were new, for reports are some seconds old.
+        # (time, number of new seeds) of recent batches, because reports are some seconds old.
         self._added: deque[tuple[datetime, int]] = deque(maxlen=_MOST_NOTES)
         self._lock = threading.Lock()
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
-        """See ``Outbound``."""
         if self._is_closed:
             return [CLOSED] * len(batch)
         work = Batch(batch)
         if not self._project:
-            text = "this process does not say whose frontiers are meant"
+            text = "outbound built without a project: its frontier cannot be looked up"
             return work.finish(away("no_project", text))
         ready = list(self._seeds(work))
-        found = self._client() if ready else DELIVERED
-        return work.finish(found if isinstance(found, Outcome) else self._add(found, work, ready))
+        client = self._client() if ready else DELIVERED
+        if isinstance(client, Outcome):
+            return work.finish(client)
+        return work.finish(self._add(client, work, ready))
 
     def depth(self) -> int | None:
-        """Seeds of the frontier that are pending, those not due yet among them."""
+        """Return the number of pending seeds, including those that are not due yet."""
         if self._is_closed:
             return None
-        # Not at the top: this module is loaded when Django starts.
+        # Imported here: this module is loaded while Django starts, before models are ready.
         from apps.seeds.models import SegmentReport
 
         reports = SegmentReport.objects.filter(
             frontier__project=self._project, frontier__name=self._frontier
         )
         try:
-            found = reports.aggregate(pending=Sum("pending"), at=Max("reported_at"))
+            totals = reports.aggregate(pending=Sum("pending"), at=Max("reported_at"))
         except DATABASE_ERRORS:
             connection.close_if_unusable_or_obsolete()
             return None
-        at = found["at"]
+        at = totals["at"]
         with self._lock:
             since = sum(count for when, count in self._added if at is None or when > at)
-        return int(found["pending"] or 0) + since
+        return int(totals["pending"] or 0) + since
 
     def close(self) -> None:
-        """See ``Outbound``; the connections are the process's."""
+        """Refuse further batches; the connections belong to the process and stay open."""
         self._is_closed = True
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- seed service -----------------------------------------------------------------------------
 
     def _client(self) -> SeedClient | Outcome:
         from apps.seeds.models import Frontier
@@ -127,7 +131,7 @@ class SeedOutbound:
         try:
             frontier = Frontier.objects.filter(project=self._project, name=self._frontier).first()
         except DATABASE_ERRORS:
-            # The next thread that asks gets a connection that works, if there is one.
+            # Otherwise the thread would reuse the broken connection.
             connection.close_if_unusable_or_obsolete()
             return _DATABASE_AWAY
         if frontier is None:
@@ -142,7 +146,7 @@ class SeedOutbound:
     def _add(
         self, client: SeedClient, work: Batch, ready: Sequence[tuple[Encoded, Seed]]
     ) -> Outcome:
-        """Add what is ``ready``; what becomes of those that nothing was said about."""
+        """Add seeds; return the outcome for messages without an answer of the service."""
         done = 0
         for seeds in batches(seed for _, seed in ready):
             try:
@@ -152,16 +156,16 @@ class SeedOutbound:
             except BrokerError as error:
                 return away("connection", f"the broker does not answer: {error}")
             except CallRefused as error:
-                # It speaks of the service or the installation and not of the item.
-                return away(error.code, f"the seed service refuses: {error}")
-            asked = ready[done : done + len(seeds)]
+                # The error concerns the service or the installation, not the item: park it.
+                return away(error.code, f"the seed service rejected the call: {error}")
+            batch = ready[done : done + len(seeds)]
             done += len(seeds)
-            for (message, _), answer in zip(asked, answers, strict=False):
+            for (message, _), answer in zip(batch, answers, strict=False):
                 work.settle([message], _outcome(answer))
             new = sum(answer.code == "new" for answer in answers)
             with self._lock:
                 self._added.append((timezone.now(), new))
-        return away("answer", "the seed service gave no answer to this seed")
+        return away("answer", "the seed service did not answer for this seed")
 
     # --- from messages to seeds -------------------------------------------------------------------
 
@@ -174,23 +178,23 @@ class SeedOutbound:
                 yield message, seed
 
     def _seed(self, sent: Sent) -> Seed | Outcome:
-        said = sent.message[TASK_PARAMS] if self._wrapped else sent.message
-        data = said.get(self._data)
+        payload = sent.message[TASK_PARAMS] if self._wrapped else sent.message
+        data = payload.get(self._data)
         if not isinstance(data, str):
-            return refused("no_data", f"the message has no text under {self._data}")
-        active_at = None if self._active_at is None else said.get(self._active_at)
+            return refused("no_data", f"the message has no text under the key {self._data}")
+        active_at = None if self._active_at is None else payload.get(self._active_at)
         try:
             at = None if active_at is None else _milliseconds(active_at)
         except ValueError:
             text = f"{self._active_at} is neither milliseconds since 1970 nor a time with its zone"
             return refused("bad_time", text)
         urgent = sent.rt if self._urgent is None else self._urgent
-        ext = {key: said[key] for key in self._ext if key in said}
+        ext = {key: payload[key] for key in self._ext if key in payload}
         return Seed(data, at, ext=ext or None, urgent=urgent and at is None)
 
 
 def _milliseconds(value: object) -> int:
-    """Since 1970. Raises ``ValueError``."""
+    """Convert a number or an ISO time with zone to milliseconds since 1970, or raise ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Named filters of routed items."""
+"""Named filters of routed items and value pages."""
 
 from __future__ import annotations
 
@@ -11,61 +11,55 @@ from django.db.models.lookups import GreaterThan
 from apps.access.querysets import M_co, VisibleQuerySet
 from apps.routing.states import ACTIVE, FINAL, ItemState
 
-# A parked item is counted apart from those in flight.
+# Parked items are counted separately.
 IN_FLIGHT: Final = ACTIVE - {ItemState.PARKED}
-# What a person may want to look at, edit and submit again.
+# Final states from which a user may resubmit an item.
 RESUBMITTABLE: Final = FINAL - {ItemState.SUCCEEDED}
 
 
 class RoutedItemQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Routed items."""
-
     project_path = "project"
 
     def open(self) -> Self:
-        """Not ended: in flight or parked."""
+        """Items that have not ended: in flight or parked."""
         return self.filter(state__in=ACTIVE)
 
     def due(self, now: datetime) -> Self:
-        """Open, and somebody must look at them: a lease, a wait or a deadline is over."""
+        """Open items whose lease, wait or deadline is over."""
         return self.filter(due_at__lte=now)
 
     def parked(self, project: int, outbound: str) -> Self:
-        """Waiting for this outbound, in the order in which they shall be offered to it."""
+        """Items parked for an outbound, in order of arrival."""
         return self.filter(project=project, outbound=outbound, state=ItemState.PARKED).order_by(
             "id"
         )
 
     def dead_letters(self) -> Self:
-        """Ended without success, and no other item stands for them."""
+        """Items that ended without success and were not resubmitted."""
         return self.filter(state__in=RESUBMITTABLE, replaced_by__isnull=True)
 
     def ended_before(self, cutoff: datetime) -> Self:
-        """Ended so long ago."""
         return self.filter(ended_at__lt=cutoff)
 
 
 class ValuePageQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Pages of fingerprints."""
-
     project_path = "project"
 
     def of(self, project: int) -> Self:
-        """Those of one project."""
         return self.filter(project=project)
 
     def holding(self, fingerprint: bytes) -> Self:
-        """Those whose items may hold the value of this fingerprint."""
+        """Pages whose items may hold the value of this fingerprint (with false positives)."""
         needle = Value(fingerprint, output_field=BinaryField())
-        place = _Place(F("fingerprints"), needle, output_field=IntegerField())
-        return self.filter(GreaterThan(place, 0))
+        position = _BytePosition(F("fingerprints"), needle, output_field=IntegerField())
+        return self.filter(GreaterThan(position, 0))
 
 
-class _Place(Func):
-    """Where bytes stand inside others, from 1; 0 is nowhere."""
+class _BytePosition(Func):
+    """Position of bytes inside other bytes, counted from 1; 0 when absent."""
 
     function = "INSTR"
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """The same by its name there."""
+        """Return ``position()``, which is PostgreSQL's name of ``INSTR``."""
         return self.as_sql(compiler, connection, function="pg_catalog.position", **context)

@@ -1,4 +1,4 @@
-"""The states of a routed item and the moves between them."""
+"""States of a routed item, and the allowed transitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apps.routing.engine import outcomes
 
 
 class ItemState(TextChoices):
-    """Where an item is: the engine's states, with words for people. The last six are final."""
+    """State of an item: the engine's states with labels. The last six are final."""
 
     RECEIVED = outcomes.State.RECEIVED.value, _("received")
     PARKED = outcomes.State.PARKED.value, _("parked")
@@ -30,13 +30,13 @@ S = ItemState
 FINAL: Final = frozenset(S(state.value) for state in outcomes.FINAL)
 ACTIVE: Final = frozenset(S) - FINAL
 
-# From which states each state may be entered. A final state is never left.
+# For each state, the states from which it may be entered. A final state is never left.
 MOVES: Final[dict[ItemState, frozenset[ItemState]]] = {
     S.RECEIVED: frozenset(),
-    # From parked: for another outbound, its own being gone.
+    # From parked to parked: for another outbound, when the first one was removed from the rules.
     S.PARKED: frozenset(ACTIVE),
     S.DISPATCHED: frozenset({S.RECEIVED, S.PARKED, S.RETRYING}),
-    # A result may be here before it is written that the item was sent.
+    # From any open state: a result may arrive before the ledger says that the item was sent.
     S.RETRYING: frozenset(ACTIVE),
     S.SUCCEEDED: frozenset(ACTIVE),
     S.FAILED: frozenset(ACTIVE),
@@ -46,7 +46,7 @@ MOVES: Final[dict[ItemState, frozenset[ItemState]]] = {
     S.DEAD: frozenset(ACTIVE),
 }
 
-# How pages colour a state: the words are those of the admin theme's labels.
+# Colour of each state on pages, as a label variant of the admin theme.
 TONES: Final[dict[ItemState, str]] = {
     S.RECEIVED: "default",
     S.PARKED: "warning",
@@ -62,5 +62,5 @@ TONES: Final[dict[ItemState, str]] = {
 
 
 def may_move(from_state: str, to_state: ItemState) -> bool:
-    """Whether an item in ``from_state`` may enter ``to_state``."""
+    """Return whether the transition from ``from_state`` to ``to_state`` is allowed."""
     return from_state in MOVES[to_state]

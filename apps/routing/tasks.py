@@ -1,4 +1,4 @@
-"""Celery tasks of this app: each one wakes a service, and may come twice or not at all."""
+"""Celery tasks of this app. A task only calls a service, and may run twice or not at all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from apps.runtime.queries import database_now
 
 logger = logging.getLogger(__name__)
 
-# A flood of a minute is swept away in one call, and no call takes long.
+# Rounds per call: enough for the counter changes of a busy minute, few enough to end soon.
 _ROUNDS: Final = 20
 
 
 @shared_task(name="routing.sweep_ledger")
 def sweep(**_later: Any) -> None:
-    """Counters are folded, pages of values put together, old items and reports forgotten."""
+    """Fold counters, merge value pages, and delete old items and reports."""
     now = database_now()
     forgotten = 0
     for _ in range(_ROUNDS):
@@ -29,4 +29,4 @@ def sweep(**_later: Any) -> None:
             break
     forget_old_reports(now=now)
     if forgotten:
-        logger.info("%d routed items that ended long ago are forgotten", forgotten)
+        logger.info("old items deleted: count=%d days=%d", forgotten, settings.ROUTING_LEDGER_DAYS)

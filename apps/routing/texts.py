@@ -1,7 +1,8 @@
-"""What the engine refuses, in the language of whoever looks.
+"""Translations of the engine's error messages, by error code.
 
-The engine is English and knows the particulars (names, limits, places); it is for logs and for
-programs too. A page in another language says the same by the code, and the particulars in brackets.
+The engine writes English messages with details such as names, limits and places, for logs and
+programs too. Pages in other languages show the translation for the error code, followed by the
+engine's message in brackets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from django.utils.translation import gettext_noop as _
 
 from apps.routing.engine.rules import Problem
 
-# By the code of a ``SelectorError``, which comes with an offset.
+# By the code of a ``SelectorError``. Such a problem has an offset into the selector.
 SELECTORS: Final[Mapping[str, str]] = {
     "arguments": _("the function takes another number of values"),
     "attribute": _("a part is named in square brackets, not after a dot"),
@@ -48,7 +49,7 @@ SELECTORS: Final[Mapping[str, str]] = {
     "word": _("this word is not part of the language of conditions"),
 }
 
-# By the code of any other ``Problem`` of rules.
+# By the code of every other ``Problem`` of rules.
 RULES: Final[Mapping[str, str]] = {
     "ambiguous_class": _("several packages have a class of this name"),
     "bad_character": _("a character that cannot be stored"),
@@ -123,7 +124,7 @@ RULES: Final[Mapping[str, str]] = {
     "wrong_type": _("the value is of the wrong kind"),
 }
 
-# By the code of what cannot be routed: ``NoItem``, ``ConvertError``, ``Poison``.
+# By the code of a message that cannot be routed: ``NoItem``, ``ConvertError``, ``Poison``.
 ITEMS: Final[Mapping[str, str]] = {
     "bad_key": _("a key of the item is too long or is not a text"),
     "bad_number": _("a number of the item is too large or is none"),
@@ -146,14 +147,14 @@ ITEMS: Final[Mapping[str, str]] = {
 }
 
 
-def told(texts: Mapping[str, str], code: str, text: str) -> str:
-    """The engine's ``text``, in other languages behind the words for its ``code``."""
+def translated(texts: Mapping[str, str], code: str, text: str) -> str:
+    """Return ``text``, in other languages preceded by the translation for its ``code``."""
     words = texts.get(code, "")
     translated = gettext(words) if words else ""
     return text if translated == words else f"{translated} ({text})"
 
 
-def told_problem(problem: Problem) -> Problem:
-    """The same problem for the person who looks."""
+def translated_problem(problem: Problem) -> Problem:
+    """Return a copy of the problem with its text in the active language."""
     texts = RULES if problem.offset is None else SELECTORS
-    return replace(problem, text=told(texts, problem.code, problem.text))
+    return replace(problem, text=translated(texts, problem.code, problem.text))

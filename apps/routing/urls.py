@@ -1,5 +1,6 @@
-"""The seed's own paths (S2.6 to S2.8), for one project by its name or for the caller's only one;
-and the pages that explain and replay.
+"""URLs of the explain and replay pages, and of the REST paths that the seed fixes (S2.6 to S2.8).
+
+Those paths work with a project's slug, or without one for the caller's only project with rules.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from apps.routing.admin.explaining import explain_page
 from apps.routing.admin.replaying import replay_page
 from apps.routing.api.seed import CheckTaskView, OutboundsView, TaskView
 
-# Names hold anything but a line break, a slash too.
+# Names of inbounds and outbounds may contain anything but a line break, slashes included.
 _OF_PROJECT = r"^(?:projects/(?P<slug>[-\w]+)/)?"
 
 urlpatterns = [

@@ -25,7 +25,7 @@ from apps.jobs.models import Run
 from apps.jobs.services import runs as run_services
 from apps.jobs.services import start_run
 from apps.jobs.states import RunState
-from apps.routing.daemon.sending import LEASE_SECONDS
+from apps.routing.daemon.delivery import LEASE_SECONDS
 from apps.routing.models import RoutedItem
 from apps.routing.services import claim_parked
 from apps.routing.states import ItemState

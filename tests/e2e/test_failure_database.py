@@ -30,8 +30,7 @@ from tests.e2e.postgres_node import PostgresNode, lend_postgres_node
 from tests.e2e.rest import send
 from tests.plugins.measured import Measured
 from tests.plugins.stores import lend_rabbit_vhost
-from tests.routing.faults.yard import Traffic
-from tests.routing.faults.yard import Yard as RoutingYard
+from tests.routing.faults.harness import RouterHarness, Traffic
 from tests.seeds.faults.crawl import Crawl, Running
 from tests.seeds.faults.yard import SeedYard
 
@@ -61,7 +60,7 @@ class Place:
 
     node: PostgresNode
     cluster: Cluster
-    routing: RoutingYard
+    routing: RouterHarness
     seeds: SeedYard
     address: str
     token: str
@@ -90,7 +89,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[
         cluster.daemons.start("web", "run_web", "--port", str(port))
         made = cluster.daemons.manage("shell", "-v0", "-c", MAKE_ADMIN)
         routing = stack.enter_context(
-            closing(RoutingYard(folder / "routing", node.url, broker, redis_url))
+            closing(RouterHarness(folder / "routing", node.url, broker, redis_url))
         )
         seeds = stack.enter_context(
             closing(

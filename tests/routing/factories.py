@@ -9,8 +9,8 @@ from typing import Any
 from apps.projects.models import Project
 from apps.routing.engine.steps import StepKind, step
 from apps.routing.models import RoutedItem
-from apps.routing.queries import Entry
-from apps.routing.services import Arrival, Move, move_items, receive_items
+from apps.routing.queries import LedgerEntry
+from apps.routing.services import Arrival, ItemMove, move_items, receive_items
 from apps.routing.states import FINAL, ItemState
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -34,25 +34,25 @@ def make_arrival(project: Project, **fields: Any) -> Arrival:
     return Arrival(project=project.pk, **(values | fields))
 
 
-def arrive(project: Project, number: int = 1, **fields: Any) -> list[Entry]:
+def arrive(project: Project, number: int = 1, **fields: Any) -> list[LedgerEntry]:
     """So many new items, held for a minute."""
     arrivals = [make_arrival(project, **fields) for _ in range(number)]
     return [r.entry for r in receive_items(arrivals=arrivals, now=NOW, lease_seconds=60)]
 
 
-def to(entry: Entry, state: ItemState, **fields: Any) -> Move:
+def to(entry: LedgerEntry, state: ItemState, **fields: Any) -> ItemMove:
     """A move there."""
     values: dict[str, Any] = {"steps": (step(NOW, StepKind.ENDED),)}
     if state not in FINAL:
         values |= {"due_at": later(600), "outbound": "captcha"}
-    return Move(entry=entry, to=state, **(values | fields))
+    return ItemMove(entry=entry, to=state, **(values | fields))
 
 
-def moved(entry: Entry, state: ItemState, **fields: Any) -> Entry:
+def moved(entry: LedgerEntry, state: ItemState, **fields: Any) -> LedgerEntry:
     """The entry after that move, which must be made."""
     return move_items(moves=[to(entry, state, **fields)], now=NOW).entries[entry.id]
 
 
-def row_of(entry: Entry) -> RoutedItem:
+def row_of(entry: LedgerEntry) -> RoutedItem:
     """Its row as it stands now."""
     return RoutedItem.objects.get(pk=entry.id)

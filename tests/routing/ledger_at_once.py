@@ -15,7 +15,7 @@ import pytest
 from django.db import connection
 
 from apps.projects.models import Project
-from apps.routing.queries import Entry, audit_books, books
+from apps.routing.queries import LedgerEntry, item_accounting, reconcile_items
 from apps.routing.services import (
     claim_due,
     claim_parked,
@@ -76,8 +76,8 @@ def test_the_same_messages_at_two_routers_are_one_item_each(project: Project) ->
         first = move_items(moves=[to(r.entry, S.DISPATCHED) for r in one if r.held], now=NOW)
         then = move_items(moves=[to(r.entry, S.DISPATCHED) for r in other if r.held], now=NOW)
         assert len(first.entries) + len(then.entries) == 100
-    assert books(project.pk).received == 500
-    assert audit_books(project.pk).holds
+    assert item_accounting(project.pk).received == 500
+    assert reconcile_items(project.pk).holds
 
 
 def test_no_two_claim_the_same(project: Project) -> None:
@@ -85,8 +85,8 @@ def test_no_two_claim_the_same(project: Project) -> None:
     for entry in entries[200:]:
         moved(entry, S.PARKED, outbound="full", due_at=later(9999))
 
-    def claim() -> list[Entry]:
-        got: list[Entry] = []
+    def claim() -> list[LedgerEntry]:
+        got: list[LedgerEntry] = []
         while batch := claim_due(now=later(100), lease_seconds=60, limit=7):
             got += batch
         ask = {"project": project.pk, "outbound": "full"}
@@ -102,16 +102,16 @@ def test_of_two_moves_of_one_item_one_is_made(project: Project) -> None:
     for _ in range(5):
         entries = arrive(project, 100)
 
-        def settle(batch: list[Entry], state: ItemState) -> Any:
+        def settle(batch: list[LedgerEntry], state: ItemState) -> Any:
             return move_items(moves=[to(entry, state) for entry in batch], now=NOW)
 
         one, other = together(
             partial(settle, entries, S.SUCCEEDED), partial(settle, entries[::-1], S.FAILED)
         )
         assert len(one.entries) + len(other.entries) == 100
-        assert len(one.beaten) + len(other.beaten) == 100
+        assert len(one.lost) + len(other.lost) == 100
         assert not one.entries.keys() & other.entries.keys()
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
 
 
 def test_the_books_balance_at_every_moment(project: Project) -> None:
@@ -132,11 +132,11 @@ def test_the_books_balance_at_every_moment(project: Project) -> None:
         while not done.is_set():
             fold_tallies()
             merge_pages()
-            audit = audit_books(project.pk)
+            audit = reconcile_items(project.pk)
             assert audit.holds, audit
             looked += 1
         return looked
 
     _, looked = together(routes, look)
     assert looked > 0
-    assert books(project.pk).final["succeeded"] == 320
+    assert item_accounting(project.pk).final["succeeded"] == 320

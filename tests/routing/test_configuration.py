@@ -107,7 +107,7 @@ def test_warnings_of_included_files_name_file_and_line(project: Project, folder:
 def test_a_selector_with_a_misspelled_key_is_warned_of(project: Project, folder: Path) -> None:
     # The seed's own slip.
     said = config("apply", "routing", folder / "main.yaml", "--project", "ic")
-    assert "items have no key task_parms by the router; is task_params meant?" in said
+    assert "the router sets no key task_parms; is task_params meant?" in said
     # A text, and a key that an outbound sends, are no slips.
     rules = {
         "version": 1,

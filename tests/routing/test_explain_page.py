@@ -25,7 +25,7 @@ from apps.routing.engine import explanations, outcomes
 from apps.routing.engine.items import MAX_BYTES
 from apps.routing.engine.reports import OutboundReport, Reports
 from apps.routing.models import RoutedItem, RouterReport, Tally
-from apps.routing.queries.replaying import Fate
+from apps.routing.queries.replays import RouteKind
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_user
 from tests.routing.factories import arrive, moved
@@ -82,7 +82,7 @@ def test_the_words_are_those_of_the_engine() -> None:
     for reason, text in DECISIONS.items():
         assert str(text) == outcomes.TEXTS[reason]
     assert {key: str(text) for key, text in VERDICTS.items()} == explanations.VERDICTS
-    assert set(FATES) == set(Fate) - {Fate.SENT}
+    assert set(FATES) == set(RouteKind) - {RouteKind.SENT}
 
 
 @pytest.mark.covers("S2.7", "S2.20", "S2.28")

@@ -12,11 +12,11 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.projects.models import Project
 from apps.routing.engine.steps import MOST, StepKind, step
-from apps.routing.errors import ItemMoveRefused
+from apps.routing.errors import InvalidItemMove
 from apps.routing.models import RoutedItem, Tally
-from apps.routing.queries import audit_books, books, find_items, outbound_counts
+from apps.routing.queries import find_items, item_accounting, outbound_counts, reconcile_items
 from apps.routing.services import (
-    Note,
+    ItemNote,
     claim_due,
     claim_parked,
     fold_tallies,
@@ -61,7 +61,7 @@ def test_numbers_that_are_none_are_refused_and_nothing_is_written(project: Proje
     arrivals = [make_arrival(project), make_arrival(project, item={"n": float("nan")})]
     with pytest.raises(ValueError, match="JSON"):
         receive_items(arrivals=arrivals, now=NOW, lease_seconds=60)
-    assert books(project.pk).received == 0
+    assert item_accounting(project.pk).received == 0
 
 
 def test_a_message_that_comes_again_keeps_its_item(project: Project) -> None:
@@ -74,13 +74,13 @@ def test_a_message_that_comes_again_keeps_its_item(project: Project) -> None:
     assert (again.new, again.held, other.new) == (False, True, True)
     # Whoever had it first has lost it, and is told.
     refused = move_items(moves=[to(first.entry, S.DISPATCHED)], now=later(2))
-    assert [move.entry for move in refused.beaten] == [first.entry]
+    assert [move.entry for move in refused.lost] == [first.entry]
     assert moved(again.entry, S.DISPATCHED).state == S.DISPATCHED
     assert [each.kind for each in row_of(first.entry).story][:2] == ["received", "redelivered"]
     (late,) = receive_items(arrivals=[arrival], now=later(3), lease_seconds=60)
     assert (late.new, late.held, late.entry.state) == (False, False, S.DISPATCHED)
-    assert books(project.pk).redelivered == 2
-    assert books(project.pk).received == 2
+    assert item_accounting(project.pk).redelivered == 2
+    assert item_accounting(project.pk).received == 2
 
 
 def test_the_same_message_twice_in_a_batch_is_one_item(project: Project) -> None:
@@ -150,27 +150,27 @@ def test_no_item_leaves_a_final_state(project: Project, final: ItemState) -> Non
         entry = moved(entry, S.DISPATCHED)
     ended = moved(entry, final)
     for state in S:
-        with pytest.raises(ItemMoveRefused):
+        with pytest.raises(InvalidItemMove):
             move_items(moves=[to(ended, state)], now=NOW)
     # Nor by somebody who still believes it open.
     late = move_items(moves=[to(entry, S.SUCCEEDED)], now=NOW)
-    assert (late.entries, len(late.beaten)) == ({}, 1)
+    assert (late.entries, len(late.lost)) == ({}, 1)
     assert row_of(entry).state == final
     assert claim_due(now=later(10**6), lease_seconds=1, limit=10) == []
 
 
 def test_a_refused_move_takes_its_whole_batch_with_it(project: Project) -> None:
     one, other = arrive(project, 2)
-    with pytest.raises(ItemMoveRefused):
+    with pytest.raises(InvalidItemMove):
         move_items(moves=[to(one, S.DISPATCHED), to(other, S.PARKED, due_at=None)], now=NOW)
-    assert books(project.pk).in_flight["received"] == 2
+    assert item_accounting(project.pk).in_flight["received"] == 2
 
 
 def test_of_two_moves_of_one_item_in_a_batch_the_first_is_made(project: Project) -> None:
     (entry,) = arrive(project)
     result = move_items(moves=[to(entry, S.FAILED), to(entry, S.SUCCEEDED)], now=NOW)
     assert result.entries[entry.id].state == S.FAILED
-    assert [move.to for move in result.beaten] == [S.SUCCEEDED]
+    assert [move.to for move in result.lost] == [S.SUCCEEDED]
 
 
 def test_long_chains_are_cut_in_the_middle_and_counted(project: Project) -> None:
@@ -194,7 +194,7 @@ def test_a_lease_that_is_over_gives_the_item_to_another(project: Project) -> Non
     assert [e.id for e in claim_due(now=later(60), lease_seconds=60, limit=9)] == [held[2].id]
     assert claim_due(now=later(119), lease_seconds=60, limit=9) == []
     late = move_items(moves=[to(entry, S.DISPATCHED) for entry in held], now=later(61))
-    assert len(late.beaten) == 3
+    assert len(late.lost) == 3
     assert len(move_items(moves=[to(e, S.DISPATCHED) for e in claimed], now=later(61)).entries) == 2
 
 
@@ -290,7 +290,7 @@ def test_claims_of_several_states_take_what_waits_longest(project: Project) -> N
 def test_parked_items_wait_for_their_outbound_and_are_offered_in_order(project: Project) -> None:
     parked = [moved(entry, S.PARKED, outbound="full") for entry in arrive(project, 3)]
     moved(arrive(project)[0], S.PARKED, outbound="away")
-    assert books(project.pk).parked == 4
+    assert item_accounting(project.pk).parked == 4
     ask = {"project": project.pk, "outbound": "full", "now": later(5), "lease_seconds": 60}
     first = claim_parked(**ask, limit=2)
     assert [entry.id for entry in first] == [entry.id for entry in parked[:2]]
@@ -315,12 +315,12 @@ def test_results_speak_of_anything(project: Project) -> None:
 def test_late_results_are_noted_and_counted(project: Project) -> None:
     (entry,) = arrive(project)
     ended = moved(entry, S.FAILED)
-    note = Note(ended, step(NOW, StepKind.LATE_RESULT, "captcha", "1000"))
+    note = ItemNote(ended, step(NOW, StepKind.LATE_RESULT, "captcha", "1000"))
     assert note_items(notes=[note, note]) == 2
     row = row_of(ended)
     assert [each.kind for each in row.story][-2:] == ["late_result", "late_result"]
     assert (row.state, row.generation) == (S.FAILED, ended.generation)
-    assert books(project.pk).late_results == 2
+    assert item_accounting(project.pk).late_results == 2
     RoutedItem.objects.all().delete()
     assert note_items(notes=[note]) == 0
 
@@ -333,7 +333,7 @@ def test_the_books_balance_and_agree_with_the_rows(project: Project) -> None:
     moved(sent[0], S.SUCCEEDED)
     moved(sent[1], S.RETRYING, outbound="other")
     moved(items[4], S.REJECTED)
-    book = books(project.pk)
+    book = item_accounting(project.pk)
     assert (book.received, book.parked, book.balanced) == (6, 1, True)
     assert book.in_flight == {"received": 1, "dispatched": 1, "retrying": 1}
     assert {state: n for state, n in book.final.items() if n} == {"succeeded": 1, "rejected": 1}
@@ -343,20 +343,20 @@ def test_the_books_balance_and_agree_with_the_rows(project: Project) -> None:
         "full": {"parked": 1},
         "other": {"retrying": 1},
     }
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
     Tally.objects.filter(what="dispatched").delete()
-    assert not audit_books(project.pk).holds
+    assert not reconcile_items(project.pk).holds
 
 
 def test_folded_counters_say_the_same(project: Project) -> None:
     for _ in range(80):
         moved(moved(arrive(project)[0], S.DISPATCHED), S.SUCCEEDED)
-    before = books(project.pk)
+    before = item_accounting(project.pk)
     rows = Tally.objects.count()
     gone = fold_tallies()
     assert gone > 200
     assert Tally.objects.count() == rows - gone <= 4
-    assert books(project.pk) == before
+    assert item_accounting(project.pk) == before
     assert fold_tallies() == 0
 
 
@@ -375,6 +375,6 @@ def test_what_is_brought_again_and_has_no_name_is_a_second_item_that_says_so(
     assert [each.kind for each in row_of(receipts[0].entry).story] == ["received", "redelivered"]
     (known,) = receive_items(arrivals=[make_arrival(project)], now=NOW, lease_seconds=9)
     assert [each.kind for each in row_of(known.entry).story] == ["received"]
-    book = books(project.pk)
+    book = item_accounting(project.pk)
     assert (book.received, book.redelivered) == (3, 2)
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds

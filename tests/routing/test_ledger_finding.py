@@ -16,13 +16,13 @@ from apps.routing.engine.inbounds.registry import HTTP
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import lay
 from apps.routing.errors import (
+    InvalidItem,
     ItemNotOpen,
     ItemNotResubmittable,
-    ItemRefused,
     ItemResubmitted,
 )
 from apps.routing.models import RoutedItem, Tally, ValuePage
-from apps.routing.queries import audit_books, books, find_by_value, list_items
+from apps.routing.queries import find_by_value, item_accounting, list_items, reconcile_items
 from apps.routing.services import (
     cancel_item,
     claim_due,
@@ -161,7 +161,7 @@ def test_a_person_cancels_what_is_open(project: Project) -> None:
     assert (cancelled.state, row.state, row.ended_at) == (S.CANCELLED, S.CANCELLED, later(5))
     assert row.story[-1].detail == person.get_username()
     # The router that waits for its result is told.
-    assert move_items(moves=[to(sent, S.SUCCEEDED)], now=NOW).beaten
+    assert move_items(moves=[to(sent, S.SUCCEEDED)], now=NOW).lost
     with pytest.raises(ItemNotOpen):
         cancel_item(item=row, actor=person, now=NOW)
     audit = AuditRecord.objects.get(action="routing.cancel_item")
@@ -187,8 +187,8 @@ def test_a_failed_item_is_edited_and_submitted_again(project: Project) -> None:
     with pytest.raises(ItemResubmitted):
         resubmit_item(item=old, actor=person, now=later(9))
     assert AuditRecord.objects.filter(action="routing.resubmit_item").count() == 1
-    assert books(project.pk).received == 2
-    assert audit_books(project.pk).holds
+    assert item_accounting(project.pk).received == 2
+    assert reconcile_items(project.pk).holds
 
 
 def test_what_is_submitted_again_begins_anew(project: Project) -> None:
@@ -213,7 +213,7 @@ def test_what_was_poison_is_converted_when_it_is_mended(project: Project) -> Non
     rules = RuleSet(project="p", inbounds=(Inbound(name="logs", cls=HTTP, convert=(parse,)),))
     activate_rules(project, rules)
     poison = moved(arrive(project, item={"more": "{"})[0], S.DEAD)
-    with pytest.raises(ItemRefused) as refusal:
+    with pytest.raises(InvalidItem) as refusal:
         resubmit_item(item=row_of(poison), actor=None, now=NOW)
     assert "ParseJson" in refusal.value.fields["item"][0]
     assert row_of(poison).replaced_by is None
@@ -228,7 +228,7 @@ def test_what_cannot_be_submitted_again(project: Project) -> None:
     with pytest.raises(ItemNotResubmittable):
         resubmit_item(item=row_of(entry), actor=None, now=NOW)
     dead = moved(entry, S.DEAD)
-    with pytest.raises(ItemRefused) as refusal:
+    with pytest.raises(InvalidItem) as refusal:
         resubmit_item(item=row_of(dead), data={"a": "\x00"}, actor=None, now=NOW)
     assert "item" in refusal.value.fields
     assert row_of(dead).replaced_by is None
@@ -244,9 +244,9 @@ def test_old_ends_are_forgotten_and_stay_in_the_books(project: Project) -> None:
     now = NOW + timedelta(days=10)
     assert forget_items(now=now, days=7) == 4
     assert set(RoutedItem.objects.values_list("pk", flat=True)) == {open_item.id, *kept}
-    book = books(project.pk)
+    book = item_accounting(project.pk)
     assert (book.received, book.final["succeeded"], book.forgotten) == (6, 4, 4)
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
     assert ValuePage.objects.count() == 1
     assert forget_items(now=now, days=7) == 0
     moved(open_item, S.SUCCEEDED)
@@ -254,4 +254,4 @@ def test_old_ends_are_forgotten_and_stay_in_the_books(project: Project) -> None:
     assert swept.forgotten == 2
     assert not ValuePage.objects.exists()
     assert Tally.objects.exists()
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds

@@ -17,11 +17,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from apps.routing.errors import ItemMoveRefused, RoutingError
+from apps.routing.errors import InvalidItemMove, RoutingError
 from apps.routing.models import RoutedItem
-from apps.routing.queries import Entry, audit_books
+from apps.routing.queries import LedgerEntry, reconcile_items
 from apps.routing.services import (
-    Move,
+    ItemMove,
     cancel_item,
     claim_due,
     claim_parked,
@@ -50,16 +50,16 @@ class Ledger(RuleBasedStateMachine):
         self.now: datetime = NOW
         self.arrived = 0
         # By id: the newest generation that anybody was given, and the end of those that ended.
-        self.newest: dict[int, Entry] = {}
+        self.newest: dict[int, LedgerEntry] = {}
         self.ended: dict[int, str] = {}
         self.by_message: dict[int, int] = {}
 
-    def give(self, entry: Entry) -> Entry:
+    def give(self, entry: LedgerEntry) -> LedgerEntry:
         self.newest[entry.id] = entry
         return entry
 
     @rule(target=held, message=st.integers(0, 12))
-    def arrive(self, message: int) -> Entry:
+    def arrive(self, message: int) -> LedgerEntry:
         arrival = make_arrival(self.project, identity=str(message))
         (receipt,) = receive_items(arrivals=[arrival], now=self.now, lease_seconds=60)
         known = self.by_message.get(message)
@@ -73,18 +73,18 @@ class Ledger(RuleBasedStateMachine):
         return self.give(receipt.entry)
 
     @rule(target=held, entry=held, state=st.sampled_from(S), outbound=st.sampled_from("ab"))
-    def move(self, entry: Entry, state: ItemState, outbound: str) -> Entry:
+    def move(self, entry: LedgerEntry, state: ItemState, outbound: str) -> LedgerEntry:
         due_at = None if state in FINAL else self.now + timedelta(seconds=30)
-        move = Move(entry=entry, to=state, due_at=due_at, outbound=outbound)
+        move = ItemMove(entry=entry, to=state, due_at=due_at, outbound=outbound)
         try:
             result = move_items(moves=[move], now=self.now)
-        except ItemMoveRefused:
+        except InvalidItemMove:
             assert not may_move(entry.state, state)
             return entry
         newest = self.newest.get(entry.id)
         assert (entry.id in result.entries) == (newest == entry)
-        assert bool(result.beaten) == (newest != entry)
-        if result.beaten:
+        assert bool(result.lost) == (newest != entry)
+        if result.lost:
             return entry
         assert entry.id not in self.ended
         if state in FINAL:
@@ -107,7 +107,7 @@ class Ledger(RuleBasedStateMachine):
         return got[0] if got else next(iter(self.newest.values()), None) or self.arrive(0)
 
     @rule(entry=held)
-    def cancel(self, entry: Entry) -> None:
+    def cancel(self, entry: LedgerEntry) -> None:
         try:
             after = cancel_item(item=RoutedItem(pk=entry.id), actor=None, now=self.now)
         except RoutingError:
@@ -117,7 +117,7 @@ class Ledger(RuleBasedStateMachine):
             self.give(after)
 
     @rule(target=held, entry=held)
-    def resubmit(self, entry: Entry) -> Entry:
+    def resubmit(self, entry: LedgerEntry) -> LedgerEntry:
         row = RoutedItem(pk=entry.id)
         try:
             new = resubmit_item(item=row, actor=None, now=self.now)
@@ -146,7 +146,7 @@ class Ledger(RuleBasedStateMachine):
 
     @invariant()
     def books_balance(self) -> None:
-        audit = audit_books(self.project.pk)
+        audit = reconcile_items(self.project.pk)
         assert audit.holds
         assert audit.books.received == self.arrived
         assert sum(audit.books.final.values()) == len(self.ended)

@@ -16,7 +16,7 @@ from apps.routing.engine.explaining import Action, explain_item
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import Track, lay
 from apps.routing.models import RoutedItem, Tally
-from apps.routing.queries.replaying import MOST_ROWS, Choice, Difference, Fate, replay
+from apps.routing.queries.replays import MOST_ROWS, Route, RouteDifference, RouteKind, replay
 from apps.routing.states import ItemState
 from tests.access.factories import make_project
 from tests.routing.factories import NOW, arrive, moved
@@ -28,8 +28,8 @@ NORTH = Outbound(name="north", cls="x", init={"key": "n"}, selector=("province =
 SOUTH = Outbound(name="south", cls="x", init={"key": "s"}, selector=("province == 'GD'",))
 RULES = RuleSet(project="ic", inbounds=(LOGS,), outbounds=(NORTH, SOUTH))
 BASE = lay(RULES, 1)
-SENT_NORTH, SENT_SOUTH = Choice(Fate.SENT, "north"), Choice(Fate.SENT, "south")
-REJECTED = Choice(Fate.REJECTED)
+SENT_NORTH, SENT_SOUTH = Route(RouteKind.SENT, "north"), Route(RouteKind.SENT, "south")
+REJECTED = Route(RouteKind.REJECTED)
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_each_way_of_differing_is_counted_and_the_gravest_stands_first(project: 
         ),
     )
     assert [(str(row.task_uuid), row.before, row.after, row.difference) for row in found.rows] == [
-        (bj, SENT_NORTH, REJECTED, Difference.NEWLY_REJECTED),
-        (js, REJECTED, SENT_NORTH, Difference.NEWLY_TAKEN),
-        (gd, SENT_SOUTH, SENT_NORTH, Difference.MOVED),
+        (bj, SENT_NORTH, REJECTED, RouteDifference.NEWLY_REJECTED),
+        (js, REJECTED, SENT_NORTH, RouteDifference.NEWLY_TAKEN),
+        (gd, SENT_SOUTH, SENT_NORTH, RouteDifference.MOVED),
     ]
     assert [(each.before, each.after, each.count) for each in found.groups] == [
         (SENT_NORTH, REJECTED, 1),
@@ -76,7 +76,10 @@ def test_each_way_of_differing_is_counted_and_the_gravest_stands_first(project: 
     ]
     assert gs not in {str(row.task_uuid) for row in found.rows}
     assert (found.items, found.different, found.base, found.draft) == (4, 3, 1, 2)
-    assert (found.count(Difference.NEWLY_REJECTED), found.count(Difference.NONE)) == (1, 1)
+    assert (found.count(RouteDifference.NEWLY_REJECTED), found.count(RouteDifference.NONE)) == (
+        1,
+        1,
+    )
 
 
 def test_the_same_rules_change_nothing(project: Project) -> None:
@@ -90,7 +93,7 @@ def test_what_is_sent_otherwise_is_a_difference_too(project: Project) -> None:
     named = replace(SOUTH, task_params=("province",))
     elsewhere = replace(NORTH, init={"key": "other"})
     found = replay(project=project.pk, base=BASE, draft=draft(outbounds=(elsewhere, named)))
-    assert [row.difference for row in found.rows] == [Difference.MESSAGE] * 2
+    assert [row.difference for row in found.rows] == [RouteDifference.MESSAGE] * 2
     # What says nothing of the message, or nothing about these items, is none.
     quiet = draft(outbounds=(replace(NORTH, note="x", max_lag=9), replace(SOUTH, rt_priority=1)))
     assert replay(project=project.pk, base=BASE, draft=quiet).different == 0
@@ -100,18 +103,18 @@ def test_what_is_sent_otherwise_is_a_difference_too(project: Project) -> None:
 @pytest.mark.parametrize(
     ("inbounds", "fate"),
     [
-        ((replace(LOGS, selector=("province == 'BJ'",)),), Fate.FILTERED),
-        ((replace(LOGS, disable=True),), Fate.INBOUND_DISABLED),
-        ((), Fate.INBOUND_GONE),
+        ((replace(LOGS, selector=("province == 'BJ'",)),), RouteKind.FILTERED),
+        ((replace(LOGS, disable=True),), RouteKind.INBOUND_DISABLED),
+        ((), RouteKind.INBOUND_GONE),
     ],
 )
 def test_what_the_inbound_would_not_bring_any_more_is_told(
-    project: Project, inbounds: tuple[Inbound, ...], fate: Fate
+    project: Project, inbounds: tuple[Inbound, ...], fate: RouteKind
 ) -> None:
     province(project, "GD")
     (row,) = replay(project=project.pk, base=BASE, draft=draft(inbounds=inbounds)).rows
-    assert (row.before, row.after) == (SENT_SOUTH, Choice(fate))
-    assert row.difference is Difference.NEWLY_REJECTED
+    assert (row.before, row.after) == (SENT_SOUTH, Route(fate))
+    assert row.difference is RouteDifference.NEWLY_REJECTED
 
 
 def test_an_inbound_that_neither_knows_is_not_asked(project: Project) -> None:
@@ -170,7 +173,7 @@ def test_nothing_is_written_and_one_query_is_enough(project: Project) -> None:
 def test_so_many_rows_are_kept_and_all_are_counted(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.routing.queries.replaying.MOST_ROWS", 3)
+    monkeypatch.setattr("apps.routing.queries.replays.MOST_ROWS", 3)
     assert MOST_ROWS > 3
     province(project, *["GD"] * 5)
     found = replay(project=project.pk, base=BASE, draft=draft(outbounds=()))
@@ -201,5 +204,5 @@ def test_a_choice_is_what_an_explanation_says(provinces: list[str], data: st.Dat
     filtered = sum(each.outcome == "filtered" for each in told)
     by_outbound = {each.before.outbound: each.count for each in found.groups if each.before.taken}
     assert by_outbound == {name: sent.count(name) for name in set(sent)}
-    assert filtered == sum(e.count for e in found.groups if e.before.fate is Fate.FILTERED)
+    assert filtered == sum(e.count for e in found.groups if e.before.fate is RouteKind.FILTERED)
     assert (found.items, found.different) == (len(items), 0)

@@ -31,7 +31,7 @@ from apps.routing.engine.outbounds.base import (
     Settings,
     Verdict,
 )
-from apps.routing.queries import audit_books
+from apps.routing.queries import reconcile_items
 from tests.access.factories import make_project
 from tests.requeststore.factories import make_bizzes, save_bizzes
 from tests.routing.daemon.routers import Router, inbound
@@ -265,5 +265,5 @@ def test_a_router_stores_what_it_is_given(project: Project, router: Router) -> N
     router.use([inbound("in.jsonl")], [values])
     router.put(*({"url": f"http://a/{number}"} for number in range(20)), {"url": "ftp://x/"})
     router.until(lambda: router.states() == {"succeeded": 20, "failed": 1}, "the ends")
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
     assert {each.url for each in entities(project)} == {f"http://a/{n}" for n in range(20)}

@@ -26,7 +26,7 @@ from apps.routing.engine.outbounds.base import (
     Verdict,
 )
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books
+from apps.routing.queries import reconcile_items
 from apps.routing.services.configuration import RoutingKind
 from apps.runtime.services import close_shared_broker
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT
@@ -285,7 +285,7 @@ def test_a_router_tells_of_each_item_what_became_of_it(
     use(router)
     router.put({"url": "a"}, {"url": "b"}, {"url": "b", "n": 2}, {"url": "c\x07"})
     router.until(lambda: router.states() == {"succeeded": 3, "failed": 1}, "the ends")
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
     details = [
         step.detail
         for item in RoutedItem.objects.all()
@@ -310,7 +310,7 @@ def test_while_the_service_is_away_a_router_parks_and_then_delivers(
     router.until(lambda: router.states() == {"succeeded": 5}, "all are delivered")
     (segment,) = service.store.segments(frontier.pk)
     assert segment.books.added == 5
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_a_full_frontier_holds_items_up(
@@ -348,9 +348,9 @@ def test_rules_may_name_it() -> None:
         ({}, "missing_parameter", "init.frontier is needed"),
         ({"frontier": ""}, "wrong_parameter", "init.frontier: "),
         ({"frontier": "a", "ext": "b"}, "wrong_parameter", "init.ext must be a list"),
-        ({"frontier": "a", "ext": [1]}, "wrong_parameter", "are texts"),
+        ({"frontier": "a", "ext": [1]}, "wrong_parameter", "must be texts"),
         # Whoever sets it could have answers sent to others.
-        ({"frontier": "a", "ext": ["_grab"]}, "wrong_parameter", "the seed service's own"),
+        ({"frontier": "a", "ext": ["_grab"]}, "wrong_parameter", "reserved for the seed service"),
         ({"frontier": "a", "urgent": 1}, "wrong_parameter", "init.urgent must be true or false"),
         ({"frontier": "a", "token": "x"}, "unknown_parameter", "init.token"),
     ],

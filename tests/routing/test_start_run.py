@@ -280,7 +280,7 @@ def test_rules_may_name_it() -> None:
         ({}, "missing_parameter", "init.job is needed"),
         ({"job": ""}, "wrong_parameter", "init.job: "),
         ({"job": "a", "arguments": ["a"]}, "wrong_parameter", "init.arguments must be a mapping"),
-        ({"job": "a", "arguments": {"a": 1}}, "wrong_parameter", "are texts"),
+        ({"job": "a", "arguments": {"a": 1}}, "wrong_parameter", "must be texts"),
         ({"job": "a", "environment": {"A": "1"}}, "unknown_parameter", "init.environment"),
     ],
 )

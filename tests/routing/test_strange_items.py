@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.projects.models import Project
-from apps.routing.daemon.working import dead, kept_of_poison
+from apps.routing.daemon.pipeline import dead, stored_malformed
 from apps.routing.engine.converters.registry import build_chain
 from apps.routing.engine.items import MAX_BYTES, MAX_DEPTH, Item, check_item, write_item
 from apps.routing.engine.life import Known, uuid_of
@@ -22,8 +22,8 @@ from apps.routing.engine.outcomes import Action, Decision, Reason, State
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import Poison, Track, lay
 from apps.routing.models import RoutedItem
-from apps.routing.queries import Entry, find_by_value, find_items, read_entry
-from apps.routing.services import Arrival, Move, move_items, receive_items
+from apps.routing.queries import LedgerEntry, find_by_value, find_items, read_entry
+from apps.routing.services import Arrival, ItemMove, move_items, receive_items
 from apps.routing.states import ItemState
 from tests.access.factories import make_project
 from tests.routing.factories import NOW
@@ -77,7 +77,7 @@ def project() -> Project:
     return make_project(slug="p")
 
 
-def go(project: Project, raw: bytes) -> Entry:
+def go(project: Project, raw: bytes) -> LedgerEntry:
     """The way of a router with one message, but for the queues: the item as it then stands."""
     try:
         item = TRACK.entrances["in"].read(raw)
@@ -87,13 +87,13 @@ def go(project: Project, raw: bytes) -> Entry:
         return route(project, item)
     assert poison.code
     assert str(poison)
-    arrival = Arrival(project=project.pk, inbound="in", item=kept_of_poison(raw))
+    arrival = Arrival(project=project.pk, inbound="in", item=stored_malformed(raw))
     (receipt,) = receive_items(arrivals=[arrival], now=NOW, lease_seconds=60)
     moved = move_items(moves=[dead(receipt.entry, poison.code, str(poison), 1, NOW)], now=NOW)
     return moved.entries[receipt.entry.id]
 
 
-def route(project: Project, item: Item) -> Entry:
+def route(project: Project, item: Item) -> LedgerEntry:
     """An item is sent, and its result comes back."""
     assert TRACK.entrances["in"].accepts(item)
     find_items(project=project.pk, task_uuids=[each for each in [uuid_of(item)] if each])
@@ -118,7 +118,7 @@ def route(project: Project, item: Item) -> Entry:
     assert not isinstance(body, Outcome)
     moved = move_items(
         moves=[
-            Move(
+            ItemMove(
                 entry=receipt.entry,
                 to=ItemState.DISPATCHED,
                 due_at=NOW + timedelta(hours=1),
@@ -135,12 +135,12 @@ def route(project: Project, item: Item) -> Entry:
     return settled(sent, item)
 
 
-def ended(project: Project, item: Item, decision: Decision) -> Entry:
+def ended(project: Project, item: Item, decision: Decision) -> LedgerEntry:
     """An item is sent nowhere."""
     assert (decision.action, decision.state) == (Action.END, State.FAILED)
     arrival = Arrival(project=project.pk, inbound="in", item=item)
     (receipt,) = receive_items(arrivals=[arrival], now=NOW, lease_seconds=60)
-    end = Move(
+    end = ItemMove(
         entry=receipt.entry,
         to=ItemState.FAILED,
         item=decision.item,
@@ -149,7 +149,7 @@ def ended(project: Project, item: Item, decision: Decision) -> Entry:
     return move_items(moves=[end], now=NOW).entries[receipt.entry.id]
 
 
-def settled(sent: Entry, item: Item) -> Entry:
+def settled(sent: LedgerEntry, item: Item) -> LedgerEntry:
     """The item comes back as the result of itself."""
     known = Known(
         str(sent.task_uuid),
@@ -165,7 +165,7 @@ def settled(sent: Entry, item: Item) -> Entry:
     decision = TRACK.life().decide({**item, "task_result": 1000}, known)
     moved = move_items(
         moves=[
-            Move(entry=sent, to=ItemState.SUCCEEDED, item=decision.item, reason="terminal"),
+            ItemMove(entry=sent, to=ItemState.SUCCEEDED, item=decision.item, reason="terminal"),
         ],
         now=NOW,
     )

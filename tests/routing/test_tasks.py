@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.routing.models import RoutedItem, RouterReport, Tally
 from apps.routing.services import report_lines
-from apps.routing.services.sweeping import FEWEST_TALLIES
+from apps.routing.services.maintenance import FEWEST_TALLIES
 from apps.routing.states import ItemState
 from apps.routing.tasks import sweep
 from tests.access.factories import make_project

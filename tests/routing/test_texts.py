@@ -21,7 +21,7 @@ from apps.routing.engine.rules import Problem
 from apps.routing.engine.selecting import scanning
 from apps.routing.engine.steps import Step, StepKind
 from apps.routing.services.configuration import RoutingKind
-from apps.routing.texts import ITEMS, RULES, SELECTORS, told, told_problem
+from apps.routing.texts import ITEMS, RULES, SELECTORS, translated, translated_problem
 from tools.requirement_marks import ROOT
 
 ENGINE = ROOT / "apps" / "routing" / "engine"
@@ -168,13 +168,13 @@ def test_in_another_language_its_words_come_first(chinese: None) -> None:
 
 def test_a_selector_has_the_words_of_its_own_codes(chinese: None) -> None:
     problem = Problem("x", "sign", "| is no sign of a selector", offset=3)
-    assert told_problem(problem).text == "条件语言里没有这个 (| is no sign of a selector)"
-    assert told_problem(problem).offset == 3
+    assert translated_problem(problem).text == "条件语言里没有这个 (| is no sign of a selector)"
+    assert translated_problem(problem).offset == 3
 
 
 def test_what_has_no_words_or_no_translation_is_told_as_it_is(chinese: None) -> None:
-    assert told(RULES, "of_a_plug_in", "it is Tuesday") == "it is Tuesday"
-    assert told(RULES, "missing", "name is needed") == "name is needed"
+    assert translated(RULES, "of_a_plug_in", "it is Tuesday") == "it is Tuesday"
+    assert translated(RULES, "missing", "name is needed") == "name is needed"
 
 
 def test_a_file_is_refused_in_the_same_words(chinese: None) -> None:

@@ -98,10 +98,10 @@ def look(project: int, *, audited: bool) -> dict[str, Any]:
     from django.db import connection
 
     from apps.routing.models import ValuePage
-    from apps.routing.queries import audit_books, books
+    from apps.routing.queries import item_accounting, reconcile_items
 
-    audit = audit_books(project) if audited else None
-    found = audit.books if audit else books(project)
+    audit = reconcile_items(project) if audited else None
+    found = audit.books if audit else item_accounting(project)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pid FROM pg_stat_activity"

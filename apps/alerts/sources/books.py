@@ -17,7 +17,7 @@ from apps.queuestats.models import RunCounter
 from apps.requeststore.models import ShardReport
 from apps.requeststore.queries.standing import standings
 from apps.routing.models import RouterReport
-from apps.routing.queries.books import books
+from apps.routing.queries.accounting import item_accounting
 from apps.seeds.models import SegmentReport
 
 # Books are sums over many rows: they are read again after so long.
@@ -100,7 +100,7 @@ def _seeds(at: datetime) -> Iterator[Happening]:
 def _routing(at: datetime) -> Iterator[Happening]:
     projects = RouterReport.objects.order_by("project_id").values_list("project_id", flat=True)
     for project in projects.distinct():
-        found = books(project)
+        found = item_accounting(project)
         if not found.balanced:
             yield _unbalanced(
                 "router",

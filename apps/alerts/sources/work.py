@@ -16,7 +16,7 @@ from apps.configcenter.models import RunningVersion
 from apps.projects.models import Build, Delivery, Project
 from apps.projects.states import BuildState, DeliveryVerdict
 from apps.routing.models import RouterReport
-from apps.routing.queries.reports import YOUNG, standing
+from apps.routing.queries.reports import REPORT_MAX_AGE, routing_status
 from apps.runtime.queries import live_daemons
 from apps.seeds.models import ResourcePool
 from apps.seeds.states import ResourceState
@@ -196,9 +196,9 @@ class RoutingAway:
 
     def now(self, at: datetime) -> Iterator[Happening]:
         """One of each, of routers that have reported lately."""
-        projects = RouterReport.objects.filter(at__gt=at - YOUNG).order_by("project_id")
+        projects = RouterReport.objects.filter(at__gt=at - REPORT_MAX_AGE).order_by("project_id")
         for project in projects.values_list("project_id", flat=True).distinct():
-            found = standing(project, at)
+            found = routing_status(project, at)
             lines = found.outbounds if self._outbound else found.inbounds
             for name, line in lines.items():
                 if not line.problem:

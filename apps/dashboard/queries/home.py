@@ -17,7 +17,7 @@ from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.states import PlanOutcome, RunState
 from apps.projects.models import Project
 from apps.queuestats.queries import RunBooks, books_of
-from apps.routing.queries import ProjectTrouble, projects_in_trouble
+from apps.routing.queries import ProjectProblems, projects_with_problems
 from apps.runtime.models import Daemon, DeadLetter
 from apps.runtime.queries import stale_daemons
 from apps.runtime.states import DeadLetterState
@@ -64,7 +64,7 @@ class HomeView:
     overdue: list[Schedule] = field(default_factory=list)
     # Queued for long without a host.
     stuck: list[Run] = field(default_factory=list)
-    routing: list[ProjectTrouble] = field(default_factory=list)
+    routing: list[ProjectProblems] = field(default_factory=list)
     active: list[RunRow] = field(default_factory=list)
     active_count: int = 0
     ended: list[RunRow] = field(default_factory=list)
@@ -125,7 +125,7 @@ def home_view(user: User, now: datetime) -> HomeView:
         missed_count=counts["missed"],
         overdue=list(questions["overdue"][:SHOWN_MISSED]) if counts["overdue"] else [],
         stuck=runs["stuck"],
-        routing=projects_in_trouble(user, now),
+        routing=projects_with_problems(user, now),
         active=[RunRow(run, books[run.owner]) for run in runs["active"]],
         active_count=counts["active"],
         ended=[RunRow(run, books[run.owner]) for run in runs["ended"]],

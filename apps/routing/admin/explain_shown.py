@@ -25,10 +25,10 @@ from apps.routing.engine.outcomes import Action, Decision, State
 from apps.routing.engine.selecting import State as PartState
 from apps.routing.engine.selecting.conditions import Condition, SelectorExplanation
 from apps.routing.engine.shortening import shortened
-from apps.routing.queries.reports import OutboundStanding
+from apps.routing.queries.reports import OutboundStatus
 from apps.routing.states import TONES, ItemState
 from apps.routing.texts import ITEMS
-from apps.routing.texts import told as told_text
+from apps.routing.texts import translated as told_text
 
 # Outbounds that do not fit are shown up to here; those that fit always.
 SHOWN_OUTBOUNDS: Final = 100
@@ -188,7 +188,7 @@ def selector_of(told: SelectorExplanation) -> Selector:
     return Selector(told.matches, tuple(pieces), why)
 
 
-def lines_of(told: ItemExplanation, said: Mapping[str, OutboundStanding]) -> tuple[list[Line], int]:
+def lines_of(told: ItemExplanation, said: Mapping[str, OutboundStatus]) -> tuple[list[Line], int]:
     """The outbounds to show, and how many that do not fit are left out."""
     shown: list[Line] = []
     left = 0
@@ -290,7 +290,7 @@ def _state(state: State) -> str:
     return str(ItemState(state.value).label)
 
 
-def _line(one: OutboundExplanation, said: OutboundStanding | None) -> Line:
+def _line(one: OutboundExplanation, said: OutboundStatus | None) -> Line:
     told = one.selectors
     return Line(
         one.place,

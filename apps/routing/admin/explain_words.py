@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.routing.engine.explanations import Verdict
 from apps.routing.engine.outcomes import Decision, Reason
-from apps.routing.queries.replaying import Choice, Difference, Fate
+from apps.routing.queries.replays import Route, RouteDifference, RouteKind
 
 # The same texts as outcomes.TEXTS, here for translation.
 DECISIONS: Final[dict[Reason, Promise]] = {
@@ -56,19 +56,19 @@ VERDICTS: Final[dict[Verdict, Promise]] = {
     Verdict.FULL: _("It is full: as many items wait there as its max_lag allows."),
     Verdict.NOT_ASKED: _("The rules were not asked."),
 }
-FATES: Final[dict[Fate, Promise]] = {
-    Fate.REJECTED: _("rejected: no rule takes it"),
-    Fate.ROUTING_LIMITS: _("failed: no routing left"),
-    Fate.FILTERED: _("not wanted by its inbound"),
-    Fate.INBOUND_DISABLED: _("its inbound is disabled"),
-    Fate.INBOUND_GONE: _("its inbound is gone"),
+FATES: Final[dict[RouteKind, Promise]] = {
+    RouteKind.REJECTED: _("rejected: no rule takes it"),
+    RouteKind.ROUTING_LIMITS: _("failed: no routing left"),
+    RouteKind.FILTERED: _("not wanted by its inbound"),
+    RouteKind.INBOUND_DISABLED: _("its inbound is disabled"),
+    RouteKind.INBOUND_GONE: _("its inbound is gone"),
 }
-DIFFERENCES: Final[dict[Difference, Promise]] = {
-    Difference.NEWLY_REJECTED: _("newly rejected"),
-    Difference.NEWLY_TAKEN: _("newly taken"),
-    Difference.MOVED: _("goes elsewhere"),
-    Difference.MESSAGE: _("sent otherwise"),
-    Difference.NONE: _("as before"),
+DIFFERENCES: Final[dict[RouteDifference, Promise]] = {
+    RouteDifference.NEWLY_REJECTED: _("newly rejected"),
+    RouteDifference.NEWLY_TAKEN: _("newly taken"),
+    RouteDifference.MOVED: _("goes elsewhere"),
+    RouteDifference.MESSAGE: _("sent otherwise"),
+    RouteDifference.NONE: _("as before"),
 }
 
 
@@ -80,6 +80,6 @@ def decision_text(decision: Decision) -> str:
     return str(words) % {"outbound": decision.outbound, "status": decision.status}
 
 
-def choice_text(choice: Choice) -> str:
+def choice_text(choice: Route) -> str:
     """Where an item goes."""
     return choice.outbound if choice.taken else str(FATES[choice.fate])

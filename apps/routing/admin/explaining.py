@@ -30,8 +30,8 @@ from apps.routing.engine.messages import TASK_RESULT, TASK_UUID, Counters
 from apps.routing.engine.outcomes import State
 from apps.routing.engine.rules import Outbound
 from apps.routing.engine.track import Track
-from apps.routing.queries import Entry, find_items, find_known
-from apps.routing.queries.reports import OutboundStanding, standing
+from apps.routing.queries import LedgerEntry, find_items, find_known_item
+from apps.routing.queries.reports import OutboundStatus, routing_status
 from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
 
@@ -89,17 +89,17 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     }
     if form.is_bound and form.is_valid() and rules.track is not None:
         now = timezone.now()
-        said = standing(choice.project.pk, now).outbounds
+        said = routing_status(choice.project.pk, now).outbounds
         asked = _Asked(choice.project.pk, rules.track, entry, said, now)
         context |= _told(asked.explain(form.cleaned_data), values["text"], said)
     return context
 
 
-def _entry(project: int, name: str) -> Entry | None:
+def _entry(project: int, name: str) -> LedgerEntry | None:
     return find_items(project=project, task_uuids=[name]).get(name) if name else None
 
 
-def _text(entry: Entry | None) -> str:
+def _text(entry: LedgerEntry | None) -> str:
     if entry is None:
         return ""
     try:
@@ -112,7 +112,7 @@ def _text(entry: Entry | None) -> str:
     return shown.pretty(item)
 
 
-def _begin(entry: Entry | None) -> dict[str, Any]:
+def _begin(entry: LedgerEntry | None) -> dict[str, Any]:
     """The question that an item of the ledger begins with."""
     begin = {"text": "", "inbound": "", "happening": Happening.ARRIVES.value, "routed_count": 1}
     if entry is None:
@@ -130,7 +130,9 @@ def _begin(entry: Entry | None) -> dict[str, Any]:
     }
 
 
-def _form(rules: Laid, entry: Entry | None, values: dict[str, Any], *, ask: bool) -> ExplainForm:
+def _form(
+    rules: Laid, entry: LedgerEntry | None, values: dict[str, Any], *, ask: bool
+) -> ExplainForm:
     track = rules.track
     inbounds = [] if track is None else list(track.entrances)
     outbounds = [] if track is None else list(track.outbounds)
@@ -141,7 +143,7 @@ def _form(rules: Laid, entry: Entry | None, values: dict[str, Any], *, ask: bool
     return ExplainForm(values, **named) if ask else ExplainForm(None, initial=values, **named)
 
 
-def _link(choice: ProjectChoice, given: Mapping[str, str], entry: Entry | None) -> str:
+def _link(choice: ProjectChoice, given: Mapping[str, str], entry: LedgerEntry | None) -> str:
     """The address of this question, without the text of the item."""
     asked = {"project": str(choice.project.pk), "version": given.get("version", "")}
     asked |= {"item": "" if entry is None else str(entry.task_uuid)}
@@ -155,16 +157,18 @@ class _Asked:
 
     project: int
     track: Track
-    entry: Entry | None
+    entry: LedgerEntry | None
     # What routers say of outbounds.
-    said: Mapping[str, OutboundStanding]
+    said: Mapping[str, OutboundStatus]
     now: datetime
 
     def explain(self, asked: Mapping[str, Any]) -> ItemExplanation:
         """What would happen, by the answers of the form."""
         happening, text = asked["happening"], asked["text"]
         if happening not in AT_OUTBOUND:
-            ledger = partial(find_known, self.project) if happening == Happening.ARRIVES else None
+            ledger = (
+                partial(find_known_item, self.project) if happening == Happening.ARRIVES else None
+            )
             return self._coming(text, asked, ledger)
         try:
             item = read_item(text)
@@ -197,7 +201,7 @@ def _status(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
-def _known(entry: Entry | None, item: Item, asked: Mapping[str, Any]) -> Known:
+def _known(entry: LedgerEntry | None, item: Item, asked: Mapping[str, Any]) -> Known:
     """The item as if the ledger knew it at that outbound; what is in the ledger comes first."""
     parked = asked["happening"] == Happening.OFFERED
     name = uuid_of(item) or NO_UUID
@@ -213,7 +217,7 @@ def _known(entry: Entry | None, item: Item, asked: Mapping[str, Any]) -> Known:
     )
 
 
-def _told(told: ItemExplanation, text: str, said: Mapping[str, OutboundStanding]) -> dict[str, Any]:
+def _told(told: ItemExplanation, text: str, said: Mapping[str, OutboundStatus]) -> dict[str, Any]:
     lines, left = shown.lines_of(told, said)
     parts = told.as_dict()
     message = told.message

@@ -23,15 +23,15 @@ from apps.routing.engine.files.data import from_data
 from apps.routing.engine.rules import Inbound, Outbound, RuleSet
 from apps.routing.models import RoutedItem, Tally
 from apps.routing.queries import (
-    Books,
-    Counted,
-    InboundStanding,
-    OutboundStanding,
-    Standing,
-    books,
+    CountedEvent,
+    InboundStatus,
+    ItemAccounting,
+    OutboundStatus,
+    RoutingStatus,
+    item_accounting,
     outbound_counts,
-    server_standing,
-    standing,
+    routing_status,
+    server_status,
 )
 from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
@@ -67,7 +67,7 @@ class InboundLine:
     number: int
     rule: Inbound | None
     name: str
-    now: InboundStanding | None
+    now: InboundStatus | None
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -83,7 +83,7 @@ class OutboundLine:
     number: int
     rule: Outbound | None
     name: str
-    now: OutboundStanding | None
+    now: OutboundStatus | None
     counts: dict[str, int] = field(default_factory=dict)
     oldest: RoutedItem | None = None
 
@@ -170,8 +170,8 @@ class Overview:
     """Everything on the page."""
 
     project: Project
-    books: Books
-    standing: Standing
+    books: ItemAccounting
+    standing: RoutingStatus
     configuration: Configuration | None
     followers: Followers
     drafts: list[ConfigVersion]
@@ -233,12 +233,12 @@ def overview(project: Project, now: datetime, window: Window = _FIRST) -> Overvi
     )
     active = None if configuration is None else configuration.active
     rules = None if active is None else from_data(active.data)[0]
-    said = standing(project.pk, now)
+    said = routing_status(project.pk, now)
     counts = {each.outbound: each.by_state for each in outbound_counts(project.pk)}
     outbounds = _outbounds(rules, said, counts)
     found = Overview(
         project=project,
-        books=books(project.pk),
+        books=item_accounting(project.pk),
         standing=said,
         configuration=configuration,
         followers=_followers(configuration),
@@ -274,9 +274,14 @@ def _drafts(configuration: Configuration | None) -> list[ConfigVersion]:
     return list(rows.order_by("-number")[:SHOWN_DRAFTS])
 
 
-def _inbounds(project: Project, rules: RuleSet | None, said: Standing) -> list[InboundLine]:
+def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> list[InboundLine]:
     counts: dict[str, dict[str, int]] = {}
-    brought = [Counted.ARRIVED, Counted.FILTERED, Counted.RESULT, Counted.REDELIVERED]
+    brought = [
+        CountedEvent.ARRIVED,
+        CountedEvent.FILTERED,
+        CountedEvent.RESULT,
+        CountedEvent.REDELIVERED,
+    ]
     rows = (
         Tally.objects.filter(project=project, what__in=brought)
         .values_list("inbound", "what")
@@ -293,7 +298,7 @@ def _inbounds(project: Project, rules: RuleSet | None, said: Standing) -> list[I
 
 
 def _outbounds(
-    rules: RuleSet | None, said: Standing, counts: dict[str, dict[str, int]]
+    rules: RuleSet | None, said: RoutingStatus, counts: dict[str, dict[str, int]]
 ) -> list[OutboundLine]:
     ruled = {} if rules is None else {each.name: each for each in rules.outbounds}
     names = [*ruled, *sorted(({*counts, *said.outbounds} - ruled.keys()) - {""})]
@@ -420,7 +425,7 @@ def _port_troubles(found: Overview, now: datetime) -> list[Trouble]:
     server = None if found.rules is None else found.rules.server
     if server is None:
         return []
-    said = server_standing(
+    said = server_status(
         project=found.project.pk, server=server, allowed=settings.ROUTING_SERVERS, now=now
     )
     if not said.why_closed:

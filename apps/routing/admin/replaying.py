@@ -24,7 +24,14 @@ from apps.routing.admin.explain_words import DIFFERENCES, choice_text
 from apps.routing.admin.explaining import CSS
 from apps.routing.admin.versions import Laid, Versions, laid, versions_of
 from apps.routing.models import NAME_CHARACTERS
-from apps.routing.queries.replaying import MOST_ITEMS, Difference, Group, Replay, Row, replay
+from apps.routing.queries.replays import (
+    MOST_ITEMS,
+    Replay,
+    ReplayedItem,
+    ReplayGroup,
+    RouteDifference,
+    replay,
+)
 from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
 
@@ -32,10 +39,10 @@ FIRST_LIMIT: Final = 1_000
 SHOWN_ROWS: Final = 200
 SHOWN_GROUPS: Final = 100
 _TONES: Final = {
-    Difference.NEWLY_REJECTED: "bad",
-    Difference.NEWLY_TAKEN: "good",
-    Difference.MOVED: "wait",
-    Difference.MESSAGE: "wait",
+    RouteDifference.NEWLY_REJECTED: "bad",
+    RouteDifference.NEWLY_TAKEN: "good",
+    RouteDifference.MOVED: "wait",
+    RouteDifference.MESSAGE: "wait",
 }
 
 
@@ -157,8 +164,8 @@ def _told(found: Replay, draft: Laid) -> dict[str, Any]:
         "found": found,
         "counts": [
             (_TONES[each], DIFFERENCES[each], found.count(each))
-            for each in Difference
-            if each is not Difference.NONE
+            for each in RouteDifference
+            if each is not RouteDifference.NONE
         ],
         "groups": [_shown(group) for group in found.groups[:SHOWN_GROUPS]],
         "more_groups": max(0, len(found.groups) - SHOWN_GROUPS),
@@ -168,12 +175,12 @@ def _told(found: Replay, draft: Laid) -> dict[str, Any]:
     }
 
 
-def _shown(each: Group | Row) -> Shown:
+def _shown(each: ReplayGroup | ReplayedItem) -> Shown:
     return Shown(
         _TONES.get(each.difference, ""),
         str(DIFFERENCES[each.difference]),
         choice_text(each.before),
         choice_text(each.after),
         each,
-        str(ItemState(each.state).label) if isinstance(each, Row) else "",
+        str(ItemState(each.state).label) if isinstance(each, ReplayedItem) else "",
     )

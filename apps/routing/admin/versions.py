@@ -13,7 +13,7 @@ from apps.projects.models import Project
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.routing.engine.track import BadRules, Track, lay
 from apps.routing.queries.tracks import KIND, track_of
-from apps.routing.texts import told_problem
+from apps.routing.texts import translated_problem
 
 SHOWN_VERSIONS: Final = 100
 _MOST_NUMBER: Final = 2**31 - 1
@@ -73,4 +73,4 @@ def laid(versions: Versions, number: int | None) -> Laid:
     try:
         return Laid(number, track_of(pk))
     except BadRules as error:
-        return Laid(number, None, tuple(told_problem(each) for each in error.problems))
+        return Laid(number, None, tuple(translated_problem(each) for each in error.problems))

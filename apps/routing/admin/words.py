@@ -113,7 +113,7 @@ def why(reason: str, detail: str) -> tuple[str, str]:
     if reason == Reason.POISON:
         code, _colon, text = detail.partition(": ")
         return reason_text(reason), (
-            texts.told(texts.ITEMS, code, text) if code in texts.ITEMS else detail
+            texts.translated(texts.ITEMS, code, text) if code in texts.ITEMS else detail
         )
     pattern = _SENTENCES.get(reason)
     said = None if pattern is None else pattern.match(detail)
@@ -165,5 +165,5 @@ def _detail(step: Step) -> str:
         return step.detail
     if word == Reason.POISON:
         code, _blank, text = rest.partition(" ")
-        rest = texts.told(texts.ITEMS, code, text) if code in texts.ITEMS else rest
+        rest = texts.translated(texts.ITEMS, code, text) if code in texts.ITEMS else rest
     return f"{REASONS[word]}: {rest}" if rest else str(REASONS[word])

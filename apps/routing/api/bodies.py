@@ -15,8 +15,8 @@ from apps.access.api.errors import error_body
 from apps.access.api.parsers import BodyTooLarge
 from apps.routing.engine.items import Item
 from apps.routing.engine.submissions import MOST_BYTES, BadSubmission, read_submission
-from apps.routing.errors import ItemsRefused
-from apps.routing.texts import ITEMS, told
+from apps.routing.errors import InvalidItems
+from apps.routing.texts import ITEMS, translated
 
 
 class RawJSONParser(BaseParser):
@@ -47,19 +47,19 @@ def raw_body(request: Request) -> bytes:
 
 
 def items_of(request: Request) -> list[Item]:
-    """The items of the body. Raises ``ItemsRefused``."""
+    """The items of the body. Raises ``InvalidItems``."""
     try:
         return read_submission(raw_body(request))
     except BadSubmission as error:
         fields: dict[str, list[str]] = {}
         for each in error.faults:
             fields.setdefault(each.place, []).append(
-                f"{each.code}: {told(ITEMS, each.code, each.text)}"
+                f"{each.code}: {translated(ITEMS, each.code, each.text)}"
             )
-        raise ItemsRefused(error.faults[0].code, fields) from None
+        raise InvalidItems(error.faults[0].code, fields) from None
 
 
-def refusal(error: ItemsRefused) -> Response:
+def refusal(error: InvalidItems) -> Response:
     """422 with the code of the first mistake; ``fields`` say where each is."""
     fields = {name: [str(text) for text in texts] for name, texts in error.fields.items()}
     body = error_body(error.reason, _("Nothing was taken: not all of this are items."), fields)

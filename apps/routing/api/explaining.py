@@ -21,7 +21,7 @@ from apps.routing.engine.files.data import from_data
 from apps.routing.engine.submissions import IMPLICIT, web_entrances
 from apps.routing.engine.track import BadRules, Track, lay
 from apps.routing.errors import RulesBroken
-from apps.routing.queries import find_known, track_of
+from apps.routing.queries import find_known_item, track_of
 
 
 def explained(
@@ -38,7 +38,7 @@ def explained(
             track,
             raw_or_item,
             inbound=inbound,
-            known=partial(find_known, project),
+            known=partial(find_known_item, project),
             now=timezone.now(),
         )
     except UnknownInbound:

@@ -45,13 +45,13 @@ from apps.routing.api.shown import (
 )
 from apps.routing.engine.rules import RuleSet, Server
 from apps.routing.queries import (
-    Standing,
-    audit_books,
-    books,
+    RoutingStatus,
+    item_accounting,
     outbound_counts,
+    reconcile_items,
     replay,
-    server_standing,
-    standing,
+    routing_status,
+    server_status,
 )
 from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
@@ -105,27 +105,27 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["get"], pagination_class=None)
     def routers(self, request: Request, pk: str | None = None) -> Response:
         """Living routers that work for the project, and the version that each runs."""
-        told = standing(self.get_object().home_id, timezone.now())
+        told = routing_status(self.get_object().home_id, timezone.now())
         return Response(RouterSerializer(_routers(told), many=True).data)
 
     @extend_schema(responses=BooksSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def books(self, request: Request, pk: str | None = None) -> Response:
         """What became of all items that ever arrived."""
-        return Response(BooksSerializer(books(self.get_object().home_id)).data)
+        return Response(BooksSerializer(item_accounting(self.get_object().home_id)).data)
 
     @extend_schema(responses=AuditedBooksSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def audit(self, request: Request, pk: str | None = None) -> Response:
         """The books beside a count of the items themselves; reads all of them."""
-        return Response(AuditedBooksSerializer(audit_books(self.get_object().home_id)).data)
+        return Response(AuditedBooksSerializer(reconcile_items(self.get_object().home_id)).data)
 
     @extend_schema(responses=ParkedSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def parked(self, request: Request, pk: str | None = None) -> Response:
         """How many items wait for each outbound, and what it lacks; those without any left out."""
         project = self.get_object().home_id
-        live = standing(project, timezone.now()).outbounds
+        live = routing_status(project, timezone.now()).outbounds
         found = []
         for each in outbound_counts(project):
             if number := each.by_state.get(ItemState.PARKED.value, 0):
@@ -230,7 +230,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
 def detail_of(configuration: Configuration) -> dict[str, Any]:
     """The whole page of a project."""
     project = configuration.home_id
-    told = standing(project, timezone.now())
+    told = routing_status(project, timezone.now())
     counts = {each.outbound: each.by_state for each in outbound_counts(project)}
     track = None if configuration.active_id is None else track_of_configuration(configuration)
     rules = RuleSet(project="") if track is None else track.rules
@@ -265,7 +265,7 @@ def detail_of(configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _routers(told: Standing) -> list[dict[str, Any]]:
+def _routers(told: RoutingStatus) -> list[dict[str, Any]]:
     return [{"name": each.name, "rules_version": each.rules_version} for each in told.routers]
 
 
@@ -274,4 +274,4 @@ def _server(project: int, server: Server | None) -> dict[str, Any] | None:
         return None
     now = timezone.now()
     allowed = settings.ROUTING_SERVERS
-    return asdict(server_standing(project=project, server=server, allowed=allowed, now=now))
+    return asdict(server_status(project=project, server=server, allowed=allowed, now=now))

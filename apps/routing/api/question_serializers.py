@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
-from apps.routing.queries.replaying import MOST_ITEMS, Difference, Fate
+from apps.routing.queries.replays import MOST_ITEMS, RouteDifference, RouteKind
 from apps.routing.states import ItemState
 
 
@@ -98,7 +98,7 @@ class ReplaySerializer(RulesAskedSerializer):
 class ReplayChoiceSerializer(serializers.Serializer[Any]):
     """What rules do with an item."""
 
-    fate = serializers.ChoiceField(choices=[each.value for each in Fate])
+    fate = serializers.ChoiceField(choices=[each.value for each in RouteKind])
     outbound = serializers.CharField()
 
 
@@ -107,7 +107,7 @@ class ReplayGroupSerializer(serializers.Serializer[Any]):
 
     before = ReplayChoiceSerializer()
     after = ReplayChoiceSerializer()
-    difference = serializers.ChoiceField(choices=[each.value for each in Difference])
+    difference = serializers.ChoiceField(choices=[each.value for each in RouteDifference])
     count = serializers.IntegerField()
 
 
@@ -120,7 +120,7 @@ class ReplayRowSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=ItemState.choices)
     before = ReplayChoiceSerializer()
     after = ReplayChoiceSerializer()
-    difference = serializers.ChoiceField(choices=[each.value for each in Difference])
+    difference = serializers.ChoiceField(choices=[each.value for each in RouteDifference])
 
 
 class ReplayedSerializer(serializers.Serializer[Any]):

@@ -29,7 +29,7 @@ from apps.routing.api.callers import Ruled, ruled_project
 from apps.routing.api.explaining import explained
 from apps.routing.api.shown import outbound_shown
 from apps.routing.engine.track import Track
-from apps.routing.errors import FailuresUnwritable, ItemsRefused
+from apps.routing.errors import FailuresUnwritable, InvalidItems
 from apps.routing.services import submit_items
 
 
@@ -40,7 +40,7 @@ def submitted(project: int, slug: str, track: Track, request: Request) -> Respon
         found = submit_items(
             project=project, slug=slug, track=track, items=items, now=timezone.now()
         )
-    except ItemsRefused as error:
+    except InvalidItems as error:
         return refusal(error)
     except FailuresUnwritable as error:
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}

@@ -14,7 +14,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.routing.models import RoutedItem
 from apps.routing.querysets import RESUBMITTABLE
-from apps.routing.services import Fate
+from apps.routing.services import SubmissionStatus
 from apps.routing.states import ItemState
 
 MAX_NOTE = 500
@@ -177,7 +177,7 @@ class SubmittedItemSerializer(serializers.Serializer[Any]):
     """What became of one thing that was sent."""
 
     task_uuid = serializers.UUIDField(allow_null=True)
-    fate = serializers.ChoiceField(choices=[each.value for each in Fate])
+    fate = serializers.ChoiceField(choices=[each.value for each in SubmissionStatus])
     inbound = serializers.CharField()
     state = serializers.ChoiceField(choices=ItemState.choices, allow_null=True)
     reason = serializers.CharField(help_text=_("of a result: what was decided"))

@@ -7,7 +7,7 @@ from typing import Any
 from apps.routing.engine.files.data import inbound_data, outbound_data
 from apps.routing.engine.files.diff import without_secrets
 from apps.routing.engine.rules import Inbound, Outbound
-from apps.routing.queries import InboundStanding, OutboundStanding
+from apps.routing.queries import InboundStatus, OutboundStatus
 
 
 def inbound_shown(place: int, inbound: Inbound) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def inbound_standing(report: InboundStanding | None) -> dict[str, Any] | None:
+def inbound_standing(report: InboundStatus | None) -> dict[str, Any] | None:
     """What all living routers say of an inbound; None where none does."""
     if report is None:
         return None
@@ -43,7 +43,7 @@ def inbound_standing(report: InboundStanding | None) -> dict[str, Any] | None:
     }
 
 
-def outbound_standing(report: OutboundStanding | None) -> dict[str, Any] | None:
+def outbound_standing(report: OutboundStatus | None) -> dict[str, Any] | None:
     """The same of an outbound."""
     if report is None:
         return None

@@ -1,71 +1,81 @@
-"""What results make of the items that they are about."""
+"""Apply the results of a batch to the items that they refer to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.routing.daemon.sending import LEASE_SECONDS, Piece, Sender
-from apps.routing.daemon.yard import Running
+from apps.routing.daemon.delivery import LEASE_SECONDS, DecidedItem, Sender
+from apps.routing.daemon.rule_sets import RunningRuleSet
 from apps.routing.engine.items import Item
 from apps.routing.engine.outcomes import Action, Decision, Reason
 from apps.routing.engine.steps import Step, StepKind
-from apps.routing.queries import Entry, known_of
-from apps.routing.services import Move, Moved, Note
+from apps.routing.queries import LedgerEntry, known_item
+from apps.routing.services import ItemMove, ItemNote, MovedItems
 
 
 class Results:
-    """What results make of their items: each item is moved once, by the first of its results."""
+    """Moves and notes for the results of a batch.
+
+    Each item is moved by its first result only; further results of the same item are ``pending``
+    until that move is committed.
+
+    Args:
+        results: (task_uuid, item) of each result.
+        known: entries of the items, by task_uuid.
+    """
 
     def __init__(
         self,
-        running: Running,
+        running: RunningRuleSet,
         sender: Sender,
         results: Sequence[tuple[str, Item]],
-        known: dict[str, Entry],
+        known: dict[str, LedgerEntry],
     ) -> None:
-        self.moves: list[Move] = []
-        # Of no consequence, but noted.
-        self.notes: list[Note] = []
-        # To be sent again, by the id of their entries.
-        self._again: dict[int, Piece] = {}
+        self.moves: list[ItemMove] = []
+        # Steps for results that change no state.
+        self.notes: list[ItemNote] = []
+        # Items to send again, by id.
+        self._again: dict[int, DecidedItem] = {}
         self._later: list[tuple[str, Item]] = []
         self._of: dict[int, tuple[str, Item]] = {}
         for name, item in results:
             entry = known.get(name)
             if entry is None:
-                # It was forgotten a moment ago, so it had ended long before.
+                # Deleted by retention a moment ago, so it had ended long before.
                 continue
             if entry.id in self._of:
                 self._later.append((name, item))
                 continue
-            decision = running.life.decide(item, known_of(entry))
+            decision = running.life.decide(item, known_item(entry))
             if decision.action is Action.IGNORE:
-                self.notes.append(Note(entry, _note(sender, entry, decision)))
+                self.notes.append(ItemNote(entry, _note(sender, entry, decision)))
                 continue
             self._of[entry.id] = name, item
-            told = sender.told(StepKind.RESULT, entry.outbound, decision.status)
-            piece = Piece(entry, decision, (told, *sender.way(decision)))
+            result_step = sender.step(StepKind.RESULT, entry.outbound, decision.status)
+            decided_item = DecidedItem(
+                entry, decision, (result_step, *sender.routing_step(decision))
+            )
             if decision.action is Action.DISPATCH:
-                self._again[entry.id] = piece
-                self.moves.append(sender.retrying(piece, LEASE_SECONDS))
+                self._again[entry.id] = decided_item
+                self.moves.append(sender.retrying(decided_item, LEASE_SECONDS))
             else:
-                self.moves.append(sender.settled(piece))
+                self.moves.append(sender.settled(decided_item))
 
-    def onward(self, moved: Moved) -> list[Piece]:
-        """Those that may be sent again now."""
+    def onward(self, moved: MovedItems) -> list[DecidedItem]:
+        """Return the items to send again, among those whose moves were committed."""
         return [
-            Piece(moved.entries[pk], piece.decision, (), piece.decision.item)
-            for pk, piece in self._again.items()
+            DecidedItem(moved.entries[pk], decided_item.decision, (), decided_item.decision.item)
+            for pk, decided_item in self._again.items()
             if pk in moved.entries
         ]
 
-    def pending(self, moved: Moved) -> list[tuple[str, Item]]:
-        """Those that have to be decided about again."""
-        return [self._of[move.entry.id] for move in moved.beaten] + self._later
+    def pending(self, moved: MovedItems) -> list[tuple[str, Item]]:
+        """Return the results to decide about again: lost moves, and second results of an item."""
+        return [self._of[move.entry.id] for move in moved.lost] + self._later
 
 
-def _note(sender: Sender, entry: Entry, decision: Decision) -> Step:
+def _note(sender: Sender, entry: LedgerEntry, decision: Decision) -> Step:
     if decision.reason is Reason.LATE_RESULT:
-        return sender.told(StepKind.LATE_RESULT, entry.outbound, decision.status)
+        return sender.step(StepKind.LATE_RESULT, entry.outbound, decision.status)
     detail = f"{decision.status} {decision.reason.value}"
-    return sender.told(StepKind.RESULT, entry.outbound, detail)
+    return sender.step(StepKind.RESULT, entry.outbound, detail)

@@ -1,8 +1,11 @@
-"""The router: inbounds to outbounds by the rules of each project (seed S2.1, S2.3).
+"""Router daemon: moves items from inbounds to outbounds by each project's rules (seed S2.1, S2.3).
 
-Workers take batches and do all that each needs, the next one then. One thread more looks after what
-waits in the ledger, and one after targets that are away and servers that are asked for numbers, for
-that may take its time. The main thread follows the rules and writes the reports.
+Threads of one process:
+
+* Workers each take a batch from an inbound, process it completely, then take the next one.
+* "backlog" claims due items of the ledger and sends parked ones.
+* "probing" tries unreachable targets and queries queue depths, which may block.
+* The main thread applies new versions of the rules and writes status reports.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from typing import Final
 from django.db import connection, connections
 
 from apps.configcenter.services import ConfigWatcher
-from apps.routing.daemon.reporting import Reporting
-from apps.routing.daemon.tending import Tending
-from apps.routing.daemon.working import Work
-from apps.routing.daemon.yard import Environment, Yard
+from apps.routing.daemon.backlog import BacklogProcessor
+from apps.routing.daemon.pipeline import RoutingPipeline
+from apps.routing.daemon.reports import RouterReporter
+from apps.routing.daemon.rule_sets import Environment, RuleSetRuntime
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit.backoff import Backoff
@@ -34,17 +37,17 @@ IDLE_SECONDS: Final = 1.0
 _TURN_SECONDS: Final = 0.1
 _PROBE_SECONDS: Final = 0.25
 _LEAST_PAUSE_SECONDS: Final = 0.005
-# Of the 4 s in which a process has to be gone: the rest closes connections.
+# A process must stop within 4 s; the remaining time is for closing connections.
 _END_SECONDS: Final = 3.4
 
 
 class RouterDaemon:
-    """See the module.
+    """Routes the items of all projects, or of one.
 
     Args:
-        workers: threads that take batches; 0 does all work in ``step``, for tests and for databases
-            that threads cannot share.
-        project_id: limits it to one project.
+        workers: threads that process batches. 0: all work is done in ``step``, for tests and for
+            databases that threads cannot share.
+        project_id: None for all projects.
     """
 
     def __init__(
@@ -60,13 +63,15 @@ class RouterDaemon:
         self._clock = clock
         self._stop = stop
         self._stopping = threading.Event()
-        self.yard = Yard(environment, clock, workers=workers)
-        self.work = Work(clock, self._stopping)
-        self.tending = Tending(self.yard, self.work, clock)
-        self.reporting = Reporting(self.yard, clock, router=f"{identity.name}:{identity.boot}")
+        self.rule_sets = RuleSetRuntime(environment, clock, workers=workers)
+        self.pipeline = RoutingPipeline(clock, self._stopping)
+        self.backlog = BacklogProcessor(self.rule_sets, self.pipeline, clock)
+        self.reporter = RouterReporter(
+            self.rule_sets, clock, router=f"{identity.name}:{identity.boot}"
+        )
         self.rules = ConfigWatcher(
             kind="routing",
-            apply=self.yard.use,
+            apply=self.rule_sets.use,
             clock=clock,
             identity=identity,
             project_id=project_id,
@@ -75,16 +80,16 @@ class RouterDaemon:
         self._threads: list[threading.Thread] = []
 
     def setup(self) -> None:
-        """Apply the active rules, then start."""
+        """Apply the active rules, then start the threads."""
         self.rules.setup()
         if self._workers and not self._threads:
             for number in range(self._workers):
                 self._start(f"worker {number + 1}", self._take_turn)
-            self._start("tending", self.tending.turn)
+            self._start("backlog", self.backlog.turn)
             self._start("probing", self._probe_turn)
 
     def step(self) -> bool:
-        """Follow the rules, report; whether there was work a moment ago."""
+        """Apply new rules and write reports; return whether there was work in the last second."""
         self.rules.poll()
         self._report()
         if not self._workers:
@@ -93,32 +98,34 @@ class RouterDaemon:
             self._stop.wait(STEP_SECONDS)
         else:
             time.sleep(STEP_SECONDS)
-        return self._clock.monotonic() < self.work.active_at + IDLE_SECONDS
+        return self._clock.monotonic() < self.pipeline.active_at + IDLE_SECONDS
 
     def teardown(self) -> None:
-        """Finish what is in hand, acknowledge it, let go of everything."""
+        """Finish and acknowledge current batches, then close all connections."""
         end = time.monotonic() + _END_SECONDS
         self._stopping.set()
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
         late = [thread.name for thread in self._threads if thread.is_alive()]
         if late:
-            logger.warning("%s did not end in time; what they had comes again", ", ".join(late))
-        self.yard.close()
+            logger.warning(
+                "threads not stopped in time, items will be redelivered: %s", ", ".join(late)
+            )
+        self.rule_sets.close()
         try:
-            self.reporting.end()
+            self.reporter.end()
         except DATABASE_AWAY as error:
-            logger.warning("the last report is not taken back: %s", error)
+            logger.warning("report not deleted: error=%s", error)
 
     def _report(self) -> None:
         try:
-            self.reporting.turn()
+            self.reporter.turn()
         except DATABASE_AWAY as error:
-            self.work.note_outage(error)
+            self.pipeline.note_outage(error)
 
     def _inline(self) -> bool:
         busy = self._take_turn()
-        busy |= self.tending.turn()
+        busy |= self.backlog.turn()
         busy |= self._probe_turn()
         return busy
 
@@ -137,10 +144,12 @@ class RouterDaemon:
                 try:
                     busy = turn()
                 except DATABASE_AWAY as error:
-                    self.work.note_outage(error)
+                    self.pipeline.note_outage(error)
                 except Exception:
-                    # One turn fails; what it had in hand comes again.
-                    logger.exception("a turn of the router has failed")
+                    # Only this turn is lost: its items are redelivered or claimed again.
+                    logger.exception(
+                        "router turn failed: thread=%s", threading.current_thread().name
+                    )
                     connection.close()
                 else:
                     backoff.reset()
@@ -153,22 +162,22 @@ class RouterDaemon:
 
     def _pause(self, turn: Callable[[], bool]) -> float:
         if turn == self._take_turn:
-            return max(self.yard.pause(), _LEAST_PAUSE_SECONDS)
+            return max(self.rule_sets.pause(), _LEAST_PAUSE_SECONDS)
         return _PROBE_SECONDS if turn == self._probe_turn else _TURN_SECONDS
 
     def _take_turn(self) -> bool:
-        found = self.yard.turn()
-        if found is None:
+        turn = self.rule_sets.turn()
+        if turn is None:
             return False
-        running, line = found
+        running, channel = turn
         count = 0
         try:
-            count = self.work.take(running, line)
+            count = self.pipeline.take(running, channel)
         finally:
-            self.yard.found(running, line, count)
-            self.yard.done(running, line)
+            self.rule_sets.polled(running, channel, count)
+            self.rule_sets.done(running, channel)
         return count > 0
 
     def _probe_turn(self) -> bool:
-        self.reporting.ask()
-        return self.tending.probe()
+        self.reporter.ask()
+        return self.backlog.probe()

@@ -1,57 +1,57 @@
-"""Every read of this app that is more than a filter."""
+"""Read operations of the routing app beyond plain filters."""
 
-from apps.routing.queries.books import (
-    Audit,
-    Books,
-    Counted,
+from apps.routing.queries.accounting import (
+    CountedEvent,
+    ItemAccounting,
     OutboundCounts,
-    audit_books,
-    books,
+    Reconciliation,
+    item_accounting,
     outbound_counts,
+    reconcile_items,
 )
-from apps.routing.queries.entries import ENTRY_FIELDS, Entry, entries, find_items, read_entry
-from apps.routing.queries.knowing import find_known, known_of
-from apps.routing.queries.lists import Found, find_by_value, list_items
-from apps.routing.queries.replaying import replay
+from apps.routing.queries.entries import ENTRY_FIELDS, LedgerEntry, entries, find_items, read_entry
+from apps.routing.queries.known_items import find_known_item, known_item
+from apps.routing.queries.lists import SearchResult, find_by_value, list_items
+from apps.routing.queries.replays import replay
 from apps.routing.queries.reports import (
-    InboundStanding,
-    OutboundStanding,
-    ProjectTrouble,
-    Standing,
-    projects_in_trouble,
-    standing,
+    InboundStatus,
+    OutboundStatus,
+    ProjectProblems,
+    RoutingStatus,
+    projects_with_problems,
+    routing_status,
 )
-from apps.routing.queries.servers import Listener, ServerStanding, server_standing
+from apps.routing.queries.servers import Listener, ServerStatus, server_status
 from apps.routing.queries.tracks import active_track, track_of
 
 __all__ = [
     "ENTRY_FIELDS",
-    "Audit",
-    "Books",
-    "Counted",
-    "Entry",
-    "Found",
-    "InboundStanding",
+    "CountedEvent",
+    "InboundStatus",
+    "ItemAccounting",
+    "LedgerEntry",
     "Listener",
     "OutboundCounts",
-    "OutboundStanding",
-    "ProjectTrouble",
-    "ServerStanding",
-    "Standing",
+    "OutboundStatus",
+    "ProjectProblems",
+    "Reconciliation",
+    "RoutingStatus",
+    "SearchResult",
+    "ServerStatus",
     "active_track",
-    "audit_books",
-    "books",
     "entries",
     "find_by_value",
     "find_items",
-    "find_known",
-    "known_of",
+    "find_known_item",
+    "item_accounting",
+    "known_item",
     "list_items",
     "outbound_counts",
-    "projects_in_trouble",
+    "projects_with_problems",
     "read_entry",
+    "reconcile_items",
     "replay",
-    "server_standing",
-    "standing",
+    "routing_status",
+    "server_status",
     "track_of",
 ]

@@ -1,4 +1,4 @@
-"""Entries: items as routers hold them while they work on them."""
+"""Snapshots of items, which routers hold while they process them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from apps.routing.querysets import RoutedItemQuerySet
 from apps.routing.states import FINAL
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An item as it stood when it was read: what a router holds while it works on it.
+class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
+    """Snapshot of a routed item at the time it was read.
 
-    The order of the fields is that of ``ENTRY_FIELDS``. (It can be in no circle, so the collector
-    need not look at the thousands of them that are held.)
+    The fields are in the order of ``ENTRY_FIELDS``. ``gc=False``: an entry cannot be part of a
+    reference cycle, and a router holds thousands of them.
     """
 
     id: int
@@ -37,17 +37,17 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     group_retry_times: int
     rules_version: int
     step_count: int
-    # JSON.
+    # The item as JSON.
     text: str
 
     @property
     def item(self) -> Item:
-        """The item itself, read anew each time."""
+        """Return the item, parsed from ``text`` at each call."""
         return read_kept(self.text)
 
     @property
     def is_final(self) -> bool:
-        """Whether it had ended."""
+        """Return whether the item had ended."""
         return self.state in FINAL
 
 
@@ -71,27 +71,27 @@ ENTRY_FIELDS: Final = (
 )
 
 
-def entries(rows: RoutedItemQuerySet[RoutedItem]) -> list[Entry]:
-    """These rows as entries, in their order."""
-    return [Entry(*row) for row in rows.values_list(*ENTRY_FIELDS)]
+def entries(rows: RoutedItemQuerySet[RoutedItem]) -> list[LedgerEntry]:
+    """Return the entries of these rows, in their order."""
+    return [LedgerEntry(*row) for row in rows.values_list(*ENTRY_FIELDS)]
 
 
-def find_items(*, project: int, task_uuids: Iterable[str]) -> dict[str, Entry]:
-    """The items that results speak of, by the text that each result carries.
+def find_items(*, project: int, task_uuids: Iterable[str]) -> dict[str, LedgerEntry]:
+    """Return the entries of items by the task_uuid texts of their results.
 
-    What is no UUID, or one that nobody knows, is left out: third parties write anything.
+    Texts that are not a UUID, or an unknown one, are left out: results come from third parties.
     """
-    asked: dict[str, uuid.UUID] = {}
+    uuids: dict[str, uuid.UUID] = {}
     for text in task_uuids:
         try:
-            asked[text] = uuid.UUID(text)
+            uuids[text] = uuid.UUID(text)
         except (ValueError, AttributeError, TypeError):
             continue
-    rows = RoutedItem.objects.filter(project=project, task_uuid__in=set(asked.values()))
-    found = {entry.task_uuid: entry for entry in entries(rows)} if asked else {}
-    return {text: found[known] for text, known in asked.items() if known in found}
+    rows = RoutedItem.objects.filter(project=project, task_uuid__in=set(uuids.values()))
+    known = {entry.task_uuid: entry for entry in entries(rows)} if uuids else {}
+    return {text: known[key] for text, key in uuids.items() if key in known}
 
 
-def read_entry(pk: int) -> Entry | None:
-    """The entry with this id as it stands now, or None when it has been forgotten."""
+def read_entry(pk: int) -> LedgerEntry | None:
+    """Return the current entry of an item, or None when it was deleted."""
     return next(iter(entries(RoutedItem.objects.filter(pk=pk))), None)

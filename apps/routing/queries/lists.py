@@ -1,4 +1,4 @@
-"""Lists of items for pages: by state, way and time of arrival, and by any value."""
+"""Lists of items for pages: filtered by state, inbound, outbound, time, or any value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from apps.routing.engine.fingerprints import fingerprint, values_of
 from apps.routing.models import RoutedItem, ValuePage
 from apps.routing.querysets import RoutedItemQuerySet
 
-# The clocks of the routers differ by no more, and none works longer on a batch.
+# Tolerance for clock differences between routers plus the duration of a batch.
 _SLACK: Final = timedelta(minutes=5)
-# A search reads the items of so many pages at most, of a thousand items each.
+# Limit of value pages whose items a search reads; a page has up to a thousand items.
 MOST_PAGES: Final = 200
 _CHUNK: Final = 500
 
@@ -28,10 +28,11 @@ def list_items(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> RoutedItemQuerySet[RoutedItem]:
-    """The items that fit, the newest first; for pages by ``id`` (``access.api.pagination``).
+    """Return the matching items, the newest first, for pagination by id.
 
-    Times are of arrival, ``until`` excluded. There is no index on them: ids grow with time, so
-    the ends of the range are looked up among the ids, within some minutes, and compared exactly.
+    ``since`` (included) and ``until`` (excluded) are times of arrival. They have no index. Because
+    ids grow with time, the range is narrowed to ids within some minutes first and then compared
+    exactly.
     """
     given = {"state": state, "inbound": inbound, "outbound": outbound}
     rows = among.filter(**{name: value for name, value in given.items() if value})
@@ -43,28 +44,28 @@ def list_items(
 
 
 def _id_at(moment: datetime) -> int:
-    """An id that those of earlier items are below, and those of later ones not."""
+    """Return the smallest id whose item arrived at ``moment`` or later, by binary search."""
     items = RoutedItem.objects.order_by("id").values_list("id", "received_at")
     last = items.last()
     low, high = 0, 0 if last is None else int(last[0]) + 1
     while low < high:
         middle = (low + high) // 2
         # None: retention has deleted the last rows since they were read.
-        found = items.filter(id__gte=middle).first()
-        if found is not None and found[1] < moment:
-            low = int(found[0]) + 1
+        item = items.filter(id__gte=middle).first()
+        if item is not None and item[1] < moment:
+            low = int(item[0]) + 1
         else:
             high = middle
     return low
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a search for a value has found."""
+class SearchResult:
+    """Result of a search for a value."""
 
-    # The newest first.
+    # Newest first.
     items: list[RoutedItem]
-    # False: there may be more of them; a narrower question finds those.
+    # False: a limit was reached, and more items may match.
     complete: bool
 
 
@@ -75,11 +76,11 @@ def find_by_value(
     value: str,
     key: str = "",
     limit: int = 100,
-) -> Found:
-    """The items that hold this value, under ``key`` or under any, inside lists and dicts too.
+) -> SearchResult:
+    """Search the items that hold a value, under ``key`` or any key, also in nested lists and dicts.
 
-    ``value`` is compared as text, whole and exactly: 7 finds 7 and "7". An item is found as soon
-    as it is written, by the values that it came with and by those that it got since.
+    ``value`` is compared as whole text, case-sensitively: 7 matches 7 and "7". An item can be found
+    as soon as it is committed, by the values it arrived with and by values it got later.
     """
     pages = (
         ValuePage.objects.of(project)
@@ -96,20 +97,23 @@ def find_by_value(
         },
         reverse=True,
     )
-    found: list[int] = []
+    matching: list[int] = []
     for at in range(0, len(ids), _CHUNK):
-        found.extend(_holding(ids[at : at + _CHUNK], value, key))
-        if len(found) > limit:
+        matching.extend(_holding(ids[at : at + _CHUNK], value, key))
+        if len(matching) > limit:
             break
-    rows = list(among.filter(project=project, pk__in=found[:limit]).order_by("-id"))
-    return Found(rows, complete=len(matched) <= MOST_PAGES and len(found) <= limit)
+    rows = list(among.filter(project=project, pk__in=matching[:limit]).order_by("-id"))
+    return SearchResult(rows, complete=len(matched) <= MOST_PAGES and len(matching) <= limit)
 
 
 def _holding(ids: Iterable[int], value: str, key: str) -> list[int]:
-    """Those that really hold it: a fingerprint stands for more than one value."""
+    """Return the ids of items that hold the value, without false positives of fingerprints."""
     rows = RoutedItem.objects.filter(pk__in=ids).order_by("-id").values_list("id", "item")
     return [
         pk
         for pk, text in rows
-        if any(said == value and key in ("", name) for name, said in values_of(json.loads(text)))
+        if any(
+            text_value == value and key in ("", name)
+            for name, text_value in values_of(json.loads(text))
+        )
     ]

@@ -1,4 +1,4 @@
-"""What living routers say of a project's inbounds and outbounds, put together."""
+"""Status of a project's inbounds and outbounds, merged from the reports of its live routers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from apps.access.models import User
 from apps.projects.models import Project
 from apps.routing.engine.reports import InboundReport, OutboundReport, Reports
 from apps.routing.models import RouterReport
-from apps.routing.texts import RULES, told
+from apps.routing.texts import RULES, translated
 
-# A report is written about every 2 s: an older one is of a router that hangs or is gone.
-YOUNG: Final = timedelta(seconds=15)
+# A router reports about every 2 s; after this time without a report it hangs or has stopped.
+REPORT_MAX_AGE: Final = timedelta(seconds=15)
 
 
-class _Troubled(Protocol):
+class _Reported(Protocol):
     @property
     def problem(self) -> str: ...
     @property
@@ -28,8 +28,8 @@ class _Troubled(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Router:
-    """One living router."""
+class LiveRouter:
+    """A router with a recent report."""
 
     name: str
     rules_version: int
@@ -37,12 +37,12 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
-class InboundStanding:
-    """One inbound as all living routers see it; what is counted is counted since their start."""
+class InboundStatus:
+    """Status of an inbound over all live routers; counters run since the start of each router."""
 
     problem: str = ""
     problem_since: datetime | None = None
-    # How many routers have the problem.
+    # Number of routers with a problem.
     troubled: int = 0
     depth: int | None = None
     taken: int = 0
@@ -53,8 +53,8 @@ class InboundStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class OutboundStanding:
-    """One outbound as all living routers see it."""
+class OutboundStatus:
+    """Status of an outbound over all live routers; counters run since the start of each router."""
 
     problem: str = ""
     problem_since: datetime | None = None
@@ -68,39 +68,39 @@ class OutboundStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Everything that living routers say of one project."""
+class RoutingStatus:
+    """Status of a project's routing over all live routers."""
 
-    routers: tuple[Router, ...] = ()
-    inbounds: dict[str, InboundStanding] = field(default_factory=dict)
-    outbounds: dict[str, OutboundStanding] = field(default_factory=dict)
-    # Why some router cannot write the failure file, and since when.
+    routers: tuple[LiveRouter, ...] = ()
+    inbounds: dict[str, InboundStatus] = field(default_factory=dict)
+    outbounds: dict[str, OutboundStatus] = field(default_factory=dict)
+    # Error of a router that cannot write the failure file, and its start.
     file_problem: str = ""
     file_problem_since: datetime | None = None
-    # When any router, living or gone, last said something; None: never.
+    # Time of the last report of any router, live or stopped; None: never.
     last_at: datetime | None = None
 
 
-def standing(project: int, now: datetime) -> Standing:
-    """What routers say of the project, those apart that have been silent for 15 s. One query."""
+def routing_status(project: int, now: datetime) -> RoutingStatus:
+    """Return the status of a project, from routers that reported within 15 s. One query."""
     rows = list(RouterReport.objects.filter(project=project).order_by("router"))
-    young = [row for row in rows if row.at > now - YOUNG]
-    reports = [_read(row.reports) for row in young]
-    inbounds = sorted({name for each in reports for name in each.inbounds})
+    recent = [row for row in rows if row.at > now - REPORT_MAX_AGE]
+    reports = [_read(row.reports) for row in recent]
+    inbounds = sorted({name for report in reports for name in report.inbounds})
     outbounds = sorted(
-        {name for each in reports for name in (*each.outbounds, *each.selector_errors)}
+        {name for report in reports for name in (*report.outbounds, *report.selector_errors)}
     )
-    file_problem, file_since, _routers = _trouble(each.failure_file for each in reports)
-    return Standing(
-        routers=tuple(Router(row.router, row.rules_version, row.at) for row in young),
+    file_problem, file_since, _routers = _problem(report.failure_file for report in reports)
+    return RoutingStatus(
+        routers=tuple(LiveRouter(row.router, row.rules_version, row.at) for row in recent),
         inbounds={
-            name: _inbound([each.inbounds[name] for each in reports if name in each.inbounds])
+            name: _inbound([report.inbounds[name] for report in reports if name in report.inbounds])
             for name in inbounds
         },
         outbounds={
             name: _outbound(
-                [each.outbounds[name] for each in reports if name in each.outbounds],
-                sum(each.selector_errors.get(name, 0) for each in reports),
+                [report.outbounds[name] for report in reports if name in report.outbounds],
+                sum(report.selector_errors.get(name, 0) for report in reports),
             )
             for name in outbounds
         },
@@ -111,33 +111,32 @@ def standing(project: int, now: datetime) -> Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectTrouble:
-    """A project whose inbounds, outbounds or failure file have a problem: their names, and the
-    first problem."""
+class ProjectProblems:
+    """A project with a problem: names of the inbounds, outbounds or failure file, first problem."""
 
     project: Project
     names: tuple[str, ...]
     problem: str
 
 
-def projects_in_trouble(user: User, now: datetime) -> list[ProjectTrouble]:
-    """The projects of ``user`` where living routers have a problem, by name. One query."""
+def projects_with_problems(user: User, now: datetime) -> list[ProjectProblems]:
+    """Return the user's projects for which live routers report a problem, by name. One query."""
     rows = RouterReport.objects.filter(
-        project__in=Project.objects.visible_to(user), at__gt=now - YOUNG
+        project__in=Project.objects.visible_to(user), at__gt=now - REPORT_MAX_AGE
     ).select_related("project")
     projects: dict[Project, dict[str, str]] = {}
     for row in rows.order_by("project__name", "router"):
-        said = _read(row.reports)
-        lines: list[tuple[str, _Troubled]] = [
-            *said.inbounds.items(),
-            *said.outbounds.items(),
-            (gettext("failure file"), said.failure_file),
+        report = _read(row.reports)
+        parts: list[tuple[str, _Reported]] = [
+            *report.inbounds.items(),
+            *report.outbounds.items(),
+            (gettext("failure file"), report.failure_file),
         ]
-        for name, line in lines:
-            if line.problem:
-                projects.setdefault(row.project, {}).setdefault(name, line.problem)
+        for name, part in parts:
+            if part.problem:
+                projects.setdefault(row.project, {}).setdefault(name, part.problem)
     return [
-        ProjectTrouble(project, tuple(problems), next(iter(problems.values())))
+        ProjectProblems(project, tuple(problems), next(iter(problems.values())))
         for project, problems in projects.items()
     ]
 
@@ -146,43 +145,49 @@ def _read(data: object) -> Reports:
     try:
         return msgspec.convert(data, Reports)
     except msgspec.ValidationError:
-        # Of a router of another release: it lives, and says nothing that is understood here.
+        # Written by another release: the router counts as live, with an empty report.
         return Reports()
 
 
-def _inbound(found: list[InboundReport]) -> InboundStanding:
-    problem, since, troubled = _trouble(found)
-    return InboundStanding(
+def _inbound(reports: list[InboundReport]) -> InboundStatus:
+    problem, since, troubled = _problem(reports)
+    return InboundStatus(
         problem=problem,
         problem_since=since,
         troubled=troubled,
-        depth=_depth(each.depth for each in found),
-        taken=sum(each.taken for each in found),
-        filtered=sum(each.filtered for each in found),
-        poison=sum(each.poison for each in found),
-        late=sum(each.late for each in found),
-        warnings=tuple(dict.fromkeys(told(RULES, *one) for each in found for one in each.findings)),
+        depth=_depth(report.depth for report in reports),
+        taken=sum(report.taken for report in reports),
+        filtered=sum(report.filtered for report in reports),
+        poison=sum(report.poison for report in reports),
+        late=sum(report.late for report in reports),
+        warnings=tuple(
+            dict.fromkeys(
+                translated(RULES, *finding) for report in reports for finding in report.findings
+            )
+        ),
     )
 
 
-def _outbound(found: list[OutboundReport], selector_errors: int) -> OutboundStanding:
-    problem, since, troubled = _trouble(found)
-    return OutboundStanding(
+def _outbound(reports: list[OutboundReport], selector_errors: int) -> OutboundStatus:
+    problem, since, troubled = _problem(reports)
+    return OutboundStatus(
         problem=problem,
         problem_since=since,
         troubled=troubled,
-        depth=_depth(each.depth for each in found),
-        full=any(each.full for each in found),
-        sent=sum(each.sent for each in found),
-        refused=sum(each.refused for each in found),
-        limit_degraded=next((each.limit_degraded for each in found if each.limit_degraded), ""),
+        depth=_depth(report.depth for report in reports),
+        full=any(report.full for report in reports),
+        sent=sum(report.sent for report in reports),
+        refused=sum(report.refused for report in reports),
+        limit_degraded=next(
+            (report.limit_degraded for report in reports if report.limit_degraded), ""
+        ),
         selector_errors=selector_errors,
     )
 
 
-def _trouble(found: Iterable[_Troubled]) -> tuple[str, datetime | None, int]:
-    """The problem that has lasted longest, since when, and how many routers have one."""
-    troubled = sorted((each for each in found if each.problem), key=lambda each: each.problem_at_ms)
+def _problem(parts: Iterable[_Reported]) -> tuple[str, datetime | None, int]:
+    """Return the oldest problem, its start, and the number of routers with a problem."""
+    troubled = sorted((part for part in parts if part.problem), key=lambda p: p.problem_at_ms)
     if not troubled:
         return "", None, 0
     since = datetime.fromtimestamp(troubled[0].problem_at_ms / 1000, UTC)
@@ -190,5 +195,5 @@ def _trouble(found: Iterable[_Troubled]) -> tuple[str, datetime | None, int]:
 
 
 def _depth(depths: Iterable[int | None]) -> int | None:
-    """All routers look at the same queue, at moments that differ a little."""
+    """Return the largest depth: all routers see the same queue, at slightly different times."""
     return max((depth for depth in depths if depth is not None), default=None)

@@ -1,4 +1,4 @@
-"""The HTTP servers that rule sets have of their own (seed S2.9), and who listens there."""
+"""Status of the HTTP servers that rule sets open in the web processes (seed S2.9)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from apps.routing.engine.rules import Server
 from apps.routing.engine.servers import Ports, refusal, shown
 from apps.routing.models import ServerReport
 
-# A web process writes every five seconds; one that is silent for so long does not run.
+# A web process reports every 5 s; after this time without a report it counts as stopped.
 ALIVE: Final = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One web process, and why it does not listen; "" when it does."""
+    """A web process, and why it does not listen; the problem is "" when it does."""
 
     process: str
     problem: str
@@ -26,30 +26,32 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerStanding:
-    """The server of a rule set as it stands now."""
+class ServerStatus:
+    """Current status of the server of a rule set."""
 
     address: str
-    # Why this installation does not allow it; "" when it does.
+    # Why this installation does not allow the address; "" when it does.
     problem: str
     processes: tuple[Listener, ...]
 
     @property
     def why_closed(self) -> str:
-        """What is wrong, of whichever process; "" where nothing is known to be."""
-        return self.problem or next((each.problem for each in self.processes if each.problem), "")
+        """Return the first problem of the address or of a process, or ""."""
+        return self.problem or next(
+            (process.problem for process in self.processes if process.problem), ""
+        )
 
 
-def server_standing(
+def server_status(
     *, project: int, server: Server, allowed: Iterable[Ports], now: datetime
-) -> ServerStanding:
-    """What the web processes that run say of it now."""
+) -> ServerStatus:
+    """Return the server's status from the reports of running web processes."""
     address = shown(server)
     rows = ServerReport.objects.filter(project=project, address=address, at__gte=now - ALIVE)
     listeners = tuple(Listener(*row) for row in rows.order_by("process").values_list(*_FIELDS))
-    # What is filled in there, web processes know.
+    # An address with placeholders can only be checked by the web processes, which fill them.
     problem = "" if holds_any(server.bind) else refusal(server, allowed)
-    return ServerStanding(address, problem, listeners)
+    return ServerStatus(address, problem, listeners)
 
 
 _FIELDS: Final = ("process", "problem", "at")

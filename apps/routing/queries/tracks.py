@@ -1,4 +1,4 @@
-"""The rules of a project as they stand, made ready: for whoever answers questions about them."""
+"""Compiled rules of projects, for pages and REST calls that evaluate them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ KIND: Final = "routing"
 
 
 def active_track(project: int) -> Track | None:
-    """The track of the active version, or None when there is none; placeholders are kept.
+    """Return the compiled active version of a project, or None. Placeholders are not filled.
 
     Raises:
-        BadRules: another release saved what this one cannot run.
+        BadRules: the version was saved by another release, and this one cannot run it.
     """
     version = (
         Configuration.objects.filter(kind=KIND, project_id=project)
@@ -28,9 +28,12 @@ def active_track(project: int) -> Track | None:
 
 @lru_cache(maxsize=64)
 def track_of(version: int) -> Track:
-    """The track of a saved version, by its id; a version never changes. Raises ``BadRules``."""
+    """Return a compiled version by its id. Cached, because versions never change.
+
+    Raises ``BadRules``.
+    """
     saved = ConfigVersion.objects.get(pk=version)
     rules, problems = from_data(saved.data)
     if rules is None:
-        raise BadRules([each for each in problems if not each.warning])
+        raise BadRules([problem for problem in problems if not problem.warning])
     return lay(rules, saved.number)

@@ -1,38 +1,37 @@
-"""Every write of this app.
+"""Write operations of the router's ledger.
 
-Batches are one short transaction each: what a call returns has happened, and what a killed process
-got no answer to has happened wholly or not at all. Whoever holds an ``Entry`` moves its item by it;
-a move by an entry that has become old does nothing and is told, so that two routers never both
-believe that they have an item.
+Each batch is one short transaction: either all of it is committed or nothing is. A caller moves an
+item with the ``LedgerEntry`` that it read. A move with an outdated entry changes nothing and is
+returned as lost, so two routers never both own an item.
 """
 
-from apps.routing.services.claiming import claim_due, claim_parked, spare_items
-from apps.routing.services.listening import report_servers
-from apps.routing.services.manual import cancel_item, offer_parked, resubmit_item
-from apps.routing.services.moving import Move, Moved, Note, move_items, note_items
-from apps.routing.services.receiving import Arrival, Receipt, receive_items
-from apps.routing.services.reporting import forget_old_reports, forget_reports, report_lines
-from apps.routing.services.submitting import Fate, Submitted, submit_items
-from apps.routing.services.sweeping import (
-    Swept,
+from apps.routing.services.arrivals import Arrival, Receipt, receive_items
+from apps.routing.services.batches import BatchResult, InboundBatch, store_batch
+from apps.routing.services.claims import claim_due, claim_parked, spare_items
+from apps.routing.services.maintenance import (
+    MaintenanceResult,
     fold_tallies,
     forget_items,
     merge_pages,
     sweep_ledger,
 )
-from apps.routing.services.taking import Brought, TakenIn, take_in
+from apps.routing.services.manual import cancel_item, offer_parked, resubmit_item
+from apps.routing.services.moves import ItemMove, ItemNote, MovedItems, move_items, note_items
+from apps.routing.services.router_reports import forget_old_reports, forget_reports, report_lines
+from apps.routing.services.server_reports import report_servers
+from apps.routing.services.submissions import SubmissionResult, SubmissionStatus, submit_items
 
 __all__ = [
     "Arrival",
-    "Brought",
-    "Fate",
-    "Move",
-    "Moved",
-    "Note",
+    "BatchResult",
+    "InboundBatch",
+    "ItemMove",
+    "ItemNote",
+    "MaintenanceResult",
+    "MovedItems",
     "Receipt",
-    "Submitted",
-    "Swept",
-    "TakenIn",
+    "SubmissionResult",
+    "SubmissionStatus",
     "cancel_item",
     "claim_due",
     "claim_parked",
@@ -49,7 +48,7 @@ __all__ = [
     "report_servers",
     "resubmit_item",
     "spare_items",
+    "store_batch",
     "submit_items",
     "sweep_ledger",
-    "take_in",
 ]

@@ -1,4 +1,4 @@
-"""Routing rules as a kind of configuration: files of taskHUB in, versions kept, files out."""
+"""Routing rules as a kind of configuration: import and export taskHUB's YAML, keep versions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ from apps.routing.engine.rules import Inbound, Outbound, Problem, RuleSet
 from apps.routing.engine.selecting import SelectorError, compile_selector
 from apps.routing.engine.selecting.misspelled import misspelled
 from apps.routing.engine.servers import refusal
-from apps.routing.texts import told_problem
+from apps.routing.texts import translated_problem
 
 _ON = {diff.Kind.ENABLED: ("disabled", "enabled"), diff.Kind.DISABLED: ("enabled", "disabled")}
 
 
 class RoutingKind(ConfigKind):
-    """One rule set a project (seed S2.10). ``{placeholders}`` are kept, so no password is."""
+    """Rule set of a project, one each (seed S2.10).
+
+    ``{placeholders}`` are stored unresolved, so that no version holds a password.
+    """
 
     name = "routing"
     title = _("Routing rules")
@@ -42,26 +45,26 @@ class RoutingKind(ConfigKind):
     media_type: ClassVar[str] = "application/yaml"
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """Of the data, the selectors, placeholders, and what every class says of its parameters."""
-        yield from map(told_problem, _problems(data))
+        """Return the problems of the data, selectors, placeholders, and parameters of classes."""
+        yield from map(translated_problem, _problems(data))
 
     def diff(self, old: Data, new: Data) -> list[DataChange]:
-        """Entry by entry, in the effective order; passwords are not shown."""
+        """Compare two versions entry by entry, in the order of evaluation; passwords are masked."""
         after = from_data(new)[0]
         before = from_data(old)[0]
         if after is not None and not old:
             before = RuleSet(project=after.project)
         if before is None or after is None:
-            # Written by a release with other rules: the plain comparison still holds.
+            # Saved by a release whose rules this one cannot read: compare the data key by key.
             return super().diff(old, new)
-        return [_change(each) for each in diff.diff_rules(before, after)]
+        return [_change(change) for change in diff.diff_rules(before, after)]
 
     def public(self, data: Data) -> Data:
-        """Without passwords."""
+        """Return the data with passwords masked."""
         return diff.public_data(data)
 
     def summary(self, data: Data) -> str:
-        """How many inbounds and outbounds."""
+        """Return a text such as "2 inbounds, 5 outbounds"."""
         counts = [len(data.get(key) or ()) for key in ("inbound", "outbound")]
         return ", ".join(
             (
@@ -73,12 +76,12 @@ class RoutingKind(ConfigKind):
         )
 
     def read(self, raw: bytes, name: str = "") -> Data:
-        """One file of YAML; it can include no other. Raises ``Unreadable``."""
+        """Parse one YAML file, which cannot include others. Raises ``Unreadable``."""
         return _read(raw, name or "main.yaml")
 
     def read_file(self, path: Path) -> Data:
-        """A file with those it includes. Raises ``Unreadable`` and ``OSError``."""
-        # Of a file that is not there an error of its own is told.
+        """Parse a file and the files it includes. Raises ``Unreadable`` and ``OSError``."""
+        # Raises FileNotFoundError for a missing file, instead of a problem of the rules.
         path.stat()
         return _read(path, path.name)
 
@@ -98,10 +101,12 @@ class RoutingKind(ConfigKind):
         }
 
     def write(self, data: Data) -> str:
-        """taskHUB's YAML, which ``read`` reads back."""
+        """Return the rules as taskHUB's YAML; ``read`` is the inverse."""
         rules, problems = from_data(data)
         if rules is None:
-            raise Unreadable([told_problem(each) for each in problems if not each.warning])
+            raise Unreadable(
+                [translated_problem(problem) for problem in problems if not problem.warning]
+            )
         return write_rules(rules, with_placeholders=True)
 
 
@@ -116,7 +121,10 @@ def _problems(data: Data) -> Iterator[Problem]:
 
 
 def _problems_of_server(rules: RuleSet) -> Iterator[Problem]:
-    """A warning: the rules run all the same, and another installation may allow it."""
+    """Warn about a server that this installation does not allow.
+
+    Not an error: the rules run without it, and another installation may allow it.
+    """
     server = rules.server
     if server is None or holds_any(server.bind):
         return
@@ -125,19 +133,22 @@ def _problems_of_server(rules: RuleSet) -> Iterator[Problem]:
 
 
 def _misspelled_keys(rules: RuleSet) -> Iterator[Problem]:
-    """A warning: an item may have such a key, but no item has it by the router's doing."""
+    """Warn about keys in selectors that look like a misspelled key of the router.
+
+    Not an error: items may carry any key of their own.
+    """
     used = {key for outbound in rules.outbounds for key in outbound.task_params or ()}
     used |= {key for outbound in rules.outbounds for key in outbound.constants}
     entries: list[Inbound | Outbound] = [*rules.inbounds, *rules.outbounds]
     for entry in entries:
         for number, key, meant in misspelled(entry.selector, {*messages.KEYS, *used}):
-            text = f"items have no key {key} by the router; is {meant} meant?"
+            text = f"the router sets no key {key}; is {meant} meant?"
             place = f"{entry.place}.selector[{number}]"
             yield Problem(place, "unknown_key", text, warning=True)
 
 
 def problems_of_classes(rules: RuleSet) -> Iterator[Problem]:
-    """What converters, inbounds and outbounds say of what they are given."""
+    """Return the problems that converters, inbounds and outbounds find in their parameters."""
     for inbound in rules.inbounds:
         yield from inbounds.check(inbound)
         yield from build_chain(inbound.convert)[1]
@@ -156,16 +167,16 @@ def _read(source: Path | bytes, name: str) -> Data:
         check_selector=_selector_problem,
     )
     if rules is not None:
-        # Here they still know their lines.
+        # Checked before ``to_data``, which drops the line numbers.
         problems = list(problems_of_classes(rules))
-    errors = [told_problem(each) for each in problems if not each.warning]
+    errors = [translated_problem(problem) for problem in problems if not problem.warning]
     if rules is None or errors:
         raise Unreadable(errors)
     return to_data(without_places(rules))
 
 
 def without_places(rules: RuleSet) -> RuleSet:
-    """The same rules are the same version, whichever file they come from."""
+    """Drop file names and line numbers, so that equal rules of different files are one version."""
     return replace(
         rules,
         inbounds=tuple(
@@ -195,15 +206,15 @@ def _selector_problem(text: str) -> tuple[str, str, int] | None:
     return None
 
 
-def _change(each: diff.Change) -> DataChange:
-    where = f"{each.of} {each.name}".strip()
-    if each.kind is diff.Kind.CHANGED:
-        place = f"{where}: {each.field}" if each.name else each.field
-        return DataChange(place, What.CHANGED, each.old, each.new)
-    if each.kind is diff.Kind.MOVED:
-        return DataChange(where, What.MOVED, each.old, each.new)
-    if each.kind is diff.Kind.ADDED:
-        return DataChange(where, What.ADDED, after=each.new)
-    if each.kind is diff.Kind.REMOVED:
-        return DataChange(where, What.REMOVED, before=each.old)
-    return DataChange(where, What.CHANGED, *_ON[each.kind])
+def _change(change: diff.Change) -> DataChange:
+    where = f"{change.of} {change.name}".strip()
+    if change.kind is diff.Kind.CHANGED:
+        place = f"{where}: {change.field}" if change.name else change.field
+        return DataChange(place, What.CHANGED, change.old, change.new)
+    if change.kind is diff.Kind.MOVED:
+        return DataChange(where, What.MOVED, change.old, change.new)
+    if change.kind is diff.Kind.ADDED:
+        return DataChange(where, What.ADDED, after=change.new)
+    if change.kind is diff.Kind.REMOVED:
+        return DataChange(where, What.REMOVED, before=change.old)
+    return DataChange(where, What.CHANGED, *_ON[change.kind])

@@ -1,4 +1,4 @@
-"""What a person does with an item: cancel it, or submit it again, edited or not."""
+"""Actions of users on items: cancel, resubmit, retry parked ones."""
 
 from __future__ import annotations
 
@@ -20,40 +20,42 @@ from apps.routing.engine.steps import StepKind, step, write_steps
 from apps.routing.engine.track import Poison
 from apps.routing.engine.uuids import new_task_uuid
 from apps.routing.errors import (
+    InvalidItem,
     ItemChanged,
     ItemNotOpen,
     ItemNotResubmittable,
-    ItemRefused,
     ItemResubmitted,
 )
 from apps.routing.models import RoutedItem
-from apps.routing.queries import Entry, active_track, read_entry
+from apps.routing.queries import LedgerEntry, active_track, read_entry
 from apps.routing.querysets import RESUBMITTABLE
-from apps.routing.services.moving import Move, move_items
-from apps.routing.services.receiving import Arrival, receive_items
-from apps.routing.services.writing import locked
+from apps.routing.services.arrivals import Arrival, receive_items
+from apps.routing.services.ledger import locked
+from apps.routing.services.moves import ItemMove, move_items
 from apps.routing.states import ItemState
 
-# A router may move the item while a person asks; so often it is looked at again.
+# Retries of a cancellation that conflicts with a router's move.
 _TRIES = 3
-# One statement changes no more rows; routers are busy with so many for a while.
+# Items per call of ``offer_parked``: one UPDATE, and work for the routers for some minutes.
 MOST_OFFERED = 5000
 
 
 @transaction.atomic
-def cancel_item(*, item: RoutedItem, actor: User | None, now: datetime, note: str = "") -> Entry:
-    """End an open item; a result that still comes for it is a late one.
+def cancel_item(
+    *, item: RoutedItem, actor: User | None, now: datetime, note: str = ""
+) -> LedgerEntry:
+    """Cancel an open item and return its new entry. A result that arrives later counts as late.
 
     Raises:
-        ItemNotOpen: it has ended, or is no longer kept.
-        ItemChanged: routers move it faster than it can be caught.
+        ItemNotOpen: the item has ended or was deleted.
+        ItemChanged: routers moved the item during every attempt.
     """
     for _attempt in range(_TRIES):
         entry = read_entry(item.pk)
         if entry is None or entry.is_final:
             raise ItemNotOpen
         by = "" if actor is None else actor.get_username()
-        move = Move(
+        move = ItemMove(
             entry=entry,
             to=ItemState.CANCELLED,
             steps=(step(now, StepKind.CANCELLED, entry.outbound, by),),
@@ -83,16 +85,16 @@ def resubmit_item(
     actor: User | None,
     now: datetime,
     note: str = "",
-) -> Entry:
-    """Submit an item again that ended without success, as ``data`` or as it came in.
+) -> LedgerEntry:
+    """Submit an item that ended without success again, as ``data`` or as it arrived.
 
-    A new item with a name of its own stands for the old one, which keeps its state: both name
-    each other. Any router may take the new one at once.
+    Creates a new item with its own task_uuid, which any router may claim at once, and returns its
+    entry. The old item keeps its state; the two refer to each other.
 
     Raises:
-        ItemNotResubmittable: it is open, has succeeded, or is no longer kept.
-        ItemResubmitted: it was submitted again before.
-        ItemRefused: ``data`` is no item, or nothing was that came in, or a converter refuses it.
+        ItemNotResubmittable: the item is open, has succeeded, or was deleted.
+        ItemResubmitted: the item was already resubmitted.
+        InvalidItem: ``data``, or the stored message, is not a valid item or fails in a converter.
     """
     old = RoutedItem.objects.filter(pk=item.pk).first()
     if old is None or old.state not in RESUBMITTABLE:
@@ -124,33 +126,37 @@ def resubmit_item(
 
 
 def _checked(old: RoutedItem, data: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The item that stands for the old one: ``data``, or what came in. Raises ``ItemRefused``."""
+    """Return the converted item to submit: ``data``, or the stored message if it is None.
+
+    Raises ``InvalidItem``.
+    """
     try:
         if data is None:
-            data = _as_it_was(old)
+            data = _as_arrived(old)
         check_item(data)
         return dict(_converted(old, data))
     except (NoItem, Poison) as error:
-        raise ItemRefused(fields={"item": [str(error)]}) from error
+        raise InvalidItem(fields={"item": [str(error)]}) from error
 
 
 def _replace(old: RoutedItem, new: UUID, now: datetime) -> None:
-    """Have the old item name the new one. Raises ``ItemResubmitted``."""
-    told = write_steps([step(now, StepKind.RESUBMITTED, "", str(new))])
+    """Store the new task_uuid in the old item. Raises ``ItemResubmitted``."""
+    resubmitted = write_steps([step(now, StepKind.RESUBMITTED, "", str(new))])
     if not RoutedItem.objects.filter(pk=old.pk, replaced_by__isnull=True).update(
         replaced_by=new,
         generation=F("generation") + 1,
         changed_at=now,
-        steps=Concat(F("steps"), Value(told)),
+        steps=Concat(F("steps"), Value(resubmitted)),
         step_count=F("step_count") + 1,
     ):
         raise ItemResubmitted
 
 
 def _converted(old: RoutedItem, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What no converter could work on before goes through those of its inbound now.
+    """Run the converters of the inbound on an item that they never converted.
 
-    All other items have been through them, whatever they are edited to. Raises ``Poison``.
+    Only dead items that failed in conversion need it; all others were converted on arrival. Raises
+    ``Poison``.
     """
     if old.state != ItemState.DEAD or any(e.kind == StepKind.CONVERTED for e in old.story):
         return data
@@ -159,8 +165,8 @@ def _converted(old: RoutedItem, data: Mapping[str, Any]) -> Mapping[str, Any]:
     return data if entrance is None else entrance.convert(dict(data))
 
 
-def _as_it_was(old: RoutedItem) -> Mapping[str, Any]:
-    """Its item; of poison that was none the text is read again. Raises ``NoItem``."""
+def _as_arrived(old: RoutedItem) -> Mapping[str, Any]:
+    """Return the item as it arrived; a malformed message is parsed again. Raises ``NoItem``."""
     item = read_item(old.item)
     raw = raw_of(item) if old.state == ItemState.DEAD else None
     return anew(item) if raw is None else read_item(raw)
@@ -170,9 +176,9 @@ def _as_it_was(old: RoutedItem) -> Mapping[str, Any]:
 def offer_parked(
     *, project: Project, outbound: str, actor: User | None, now: datetime, note: str = ""
 ) -> int:
-    """Let routers offer items that are parked for this outbound again at once; how many.
+    """Make parked items of an outbound due at once; return how many.
 
-    Those that wait longest, ``MOST_OFFERED`` at most; what a router is busy with is left to it.
+    Takes the oldest, at most ``MOST_OFFERED``, and skips items that a router has claimed.
     """
     rows = RoutedItem.objects.parked(project.pk, outbound).filter(attempts=0, due_at__gt=now)
     chosen = list(locked(rows, skip=True).values_list("pk", flat=True)[:MOST_OFFERED])

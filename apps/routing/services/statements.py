@@ -1,7 +1,7 @@
-"""The statements that the hot path stands on, as fast as each database takes them.
+"""Bulk SQL statements for receiving and moving items, written for speed.
 
-Without the model: making its objects and looking at each of their fields would take several
-times as long as the database does. All other writes of the ledger go through the ORM.
+They bypass the ORM, because building model instances and validating each field takes several times
+as long as the database itself. All other writes of the ledger go through the ORM.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from psycopg.types.json import Json
 from apps.routing.models import RoutedItem, Tally, ValuePage
 
 _encode: Final = msgspec.json.Encoder().encode
-# A project and a task_uuid.
-Name = tuple[int, uuid.UUID]
+# Project id and task_uuid.
+ItemKey = tuple[int, uuid.UUID]
 
 _TABLE: Final = RoutedItem._meta.db_table
 _TALLIES: Final = Tally._meta.db_table
 _PAGES: Final = ValuePage._meta.db_table
 
 
-class Inserted(msgspec.Struct, frozen=True, gc=False):
-    """What differs between the new items of a batch; the rest is the same for all of them."""
+class NewItemRow(msgspec.Struct, frozen=True, gc=False):
+    """Column values of a new item that differ between the items of one batch."""
 
     project_id: int
     task_uuid: uuid.UUID
-    # As 32 digits.
+    # UUID as 32 hex digits.
     identity: str | None
     inbound: str
     outbound: str
@@ -44,8 +44,8 @@ class Inserted(msgspec.Struct, frozen=True, gc=False):
     resubmit_of: uuid.UUID | None
 
 
-class Added(msgspec.Struct, frozen=True, gc=False):
-    """A change of a count; the fields are those of ``Tally``."""
+class CounterChange(msgspec.Struct, frozen=True, gc=False):
+    """New row of ``Tally``: one change of a counter."""
 
     project_id: int
     inbound: str
@@ -54,8 +54,8 @@ class Added(msgspec.Struct, frozen=True, gc=False):
     amount: int
 
 
-class Page(msgspec.Struct, frozen=True, gc=False):
-    """What finds some items; the fields are those of ``ValuePage``."""
+class ValuePageRow(msgspec.Struct, frozen=True, gc=False):
+    """New row of ``ValuePage``: the fingerprints of the values of some items."""
 
     project_id: int
     at: datetime
@@ -64,8 +64,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     fingerprints: bytes
 
 
-class Changed(msgspec.Struct, frozen=True, gc=False):
-    """How an item stood when it was read, and how it shall stand."""
+class ItemUpdate(msgspec.Struct, frozen=True, gc=False):
+    """Expected values of an item (``from_*``), and the values to write when they still hold."""
 
     id: int
     from_generation: int
@@ -81,10 +81,10 @@ class Changed(msgspec.Struct, frozen=True, gc=False):
     rules_version: int
     reason: str
     detail: str
-    # None keeps what is there.
+    # None keeps the stored item.
     item: str | None
     steps: str
-    # Whether ``steps`` are all that there shall be, or are added.
+    # True: ``steps`` replace the stored ones. False: they are appended.
     whole: bool
     step_count: int
 
@@ -120,23 +120,23 @@ _SET: Final = (
 )
 
 
-def insert_items(rows: Sequence[Inserted], same: Mapping[str, Any]) -> dict[Name, int]:
-    """Insert these, with ``same`` for each; of what is there already, nothing.
+def insert_items(rows: Sequence[NewItemRow], same: Mapping[str, Any]) -> dict[ItemKey, int]:
+    """Insert items, each with the column values of ``same``; skip those that already exist.
 
-    Returns the ids of those that are new, by project and task_uuid.
+    Returns the ids of the inserted items by project and task_uuid.
     """
-    names = ", ".join([*Inserted.__struct_fields__, *same])
+    names = ", ".join([*NewItemRow.__struct_fields__, *same])
     once = "ON CONFLICT DO NOTHING"
     if connection.vendor == "postgresql":
         constants = ", ".join(["%s"] * len(same))
         made = _by_driver(
             f"INSERT INTO {_TABLE} ({names}) SELECT new.*, {constants} "  # noqa: S608 - names of our own
-            f"FROM json_to_recordset(%s) AS new({_typed(Inserted.__struct_fields__)}) {once} "
+            f"FROM json_to_recordset(%s) AS new({_typed(NewItemRow.__struct_fields__)}) {once} "
             "RETURNING project_id, task_uuid, id",
             [*same.values(), Json(rows, _encode)],
         )
         return {(project, name): pk for project, name, pk in made}
-    places = ", ".join(["%s"] * (len(Inserted.__struct_fields__) + len(same)))
+    places = ", ".join(["%s"] * (len(NewItemRow.__struct_fields__) + len(same)))
     constant = tuple(map(_adapted, same.values()))
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -145,25 +145,25 @@ def insert_items(rows: Sequence[Inserted], same: Mapping[str, Any]) -> dict[Name
         )
         if cursor.rowcount == 0:
             return {}
-    # Nobody else can have brought these names before this transaction.
+    # SQLite has one writer at a time, so rows with these values were inserted just now.
     new = RoutedItem.objects.filter(
         task_uuid__in=[row.task_uuid for row in rows], generation=1, received_at=same["received_at"]
     )
-    found = new.values_list("project_id", "task_uuid", "id")
-    return {(project, name): pk for project, name, pk in found}
+    rows_now = new.values_list("project_id", "task_uuid", "id")
+    return {(project, name): pk for project, name, pk in rows_now}
 
 
-def update_items(rows: Sequence[Changed], *, now: datetime) -> set[int]:
-    """Move items like this, each only if it still stands as it was read.
+def update_items(rows: Sequence[ItemUpdate], *, now: datetime) -> set[int]:
+    """Update items, each only if its generation, state and outbound are still the expected ones.
 
-    Returns the ids of those that were moved. No id may be there twice.
+    Returns the ids of the updated items. An id must occur only once.
     """
     if connection.vendor == "postgresql":
         return _update_joined(rows, now)
     return _update_each(rows, now)
 
 
-def _update_joined(rows: Sequence[Changed], now: datetime) -> set[int]:
+def _update_joined(rows: Sequence[ItemUpdate], now: datetime) -> set[int]:
     values = ", ".join(f"{name} = m.{name}" for name in _SET)
     moved = _by_driver(
         f"UPDATE {_TABLE} AS i SET {values}, "  # noqa: S608 - names of our own
@@ -171,7 +171,7 @@ def _update_joined(rows: Sequence[Changed], now: datetime) -> set[int]:
         "item = COALESCE(m.item, i.item), "
         "steps = CASE WHEN m.whole THEN m.steps ELSE i.steps || m.steps END, "
         "step_count = m.step_count + CASE WHEN m.whole THEN 0 ELSE i.step_count END "
-        f"FROM json_to_recordset(%s) AS m({_typed(Changed.__struct_fields__)}) "
+        f"FROM json_to_recordset(%s) AS m({_typed(ItemUpdate.__struct_fields__)}) "
         "WHERE i.id = m.id AND i.generation = m.from_generation "
         "AND i.state = m.from_state AND i.outbound = m.from_outbound RETURNING i.id",
         [now, Json(rows, _encode)],
@@ -179,8 +179,8 @@ def _update_joined(rows: Sequence[Changed], now: datetime) -> set[int]:
     return {pk for (pk,) in moved}
 
 
-def _update_each(rows: Sequence[Changed], now: datetime) -> set[int]:
-    """Where one writer at a time holds the lock, it can look first and write then."""
+def _update_each(rows: Sequence[ItemUpdate], now: datetime) -> set[int]:
+    """Compare first and update then: safe on SQLite, where one writer at a time holds the lock."""
     standing = {
         pk: tuple(guard)
         for pk, *guard in RoutedItem.objects.filter(pk__in=[row.id for row in rows]).values_list(
@@ -217,10 +217,10 @@ def _update_each(rows: Sequence[Changed], now: datetime) -> set[int]:
     return {row.id for row in still}
 
 
-def insert_tallies(rows: Sequence[Added]) -> None:
-    """Write these changes of counts down."""
+def insert_counter_changes(rows: Sequence[CounterChange]) -> None:
+    """Insert changes of counters."""
     if connection.vendor == "postgresql":
-        names = Added.__struct_fields__
+        names = CounterChange.__struct_fields__
         _by_driver(
             f"INSERT INTO {_TALLIES} ({', '.join(names)}) "  # noqa: S608 - names of our own
             f"SELECT * FROM json_to_recordset(%s) AS new({_typed(names)})",
@@ -230,11 +230,10 @@ def insert_tallies(rows: Sequence[Added]) -> None:
         Tally.objects.bulk_create(Tally(**asdict(row)) for row in rows)
 
 
-def insert_page(page: Page) -> None:
-    """Write this page down."""
+def insert_page(page: ValuePageRow) -> None:
     if connection.vendor == "postgresql":
         _by_driver(
-            f"INSERT INTO {_PAGES} ({', '.join(Page.__struct_fields__)}) "  # noqa: S608 - names of our own
+            f"INSERT INTO {_PAGES} ({', '.join(ValuePageRow.__struct_fields__)}) "  # noqa: S608 - names of our own
             "VALUES (%s, %s, %s, %s, %s)",
             astuple(page),
         )
@@ -243,10 +242,10 @@ def insert_page(page: Page) -> None:
 
 
 def _by_driver(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run it by the driver's own cursor, in the transaction that is open; the rows it returns.
+    """Run a statement with a psycopg cursor in the open transaction; return its rows.
 
-    That one hands a value to the server as it is. Django's would write half a megabyte of JSON
-    into the text of the statement, with every quotation mark in it looked at on either side.
+    psycopg sends the values separately, in binary. Django's cursor interpolates them on the client:
+    half a megabyte of JSON would be escaped there and parsed again by the server.
     """
     with (
         connection.wrap_database_errors,

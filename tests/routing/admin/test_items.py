@@ -19,7 +19,7 @@ from apps.projects.models import Project
 from apps.routing.admin.lists import PER_PAGE
 from apps.routing.engine.steps import StepKind, step
 from apps.routing.models import RoutedItem
-from apps.routing.queries import Entry
+from apps.routing.queries import LedgerEntry
 from apps.routing.services import claim_parked
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_superuser
@@ -42,20 +42,20 @@ def project() -> Project:
     return make_project()
 
 
-def page_of(entry: Entry) -> str:
+def page_of(entry: LedgerEntry) -> str:
     return reverse("admin:routing_routeditem_change", args=[entry.id])
 
 
-def post(client: Client, name: str, entry: Entry | None = None, **data: Any) -> Any:
+def post(client: Client, name: str, entry: LedgerEntry | None = None, **data: Any) -> Any:
     where = reverse(f"admin:{name}", args=[] if entry is None else [entry.id])
     return press(client, where, data)
 
 
-def failed(project: Project, **fields: Any) -> Entry:
+def failed(project: Project, **fields: Any) -> LedgerEntry:
     return moved(arrive(project)[0], ItemState.FAILED, **({"reason": "retry_limits"} | fields))
 
 
-def parked(project: Project, number: int = 1, outbound: str = "captcha") -> list[Entry]:
+def parked(project: Project, number: int = 1, outbound: str = "captcha") -> list[LedgerEntry]:
     """Items that wait an hour from now."""
     due_at = timezone.now() + timedelta(hours=1)
     fields = {"outbound": outbound, "reason": "target_away", "detail": "refused", "due_at": due_at}
@@ -72,7 +72,7 @@ def test_items_are_listed_by_what_is_asked(project: Project) -> None:
     RoutedItem.objects.filter(pk=early.id).update(received_at=NOW - timedelta(days=2))
     client = person(project, Role.VIEWER)
 
-    def listed(**query: Any) -> set[Entry]:
+    def listed(**query: Any) -> set[LedgerEntry]:
         html = html_of(client, address(ITEMS, project, **query))
         return {entry for entry in (one, two, early) if str(entry.task_uuid) in html}
 

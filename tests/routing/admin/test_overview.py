@@ -17,7 +17,7 @@ from apps.dashboard.navigation import sidebar
 from apps.projects.models import Project
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
 from apps.routing.models import Tally
-from apps.routing.queries import projects_in_trouble
+from apps.routing.queries import projects_with_problems
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_user
 from tests.configcenter.factories import NOW, make_process
@@ -161,7 +161,7 @@ def test_a_failure_file_that_cannot_be_written_is_said_at_the_top(project: Proje
     text = text_of(html_of(person(project, Role.VIEWER), address(LIVE, project)))
     assert "The failure file cannot be written. Items that would end there wait" in text
     assert full in text
-    (trouble,) = projects_in_trouble(make_user(roles={project: Role.VIEWER}), timezone.now())
+    (trouble,) = projects_with_problems(make_user(roles={project: Role.VIEWER}), timezone.now())
     assert (trouble.project, trouble.names, trouble.problem) == (project, ("failure file",), full)
 
 

@@ -14,7 +14,7 @@ import pytest
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books, books
+from apps.routing.queries import item_accounting, reconcile_items
 from tests.access.factories import bearer, make_project, make_token, make_user
 from tests.routing.api.ruled import activate_rules, send
 from tests.routing.api.tasks import TASK, dispatched
@@ -56,9 +56,9 @@ def test_the_same_result_of_many_clients_ends_its_item_once(
             **{(name, "result"): 1 for name in names},
             **{(name, "ignored"): CLIENTS - 1 for name in names},
         }
-    found = books(project.pk)
+    found = item_accounting(project.pk)
     assert (found.final["succeeded"], found.late_results) == (15, 15 * (CLIENTS - 1))
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
 
 
 def test_the_same_key_of_many_clients_takes_the_items_once(

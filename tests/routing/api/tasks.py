@@ -9,7 +9,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.routing.models import RoutedItem
 from apps.routing.queries import find_items
-from apps.routing.services import Move, move_items
+from apps.routing.services import ItemMove, move_items
 from apps.routing.states import ItemState
 from tests.access.factories import bearer, make_token, make_user
 from tests.routing.api.ruled import send
@@ -38,7 +38,7 @@ def dispatched(project: Project, headers: dict[str, str]) -> str:
     """An item that waits for its result at ``changes``."""
     told = send("/task/", TASK, headers=headers).json()["items"][0]
     (entry,) = find_items(project=project.pk, task_uuids=[told["task_uuid"]]).values()
-    move = Move(
+    move = ItemMove(
         entry=entry,
         to=ItemState.DISPATCHED,
         due_at=later(600),

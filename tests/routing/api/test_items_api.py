@@ -14,7 +14,7 @@ from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books
+from apps.routing.queries import reconcile_items
 from apps.routing.states import ItemState
 from tests.access.factories import Api, make_project, make_user
 from tests.routing.factories import NOW, arrive, moved, row_of
@@ -113,7 +113,7 @@ def test_an_open_item_is_cancelled_once(project: Project, api: Api) -> None:
     again = api.post(f"routing/items/{entry.id}/cancel")
     assert (again.status_code, again.json()["code"]) == (409, "item_not_open")
     assert AuditRecord.objects.filter(action="routing.cancel_item").count() == 1
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
 
 
 def test_a_dead_letter_is_submitted_again_as_it_was_or_changed(project: Project, api: Api) -> None:
@@ -165,7 +165,7 @@ def test_many_dead_letters_are_submitted_again_and_each_is_answered(
     rest = api.post("routing/items/resubmit", by_outbound).json()
     assert [each["id"] for each in rest["resubmitted"]] == [dead[2].pk]
     assert rest["more"] is False
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
 
 
 def test_a_bulk_is_bounded_and_says_that_there_is_more(project: Project, api: Api) -> None:

@@ -14,7 +14,7 @@ from apps.projects.models import Project
 from apps.routing.engine.rules import Convert
 from apps.routing.engine.steps import StepKind
 from apps.routing.models import RoutedItem, ValuePage
-from apps.routing.queries import audit_books, books, find_items
+from apps.routing.queries import find_items, item_accounting, reconcile_items
 from tests.access.factories import Api, bearer, make_project, make_superuser, make_token, make_user
 from tests.routing.api.ruled import CHANGES, REST, activate_rules, http_inbound, send
 from tests.routing.api.tasks import TASK, dispatched, items_of, operator
@@ -64,7 +64,7 @@ def test_the_seeds_task_is_taken_and_in_the_ledger_before_the_answer(
     assert json.loads(row.item) == TASK
     # Any router may take it at once.
     assert row.due_at == row.received_at
-    assert books(project.pk).received == 1
+    assert item_accounting(project.pk).received == 1
 
 
 def test_a_list_is_answered_in_its_order(project: Project) -> None:
@@ -78,9 +78,9 @@ def test_a_list_is_answered_in_its_order(project: Project) -> None:
     kept = [each["task_uuid"] for each in answer["items"] if each["task_uuid"]]
     known = find_items(project=project.pk, task_uuids=kept)
     assert [known[name].item["n"] for name in kept] == [1, 3]
-    found = books(project.pk)
+    found = item_accounting(project.pk)
     assert (found.received, found.filtered) == (2, 3)
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
 
 
 @pytest.mark.covers("S2.22")
@@ -148,7 +148,7 @@ def test_what_is_no_item_is_refused_with_its_place_and_nothing_is_kept(
     assert [*told["fields"]] == [place]
     assert not RoutedItem.objects.exists()
     assert not ValuePage.objects.exists()
-    assert books(project.pk).received == 0
+    assert item_accounting(project.pk).received == 0
 
 
 def test_more_than_a_call_may_have_is_refused(project: Project) -> None:
@@ -303,7 +303,7 @@ def test_the_seeds_dry_run_explains_and_keeps_nothing(path: str, project: Projec
     assert verdicts == [("changes", "not_matched"), ("rest", "taken")]
     assert told["message"]["message"]["city"] == "guangxi"
     assert not RoutedItem.objects.exists()
-    found = books(project.pk)
+    found = item_accounting(project.pk)
     assert (found.received, found.filtered) == (0, 0)
 
 

@@ -15,7 +15,7 @@ from apps.routing.engine.outcomes import Reason
 from apps.routing.engine.rules import Failure
 from apps.routing.engine.steps import StepKind
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books, books
+from apps.routing.queries import item_accounting, reconcile_items
 from tests.access.factories import make_project
 from tests.routing.api.ruled import CHANGES, activate_rules, http_inbound, send
 from tests.routing.api.tasks import dispatched, operator
@@ -46,8 +46,8 @@ def test_a_result_ends_its_item_though_no_selector_wants_it(project: Project) ->
     row = RoutedItem.objects.get()
     assert (row.state, row.reason) == ("succeeded", "terminal")
     assert [each.kind for each in row.story][-2:] == [StepKind.RESULT, StepKind.ENDED]
-    assert books(project.pk).results == 1
-    assert audit_books(project.pk).holds
+    assert item_accounting(project.pk).results == 1
+    assert reconcile_items(project.pk).holds
 
 
 @pytest.mark.covers("S2.5")
@@ -75,9 +75,9 @@ def test_two_results_of_one_item_in_one_call(project: Project) -> None:
 
     assert [each["fate"] for each in told] == ["result", "ignored"]
     assert told[1]["reason"] == Reason.LATE_RESULT.value
-    found = books(project.pk)
+    found = item_accounting(project.pk)
     assert (found.results, found.late_results, found.final["succeeded"]) == (2, 1, 1)
-    assert audit_books(project.pk).holds
+    assert reconcile_items(project.pk).holds
 
 
 @pytest.mark.covers("S2.13")
@@ -117,7 +117,7 @@ def test_without_its_failure_file_no_item_fails(
     assert (refused.status_code, refused.json()["code"]) == (503, "failures_unwritable")
     assert int(refused["Retry-After"]) > 0
     assert RoutedItem.objects.get().state == "dispatched"
-    assert books(project.pk).results == 0
+    assert item_accounting(project.pk).results == 0
 
 
 def test_a_result_of_nobody_s_item_is_a_new_item(project: Project) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from apps.access.states import Role
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books, books
+from apps.routing.queries import item_accounting, reconcile_items
 from tests.access.factories import bearer, make_project, make_token, make_user
 from tests.routing.api.ruled import send
 from tests.routing.api.tasks import TASK
@@ -66,9 +66,9 @@ def test_a_task_goes_to_its_spider_and_its_results_come_back(
         *("received", "matched", "dispatched", "result", "retried", "dispatched"),
         *("result", "result", "ended", "late_result"),
     ]
-    found = books(router.project.pk)
+    found = item_accounting(router.project.pk)
     assert (found.received, found.final["succeeded"], found.results) == (1, 1, 4)
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_a_task_that_no_rule_takes_is_accepted_and_rejected_by_the_router(

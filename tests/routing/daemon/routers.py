@@ -146,7 +146,7 @@ class Router:
     def report_soon(self) -> None:
         """Servers are asked, and the report is written, at the next turn."""
         for name in ("ask", "report"):
-            self.daemon.reporting.timers.hasten(name)
+            self.daemon.reporter.timers.hasten(name)
 
     def shelf(self, name: str) -> Shelf:
         return ShelfOutbound.shelves[name]

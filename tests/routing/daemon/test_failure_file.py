@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from apps.configcenter.services import activate
 from apps.projects.models import Project
-from apps.routing.daemon import failing
+from apps.routing.daemon import failure_file
 from apps.routing.engine.outbounds.base import refused
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books, standing
+from apps.routing.queries import reconcile_items, routing_status
 from tests.access.factories import make_project
 from tests.routing.daemon.routers import Router, inbound, outbound, save_rules
 
@@ -44,16 +44,16 @@ def lines(file: Path) -> list[dict[str, object]]:
 
 
 def problem(router: Router, project: Project) -> str:
-    router.daemon.reporting.timers.hasten("report")
+    router.daemon.reporter.timers.hasten("report")
     router.daemon.step()
-    return standing(project.pk, timezone.now()).file_problem
+    return routing_status(project.pk, timezone.now()).file_problem
 
 
 def come_again(router: Router) -> None:
     """The lease of what waits is over, and a router takes it."""
     waiting = RoutedItem.objects.get(state="received")
     RoutedItem.objects.filter(pk=waiting.pk).update(due_at=timezone.now())
-    router.daemon.tending.timers.hasten("claim")
+    router.daemon.backlog.timers.hasten("claim")
 
     def was_taken() -> bool:
         return RoutedItem.objects.get(pk=waiting.pk).generation > waiting.generation
@@ -70,13 +70,13 @@ def test_what_cannot_be_ended_waits_and_holds_up_nobody_else(
     router.put({"a": 1}, {"a": 2})
     router.until(lambda: router.states() == {"dispatched": 1, "received": 1}, "the first")
     # It is not the ledger that is away.
-    assert not router.daemon.work.outage.lasting
+    assert not router.daemon.pipeline.outage.lasting
     assert "holds other things" in problem(router, router.project)
     router.put({"a": 1}, file="other.jsonl")
     router.until(lambda: len(router.shelf("other").messages) == 1, "the other project")
     assert problem(router, other) == ""
     # While it rests nobody tries it; and it is the file that is at fault, however often.
-    monkeypatch.setattr(failing, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(failure_file, "REST_SECONDS", 0.0)
     for _ in range(12):
         come_again(router)
         assert router.states() == {"dispatched": 1, "received": 1}
@@ -88,7 +88,7 @@ def test_what_cannot_be_ended_waits_and_holds_up_nobody_else(
     assert line["state"] == "failed"
     assert problem(router, router.project) == ""
     assert len(router.shelf("o").messages) == 1
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_an_item_that_ends_routers_is_not_spared(router: Router, file: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_item_that_ends_routers_is_not_spared(router: Router, file: Path) -> 
 def test_what_ends_as_it_comes_goes_back_and_holds_up_nobody_else(
     router: Router, file: Path, other: Project, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr(failing, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(failure_file, "REST_SECONDS", 0.0)
     router.use([inbound("in.jsonl")], [outbound("o", "a == 1")], failure=FAILURE)
     router.put({"a": 1})
     router.until(lambda: router.states() == {"dispatched": 1}, "dispatch")
@@ -113,13 +113,13 @@ def test_what_ends_as_it_comes_goes_back_and_holds_up_nobody_else(
     router.until(lambda: problem(router, router.project), "the problem")
     router.put({"a": 1}, file="other.jsonl")
     router.until(lambda: len(router.shelf("other").messages) == 1, "the other project")
-    assert not router.daemon.work.outage.lasting
+    assert not router.daemon.pipeline.outage.lasting
     assert router.states() == {"dispatched": 1}
     file.unlink()
     ends = {"dispatched": 1, "dead": 1} if end == "poison" else {"failed": 1}
     router.until(lambda: router.states() == ends, "the end")
     assert len(lines(file)) == 1
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_a_file_that_nothing_needs_any_more_is_no_problem(
@@ -128,5 +128,5 @@ def test_a_file_that_nothing_needs_any_more_is_no_problem(
     router.use([inbound("in.jsonl")], [outbound("o", "a == 1")], failure=FAILURE)
     router.put({"a": 2})
     router.until(lambda: problem(router, router.project), "the problem")
-    monkeypatch.setattr(failing, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(failure_file, "REMEMBERED_SECONDS", 0.0)
     assert problem(router, router.project) == ""

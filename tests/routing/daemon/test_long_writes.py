@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError
 
-from apps.routing.daemon.sending import LEASE_SECONDS
-from apps.routing.daemon.tending import PATIENCE_SECONDS
+from apps.routing.daemon.backlog import PATIENCE_SECONDS
+from apps.routing.daemon.delivery import LEASE_SECONDS
 from apps.routing.services import Arrival, receive_items
 from tests.access.factories import make_project
 from tests.routing.daemon.routers import PATIENCE_SECONDS as OURS
@@ -24,7 +24,7 @@ class Writer:
 
     def __init__(self, router: Router) -> None:
         self.back = threading.Event()
-        self._work = router.daemon.work
+        self._pipeline = router.daemon.pipeline
         self._stopping = router.daemon._stopping
         self._has_failed = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -33,7 +33,7 @@ class Writer:
 
     def _run(self) -> None:
         with contextlib.suppress(OperationalError):
-            self._work._insist(self._write)
+            self._pipeline._insist(self._write)
 
     def _write(self) -> None:
         if not self.back.is_set():
@@ -76,12 +76,12 @@ def test_nothing_is_taken_over_while_a_thread_still_writes(
     router: Router, writer: Writer, clock: ManualClock
 ) -> None:
     clock.advance(LEASE_SECONDS + 1)
-    assert not router.daemon.tending.turn()
-    assert not router.daemon.tending.probe()
+    assert not router.daemon.backlog.turn()
+    assert not router.daemon.backlog.probe()
     assert router.states() == {"received": 1}
     writer.back.set()
     writer.join()
-    assert router.daemon.tending.turn()
+    assert router.daemon.backlog.turn()
     assert router.states() == {"dispatched": 1}
 
 
@@ -89,7 +89,7 @@ def test_a_write_that_never_ends_is_not_waited_for_for_ever(
     router: Router, writer: Writer, clock: ManualClock
 ) -> None:
     clock.advance(LEASE_SECONDS + 1)
-    assert not router.daemon.tending.turn()
+    assert not router.daemon.backlog.turn()
     clock.advance(PATIENCE_SECONDS)
-    assert router.daemon.tending.turn()
+    assert router.daemon.backlog.turn()
     assert router.states() == {"dispatched": 1}

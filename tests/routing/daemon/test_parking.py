@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from apps.routing.daemon import tending
-from apps.routing.daemon.sending import Piece
-from apps.routing.daemon.yard import BATCH
+from apps.routing.daemon import backlog
+from apps.routing.daemon.delivery import DecidedItem
+from apps.routing.daemon.rule_sets import BATCH
 from apps.routing.engine.outbounds.base import Outcome, Sent, away, refused
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books
+from apps.routing.queries import reconcile_items
 from apps.routing.services import Arrival, receive_items
 from tests.plugins.measured import Measured
 from tests.routing.daemon.routers import Router, inbound, outbound
@@ -50,7 +50,7 @@ def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(
     measured(of=9, lost=len(set(range(9)) - set(came)), twice=len(came) - len(set(came)))
     assert came == list(range(9))
     router.until(lambda: router.states() == {"dispatched": 9}, "the ledger")
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 @pytest.mark.covers("S2.38")
@@ -60,10 +60,10 @@ def test_what_somebody_else_has_put_into_the_queue_takes_room(router: Router) ->
     put(router, 0, 1)
     router.until(lambda: router.states() == {"dispatched": 1, "parked": 1}, "the parked one")
     # Nor is there any when the queue is asked again, and nobody has taken anything.
-    lane = router.daemon.yard._current[router.project.pk].lanes["o"]
-    lane._depth_at = lane.look_at = 0.0
+    channel = router.daemon.rule_sets._current[router.project.pk].outbounds["o"]
+    channel._depth_at = channel.look_at = 0.0
     router.run_dry()
-    assert (numbers(router, "o"), lane.depth) == ([-2, -1, 0], 3)
+    assert (numbers(router, "o"), channel.depth) == ([-2, -1, 0], 3)
     assert router.states() == {"dispatched": 1, "parked": 1}
 
 
@@ -104,7 +104,7 @@ def test_a_full_queue_lets_others_have_it_or_fails(router: Router, overflow: str
 def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
     router: Router, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "apps.routing.daemon.lines")
+    caplog.set_level("INFO", "apps.routing.daemon.channels")
     router.use([inbound("in.jsonl")], [outbound("o", "n >= 0"), outbound("p", "n < 0")])
     shelf = router.shelf("o")
     asked: list[Sent] = []
@@ -123,14 +123,17 @@ def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
     item = RoutedItem.objects.filter(state="parked").latest("id")
     assert (item.reason, item.detail) == ("target_away", "no route to it")
     router.until(lambda: len(asked) > 4, "a probe")
-    assert router.daemon.yard is not None
+    assert router.daemon.rule_sets is not None
     shelf.answer = lambda sent: None
     router.until(lambda: router.states() == {"dispatched": 6}, "delivery")
     assert numbers(router, "o") == [0, 1, 2, 3, 4]
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
     # However often it was tried.
     said = [each.getMessage() for each in caplog.records if "the target of o" in each.getMessage()]
-    assert said == ["the target of o is away: no route to it", "the target of o answers again"]
+    assert said == [
+        "outbound unreachable: name=o error=no route to it",
+        "outbound reachable again: name=o",
+    ]
 
 
 def test_a_probe_that_gets_no_token_is_no_reason_to_probe_at_once(router: Router) -> None:
@@ -138,11 +141,11 @@ def test_a_probe_that_gets_no_token_is_no_reason_to_probe_at_once(router: Router
     router.shelf("o").answer = lambda sent: away("unreachable", "no route to it")
     put(router, 0)
     router.until(lambda: router.states() == {"parked": 1}, "the parked one")
-    lane = router.daemon.yard._current[router.project.pk].lanes["o"]
-    lane.probe_at = 0.0
-    assert router.daemon.tending.probe()
-    assert lane.probe_at > router.clock.monotonic()
-    assert lane.away
+    channel = router.daemon.rule_sets._current[router.project.pk].outbounds["o"]
+    channel.probe_at = 0.0
+    assert router.daemon.backlog.probe()
+    assert channel.probe_at > router.clock.monotonic()
+    assert channel.away
 
 
 def test_a_refused_item_goes_to_the_failback_or_has_failed(router: Router) -> None:
@@ -205,7 +208,7 @@ def test_a_crowd_that_waits_for_tokens_is_not_looked_at_all_the_time(router: Rou
     # Since then nobody was there for long.
     now = router.clock.now()
     RoutedItem.objects.filter(state="parked").update(due_at=now)
-    router.daemon.tending.timers.hasten("parked")
+    router.daemon.backlog.timers.hasten("parked")
     router.until(lambda: not RoutedItem.objects.filter(due_at__lte=now).exists(), "a look at all")
     # As long as the tokens for all of them take, and not only for one batch.
     latest = RoutedItem.objects.filter(state="parked").latest("due_at").due_at
@@ -237,7 +240,7 @@ def test_parked_items_of_a_disabled_outbound_wait_and_are_not_asked_about_for_ev
     before = list(RoutedItem.objects.order_by("id").values_list("generation", flat=True))
     router.run_dry()
     for _ in range(5):
-        router.daemon.tending.timers.hasten("parked")
+        router.daemon.backlog.timers.hasten("parked")
         router.run_dry()
     after = list(RoutedItem.objects.order_by("id").values_list("generation", flat=True))
     assert after == before
@@ -248,10 +251,10 @@ def test_parked_items_of_a_disabled_outbound_wait_and_are_not_asked_about_for_ev
 def test_what_the_last_batch_by_the_old_rules_parks_is_asked_of_the_new_ones(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tending, "STRANDED_SECONDS", 0.0)
+    monkeypatch.setattr(backlog, "STRANDED_SECONDS", 0.0)
     router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=0)])
     daemon = router.daemon
-    with daemon.yard.using(router.project.pk) as old:
+    with daemon.rule_sets.using(router.project.pk) as old:
         assert old is not None
         arrival = Arrival(project=router.project.pk, inbound="logs", item={"n": 0})
         (receipt,) = receive_items(arrivals=[arrival], now=router.clock.now(), lease_seconds=60)
@@ -261,10 +264,10 @@ def test_what_the_last_batch_by_the_old_rules_parks_is_asked_of_the_new_ones(
         router.until(lambda: numbers(router, "p") == [1, 2], "those by the rules again")
         router.run_dry()
         decision = old.life.decide(receipt.entry.item, None)
-        daemon.work.route(old, [Piece(receipt.entry, decision)])
+        daemon.pipeline.route(old, [DecidedItem(receipt.entry, decision)])
     assert router.states() == {"parked": 1, "dispatched": 2}
     router.until(lambda: router.states() == {"dispatched": 3}, "the last one")
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_what_another_router_has_parked_is_found(router: Router) -> None:

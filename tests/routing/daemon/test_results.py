@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books, books
+from apps.routing.queries import item_accounting, reconcile_items
 from tests.routing.daemon.routers import Router, inbound, outbound
 
 TERMINAL = {"routing": {"limits": -1, "terminal_codes": [1000, 1101]}}
@@ -47,9 +47,9 @@ def test_a_terminal_code_ends_it_well(router: Router, status: Any) -> None:
     router.until(lambda: router.states() == {"succeeded": 1}, "success")
     assert kinds(one(router)) == ["received", "matched", "dispatched", "result", "ended"]
     # No selector of the inbound takes a result, and it counts all the same.
-    told = books(router.project.pk)
+    told = item_accounting(router.project.pk)
     assert (told.results, told.filtered, told.received) == (1, 0, 1)
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 @pytest.mark.covers("S2.1", "S2.5", "S2.35", "S2.38")
@@ -68,7 +68,7 @@ def test_a_failure_is_sent_again_as_often_as_its_outbound_says_and_fails_then(
     item = one(router)
     assert item.reason == "retry_limits"
     assert kinds(item).count("retried") == 2
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 @pytest.mark.covers("S2.35", "S2.36", "S2.37")
@@ -118,7 +118,7 @@ def test_late_and_stale_results_change_nothing_and_are_counted(router: Router) -
     router.put(result(router.shelf("o").messages[1], 1000))
     router.until(lambda: router.states() == {"succeeded": 1}, "success")
     router.put(result(first, 5))
-    router.until(lambda: books(router.project.pk).late_results == 1, "the late one")
+    router.until(lambda: item_accounting(router.project.pk).late_results == 1, "the late one")
     assert router.states() == {"succeeded": 1}
     assert kinds(one(router))[-1] == "late_result"
 
@@ -128,8 +128,8 @@ def test_two_results_of_one_item_in_one_batch_both_have_their_effect(router: Rou
     again = message | {"group_retry_times": 1, "retry_times": 1}
     router.put(result(message, 5), result(again, 1000))
     router.until(lambda: router.states() == {"succeeded": 1}, "success")
-    assert books(router.project.pk).results == 2
-    assert audit_books(router.project.pk).holds
+    assert item_accounting(router.project.pk).results == 2
+    assert reconcile_items(router.project.pk).holds
     # The first would have had it sent again.
     assert len(router.shelf("o").messages) == 1
 
@@ -140,8 +140,8 @@ def test_however_many_results_of_one_item_a_batch_has_each_counts(router: Router
     again = message | {"group_retry_times": 1, "retry_times": 1}
     router.put(*stale, *[result(again, 1000)] * 20)
     router.until(lambda: router.states() == {"succeeded": 1}, "success")
-    router.until(lambda: books(router.project.pk).late_results == 19, "the late ones")
-    assert books(router.project.pk).results == 40
+    router.until(lambda: item_accounting(router.project.pk).late_results == 19, "the late ones")
+    assert item_accounting(router.project.pk).results == 40
 
 
 @pytest.mark.covers("S2.1", "S2.4")
@@ -178,9 +178,9 @@ def test_a_result_that_is_quicker_than_the_ledger_finds_its_outbound(
         """While the one router still sends, the other has the result already."""
         shelf.answer = lambda sent: None
         router.put(result(sent.message, status), file="back.jsonl")
-        line = second.yard._current[router.project.pk].lines["back"]
-        running = second.yard._current[router.project.pk]
-        while second.work.take(running, line) == 0:
+        line = second.rule_sets._current[router.project.pk].inbounds["back"]
+        running = second.rule_sets._current[router.project.pk]
+        while second.pipeline.take(running, line) == 0:
             pass
 
     shelf.answer = answers_at_once
@@ -191,7 +191,7 @@ def test_a_result_that_is_quicker_than_the_ledger_finds_its_outbound(
         second.teardown()
     assert one(router).outbound == (names[-1] if names else "o")
     assert [len(router.shelf(name).messages) for name in ("o", *names)] == [1] * (1 + len(names))
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def overdue(router: Router) -> None:
@@ -213,7 +213,7 @@ def test_without_a_result_in_time_it_is_sent_again_and_expires_at_last(router: R
     overdue(router)
     router.until(lambda: router.states() == {"expired": 1}, "the end")
     assert one(router).reason == "no_result"
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_an_outbound_that_sends_no_result_ends_an_item_by_delivery(router: Router) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from apps.routing.models import RoutedItem, ValuePage
-from apps.routing.queries import audit_books
+from apps.routing.queries import reconcile_items
 from tests.routing.daemon.routers import Router, inbound, outbound
 
 
@@ -35,7 +35,7 @@ def test_the_first_outbound_in_order_gets_a_new_item(router: Router) -> None:
     found = RoutedItem.objects.get(outbound="captcha")
     assert str(found.task_uuid) == first["task_uuid"]
     assert [each.kind for each in found.story] == ["received", "matched", "dispatched"]
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_the_log_of_a_spider_is_written_once_without_the_priority_of_a_hub(router: Router) -> None:

@@ -74,7 +74,7 @@ def test_without_active_rules_nothing_is_taken(router: Router) -> None:
     deactivate(configuration=fresh(version), actor=None, now=router.clock.now())
     router.daemon.rules.wake()
     router.daemon.step()
-    assert router.daemon.yard.projects() == []
+    assert router.daemon.rule_sets.projects() == []
     router.put({"n": 1})
     router.run_dry()
     assert router.states() == {}
@@ -95,7 +95,7 @@ def test_a_disabled_inbound_brings_nothing_and_a_disabled_outbound_gets_nothing(
     router.until(lambda: router.states() == {"dispatched": 1}, "the item")
     router.run_dry()
     assert numbers(router, "p") == [1]
-    assert "o" not in router.daemon.yard._current[router.project.pk].lanes
+    assert "o" not in router.daemon.rule_sets._current[router.project.pk].outbounds
 
 
 @pytest.mark.covers("S4.10")
@@ -121,6 +121,6 @@ def test_a_thousand_outbounds_are_in_force_at_once(router: Router, record_proper
     assert router.daemon.rules.poll()
     seconds = time.perf_counter() - begun
     record_property("seconds", round(seconds, 3))
-    assert len(router.daemon.yard._current[router.project.pk].lanes) == 1000
+    assert len(router.daemon.rule_sets._current[router.project.pk].outbounds) == 1000
     # Generous: a second is promised, and this machine may be busy.
     assert seconds < 10

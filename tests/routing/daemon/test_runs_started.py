@@ -9,7 +9,7 @@ import pytest
 from apps.jobs.models import Run
 from apps.jobs.states import OverlapPolicy
 from apps.routing.models import RoutedItem
-from apps.routing.queries import audit_books
+from apps.routing.queries import reconcile_items
 from tests.jobs.factories import make_job
 from tests.routing.daemon.routers import Router, inbound
 
@@ -24,7 +24,7 @@ def test_each_item_starts_one_run_of_its_project(router: Router) -> None:
     # Delivery is the end, for no result comes.
     router.until(lambda: router.states() == {"succeeded": 2}, "two runs")
     assert sorted(run.arguments["page"] for run in Run.objects.filter(job=job)) == [1, 2]
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 @pytest.mark.covers("S2.13")

@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from apps.configcenter.services import activate
 from apps.routing.models import RoutedItem, RouterReport
-from apps.routing.queries import audit_books, books, standing
-from apps.routing.services import Arrival, Move, receive_items
-from apps.routing.services.moving import move_items
+from apps.routing.queries import item_accounting, reconcile_items, routing_status
+from apps.routing.services import Arrival, ItemMove, receive_items
+from apps.routing.services.moves import move_items
 from apps.routing.states import ItemState
 from tests.access.factories import make_project
 from tests.plugins.kafka_cluster import KafkaCluster
@@ -34,9 +34,9 @@ def test_what_no_condition_of_an_inbound_holds_for_is_counted_and_no_item(router
         [inbound("in.jsonl", selector=["type == 'a'", "type == 'b'"])], [outbound("o", "True")]
     )
     router.put({"type": "a"}, {"type": "c"}, {"type": "b"}, {"other": 1})
-    router.until(lambda: books(router.project.pk).filtered == 2, "the count")
+    router.until(lambda: item_accounting(router.project.pk).filtered == 2, "the count")
     router.until(lambda: router.states() == {"dispatched": 2}, "the items")
-    assert books(router.project.pk).received == 2
+    assert item_accounting(router.project.pk).received == 2
 
 
 @pytest.mark.covers("S2.22")
@@ -59,18 +59,18 @@ def test_converters_go_before_the_conditions_and_the_converted_item_goes_on(
 @pytest.mark.covers("S2.17", "S2.23")
 def test_an_inbound_has_as_many_batches_at_work_as_threads(router: Router) -> None:
     router.use([inbound("in.jsonl", threads=2)], [outbound("o", "True")])
-    yard = router.daemon.yard
-    held = [yard.turn(), yard.turn()]
+    rule_sets = router.daemon.rule_sets
+    held = [rule_sets.turn(), rule_sets.turn()]
     assert None not in held
-    assert yard.turn() is None
+    assert rule_sets.turn() is None
     # The new rule counts, though the inbound goes on as it is.
     router.use([inbound("in.jsonl", threads=3)], [outbound("o", "True")])
-    held.append(yard.turn())
+    held.append(rule_sets.turn())
     assert held[2] is not None
     assert held[2][1] is held[0][1]  # type: ignore[index]  # none is None
-    assert yard.turn() is None
+    assert rule_sets.turn() is None
     for each in held:
-        yard.done(*each)  # type: ignore[misc]  # as above
+        rule_sets.done(*each)  # type: ignore[misc]  # as above
 
 
 @pytest.mark.covers("S2.17")
@@ -82,10 +82,10 @@ def test_inbounds_are_asked_by_their_weights(router: Router) -> None:
     router.use(inbounds, [outbound("o", "True")])
     asked: Counter[str] = Counter()
     for _ in range(8):
-        turn = router.daemon.yard.turn()
+        turn = router.daemon.rule_sets.turn()
         assert turn is not None
-        router.daemon.yard.found(*turn, 1)
-        router.daemon.yard.done(*turn)
+        router.daemon.rule_sets.found(*turn, 1)
+        router.daemon.rule_sets.done(*turn)
         asked[turn[1].rule.name] += 1
     assert asked == {"heavy": 6, "usual": 2}
 
@@ -115,12 +115,12 @@ def test_full_inbounds_are_read_in_the_ratio_of_their_weights(
     for key in lists.values():
         client.lpush(key, *(str(number) for number in range(2000)))
     router.use(inbounds, [outbound("o", "True")])
-    yard = router.daemon.yard
+    rule_sets = router.daemon.rule_sets
     read: Counter[str] = Counter()
 
     def work() -> None:
         while read.total() < 1200:
-            turn = yard.turn()
+            turn = rule_sets.turn()
             if turn is None:
                 time.sleep(0.001)
                 continue
@@ -129,8 +129,8 @@ def test_full_inbounds_are_read_in_the_ratio_of_their_weights(
             time.sleep(0.005)
             line.inbound.ack([each.handle for each in taken])
             read[line.rule.name] += len(taken)
-            yard.found(running, line, len(taken))
-            yard.done(running, line)
+            rule_sets.found(running, line, len(taken))
+            rule_sets.done(running, line)
 
     threads_of_work = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads_of_work:
@@ -153,8 +153,8 @@ def test_what_an_inbound_finds_is_reported(router: Router) -> None:
     router.use([inbound("in.jsonl")], [outbound("p", "True")])
     router.until(lambda: router.states() == {"dispatched": 2}, "the other item")
     router.report_soon()
-    router.daemon.reporting.ask()
-    router.daemon.reporting.turn()
+    router.daemon.reporter.ask()
+    router.daemon.reporter.turn()
     (row,) = RouterReport.objects.filter(router__startswith="two")
     ((code, text),) = row.reports["inbounds"]["logs"]["findings"]
     assert code == "file_lost"
@@ -173,8 +173,8 @@ def test_inbounds_of_two_projects_in_one_group_are_told_of(
     activate(version=other, actor=None, now=router.clock.now())
     router.use([mine, inbound("in.jsonl", name="files")], [outbound("o", "True")])
     router.report_soon()
-    router.daemon.reporting.ask()
-    router.daemon.reporting.turn()
+    router.daemon.reporter.ask()
+    router.daemon.reporter.turn()
     rows = {row.project_id: row.reports["inbounds"] for row in RouterReport.objects.all()}
     for project in (router.project.pk, other.configuration.project_id):
         told = dict(rows[project]["logs"]["findings"])
@@ -200,7 +200,7 @@ def test_poison_is_dead_and_keeps_its_text_beside_items_that_go_on(router: Route
         "bad_number",
         "duplicate_key",
     ]
-    assert audit_books(router.project.pk).holds
+    assert reconcile_items(router.project.pk).holds
 
 
 def test_bytes_that_are_no_text_are_kept_as_far_as_a_text_can(router: Router) -> None:
@@ -227,7 +227,7 @@ def test_a_retry_that_the_web_has_stored_is_sent(router: Router) -> None:
     router.use([], [outbound("o", "n > 0")])
     arrival = Arrival(project=router.project.pk, inbound="http", item={"n": 1})
     (receipt,) = receive_items(arrivals=[arrival], now=timezone.now(), lease_seconds=60)
-    move = Move(
+    move = ItemMove(
         entry=receipt.entry,
         to=ItemState.RETRYING,
         due_at=timezone.now(),
@@ -259,7 +259,7 @@ def test_an_item_that_ends_every_router_is_dead_at_last(router: Router) -> None:
     receive_items(arrivals=[arrival], now=timezone.now(), lease_seconds=0)
     RoutedItem.objects.update(attempts=10)
     router.until(lambda: router.states() == {"dead": 1}, "the end")
-    assert "11 routers have begun with it" in RoutedItem.objects.get().detail
+    assert "11 attempts to process it" in RoutedItem.objects.get().detail
 
 
 def test_a_router_tells_of_its_lines(router: Router) -> None:
@@ -271,9 +271,9 @@ def test_a_router_tells_of_its_lines(router: Router) -> None:
     router.until(lambda: router.states().get("parked") == 1, "all of them")
     router.report_soon()
     router.daemon.step()
-    router.daemon.reporting.timers.hasten("report")
+    router.daemon.reporter.timers.hasten("report")
     router.daemon.step()
-    told = standing(router.project.pk, timezone.now())
+    told = routing_status(router.project.pk, timezone.now())
     assert [each.rules_version for each in told.routers] == [1]
     logs = told.inbounds["logs"]
     assert (logs.taken, logs.filtered, logs.poison, logs.problem) == (5, 1, 1, "")

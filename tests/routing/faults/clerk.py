@@ -55,9 +55,9 @@ def end_leases(*, slug: str) -> int:
 
 def books(*, slug: str) -> dict[str, Any]:
     """The counters, compared with the rows."""
-    from apps.routing.queries import audit_books
+    from apps.routing.queries import reconcile_items
 
-    audit = audit_books(_project(slug).pk)
+    audit = reconcile_items(_project(slug).pk)
     found = audit.books
     return {
         "holds": audit.holds,

@@ -1,4 +1,4 @@
-"""The yard that the tests of faults share."""
+"""The harness that the tests of faults share."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from contextlib import closing
 import pytest
 
 from tests.plugins.stores import lend_postgres_database
-from tests.routing.faults.yard import Yard
+from tests.routing.faults.harness import RouterHarness
 
 
 @pytest.fixture(scope="module")
-def yard(
+def harness(
     tmp_path_factory: pytest.TempPathFactory, rabbit_vhost: str, redis_url: str
-) -> Iterator[Yard]:
+) -> Iterator[RouterHarness]:
     """One for all tests of a file: they have projects, queues and lists of their own."""
     with (
         lend_postgres_database() as database,
-        closing(Yard(tmp_path_factory.mktemp("yard"), database, rabbit_vhost, redis_url)) as made,
+        closing(
+            RouterHarness(tmp_path_factory.mktemp("harness"), database, rabbit_vhost, redis_url)
+        ) as made,
     ):
         yield made

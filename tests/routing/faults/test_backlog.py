@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from tests.plugins.measured import Measured
-from tests.routing.faults.yard import FULL, Yard
+from tests.routing.faults.harness import FULL, RouterHarness
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(1200)]
 
@@ -19,23 +19,23 @@ MOST_GROWTH_MB = 60.0
 
 
 def test_the_memory_of_a_router_does_not_grow_with_its_backlog(
-    yard: Yard, measured: Measured
+    harness: RouterHarness, measured: Measured
 ) -> None:
-    traffic = yard.project()
+    traffic = harness.project()
     for start in range(0, BACKLOG, STEP):
         traffic.publish(range(start, start + STEP))
-    assert yard.broker.depth(traffic.queue).ready == BACKLOG
+    assert harness.broker.depth(traffic.queue).ready == BACKLOG
     name = traffic.start()
-    process = psutil.Process(yard.daemons.processes[name].pid)
+    process = psutil.Process(harness.daemons.processes[name].pid)
     sizes = []
     for wanted in (FIRST, SECOND):
-        yard.until(lambda wanted=wanted: traffic.count() > wanted, f"{wanted} items are routed")  # type: ignore[misc]  # bound now
+        harness.until(lambda wanted=wanted: traffic.count() > wanted, f"{wanted} items are routed")  # type: ignore[misc]  # bound now
         sizes.append(process.memory_info().rss / 2**20)
     grown = sizes[1] - sizes[0]
     traffic.stop(name)
     # What it had not done is where it was: each item is in the books or in the queue.
     books = traffic.books()
-    left = yard.broker.depth(traffic.queue).ready
+    left = harness.broker.depth(traffic.queue).ready
     found = [message["n"] for message in traffic.messages()]
     measured(
         of=BACKLOG,
@@ -46,4 +46,4 @@ def test_the_memory_of_a_router_does_not_grow_with_its_backlog(
     assert grown < MOST_GROWTH_MB
     assert books["holds"], books
     assert books["received"] + left == BACKLOG
-    yard.broker.delete(traffic.queue)
+    harness.broker.delete(traffic.queue)

@@ -10,12 +10,12 @@ import pytest
 from tests.e2e.daemon_processes import ROOT
 from tests.plugins.kafka_cluster import KafkaCluster
 from tests.plugins.measured import Measured
-from tests.routing.faults.yard import (
+from tests.routing.faults.harness import (
     FULL,
     IN_HAND,
     ITEMS,
+    RouterHarness,
     Traffic,
-    Yard,
     is_frozen,
     item,
     values,
@@ -55,36 +55,38 @@ def test_every_failpoint_is_tried() -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_between_rabbitmq_and_redis(yard: Yard, point: str, measured: Measured) -> None:
-    traffic = yard.project()
+def test_killed_between_rabbitmq_and_redis(
+    harness: RouterHarness, point: str, measured: Measured
+) -> None:
+    traffic = harness.project()
     traffic.publish(range(ITEMS))
     traffic.until_killed(traffic.start("first", FAILPOINTS=f"{point}=kill@{POINTS[point]}"))
     name, back_s = traffic.restart(ITEMS)
     traffic.until_settled(ITEMS)
     repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
     # Each repeat is told by its item, and none happens where nothing was sent yet.
-    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     if point in ("router.sent", "routing.moved_before_commit"):
         assert repeats > 0
     traffic.stop(name)
-    assert yard.broker.depth(traffic.queue).ready == 0
+    assert harness.broker.depth(traffic.queue).ready == 0
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("point", OF_KAFKA)
 def test_killed_between_kafka_and_redis(
-    yard: Yard, kafka_cluster: KafkaCluster, point: str, measured: Measured
+    harness: RouterHarness, kafka_cluster: KafkaCluster, point: str, measured: Measured
 ) -> None:
-    traffic = of_kafka(yard, kafka_cluster)
+    traffic = of_kafka(harness, kafka_cluster)
     traffic.until_killed(traffic.start("first", FAILPOINTS=f"{point}=kill@{POINTS[point]}"))
     name, back_s = traffic.restart(ITEMS)
     traffic.until_settled(ITEMS)
     repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
-    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     traffic.stop(name)
 
 
-def of_kafka(yard: Yard, kafka_cluster: KafkaCluster) -> Traffic:
+def of_kafka(harness: RouterHarness, kafka_cluster: KafkaCluster) -> Traffic:
     """A project whose items stand in a topic."""
     topic = kafka_cluster.make_topic("faults")
     settings = {
@@ -98,14 +100,16 @@ def of_kafka(yard: Yard, kafka_cluster: KafkaCluster) -> Traffic:
         "init": {"consumer_settings": settings, "topics": [topic]},
         "threads": 2,
     }
-    traffic = yard.project(inbound)
+    traffic = harness.project(inbound)
     kafka_cluster.produce(topic, [item(number) for number in range(ITEMS)])
     return traffic
 
 
-def test_killed_while_it_claims_what_the_web_took_in(yard: Yard, measured: Measured) -> None:
-    traffic = yard.project()
-    yard.ask("submit", slug=traffic.slug, items=[values(number) for number in range(ITEMS)])
+def test_killed_while_it_claims_what_the_web_took_in(
+    harness: RouterHarness, measured: Measured
+) -> None:
+    traffic = harness.project()
+    harness.ask("submit", slug=traffic.slug, items=[values(number) for number in range(ITEMS)])
     traffic.until_killed(traffic.start("first", FAILPOINTS=f"{CLAIMED}=kill@1"))
     name, back_s = traffic.restart(ITEMS)
     traffic.until_settled(ITEMS)
@@ -114,10 +118,12 @@ def test_killed_while_it_claims_what_the_web_took_in(yard: Yard, measured: Measu
 
 
 @pytest.mark.long("killed there each of them is tried")
-def test_an_exception_at_each_failpoint_costs_no_item(yard: Yard, measured: Measured) -> None:
-    traffic = yard.project()
+def test_an_exception_at_each_failpoint_costs_no_item(
+    harness: RouterHarness, measured: Measured
+) -> None:
+    traffic = harness.project()
     of_web = ITEMS // 20
-    yard.ask("submit", slug=traffic.slug, items=[values(number) for number in range(of_web)])
+    harness.ask("submit", slug=traffic.slug, items=[values(number) for number in range(of_web)])
     traffic.publish(range(of_web, ITEMS))
     # One after the other, while there is work.
     points = ",".join(f"{point}=raise@{at}" for at, point in enumerate(POINTS, 2))
@@ -126,58 +132,60 @@ def test_an_exception_at_each_failpoint_costs_no_item(yard: Yard, measured: Meas
     traffic.until_settled(ITEMS, LEASES_SECONDS)
     # Of all that was sent, and not written down.
     repeats = traffic.check(ITEMS, measured=measured)
-    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
-    said = yard.daemons.log(name)
+    assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    said = harness.daemons.log(name)
     found = {point for point in (*POINTS, CLAIMED) if f"FailpointError: {point}" in said}
     # A batch that cannot be taken in is taken in item by item, without a word. That this was so is
     # known by the last one: before so many batches are acknowledged, more have passed there.
     assert found == {*POINTS, CLAIMED} - {"routing.received_before_commit"}
     traffic.stop(name)
-    assert yard.broker.depth(traffic.queue).ready == 0
+    assert harness.broker.depth(traffic.queue).ready == 0
 
 
 @pytest.mark.long("frozen with a batch sent, and killed there each of them is tried")
 @pytest.mark.parametrize("point", FROZEN)
-def test_frozen_at_a_failpoint_it_costs_no_item(yard: Yard, point: str, measured: Measured) -> None:
+def test_frozen_at_a_failpoint_it_costs_no_item(
+    harness: RouterHarness, point: str, measured: Measured
+) -> None:
     """For longer than another one waits for its locks."""
-    traffic = yard.project()
+    traffic = harness.project()
     if point == CLAIMED:
-        yard.ask("submit", slug=traffic.slug, items=[values(number) for number in range(ITEMS)])
+        harness.ask("submit", slug=traffic.slug, items=[values(number) for number in range(ITEMS)])
     else:
         traffic.publish(range(ITEMS))
     frozen = traffic.start("frozen", FAILPOINTS=f"{point}=stop:12@1")
-    process = yard.daemons.processes[frozen]
-    yard.until(lambda: is_frozen(process.pid), "it freezes")
+    process = harness.daemons.processes[frozen]
+    harness.until(lambda: is_frozen(process.pid), "it freezes")
     # Another one takes over what it can have.
     other, back_s = traffic.restart(ITEMS, "other")
-    yard.until(lambda: not is_frozen(process.pid), "it wakes")
+    harness.until(lambda: not is_frozen(process.pid), "it wakes")
     traffic.until_settled(ITEMS, LEASES_SECONDS)
     repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
-    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     for name in (frozen, other):
         traffic.stop(name)
-    assert yard.broker.depth(traffic.queue).ready == 0
+    assert harness.broker.depth(traffic.queue).ready == 0
 
 
 @pytest.mark.kafka
 @pytest.mark.long("frozen where it reads RabbitMQ, and killed where it reads Kafka")
 @pytest.mark.parametrize("point", POINTS)
 def test_frozen_while_it_reads_kafka_it_costs_no_item(
-    yard: Yard, kafka_cluster: KafkaCluster, point: str, measured: Measured
+    harness: RouterHarness, kafka_cluster: KafkaCluster, point: str, measured: Measured
 ) -> None:
     """For longer than the session of its group: another one is given what it read."""
-    traffic = of_kafka(yard, kafka_cluster)
+    traffic = of_kafka(harness, kafka_cluster)
     frozen = traffic.start("frozen", FAILPOINTS=f"{point}=stop:12@1")
-    process = yard.daemons.processes[frozen]
-    yard.until(lambda: is_frozen(process.pid), "it freezes")
+    process = harness.daemons.processes[frozen]
+    harness.until(lambda: is_frozen(process.pid), "it freezes")
     other, back_s = traffic.restart(ITEMS, "other")
-    yard.until(lambda: not is_frozen(process.pid), "it wakes")
+    harness.until(lambda: not is_frozen(process.pid), "it wakes")
     traffic.until_settled(ITEMS, LEASES_SECONDS)
     # It, and whoever takes over, may each have had their hands full.
     repeats = traffic.check(ITEMS, most_twice=2 * IN_HAND, measured=measured, back_s=back_s)
-    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     # The group may still be sharing itself out, which holds up the library's end: then it leaves
     # after 4 s, and says so by its status.
     for name in (frozen, other):
-        assert yard.daemons.stop(name, signal.SIGTERM)[0] in (0, 1), yard.logs()
+        assert harness.daemons.stop(name, signal.SIGTERM)[0] in (0, 1), harness.logs()
     assert traffic.settled(ITEMS)

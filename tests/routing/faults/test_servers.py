@@ -15,13 +15,13 @@ import redis
 from tests.e2e.demo_process import free_port
 from tests.e2e.rabbit_node import SERVER, RabbitNode
 from tests.plugins.measured import Measured
-from tests.routing.faults.yard import (
+from tests.routing.faults.harness import (
     FULL,
     IN_HAND,
     ITEMS,
     UNROUTED,
+    RouterHarness,
     Traffic,
-    Yard,
     is_frozen,
 )
 from yardkit.broker import QueueSpec, connect
@@ -82,17 +82,17 @@ def routed(items: int) -> int:
 
 
 def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
-    yard: Yard, redis_server: RedisServer, measured: Measured
+    harness: RouterHarness, redis_server: RedisServer, measured: Measured
 ) -> None:
-    traffic = yard.project(redis_url=redis_server.url)
+    traffic = harness.project(redis_url=redis_server.url)
     name = traffic.start(ROUTING_WORKERS="1")
     traffic.publish(range(500))
     traffic.until_settled(500)
     redis_server.kill()
     traffic.publish(range(500, ITEMS))
     waiting = routed(ITEMS) - routed(500)
-    yard.until(lambda: traffic.books()["parked"] == waiting, "all others are parked")
-    said = yard.until(lambda: yard.ask("problems", slug=traffic.slug), "the report says so")
+    harness.until(lambda: traffic.books()["parked"] == waiting, "all others are parked")
+    said = harness.until(lambda: harness.ask("problems", slug=traffic.slug), "the report says so")
     assert any("cannot be reached" in each for each in said), said
     assert traffic.books()["holds"]
     # The outage itself is what is tried: it outlasts the pauses between the probes.
@@ -102,7 +102,7 @@ def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
     back_s = traffic.until_back(time.monotonic(), ITEMS)
     traffic.until_settled(ITEMS)
     traffic.check(ITEMS, measured=measured, back_s=back_s)
-    yard.until(lambda: not yard.ask("problems", slug=traffic.slug), "the report says so")
+    harness.until(lambda: not harness.ask("problems", slug=traffic.slug), "the report says so")
     for kind in (0, 1):
         came = [one["n"] for one in traffic.messages() if one["n"] % 2 == kind]
         first = list(dict.fromkeys(came))
@@ -110,70 +110,74 @@ def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
     traffic.stop(name)
 
 
-def test_cut_from_its_database_in_the_middle_it_goes_on(yard: Yard, measured: Measured) -> None:
-    traffic = yard.project()
+def test_cut_from_its_database_in_the_middle_it_goes_on(
+    harness: RouterHarness, measured: Measured
+) -> None:
+    traffic = harness.project()
     name = traffic.start()
     cuts = 0
     step = ITEMS // 5
     for at in range(0, ITEMS, step):
         traffic.publish(range(at, at + step))
-        yard.until(lambda at=at: traffic.books()["received"] > at, "more is received")
-        cuts += yard.ask("cut")
+        harness.until(lambda at=at: traffic.books()["received"] > at, "more is received")
+        cuts += harness.ask("cut")
     cut_at = time.monotonic()
     assert cuts >= 5
     # Whose answer was lost has its lease to wait for.
-    yard.ask("end_leases", slug=traffic.slug)
+    harness.ask("end_leases", slug=traffic.slug)
     back_s = traffic.until_back(cut_at, ITEMS)
-    yard.until(lambda: _due_again(traffic), "every item settled")
+    harness.until(lambda: _due_again(traffic), "every item settled")
     traffic.until_settled(ITEMS)
     traffic.check(ITEMS, most_twice=5 * IN_HAND, measured=measured, back_s=back_s)
     traffic.stop(name)
 
 
 def _due_again(traffic: Traffic) -> bool:
-    traffic.yard.ask("end_leases", slug=traffic.slug)
+    traffic.harness.ask("end_leases", slug=traffic.slug)
     return traffic.settled(ITEMS)
 
 
-def test_a_frozen_router_that_wakes_does_nothing_twice(yard: Yard, measured: Measured) -> None:
-    traffic = yard.project()
+def test_a_frozen_router_that_wakes_does_nothing_twice(
+    harness: RouterHarness, measured: Measured
+) -> None:
+    traffic = harness.project()
     # It has sent a batch when it freezes, and has not written that down.
     frozen = traffic.start("frozen", FAILPOINTS="router.sent=stop:12@1", ROUTING_WORKERS="1")
     traffic.publish(range(ITEMS))
-    yard.until(lambda: traffic.count() > 0, "the first batch is sent")
+    harness.until(lambda: traffic.count() > 0, "the first batch is sent")
     begun = time.monotonic()
     other = traffic.start("other")
     # Another one takes over what the frozen one had received, as soon as its lease is over.
-    yard.until(lambda: yard.ask("end_leases", slug=traffic.slug) >= 0, "the lease ends")
+    harness.until(lambda: harness.ask("end_leases", slug=traffic.slug) >= 0, "the lease ends")
     back_s = traffic.until_back(begun, ITEMS)
-    yard.until(lambda: _due_again(traffic), "every item settled")
+    harness.until(lambda: _due_again(traffic), "every item settled")
     traffic.until_settled(ITEMS)
     repeats = traffic.check(ITEMS)
     # Woken, it finds that its items have gone on without it.
-    process = yard.daemons.processes[frozen]
-    yard.until(lambda: not is_frozen(process.pid), "it wakes")
+    process = harness.daemons.processes[frozen]
+    harness.until(lambda: not is_frozen(process.pid), "it wakes")
     traffic.until_settled(ITEMS)
     assert traffic.check(ITEMS, measured=measured, back_s=back_s) == repeats
     traffic.stop(frozen)
     traffic.stop(other)
     traffic.until_settled(ITEMS)
-    assert yard.broker.depth(traffic.queue).ready == 0
+    assert harness.broker.depth(traffic.queue).ready == 0
 
 
 @pytest.mark.skipif(not FULL, reason="a RabbitMQ node of its own takes long: make test-faults")
 @pytest.mark.skipif(not SERVER, reason="rabbitmq-server is not installed")
 def test_rabbitmq_stopped_and_started_costs_nothing(
-    yard: Yard, tmp_path: Path, measured: Measured
+    harness: RouterHarness, tmp_path: Path, measured: Measured
 ) -> None:
     node = RabbitNode(tmp_path)
     node.start()
     try:
-        traffic = yard.project(broker_url=node.url)
+        traffic = harness.project(broker_url=node.url)
         broker = connect(node.url, name="test", timeout=60)
         broker.declare(QueueSpec(traffic.queue))
         name = traffic.start()
         traffic.publish(range(ITEMS), broker)
-        yard.until(lambda: traffic.count() > 0, "it routes")
+        harness.until(lambda: traffic.count() > 0, "it routes")
         broker.close()
         node.stop()
         node.start()

@@ -1,4 +1,4 @@
-"""The books: what became of all items that ever arrived, by counters that never lag."""
+"""Accounting of all items that ever arrived, from counters written with every move."""
 
 from __future__ import annotations
 
@@ -13,66 +13,69 @@ from apps.routing.querysets import IN_FLIGHT
 from apps.routing.states import FINAL, ItemState
 
 
-class Counted(StrEnum):
-    """What is counted besides the states: none of them is ever taken back."""
+class CountedEvent(StrEnum):
+    """Events that are counted besides the states; these counters only grow."""
 
     ARRIVED = "arrived"
-    # The inbound brought an item again that was known.
+    # An inbound delivered a known item again.
     REDELIVERED = "redelivered"
-    # A result came for an item that had ended.
+    # A result arrived after its item had ended.
     LATE_RESULT = "late_result"
-    # An ended item is no longer kept.
+    # An ended item was deleted by retention.
     FORGOTTEN = "forgotten"
-    # An inbound brought something that none of its selectors wants: no item of the router.
+    # No selector of the inbound accepted the message, so it did not become an item.
     FILTERED = "filtered"
-    # It brought the result of an item.
+    # An inbound delivered the result of an item.
     RESULT = "result"
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """What became of all items that ever arrived: received = final + in flight + parked."""
+class ItemAccounting:
+    """Numbers of items by state, with the invariant received = final + in flight + parked."""
 
     received: int = 0
-    # By state; those that are no longer kept are counted in.
+    # By state, including deleted items.
     final: dict[str, int] = field(default_factory=dict)
     in_flight: dict[str, int] = field(default_factory=dict)
     parked: int = 0
     redelivered: int = 0
     late_results: int = 0
     forgotten: int = 0
-    # What inbounds brought beside new items: never wanted, and results of items.
+    # Messages that did not become items: not accepted, or results.
     filtered: int = 0
     results: int = 0
 
     @property
     def accounted(self) -> int:
-        """The right side."""
+        """Return the right side of the invariant: final + in flight + parked."""
         return sum(self.final.values()) + sum(self.in_flight.values()) + self.parked
 
     @property
     def balanced(self) -> bool:
-        """Whether every item stands in exactly one place."""
+        """Return whether the invariant holds: every item is in exactly one state."""
         return self.received == self.accounted
 
 
-def books(project: int) -> Books:
-    """The books of a project, of one moment: each change counts in its own transaction."""
+def item_accounting(project: int) -> ItemAccounting:
+    """Return the accounting of a project.
+
+    It is consistent at one moment, because each move and its counters share a transaction.
+    """
     rows = Tally.objects.filter(project=project).values_list("what").annotate(total=Sum("amount"))
-    return _books(dict(rows))
+    return _accounting(dict(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundCounts:
-    """Items that stand at, or ended at, one outbound; "" are those that never came to one."""
+    """Numbers of items whose current or last outbound is this one; "" for items without one."""
 
     outbound: str
     by_state: dict[str, int]
 
 
 def outbound_counts(project: int) -> list[OutboundCounts]:
-    """How many items there are in each state, by outbound; reads counters, never items."""
-    found: dict[str, dict[str, int]] = {}
+    """Return the numbers of items per state for each outbound. Reads counters only."""
+    counts: dict[str, dict[str, int]] = {}
     rows = (
         Tally.objects.filter(project=project, what__in=ItemState.values)
         .values_list("outbound", "what")
@@ -80,32 +83,35 @@ def outbound_counts(project: int) -> list[OutboundCounts]:
     )
     for outbound, what, total in rows:
         if total:
-            found.setdefault(outbound, {})[what] = total
-    return [OutboundCounts(name, found[name]) for name in sorted(found)]
+            counts.setdefault(outbound, {})[what] = total
+    return [OutboundCounts(name, counts[name]) for name in sorted(counts)]
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """The counters beside a count of the rows themselves."""
+class Reconciliation:
+    """Counters of a project compared with the stored items."""
 
-    books: Books
-    # Rows by state, whose forgotten ones are gone.
+    books: ItemAccounting
+    # Stored items by state; deleted ones are missing here.
     rows: dict[str, int]
 
     @property
     def holds(self) -> bool:
-        """Whether both say the same, and the books balance."""
+        """Return whether counters and stored items agree, and the invariant holds."""
         counted = {**self.books.in_flight, ItemState.PARKED.value: self.books.parked}
-        still = sum(self.books.final.values()) - self.books.forgotten
+        kept = sum(self.books.final.values()) - self.books.forgotten
         return (
             self.books.balanced
             and all(self.rows.get(state, 0) == number for state, number in counted.items())
-            and sum(self.rows.get(state, 0) for state in FINAL) == still
+            and sum(self.rows.get(state, 0) for state in FINAL) == kept
         )
 
 
-def audit_books(project: int) -> Audit:
-    """Compare the counters with the rows, in one statement and so at one moment. Reads all rows."""
+def reconcile_items(project: int) -> Reconciliation:
+    """Compare the counters with the stored items, in one statement and so at one moment.
+
+    Slow: it reads all items of the project.
+    """
     counters = (
         Tally.objects.filter(project=project)
         .annotate(kind=Value("counter"))
@@ -122,18 +128,18 @@ def audit_books(project: int) -> Audit:
     counted: dict[str, dict[str, Any]] = {"counter": {}, "rows": {}}
     for kind, what, total in counters.union(rows, all=True):
         counted[kind][what] = total
-    return Audit(_books(counted["counter"]), counted["rows"])
+    return Reconciliation(_accounting(counted["counter"]), counted["rows"])
 
 
-def _books(totals: dict[str, int]) -> Books:
-    return Books(
-        received=totals.get(Counted.ARRIVED, 0),
+def _accounting(totals: dict[str, int]) -> ItemAccounting:
+    return ItemAccounting(
+        received=totals.get(CountedEvent.ARRIVED, 0),
         final={state.value: totals.get(state, 0) for state in ItemState if state in FINAL},
         in_flight={state.value: totals.get(state, 0) for state in ItemState if state in IN_FLIGHT},
         parked=totals.get(ItemState.PARKED, 0),
-        redelivered=totals.get(Counted.REDELIVERED, 0),
-        late_results=totals.get(Counted.LATE_RESULT, 0),
-        forgotten=totals.get(Counted.FORGOTTEN, 0),
-        filtered=totals.get(Counted.FILTERED, 0),
-        results=totals.get(Counted.RESULT, 0),
+        redelivered=totals.get(CountedEvent.REDELIVERED, 0),
+        late_results=totals.get(CountedEvent.LATE_RESULT, 0),
+        forgotten=totals.get(CountedEvent.FORGOTTEN, 0),
+        filtered=totals.get(CountedEvent.FILTERED, 0),
+        results=totals.get(CountedEvent.RESULT, 0),
     )

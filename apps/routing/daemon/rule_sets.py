@@ -1,8 +1,8 @@
-"""Which version of which project's rules runs here, with what is connected for it.
+"""Rule sets that one router process runs, with their open inbounds and outbounds.
 
-A version is a ``Running``; whoever works by one holds it. When rules change, inbounds and outbounds
-whose own rule is the same go on in the next version; the others are closed as soon as nobody works
-by a version that has them.
+Each saved version is a ``RunningRuleSet`` with a count of users. When a version is replaced, an
+inbound or outbound whose own rule is unchanged moves to the next version; the others are closed
+when the last thread that uses the old version has finished.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from django.db.models import Sum
 
 from apps.configcenter.services import Active
 from apps.projects.models import Project
-from apps.routing.daemon.failing import LOCK_SECONDS, FailureLine
-from apps.routing.daemon.lines import InLine, Lane
+from apps.routing.daemon.channels import InboundChannel, OutboundChannel
+from apps.routing.daemon.failure_file import LOCK_SECONDS, FailureFileWriter
 from apps.routing.engine import rules
 from apps.routing.engine.failures import FailureFile, FailureFileError
-from apps.routing.engine.inbounds import registry as inbounds
+from apps.routing.engine.inbounds import registry as inbound_classes
 from apps.routing.engine.inbounds.base import BadInit, Context
 from apps.routing.engine.inbounds.polling import Key, Polling
 from apps.routing.engine.life import Life
-from apps.routing.engine.outbounds import registry as outbounds
+from apps.routing.engine.outbounds import registry as outbound_classes
 from apps.routing.engine.outbounds.base import Settings
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.routing.engine.tokens import Tokens
@@ -40,80 +40,81 @@ from yardkit.clock import Clock
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
-# Longest pause between two looks at an inbound without items.
+# Longest pause before an idle inbound is polled again.
 LONGEST_REST_SECONDS: Final = 0.25
 _CLOSERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What surrounds the rules: folders, stores and names of this process."""
+    """Folders, stores and names that this process gives to the rule sets it runs."""
 
-    # Of this process, for people who look at a server's list of clients.
+    # Name of this process, shown in the client lists of brokers.
     name: str
-    # Where inbounds remember things, a folder for each project below it.
+    # State of inbounds, such as read positions; one subfolder per project.
     state: Path
-    # File inbounds read below this folder.
+    # File inbounds may only read below this folder.
     files: Path
-    # Failure files stand below one of these.
+    # Failure files must be below one of these folders.
     failures: tuple[Path, ...]
-    # The rules of a version with values for its placeholders, by data and slug of the project.
+    # Fills the placeholders of a version: (data, project slug) -> (rules, problems).
     fill: Callable[[Mapping[str, Any], str], tuple[RuleSet | None, list[Problem]]]
-    # Shared rate limits; "" keeps them in this process.
+    # Store of rate limits shared by all routers; "": each process has its own limits.
     redis_url: str = ""
     redis_prefix: str = "crawlyard"
-    # Networks that an HTTP outbound may reach though they are private.
+    # Private networks that HTTP outbounds may reach.
     allowed_networks: tuple[str, ...] = ()
-    # No call to a target waits longer; a stop must not either.
+    # Timeout of each call to a target; it also bounds the time that a stop takes.
     timeout_seconds: float = 2.5
 
 
 @dataclass(eq=False, slots=True)
-class Running:
-    """One version of one project's rules, with its lines."""
+class RunningRuleSet:
+    """One version of a project's rules, with its open inbounds and outbounds."""
 
     project: int
     slug: str
     version: int
     track: Track
-    lines: dict[str, InLine]
-    # Of outbounds that are not disabled.
-    lanes: dict[str, Lane]
-    failures: FailureLine | None
+    inbounds: dict[str, InboundChannel]
+    # Without disabled outbounds.
+    outbounds: dict[str, OutboundChannel]
+    failures: FailureFileWriter | None
     life: Life = field(init=False)
+    # Threads that work by this version; guarded by the lock of ``RuleSetRuntime``.
     users: int = 0
 
     def __post_init__(self) -> None:
         self.life = self.track.life(self._is_full)
 
     def _is_full(self, outbound: rules.Outbound) -> bool:
-        lane = self.lanes.get(outbound.name)
-        return lane is not None and lane.is_full()
+        channel = self.outbounds.get(outbound.name)
+        return channel is not None and channel.is_full()
 
 
 class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-class Yard:
-    """All projects that this router runs. Every method may be called from any thread."""
+class RuleSetRuntime:
+    """Rule sets of all projects that this router process runs. Thread-safe."""
 
     def __init__(self, environment: Environment, clock: Clock, *, workers: int) -> None:
         self._environment = environment
         self._clock = clock
-        # Each worker has a batch in its hands, and the next one is on its way.
+        # Prefetch of brokers: each worker processes one batch while the next one is on its way.
         self._in_flight = BATCH * 2 * max(1, workers)
         self._lock = threading.Lock()
-        self._current: dict[int, Running] = {}
-        # Versions that were replaced and are still worked by.
-        self._leaving: list[Running] = []
+        self._current: dict[int, RunningRuleSet] = {}
+        # Replaced versions that some thread still uses.
+        self._leaving: list[RunningRuleSet] = []
         self._polling: Polling = Polling({})
 
-    # --- who works --------------------------------------------------------------------------------
+    # --- use by threads ---------------------------------------------------------------------------
 
     @contextmanager
-    def using(self, project: int) -> Iterator[Running | None]:
-        """The version that runs now; its lines stay open meanwhile. None: there is none."""
+    def using(self, project: int) -> Iterator[RunningRuleSet | None]:
+        """Hold the current version of a project, or None; its channels stay open meanwhile."""
         with self._lock:
             running = self._current.get(project)
             if running is not None:
@@ -125,62 +126,65 @@ class Yard:
                 self._leave(running)
 
     def projects(self) -> list[int]:
-        """Those with rules that run."""
+        """Return the ids of the projects whose rules run."""
         with self._lock:
             return list(self._current)
 
-    def turn(self) -> tuple[Running, InLine] | None:
-        """The inbound to take from now, held for the caller until ``done``; None: all rest."""
+    def turn(self) -> tuple[RunningRuleSet, InboundChannel] | None:
+        """Return the inbound to poll now, held until ``done``; None when all are idle."""
         with self._lock:
             now = self._clock.monotonic()
             key = self._polling.turn(now, self._busy_since)
             if key is None:
                 return None
             running = self._current[key[0]]
-            line = running.lines[key[1]]
-            line.in_work += 1
-            line.begun_at = now
+            channel = running.inbounds[key[1]]
+            channel.in_work += 1
+            channel.begun_at = now
             running.users += 1
-            return running, line
+            return running, channel
 
     def _busy_since(self, key: Key) -> float | None:
         running = self._current[key[0]]
-        line = running.lines[key[1]]
-        # The rule that runs now says how many, not the one it was made by.
-        is_busy = line.in_work >= max(1, running.track.entrances[key[1]].rule.threads)
-        return line.begun_at if is_busy else None
+        channel = running.inbounds[key[1]]
+        # By the current rule: the channel may have been opened by an earlier version.
+        is_busy = channel.in_work >= max(1, running.track.entrances[key[1]].rule.threads)
+        return channel.begun_at if is_busy else None
 
-    def found(self, running: Running, line: InLine, count: int) -> None:
-        """Note what the turn has found; after nothing the inbound rests a little."""
+    def polled(self, running: RunningRuleSet, channel: InboundChannel, count: int) -> None:
+        """Record how many items a poll returned; an idle inbound is polled less often."""
         with self._lock:
-            key = running.project, line.rule.name
-            if self._current.get(running.project) is running and line.rule.name in running.lines:
+            key = running.project, channel.rule.name
+            if (
+                self._current.get(running.project) is running
+                and channel.rule.name in running.inbounds
+            ):
                 self._polling.found(key, count, self._clock.monotonic())
 
-    def done(self, running: Running, line: InLine) -> None:
-        """The turn is over."""
+    def done(self, running: RunningRuleSet, channel: InboundChannel) -> None:
+        """Release an inbound that ``turn`` returned."""
         with self._lock:
-            line.in_work -= 1
+            channel.in_work -= 1
         self._leave(running)
 
     def pause(self) -> float:
-        """Seconds until an inbound can be asked again."""
+        """Return the seconds until an inbound can be polled again."""
         with self._lock:
             return self._polling.wait(self._clock.monotonic())
 
-    def _leave(self, running: Running) -> None:
+    def _leave(self, running: RunningRuleSet) -> None:
         with self._lock:
             running.users -= 1
             gone = self._gone() if running.users == 0 and running in self._leaving else []
         _close(gone)
 
-    # --- which version ----------------------------------------------------------------------------
+    # --- versions ---------------------------------------------------------------------------------
 
     def use(self, project: int, active: Active | None) -> None:
-        """Run this version from now on, or none.
+        """Switch a project to this version; None stops the project.
 
         Raises:
-            BadRules: it cannot be run here, and the version before goes on.
+            BadRules: the version cannot be run here; the previous one stays in use.
         """
         made = None if active is None else self._make(project, active)
         with self._lock:
@@ -189,22 +193,22 @@ class Yard:
                 self._current[project] = made
             if before is not None:
                 self._leaving.append(before)
-            self._poll_anew()
+            self._reset_polling()
             gone = self._gone()
         _close(gone)
 
     def close(self) -> None:
-        """Close everything, once no thread works any more."""
+        """Close all channels. Call it after the last thread has stopped."""
         with self._lock:
             self._leaving += self._current.values()
             self._current = {}
-            for each in self._leaving:
-                each.users = 0
-            self._poll_anew()
+            for running in self._leaving:
+                running.users = 0
+            self._reset_polling()
             gone = self._gone()
         _close(gone)
 
-    def _make(self, project: int, active: Active) -> Running:
+    def _make(self, project: int, active: Active) -> RunningRuleSet:
         slug = Project.objects.values_list("slug", flat=True).get(pk=project)
         filled = self._filled(slug, active)
         track = lay(filled, active.number)
@@ -212,36 +216,40 @@ class Yard:
             before = self._current.get(project)
         made: list[_Closable] = []
         try:
-            lanes = {
-                rule.name: self._lane(project, rule, before, made)
+            outbounds = {
+                rule.name: self._outbound_channel(project, rule, before, made)
                 for rule in filled.outbounds
                 if not rule.disable
             }
-            lines = {
-                rule.name: self._line(slug, rule, before, made)
+            inbounds = {
+                rule.name: self._inbound_channel(slug, rule, before, made)
                 for rule in filled.inbounds
-                if not rule.disable and inbounds.is_polled(rule.cls)
+                if not rule.disable and inbound_classes.is_polled(rule.cls)
             }
             failures = self._failures(slug, filled)
-            # What comes now must not go before what waits already.
-            for name in parked_of([project])[project].keys() & lanes.keys():
-                lanes[name].has_parked = True
+            # New items must not overtake items that are parked already.
+            for name in parked_of([project])[project].keys() & outbounds.keys():
+                outbounds[name].has_parked = True
         except BaseException:
             _close(made)
             raise
-        return Running(project, slug, active.number, track, lines, lanes, failures)
+        return RunningRuleSet(project, slug, active.number, track, inbounds, outbounds, failures)
 
     def _filled(self, slug: str, active: Active) -> RuleSet:
         filled, problems = self._environment.fill(active.data, slug)
-        errors = [each for each in problems if not each.warning]
+        errors = [problem for problem in problems if not problem.warning]
         if filled is None or errors:
             raise BadRules(errors)
         return filled
 
-    def _lane(
-        self, project: int, rule: rules.Outbound, before: Running | None, made: list[_Closable]
-    ) -> Lane:
-        kept = before and before.lanes.get(rule.name)
+    def _outbound_channel(
+        self,
+        project: int,
+        rule: rules.Outbound,
+        before: RunningRuleSet | None,
+        made: list[_Closable],
+    ) -> OutboundChannel:
+        kept = before and before.outbounds.get(rule.name)
         if kept and kept.is_for(rule):
             return kept
         settings = Settings(
@@ -251,8 +259,8 @@ class Yard:
             project=project,
         )
         try:
-            outbound = outbounds.build(rule, settings)
-        except (outbounds.UnknownOutbound, ValueError, ImportError) as error:
+            outbound = outbound_classes.build(rule, settings)
+        except (outbound_classes.UnknownOutbound, ValueError, ImportError) as error:
             raise BadRules([_problem("outbound", rule.name, error)]) from error
         tokens = Tokens(
             f"{project}:{rule.name}",
@@ -261,14 +269,14 @@ class Yard:
             prefix=self._environment.redis_prefix,
             clock=self._clock,
         )
-        lane = Lane(rule, outbound, tokens, self._clock)
-        made.append(lane)
-        return lane
+        channel = OutboundChannel(rule, outbound, tokens, self._clock)
+        made.append(channel)
+        return channel
 
-    def _line(
-        self, slug: str, rule: rules.Inbound, before: Running | None, made: list[_Closable]
-    ) -> InLine:
-        kept = before and before.lines.get(rule.name)
+    def _inbound_channel(
+        self, slug: str, rule: rules.Inbound, before: RunningRuleSet | None, made: list[_Closable]
+    ) -> InboundChannel:
+        kept = before and before.inbounds.get(rule.name)
         if kept and kept.is_for(rule):
             return kept
         context = Context(
@@ -279,13 +287,13 @@ class Yard:
             in_flight=self._in_flight,
         )
         try:
-            inbound = inbounds.make(rule, context)
-        except (BadInit, inbounds.UnknownClass, inbounds.BrokenClass) as error:
+            inbound = inbound_classes.make(rule, context)
+        except (BadInit, inbound_classes.UnknownClass, inbound_classes.BrokenClass) as error:
             raise BadRules([_problem("inbound", rule.name, error)]) from error
         made.append(inbound)
-        return InLine(rule, inbound)
+        return InboundChannel(rule, inbound)
 
-    def _failures(self, slug: str, filled: RuleSet) -> FailureLine | None:
+    def _failures(self, slug: str, filled: RuleSet) -> FailureFileWriter | None:
         if filled.failure is None:
             return None
         try:
@@ -297,34 +305,34 @@ class Yard:
             )
         except FailureFileError as error:
             raise BadRules([Problem("failure", error.code, str(error))]) from error
-        return FailureLine(slug, file, self._clock)
+        return FailureFileWriter(slug, file, self._clock)
 
     # --- with the lock held -----------------------------------------------------------------------
 
-    def _poll_anew(self) -> None:
+    def _reset_polling(self) -> None:
         weights = {
             (project, name): running.track.entrances[name].rule.weight
             for project, running in self._current.items()
-            for name in running.lines
+            for name in running.inbounds
         }
         self._polling = Polling(weights, longest_rest=LONGEST_REST_SECONDS)
 
     def _gone(self) -> list[_Closable]:
-        """What no version has any more by which anybody works."""
-        ended = [each for each in self._leaving if each.users == 0]
-        self._leaving = [each for each in self._leaving if each.users]
-        still = {
-            id(each)
+        """Forget unused versions; return their channels that no other version shares."""
+        ended = [running for running in self._leaving if running.users == 0]
+        self._leaving = [running for running in self._leaving if running.users]
+        in_use = {
+            id(part)
             for running in (*self._current.values(), *self._leaving)
-            for each in _parts(running)
+            for part in _parts(running)
         }
-        found = {id(each): each for running in ended for each in _parts(running)}
-        return [each for key, each in found.items() if key not in still]
+        unused = {id(part): part for running in ended for part in _parts(running)}
+        return [part for key, part in unused.items() if key not in in_use]
 
 
 def parked_of(projects: Sequence[int]) -> dict[int, dict[str, int]]:
-    """How many items of all routers are parked for each outbound, by project."""
-    found: dict[int, dict[str, int]] = {project: {} for project in projects}
+    """Return how many items are parked for each outbound, by project and name of the outbound."""
+    parked: dict[int, dict[str, int]] = {project: {} for project in projects}
     rows = (
         Tally.objects.filter(project__in=projects, what=ItemState.PARKED)
         .values_list("project_id", "outbound")
@@ -332,19 +340,19 @@ def parked_of(projects: Sequence[int]) -> dict[int, dict[str, int]]:
         .filter(total__gt=0)
     )
     for project, outbound, total in rows if projects else ():
-        found[project][outbound] = total
-    return found
+        parked[project][outbound] = total
+    return parked
 
 
-def _parts(running: Running) -> Iterator[_Closable]:
-    yield from (line.inbound for line in running.lines.values())
-    yield from running.lanes.values()
+def _parts(running: RunningRuleSet) -> Iterator[_Closable]:
+    yield from (channel.inbound for channel in running.inbounds.values())
+    yield from running.outbounds.values()
     if running.failures is not None:
         yield running.failures
 
 
 def _close(parts: Iterable[_Closable]) -> None:
-    """Many of them wait for their servers to say goodbye, so all of them at once."""
+    """Close channels in parallel, because many wait for an answer of their server."""
     parts = list(parts)
     if parts:
         with ThreadPoolExecutor(min(len(parts), _CLOSERS), "router closing") as pool:
@@ -355,7 +363,7 @@ def _close_one(part: _Closable) -> None:
     try:
         part.close()
     except Exception:  # a plug-in may raise anything; the others are closed too
-        logger.exception("%s cannot be closed", type(part).__name__)
+        logger.exception("close failed: class=%s", type(part).__name__)
 
 
 def _problem(what: str, name: str, error: Exception) -> Problem:

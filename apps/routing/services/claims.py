@@ -1,4 +1,4 @@
-"""Claims: open items that somebody must look at go to one router at a time."""
+"""Leases on open items: each due item is claimed by one router at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from django.db.models.functions import Concat
 
 from apps.routing.engine.steps import MOST, StepKind, cut, read_steps, step, write_steps
 from apps.routing.models import RoutedItem
-from apps.routing.queries import Entry, entries
+from apps.routing.queries import LedgerEntry, entries
 from apps.routing.querysets import RoutedItemQuerySet
-from apps.routing.services.writing import locked
+from apps.routing.services.ledger import locked
 from apps.routing.states import ACTIVE, ItemState
 from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
@@ -30,17 +30,17 @@ def claim_due(
     limit: int,
     projects: Iterable[int] | None = None,
     states: Iterable[ItemState] = ACTIVE,
-) -> list[Entry]:
-    """Take over open items that somebody must look at, those that wait longest first.
+) -> list[LedgerEntry]:
+    """Claim open items that are due, the longest overdue first, and return their entries.
 
-    That is: received by a router that has gone, parked or retrying long enough, dispatched
-    without a result in time. Nobody else gets them for ``lease_seconds``. What somebody had in
-    hand until now has a step that says so.
+    An item is due when the lease of its router has expired, its wait as parked or retrying is over,
+    or its result did not arrive in time. No other router can claim it for ``lease_seconds``. If an
+    earlier lease has expired, the item gets the step "taken over".
     """
     rows = RoutedItem.objects.due(now).order_by("due_at", "id")
     if projects is not None:
         rows = rows.filter(project__in=list(projects))
-    # One by one: what is due in other states may be so many that nobody can pass over it.
+    # One query per state: other states may have millions of due rows, which would be scanned.
     by_state = [rows.filter(state=state) for state in sorted(states)]
     return in_short_transaction(partial(_claim_due, by_state, limit, now, lease_seconds))
 
@@ -54,12 +54,14 @@ def claim_parked(
     limit: int,
     not_by: int | None = None,
     due_only: bool = False,
-) -> list[Entry]:
-    """Take over items that are parked for this outbound, those that came first first.
+) -> list[LedgerEntry]:
+    """Claim items that are parked for an outbound which has room again, in order of arrival.
 
-    For an outbound that has room again; what another router has taken and not moved yet is left
-    to it. ``not_by`` passes over those that this version of the rules was asked about, ``due_only``
-    over those that still wait.
+    Items that another router has claimed are skipped until that lease expires.
+
+    Args:
+        not_by: skip items that this version of the rules has already decided about.
+        due_only: skip items whose wait is not over.
     """
     free = Q(due_at__lte=now)
     if not due_only:
@@ -71,8 +73,11 @@ def claim_parked(
 
 
 def spare_items(*, ids: Iterable[int]) -> None:
-    """Whoever has these could not end them, through no fault of theirs: it was no attempt."""
-    # Not 0: one that is parked is free then, and its lease is the wait for the next try.
+    """Reset the attempts of items that a failing store, not the items themselves, kept from ending.
+
+    Otherwise an outage would use up their attempts and dead-letter them.
+    """
+    # Not 0: a parked item with 0 attempts counts as unclaimed, and would be retried without a wait.
     RoutedItem.objects.filter(pk__in=list(ids), attempts__gt=1).update(attempts=1)
 
 
@@ -81,59 +86,60 @@ def _claim_due(
     limit: int,
     now: datetime,
     lease_seconds: float,
-) -> list[Entry]:
-    found = [row for rows in by_state for row in _free(rows, limit)]
-    found.sort(key=attrgetter("due_at", "pk"))
-    return _taken(found[:limit], now, lease_seconds)
+) -> list[LedgerEntry]:
+    due = [row for rows in by_state for row in _unlocked(rows, limit)]
+    due.sort(key=attrgetter("due_at", "pk"))
+    return _lease(due[:limit], now, lease_seconds)
 
 
 def _claim(
     rows: RoutedItemQuerySet[RoutedItem], limit: int, now: datetime, lease_seconds: float
-) -> list[Entry]:
-    return _taken(_free(rows, limit), now, lease_seconds)
+) -> list[LedgerEntry]:
+    return _lease(_unlocked(rows, limit), now, lease_seconds)
 
 
-def _free(rows: RoutedItemQuerySet[RoutedItem], limit: int) -> list[RoutedItem]:
-    """The first of these that nobody else is about to claim."""
+def _unlocked(rows: RoutedItemQuerySet[RoutedItem], limit: int) -> list[RoutedItem]:
+    """Lock and return the first rows that no other transaction has locked."""
     return list(locked(rows, skip=True).only(*_LOOKED_AT)[:limit])
 
 
-def _taken(found: Sequence[RoutedItem], now: datetime, lease_seconds: float) -> list[Entry]:
-    if not found:
+def _lease(due: Sequence[RoutedItem], now: datetime, lease_seconds: float) -> list[LedgerEntry]:
+    if not due:
         return []
-    ids = [row.pk for row in found]
-    _tell_of_takeover([row for row in found if _was_in_hand(row)], now)
+    ids = [row.pk for row in due]
+    _add_takeover_steps([row for row in due if _was_leased(row)], now)
     claimed = RoutedItem.objects.filter(pk__in=ids)
     claimed.update(
         generation=F("generation") + 1,
         attempts=F("attempts") + 1,
         due_at=now + timedelta(seconds=lease_seconds),
     )
-    standing = {entry.id: entry for entry in entries(claimed)}
+    by_id = {entry.id: entry for entry in entries(claimed)}
     failpoints.hit("routing.claimed_before_commit")
-    return [standing[pk] for pk in ids]
+    return [by_id[pk] for pk in ids]
 
 
-def _was_in_hand(row: RoutedItem) -> bool:
-    """Whether somebody had it for a while, and may have sent it."""
+def _was_leased(row: RoutedItem) -> bool:
+    """Return whether another router held a lease on the item, and may have sent it."""
     if row.state == ItemState.PARKED:
-        # A move begins its attempts anew.
+        # Every move resets the attempts to 0, and every claim adds one.
         return row.attempts > 0
-    # What the web has stored was due at once, and nobody's yet.
+    # An item stored by a web process is due at once: it never had a lease.
     waited = row.due_at is not None and row.due_at > row.changed_at
     return waited and row.state in (ItemState.RECEIVED, ItemState.RETRYING)
 
 
-def _tell_of_takeover(had: Sequence[RoutedItem], now: datetime) -> None:
-    told = step(now, StepKind.TAKEN_OVER)
-    short = [row.pk for row in had if row.step_count < MOST]
+def _add_takeover_steps(rows: Sequence[RoutedItem], now: datetime) -> None:
+    taken_over = step(now, StepKind.TAKEN_OVER)
+    short = [row.pk for row in rows if row.step_count < MOST]
     if short:
         RoutedItem.objects.filter(pk__in=short).update(
-            steps=Concat(F("steps"), Value(write_steps([told]))), step_count=F("step_count") + 1
+            steps=Concat(F("steps"), Value(write_steps([taken_over]))),
+            step_count=F("step_count") + 1,
         )
-    # What nobody ever comes to an end with does not grow for ever.
-    for pk in [row.pk for row in had if row.step_count >= MOST]:
+    # Long histories are cut: an item that is claimed again and again must not grow forever.
+    for pk in [row.pk for row in rows if row.step_count >= MOST]:
         row = RoutedItem.objects.only("steps").get(pk=pk)
-        steps = cut([*read_steps(row.steps), told])
+        steps = cut([*read_steps(row.steps), taken_over])
         row.steps, row.step_count = write_steps(steps), len(steps)
         row.save(update_fields=["steps", "step_count"])

@@ -1,4 +1,4 @@
-"""Web processes say whether they listen where rules want them to."""
+"""Status reports of the HTTP servers that rule sets open in the web processes (seed S2.9)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from django.db import transaction
 
 from apps.routing.models import ServerReport
 
-# Rows of processes that were killed stay no longer.
+# Retention of the rows of processes that were killed.
 _KEPT: Final = timedelta(hours=1)
 _PROBLEM_CHARACTERS: Final = 500
 
 
 @transaction.atomic
 def report_servers(*, process: str, servers: Mapping[int, tuple[str, str]], now: datetime) -> None:
-    """Write what this process says of each project: its address and what is wrong there."""
+    """Insert or replace this process's report for each project; delete its other reports.
+
+    ``servers`` maps a project id to (address, problem); the problem is "" when it listens.
+    """
     mine = ServerReport.objects.filter(process=process)
     mine.exclude(project__in=list(servers)).delete()
     ServerReport.objects.filter(at__lt=now - _KEPT).delete()

@@ -1,4 +1,4 @@
-"""What routers tell of themselves."""
+"""Status reports of router processes: write, delete, expire."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any, Final
 
 from apps.routing.models import RouterReport
 
-# Of a router that has said nothing for so long nothing is kept.
+# Retention of the reports of a router that stopped reporting.
 KEPT: Final = timedelta(hours=1)
 
 
 def report_lines(
     *, router: str, reports: Mapping[int, tuple[int, Mapping[str, Any]]], now: datetime
 ) -> None:
-    """What this router says of each project: the version of its rules, and its lines."""
+    """Insert or replace this router's report for each project.
+
+    ``reports`` maps a project id to the active rules version and to the report data of
+    ``engine.reports.Reports``.
+    """
     RouterReport.objects.bulk_create(
         (
             RouterReport(
@@ -30,10 +34,10 @@ def report_lines(
 
 
 def forget_reports(*, router: str) -> None:
-    """This router runs no more."""
+    """Delete the reports of a router that has stopped."""
     RouterReport.objects.filter(router=router).delete()
 
 
 def forget_old_reports(*, now: datetime) -> int:
-    """Those of routers that have gone without a word; how many."""
+    """Delete reports older than an hour, left by routers that were killed; return how many."""
     return RouterReport.objects.filter(at__lt=now - KEPT).delete()[0]

@@ -1,4 +1,4 @@
-"""The failure file of a project, while a router runs it."""
+"""Shared writer of a project's failure file, with a pause after errors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
-# Longest wait for another process that holds it: the thread serves other projects, too.
+# Longest wait for the file lock of another process: the thread also serves other projects.
 LOCK_SECONDS: Final = 1.0
-# Pause after a failed write, so that no thread waits for the file.
+# Pause after a failed write: further writes fail at once, so that no thread waits for the file.
 REST_SECONDS: Final = 5.0
-# What waits for it comes again sooner: when nothing has, nothing does.
+# An error is shown for this long after the last attempt. Waiting items cause attempts more often,
+# so without one nothing waits any more.
 REMEMBERED_SECONDS: Final = 90.0
 
 
-class FailureLine:
-    """Writes the file, and says what is wrong with it. Threads may share it."""
+class FailureFileWriter:
+    """Writes records to the failure file and remembers the last error. Thread-safe."""
 
     def __init__(self, slug: str, file: FailureFile, clock: Clock) -> None:
         self._file = file
@@ -30,40 +31,39 @@ class FailureLine:
         self._outage = Outage(logger, f"failure file of {slug}")
         self._error: FailureFileError | None = None
         self._tried_at = float("-inf")
-        # Since when it cannot be written.
+        # Time of the first of the current errors.
         self.problem_at: datetime | None = None
 
     @property
     def problem(self) -> str:
-        """Why it cannot be written; "" when it can, or when nothing waits for it."""
+        """Last error; "" after a successful write, or when nothing waits to be written."""
         error = self._error
         return "" if error is None or self._is_over(REMEMBERED_SECONDS) else str(error)
 
     @property
     def rests(self) -> bool:
-        """Whether it could not be written a moment ago, and is not tried now."""
+        """Whether a write failed a moment ago, so that ``write`` fails without trying."""
         return self._error is not None and not self._is_over(REST_SECONDS)
 
     def write(self, records: Sequence[Failed]) -> None:
-        """All of them or none. Raises ``FailureFileError``, at once while it rests."""
+        """Append all records or none. Raises ``FailureFileError``, at once while ``rests``."""
         error = self._error
         if error is not None and self.rests:
             raise FailureFileError(error.code, str(error))
         try:
             self._file.write(records)
         except FailureFileError as failed:
-            self._note(failed)
+            self._set_error(failed)
             raise
-        self._note(None)
+        self._set_error(None)
 
     def close(self) -> None:
-        """Let go of it."""
         self._file.close()
 
     def _is_over(self, seconds: float) -> bool:
         return self._clock.monotonic() >= self._tried_at + seconds
 
-    def _note(self, error: FailureFileError | None) -> None:
+    def _set_error(self, error: FailureFileError | None) -> None:
         before, self._error = self._error, error
         self._tried_at = self._clock.monotonic()
         if error is None:

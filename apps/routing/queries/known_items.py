@@ -1,15 +1,15 @@
-"""What the engine is to know of an item of the ledger, to decide about it."""
+"""Stored items in the form that the engine's decisions need."""
 
 from __future__ import annotations
 
 from apps.routing.engine.life import Known
 from apps.routing.engine.messages import Counters
 from apps.routing.engine.outcomes import State
-from apps.routing.queries.entries import Entry, find_items
+from apps.routing.queries.entries import LedgerEntry, find_items
 
 
-def known_of(entry: Entry) -> Known:
-    """The item as the ledger has it."""
+def known_item(entry: LedgerEntry) -> Known:
+    """Convert a ledger entry to the engine's ``Known``."""
     return Known(
         uuid=str(entry.task_uuid),
         state=State(entry.state),
@@ -19,7 +19,7 @@ def known_of(entry: Entry) -> Known:
     )
 
 
-def find_known(project: int, task_uuid: str) -> Known | None:
-    """What the ledger knows of the item that a result speaks of; None when it knows none."""
+def find_known_item(project: int, task_uuid: str) -> Known | None:
+    """Return the stored item with this task_uuid text, or None."""
     entry = find_items(project=project, task_uuids=[task_uuid]).get(task_uuid)
-    return None if entry is None else known_of(entry)
+    return None if entry is None else known_item(entry)

@@ -1,4 +1,4 @@
-"""Moves of items, in batches: each only if the item still stands as it was read."""
+"""Move items between states in batches, with optimistic locking on the generation."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import msgspec
 
 from apps.routing.engine.items import Item
 from apps.routing.engine.steps import MOST, Step, StepKind, cut, read_steps, writable, write_steps
-from apps.routing.errors import ItemMoveRefused
+from apps.routing.errors import InvalidItemMove
 from apps.routing.models import NAME_CHARACTERS, RoutedItem
-from apps.routing.queries import Counted, Entry
-from apps.routing.services.statements import Changed, update_items
-from apps.routing.services.writing import Key, file_values, item_text, locked, tally
+from apps.routing.queries import CountedEvent, LedgerEntry
+from apps.routing.services.ledger import CounterKey, add_counts, file_values, item_text, locked
+from apps.routing.services.statements import ItemUpdate, update_items
 from apps.routing.states import FINAL, ItemState, may_move
 from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One move of an item; None keeps what the entry says."""
+class ItemMove(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A change of state of one item; None keeps the value of ``entry``."""
 
-    entry: Entry
+    entry: LedgerEntry
     to: ItemState
-    # Of an open state: when somebody must look at it again.
+    # Required for an open state: when the item is due again. None for a final state.
     due_at: datetime | None = None
     outbound: str | None = None
     steps: tuple[Step, ...] = ()
@@ -35,71 +35,72 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry_times: int | None = None
     group_retry_times: int | None = None
     rules_version: int | None = None
-    # Why: a word for programs, and a text for people.
+    # Why: a code for programs, and a text for users.
     reason: str = ""
     detail: str = ""
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """What became of a batch of moves."""
+class MovedItems(msgspec.Struct, frozen=True):
+    """Outcome of a batch of moves."""
 
-    # As they stand now, by id.
-    entries: dict[int, Entry]
-    # Somebody else was quicker, or the same item was there before in this batch.
-    beaten: list[Move]
+    # New entries of the moved items, by id.
+    entries: dict[int, LedgerEntry]
+    # Moves that lost: the item was changed since it was read, or occurred earlier in the batch.
+    lost: list[ItemMove]
 
 
-def move_items(*, moves: Sequence[Move], now: datetime) -> Moved:
-    """Move many items at once, each only if it still stands as its entry says.
+def move_items(*, moves: Sequence[ItemMove], now: datetime) -> MovedItems:
+    """Move items, each only if it has not changed since its entry was read.
 
     Raises:
-        ItemMoveRefused: a move that no item can make; nothing is written.
+        InvalidItemMove: a move is not allowed from the item's state, or its ``due_at`` does not fit
+            the new state; nothing is written.
     """
     for move in moves:
         _check(move)
     if not moves:
-        return Moved({}, [])
+        return MovedItems({}, [])
     return in_short_transaction(partial(_move, list(moves), now))
 
 
-def _check(move: Move) -> None:
+def _check(move: ItemMove) -> None:
     if not may_move(move.entry.state, move.to) or (move.to in FINAL) != (move.due_at is None):
-        raise ItemMoveRefused
+        raise InvalidItemMove
 
 
-def _move(moves: list[Move], now: datetime) -> Moved:
-    once: dict[int, Move] = {}
+def _move(moves: list[ItemMove], now: datetime) -> MovedItems:
+    once: dict[int, ItemMove] = {}
     for move in moves:
         once.setdefault(move.entry.id, move)
-    # In one order, so that two batches seldom wait for each other crosswise.
+    # Always ordered by id, so that two batches seldom deadlock.
     chosen = [once[pk] for pk in sorted(once)]
-    full = _cut_chains([m for m in chosen if m.entry.step_count + len(m.steps) > MOST])
-    rows = [_moved_row(move, full, now) for move in chosen]
+    cut_steps = _cut_steps([m for m in chosen if m.entry.step_count + len(m.steps) > MOST])
+    rows = [_row(move, cut_steps, now) for move in chosen]
     done = update_items(rows, now=now)
-    counted: Counter[Key] = Counter()
-    now_standing: dict[int, Entry] = {}
+    counted: Counter[CounterKey] = Counter()
+    new_entries: dict[int, LedgerEntry] = {}
     for move, row in zip(chosen, rows, strict=True):
         if move.entry.id not in done:
             continue
         after = _after(move, row)
-        now_standing[after.id] = after
+        new_entries[after.id] = after
         before = move.entry
         counted[before.project, before.inbound, before.outbound, before.state] -= 1
         counted[after.project, after.inbound, after.outbound, after.state] += 1
-    tally(counted)
+    add_counts(counted)
     changed = [m for m in chosen if m.item is not None and m.entry.id in done]
-    file_values(((now_standing[m.entry.id], m.item or {}) for m in changed), now)
+    file_values(((new_entries[m.entry.id], m.item or {}) for m in changed), now)
     failpoints.hit("routing.moved_before_commit")
-    beaten = [m for m in moves if m.entry.id not in done or once[m.entry.id] is not m]
-    return Moved(now_standing, beaten)
+    lost = [m for m in moves if m.entry.id not in done or once[m.entry.id] is not m]
+    return MovedItems(new_entries, lost)
 
 
-def _moved_row(move: Move, full: Mapping[int, list[Step]], now: datetime) -> Changed:
+def _row(move: ItemMove, cut_steps: Mapping[int, list[Step]], now: datetime) -> ItemUpdate:
     entry = move.entry
-    whole = entry.id in full
-    steps = full[entry.id] if whole else move.steps
+    whole = entry.id in cut_steps
+    steps = cut_steps[entry.id] if whole else move.steps
     outbound = entry.outbound if move.outbound is None else move.outbound[:NAME_CHARACTERS]
-    return Changed(
+    return ItemUpdate(
         entry.id,
         entry.generation,
         entry.state,
@@ -108,10 +109,10 @@ def _moved_row(move: Move, full: Mapping[int, list[Step]], now: datetime) -> Cha
         outbound,
         move.due_at,
         now if move.due_at is None else None,
-        _kept(move.routed_count, entry.routed_count),
-        _kept(move.retry_times, entry.retry_times),
-        _kept(move.group_retry_times, entry.group_retry_times),
-        _kept(move.rules_version, entry.rules_version),
+        _or(move.routed_count, entry.routed_count),
+        _or(move.retry_times, entry.retry_times),
+        _or(move.group_retry_times, entry.group_retry_times),
+        _or(move.rules_version, entry.rules_version),
         move.reason[:40],
         writable(move.detail, 500),
         None if move.item is None else item_text(move.item),
@@ -121,9 +122,9 @@ def _moved_row(move: Move, full: Mapping[int, list[Step]], now: datetime) -> Cha
     )
 
 
-def _after(move: Move, row: Changed) -> Entry:
+def _after(move: ItemMove, row: ItemUpdate) -> LedgerEntry:
     before = move.entry
-    return Entry(
+    return LedgerEntry(
         before.id,
         before.project,
         before.task_uuid,
@@ -143,12 +144,12 @@ def _after(move: Move, row: Changed) -> Entry:
     )
 
 
-def _kept(value: int | None, before: int) -> int:
+def _or(value: int | None, before: int) -> int:
     return before if value is None else value
 
 
-def _cut_chains(moves: list[Move]) -> dict[int, list[Step]]:
-    """The whole new chains of those items whose chains have grown too long."""
+def _cut_steps(moves: list[ItemMove]) -> dict[int, list[Step]]:
+    """Return the shortened step lists of items that would exceed the maximum, by id."""
     if not moves:
         return {}
     rows = RoutedItem.objects.filter(pk__in=[move.entry.id for move in moves]).order_by("id")
@@ -159,30 +160,30 @@ def _cut_chains(moves: list[Move]) -> dict[int, list[Step]]:
     }
 
 
-class Note(msgspec.Struct, frozen=True):
-    """Something that is worth a step and changes nothing, such as a result that came too late."""
+class ItemNote(msgspec.Struct, frozen=True):
+    """A step to add to an item without moving it, for example about a late result."""
 
-    entry: Entry
+    entry: LedgerEntry
     step: Step
 
 
-def note_items(*, notes: Sequence[Note]) -> int:
-    """Add steps to items, ended ones too, without moving them; returns how many were written.
+def note_items(*, notes: Sequence[ItemNote]) -> int:
+    """Add steps to items in any state without moving them; return how many were written.
 
-    Late results are counted in the books.
+    Late results are also counted.
     """
     if not notes:
         return 0
     return in_short_transaction(partial(_note, list(notes)))
 
 
-def _note(notes: list[Note]) -> int:
+def _note(notes: list[ItemNote]) -> int:
     rows = locked(RoutedItem.objects.filter(pk__in={n.entry.id for n in notes}).order_by("id"))
-    standing = {row.pk: row for row in rows.only("id", "steps", "step_count")}
+    rows_by_id = {row.pk: row for row in rows.only("id", "steps", "step_count")}
     written = 0
-    counted: Counter[Key] = Counter()
+    counted: Counter[CounterKey] = Counter()
     for note in notes:
-        row = standing.get(note.entry.id)
+        row = rows_by_id.get(note.entry.id)
         if row is None:
             continue
         steps = cut([*read_steps(row.steps), note.step])
@@ -190,7 +191,7 @@ def _note(notes: list[Note]) -> int:
         written += 1
         if note.step.kind == StepKind.LATE_RESULT:
             key = (note.entry.project, note.entry.inbound, note.entry.outbound)
-            counted[(*key, Counted.LATE_RESULT.value)] += 1
-    RoutedItem.objects.bulk_update(standing.values(), ["steps", "step_count"], batch_size=200)
-    tally(counted)
+            counted[(*key, CountedEvent.LATE_RESULT.value)] += 1
+    RoutedItem.objects.bulk_update(rows_by_id.values(), ["steps", "step_count"], batch_size=200)
+    add_counts(counted)
     return written

@@ -1,6 +1,7 @@
-"""What is done behind the hot path, in small bites: fold counters, merge pages, forget old items.
+"""Periodic maintenance of the ledger: fold counters, merge value pages, delete old items.
 
-Each of these may run in several processes at once, be killed at any line and be called again.
+Every function works in short transactions, may run in several processes at once, and may be killed
+and repeated at any point.
 """
 
 from __future__ import annotations
@@ -15,65 +16,67 @@ from django.db.models import QuerySet
 
 from apps.routing.engine.fingerprints import joined
 from apps.routing.models import RoutedItem, Tally, ValuePage
-from apps.routing.queries import Counted
-from apps.routing.services.writing import Key, locked, tally
+from apps.routing.queries import CountedEvent
+from apps.routing.services.ledger import CounterKey, add_counts, locked
 from apps.runtime.services import in_short_transaction
 
-# Below this a fold is not worth its writes.
+# With fewer rows, a fold writes nearly as many rows as it deletes.
 FEWEST_TALLIES: Final = 200
 MOST_TALLIES: Final = 5000
-# A page of so many items is full; a search reads all items of a page that it finds.
+# Size of a full page: a search reads every item of each page that matches.
 PAGE_ITEMS: Final = 1000
 MOST_PAGES: Final = 500
-# One statement deletes at most so many rows, and one call so many statements.
+# Rows per DELETE statement, and statements per call.
 CHUNK: Final = 1000
 CHUNKS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """What one sweep did."""
+class MaintenanceResult:
+    """Numbers of rows that one maintenance run removed."""
 
     tallies: int
     pages: int
+    # Ended items whose retention is over.
     forgotten: int
 
     def __bool__(self) -> bool:
         return bool(self.tallies or self.pages or self.forgotten)
 
 
-def sweep_ledger(*, now: datetime, days: int) -> Swept:
-    """One round of all three; items are kept for ``days`` after their end."""
-    return Swept(fold_tallies(), merge_pages(), forget_items(now=now, days=days))
+def sweep_ledger(*, now: datetime, days: int) -> MaintenanceResult:
+    """Run all three steps once; ``days`` is the retention of ended items."""
+    return MaintenanceResult(fold_tallies(), merge_pages(), forget_items(now=now, days=days))
 
 
 def fold_tallies() -> int:
-    """Put many changes of a count together into one; returns how many rows are gone.
+    """Replace many changes of a counter by their sum; return how many rows were removed.
 
-    A reader sees either the many or the one.
+    It is one transaction, so a concurrent reader always sees the same total.
     """
     return in_short_transaction(_fold)
 
 
 def _fold() -> int:
     rows = locked(Tally.objects.order_by("id"), skip=True)
-    found = list(
+    changes = list(
         rows.values_list("id", "project_id", "inbound", "outbound", "what", "amount")[:MOST_TALLIES]
     )
-    sums: Counter[Key] = Counter()
-    for _, project, inbound, outbound, what, amount in found:
+    sums: Counter[CounterKey] = Counter()
+    for _, project, inbound, outbound, what, amount in changes:
         sums[project, inbound, outbound, what] += amount
-    if len(found) < FEWEST_TALLIES or len(found) < 2 * len(sums):
+    if len(changes) < FEWEST_TALLIES or len(changes) < 2 * len(sums):
         return 0
-    Tally.objects.filter(pk__in=[row[0] for row in found]).delete()
-    tally(sums)
-    return len(found) - sum(1 for amount in sums.values() if amount)
+    Tally.objects.filter(pk__in=[change[0] for change in changes]).delete()
+    add_counts(sums)
+    return len(changes) - sum(1 for amount in sums.values() if amount)
 
 
 def merge_pages() -> int:
-    """Put pages of few items together; returns how many pages are gone.
+    """Merge small value pages; return how many pages were removed.
 
-    A search reads every page of its project: by one item each they would be as many as items.
+    A search scans all pages of its project. Items that arrive one by one create a page each, so
+    without merging a search would scan as many pages as items.
     """
     return in_short_transaction(_merge)
 
@@ -88,17 +91,17 @@ def _merge() -> int:
             page.project_id == group[0].project_id and size + page.item_count <= PAGE_ITEMS
         )
         if not fits:
-            gone += _put_together(group)
+            gone += _merge_group(group)
             group, size = [], 0
         group.append(page)
         size += page.item_count
-    return gone + (_put_together(group) if size >= PAGE_ITEMS // 2 or len(group) > 20 else 0)
+    return gone + (_merge_group(group) if size >= PAGE_ITEMS // 2 or len(group) > 20 else 0)
 
 
-def _put_together(group: list[Any]) -> int:
+def _merge_group(group: list[Any]) -> int:
     if len(group) < 2:
         return 0
-    items = b"".join(dict.fromkeys(i for page in group for i in _eights(bytes(page.items))))
+    items = b"".join(dict.fromkeys(i for page in group for i in _packed_ids(bytes(page.items))))
     ValuePage.objects.create(
         project_id=group[0].project_id,
         at=max(page.at for page in group),
@@ -110,15 +113,15 @@ def _put_together(group: list[Any]) -> int:
     return len(group) - 1
 
 
-def _eights(packed: bytes) -> list[bytes]:
+def _packed_ids(packed: bytes) -> list[bytes]:
     return [packed[at : at + 8] for at in range(0, len(packed), 8)]
 
 
 def forget_items(*, now: datetime, days: int) -> int:
-    """Delete items that ended more than ``days`` ago, at most 50,000 in one call; how many.
+    """Delete items that ended more than ``days`` ago, at most 50,000 in one call; return how many.
 
-    The books keep them: they are counted as ended, and as forgotten. Open items are never
-    forgotten, however old.
+    The counters of ended items keep them, and the counter of forgotten items grows by the same
+    number. Open items are never deleted.
     """
     cutoff = now - timedelta(days=days)
     total = 0
@@ -133,23 +136,23 @@ def forget_items(*, now: datetime, days: int) -> int:
 
 def _forget(cutoff: datetime) -> int:
     rows = locked(RoutedItem.objects.ended_before(cutoff).order_by("ended_at"), skip=True)
-    found = list(rows.values_list("id", "project_id", "inbound", "outbound")[:CHUNK])
-    RoutedItem.objects.filter(pk__in=[row[0] for row in found]).delete()
-    tally(Counter((*row[1:], Counted.FORGOTTEN.value) for row in found))
-    return len(found)
+    ended = list(rows.values_list("id", "project_id", "inbound", "outbound")[:CHUNK])
+    RoutedItem.objects.filter(pk__in=[item[0] for item in ended]).delete()
+    add_counts(Counter((*item[1:], CountedEvent.FORGOTTEN.value) for item in ended))
+    return len(ended)
 
 
-def _forget_pages(cutoff: datetime, now: datetime) -> int:
-    """Pages whose items are all gone; one of which an item is kept is looked at again later."""
-    gone = 0
+def _forget_pages(cutoff: datetime, now: datetime) -> None:
+    """Delete old value pages without remaining items.
+
+    A page that still has one is dated ``now``, so that it is not checked again in every run.
+    """
     for page in locked(_old_pages(cutoff), skip=True)[:CHUNK]:
-        ids = [int.from_bytes(each, "little") for each in _eights(bytes(page.items))]
+        ids = [int.from_bytes(packed, "little") for packed in _packed_ids(bytes(page.items))]
         if not RoutedItem.objects.filter(pk__in=ids).exists():
             page.delete()
-            gone += 1
         else:
             ValuePage.objects.filter(pk=page.pk).update(at=now)
-    return gone
 
 
 def _old_pages(cutoff: datetime) -> QuerySet[ValuePage, Any]:

@@ -1,9 +1,10 @@
-"""One inbound and one outbound of a project, while a router runs them."""
+"""Open inbounds and outbounds of a router process, with their health and counters."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -19,38 +20,38 @@ from yardkit.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-# First pause between two tries of an unreachable target; it doubles.
+# First pause before an unreachable target is tried again; it doubles up to the longest.
 FIRST_PROBE_SECONDS: Final = 0.5
 LONGEST_PROBE_SECONDS: Final = 10.0
-# The depth of a queue with a ``max_lag`` is asked no oftener.
+# Shortest interval between two queries of a queue's depth.
 DEPTH_SECONDS: Final = 0.5
 WHOLE: Final = "*"
 
 
-class InLine:
-    """An inbound that runs. Several versions of the rules may share it, one after the other."""
+class InboundChannel:
+    """Open inbound with its counters; successive versions of the rules may share it."""
 
     def __init__(self, rule: rules.Inbound, inbound: Inbound) -> None:
         self.rule = rule
         self.inbound = inbound
-        # Batches of it that are worked on, and when the last of them began (monotonic seconds).
-        # Both are guarded by the lock of the polling.
+        # Number of its batches in progress, and when the last one started (monotonic seconds).
+        # Both are guarded by the lock of ``RuleSetRuntime``.
         self.in_work = 0
         self.begun_at = 0.0
         self.depth: int | None = None
         self.findings: tuple[tuple[str, str], ...] = ()
         self.problem = ""
         self.problem_at: datetime | None = None
-        # Only added to, by the threads that hold a batch; a count lost in a race is accepted.
-        self.taken = self.filtered = self.poison = 0
+        # Incremented without a lock by the threads that hold a batch; a lost count is accepted.
+        self.taken = self.filtered = self.malformed = 0
 
     def is_for(self, rule: rules.Inbound) -> bool:
-        """Whether it can go on as it is under this rule."""
+        """Return whether the open inbound can be reused for a new version of its rule."""
         return (self.rule.name, self.rule.cls, self.rule.init) == (rule.name, rule.cls, rule.init)
 
 
-class Lane:
-    """An outbound that runs, and whether it takes an item now. Threads may share it."""
+class OutboundChannel:
+    """Open outbound with its health, free room and counters. Thread-safe."""
 
     def __init__(
         self, rule: rules.Outbound, outbound: Outbound, tokens: Tokens, clock: Clock
@@ -60,41 +61,44 @@ class Lane:
         self.tokens = tokens
         self.expects_result = expects_result(rule, outbound.default_expects_result)
         self.sociable = outbound if isinstance(outbound, Sociable) else None
-        # Those of one server are sent together.
+        # Batches for outbounds of the same server are sent together.
         self.server: Hashable = self.sociable.server if self.sociable else rule.name
         is_limited = rule.token_per_second > 0
         self.is_scoped = is_limited and rule.token_scope != WHOLE
-        # What comes now waits behind what is parked, or that would never have its turn. Where only
-        # an outage was the reason, both go on together.
-        self.keeps_line = (is_limited and not self.is_scoped) or rule.max_lag >= 0
+        # Whether new items queue behind parked ones. With a rate limit or a maximum lag they must,
+        # or parked items would starve; after a mere outage all are sent together.
+        self.keeps_order = (is_limited and not self.is_scoped) or rule.max_lag >= 0
         self._clock = clock
         self._lock = threading.Lock()
-        # Why its target cannot be reached; "" when it can, or is untried.
+        # Why its target cannot be reached; "" when it can, or was not tried yet.
         self.away = ""
         self.away_at: datetime | None = None
-        self._is_told = False
+        self._is_logged = False
         self.probe_at = 0.0
         self._probes = Backoff(FIRST_PROBE_SECONDS, LONGEST_PROBE_SECONDS)
-        # Items are parked for it: those that come now wait behind them.
+        # Items may be parked for it, so that new items wait behind them; see ``keeps_order``.
         self.has_parked = False
-        # How many items of all routers were parked for it a moment ago.
+        # Number of items parked for it by all routers, about a second old.
         self.parked = 0
-        # When the parked ones are looked at again.
+        # When parked items are offered again (monotonic seconds).
         self.look_at = 0.0
         self.depth: int | None = None
         self._depth_at = float("-inf")
-        # Items that were let through since the depth was asked.
+        # Items sent since the depth was queried.
         self._let_through = 0
         self.sent = self.refused = 0
 
     def is_for(self, rule: rules.Outbound) -> bool:
-        """Whether it can go on as it is under this rule; who is sent there is no matter of it."""
-        return _without_words(self.rule) == _without_words(rule)
+        """Return whether the open outbound can be reused for a new version of its rule.
+
+        Selector, note and place may differ: they do not change how messages are sent.
+        """
+        return _sending_part(self.rule) == _sending_part(rule)
 
     # --- room -------------------------------------------------------------------------------------
 
     def is_full(self) -> bool:
-        """Whether it has its ``max_lag`` messages waiting; if not, one item is let through."""
+        """Return whether ``max_lag`` messages wait in its queue; if not, reserve a place."""
         if self.rule.max_lag < 0 or self.away:
             return False
         with self._lock:
@@ -104,7 +108,7 @@ class Lane:
             return False
 
     def room(self, most: int) -> int:
-        """How many items it takes now, ``most`` at most; lets nothing through."""
+        """Return how many items fit in now, at most ``most``, without reserving room."""
         if self.rule.max_lag < 0:
             return most
         with self._lock:
@@ -112,12 +116,12 @@ class Lane:
 
     @property
     def shows_full(self) -> bool:
-        """The same as ``is_full`` by what is known already, for people."""
+        """Like ``is_full``, from the last known depth and without reserving room; for reports."""
         depth = self.depth
         return 0 <= self.rule.max_lag <= (depth if depth is not None else -1)
 
     def ask_depth(self) -> None:
-        """Ask its target how many messages wait."""
+        """Query how many messages wait in its queue, and store it in ``depth``."""
         with self._lock:
             self._ask_depth()
 
@@ -134,24 +138,23 @@ class Lane:
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
-        """Send, and take note of how the target is."""
-        return self.noted(self._send(batch))
+        """Send a batch, and update health and counters from its outcomes."""
+        return self.recorded(self._send(batch))
 
-    def noted(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """The same outcomes; they say how the target is."""
+    def recorded(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Update health and counters from the outcomes; return them unchanged."""
         if not outcomes:
             return outcomes
-        lost = next((each for each in outcomes if each.verdict is Verdict.AWAY), None)
-        delivered = sum(1 for each in outcomes if each.verdict is Verdict.DELIVERED)
-        refused = sum(1 for each in outcomes if each.verdict is Verdict.REFUSED)
+        verdicts = Counter(outcome.verdict for outcome in outcomes)
+        lost = next((o for o in outcomes if o.verdict is Verdict.AWAY), None)
         with self._lock:
-            self.sent += delivered
-            self.refused += refused
+            self.sent += verdicts[Verdict.DELIVERED]
+            self.refused += verdicts[Verdict.REFUSED]
             if lost is None:
                 self._is_back()
             else:
                 self._is_away(lost)
-            self._tell()
+            self._log_change()
         return outcomes
 
     def _send(self, batch: Sequence[Sent]) -> list[Outcome]:
@@ -159,18 +162,18 @@ class Lane:
             outcomes = self.outbound.send(batch)
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} messages")
-        except Exception as error:  # noqa: BLE001 - a stranger's class
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
             return self.failed(error, len(batch))
         return outcomes
 
     def failed(self, error: Exception, messages: int) -> list[Outcome]:
-        """Treat an exception of a plug-in class as an outage: its items wait until it is fixed."""
-        logger.error("the outbound %s fails", self.rule.name, exc_info=error)
+        """Treat an exception of a plug-in class as an outage, so that its items are parked."""
+        logger.error("outbound failed: name=%s", self.rule.name, exc_info=error)
         reason = f"{self.rule.cls} fails: {type(error).__name__}: {error}"
         return [away("defect", reason)] * messages
 
     def is_back(self) -> None:
-        """Its target is to be tried again by whatever comes."""
+        """Mark the target as reachable, so that the next item is sent to it."""
         with self._lock:
             self._is_back()
 
@@ -185,40 +188,39 @@ class Lane:
         self.has_parked = True
         self.probe_at = self._clock.monotonic() + self._probes.seconds()
 
-    def _tell(self) -> None:
-        """Log it once that the target is away, and once that it is back."""
-        if self.away and not self._is_told:
-            logger.warning("the target of %s is away: %s", self.rule.name, self.away)
-        elif self._is_told and not self.away:
-            logger.info("the target of %s answers again", self.rule.name)
-        self._is_told = bool(self.away)
+    def _log_change(self) -> None:
+        """Log once when the target becomes unreachable, and once when it is back."""
+        if self.away and not self._is_logged:
+            logger.warning("outbound unreachable: name=%s error=%s", self.rule.name, self.away)
+        elif self._is_logged and not self.away:
+            logger.info("outbound reachable again: name=%s", self.rule.name)
+        self._is_logged = bool(self.away)
 
     def scope_value(self, item: object) -> str:
-        """Which bucket of tokens an item draws from."""
+        """Return the name of the token bucket of an item: the value of the rule's scope key."""
         if not self.is_scoped or not isinstance(item, dict):
             return WHOLE
         value = item.get(self.rule.token_scope)
         return value if isinstance(value, str) else repr(value)
 
     def close(self) -> None:
-        """Let go of the target."""
         self.outbound.close()
         self.tokens.close()
 
 
-def send_together(batches: Sequence[tuple[Lane, Sequence[Sent]]]) -> list[list[Outcome]]:
-    """``send`` for each of these lanes of one server, in one go where it can do that."""
+def send_together(batches: Sequence[tuple[OutboundChannel, Sequence[Sent]]]) -> list[list[Outcome]]:
+    """Send batches to several outbounds of one server, in one call where the class supports it."""
     first = batches[0][0].sociable
     if len(batches) == 1 or first is None:
-        return [lane.send(batch) for lane, batch in batches]
+        return [channel.send(batch) for channel, batch in batches]
     try:
-        outcomes = first.send_with([(lane.outbound, batch) for lane, batch in batches])
-        if [len(mine) for mine in outcomes] != [len(batch) for _, batch in batches]:
+        outcomes = first.send_with([(channel.outbound, batch) for channel, batch in batches])
+        if [len(part) for part in outcomes] != [len(batch) for _, batch in batches]:
             raise ValueError("there is not one outcome for each message")
-    except Exception as error:  # noqa: BLE001 - see Lane._send
-        outcomes = [lane.failed(error, len(batch)) for lane, batch in batches]
-    return [lane.noted(mine) for (lane, _), mine in zip(batches, outcomes, strict=True)]
+    except Exception as error:  # noqa: BLE001 - see OutboundChannel._send
+        outcomes = [channel.failed(error, len(batch)) for channel, batch in batches]
+    return [channel.recorded(part) for (channel, _), part in zip(batches, outcomes, strict=True)]
 
 
-def _without_words(rule: rules.Outbound) -> rules.Outbound:
+def _sending_part(rule: rules.Outbound) -> rules.Outbound:
     return replace(rule, selector=(), note="", place="")

@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 60.0
 UNROUTED = 10
 
 
-class Yard:
+class RouterHarness:
     """A database, a broker and a Redis server with a clerk; routers as a test wants them."""
 
     def __init__(self, folder: Path, database: str, broker_url: str, redis_url: str) -> None:
@@ -118,23 +118,23 @@ class Traffic:
 
     def __init__(
         self,
-        yard: Yard,
+        harness: RouterHarness,
         slug: str,
         inbound: Mapping[str, Any] | None,
         redis_url: str,
         broker_url: str,
     ) -> None:
-        self.yard = yard
+        self.harness = harness
         self.slug = slug
         self.queue = f"{slug}.in"
         self.keys = [f"{slug}:even", f"{slug}:odd"]
         self.redis_url = redis_url
         rabbit = {
             "class": "rabbitmq.RabbitInbound",
-            "init": {"url": broker_url or yard.broker_url, "queue": self.queue},
+            "init": {"url": broker_url or harness.broker_url, "queue": self.queue},
         }
         if inbound is None and not broker_url:
-            yard.broker.declare(QueueSpec(self.queue))
+            harness.broker.declare(QueueSpec(self.queue))
         outbounds = [
             {
                 "name": key,
@@ -145,28 +145,30 @@ class Traffic:
             for number, key in enumerate(self.keys)
         ]
         rules = {"inbound": [{"name": "in", **(inbound or rabbit)}], "outbound": outbounds}
-        yard.ask("use", slug=slug, rules=rules)
+        harness.ask("use", slug=slug, rules=rules)
 
     # --- routers ----------------------------------------------------------------------------------
 
     def start(self, name: str = "router", **environment: str) -> str:
         """Start a router of this project alone; its name."""
         name = f"{self.slug}-{name}"
-        self.yard.daemons.start(
+        self.harness.daemons.start(
             name, "run_router", "--name", name, "--project", self.slug, **environment
         )
         return name
 
     def until_killed(self, name: str) -> None:
         """Wait until a failpoint has killed it."""
-        process = self.yard.daemons.processes[name]
-        self.yard.until(lambda: process.poll() is not None, f"the end of {name}")
-        assert self.yard.daemons.processes.pop(name).returncode == -signal.SIGKILL, self.yard.logs()
+        process = self.harness.daemons.processes[name]
+        self.harness.until(lambda: process.poll() is not None, f"the end of {name}")
+        assert self.harness.daemons.processes.pop(name).returncode == -signal.SIGKILL, (
+            self.harness.logs()
+        )
 
     def stop(self, name: str) -> None:
         """In good order."""
-        status, _ = self.yard.daemons.stop(name, signal.SIGTERM)
-        assert status == 0, self.yard.logs()
+        status, _ = self.harness.daemons.stop(name, signal.SIGTERM)
+        assert status == 0, self.harness.logs()
 
     # --- items ------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Traffic:
             Outgoing(item(number), key=self.queue, message_id=f"{self.slug} {number}")
             for number in numbers
         ]
-        (broker or self.yard.broker).publish(messages).result(PATIENCE_SECONDS)
+        (broker or self.harness.broker).publish(messages).result(PATIENCE_SECONDS)
 
     def messages(self) -> list[dict[str, Any]]:
         """What stands in the lists, in the order in which it came there."""
@@ -191,7 +193,7 @@ class Traffic:
         None: of so many items there was nothing left to be sent.
         """
         before = self.count()
-        self.yard.until(
+        self.harness.until(
             lambda: self.count() > before or self.settled(items), "one more message", self.books
         )
         return time.monotonic() - begun if self.count() > before else None
@@ -208,7 +210,7 @@ class Traffic:
             return sum(int(client.llen(key)) for key in self.keys)
 
     def books(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.yard.ask("books", slug=self.slug)
+        found: dict[str, Any] = self.harness.ask("books", slug=self.slug)
         return found
 
     def settled(self, items: int) -> bool:
@@ -220,7 +222,9 @@ class Traffic:
     def until_settled(self, items: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait for it. Every item is in one state, and those in flight have their deadline: the
         table has a constraint that says so."""
-        self.yard.until(lambda: self.settled(items), f"{items} items settled", self.books, seconds)
+        self.harness.until(
+            lambda: self.settled(items), f"{items} items settled", self.books, seconds
+        )
         books = self.books()
         assert books["holds"], books
         assert books["received"] == items
