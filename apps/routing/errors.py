@@ -19,33 +19,33 @@ class InvalidItemMove(RoutingError):
     """The requested change of state is not allowed from the item's current state."""
 
     code = "item_move_refused"
-    detail = _("The item cannot go from its state into this one.")
+    detail = _("The task cannot move from its current state to this one.")
 
 
 class ItemChanged(RoutingError):
     """The item was changed by a router or another user since it was read."""
 
     code = "item_changed"
-    detail = _("The item has changed in the meantime; look at it again.")
+    detail = _("The task has changed in the meantime. Reload it and try again.")
 
 
 class ItemNotOpen(RoutingError):
     """The action needs an open item, and this one has ended."""
 
     code = "item_not_open"
-    detail = _("The item has already ended.")
+    detail = _("The task has already ended.")
 
 
 class ItemNotResubmittable(RoutingError):
     code = "item_not_resubmittable"
-    detail = _("Only an item that has ended without success can be submitted again.")
+    detail = _("Only a task that ended without success can be submitted again.")
 
 
 class ItemResubmitted(RoutingError):
     """The item was already resubmitted; a newer item replaces it."""
 
     code = "item_resubmitted"
-    detail = _("The item has already been submitted again.")
+    detail = _("The task has already been submitted again.")
 
 
 class InvalidItem(RoutingError):
@@ -53,35 +53,35 @@ class InvalidItem(RoutingError):
 
     code = "item_refused"
     status = 422
-    detail = _("This is not an item.")
+    detail = _("This is not a valid task.")
 
 
 class NoActiveRules(RoutingError):
     """The project has no active rules, so its items cannot be routed."""
 
     code = "no_active_rules"
-    detail = _("This project has no active routing rules.")
+    detail = _("This project has no active routing rules. Activate a version first.")
 
 
 class RulesBroken(RoutingError):
     """The active version was saved by a release whose rules this release cannot run."""
 
     code = "rules_broken"
-    detail = _("The active routing rules cannot be run by this release.")
+    detail = _("This release cannot run the active routing rules. Save and activate them again.")
 
 
 class ProjectNeeded(RoutingError):
     """The call names no project, and several projects have active rules."""
 
     code = "project_needed"
-    detail = _("Several projects have routing rules; name one, as in /projects/NAME/task/.")
+    detail = _("Several projects have routing rules. Name one in the path: /projects/NAME/task/.")
 
 
 class InboundDisabled(RoutingError):
     """All HTTP inbounds of the rules are disabled."""
 
     code = "inbound_disabled"
-    detail = _("Every HTTP inbound of these rules is disabled.")
+    detail = _("Every HTTP inbound of these rules is disabled. Enable one and activate the rules.")
 
 
 class InvalidItems(RoutingError):
@@ -92,7 +92,7 @@ class InvalidItems(RoutingError):
 
     code = "items_refused"
     status = 422
-    detail = _("Nothing was taken: not all of this are items.")
+    detail = _("Nothing was stored: not all values are valid tasks.")
 
     def __init__(self, reason: str, fields: Mapping[str, Sequence[str]]) -> None:
         super().__init__(fields=fields)
@@ -104,4 +104,4 @@ class FailuresUnwritable(RoutingError):
 
     code = "failures_unwritable"
     status = 503
-    detail = _("The failure file cannot be written; try again in a moment.")
+    detail = _("The failure file cannot be written. Try again in a moment.")

@@ -1,4 +1,4 @@
-"""The ledger: one row for each routed item, what is counted of them, and what finds them."""
+"""Tables of the router: items, counters, search fingerprints, and status reports."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NAME_CHARACTERS = 200
 
 
 class RoutedItem(models.Model):
-    """One item, from its arrival to its one final state.
+    """An item from its arrival to its single final state.
 
-    ``generation`` grows with every move and every claim: who holds an older one has lost the
-    item to somebody quicker. ``due_at`` is when somebody must look at an open item again: the end
-    of the lease of whoever works on it, the end of a wait, or the deadline of its result.
+    ``generation`` is a fencing token: it grows with every move and claim, so a holder with an older
+    one has lost the item. ``due_at`` is when a router must process an open item again: the end of a
+    lease, the end of a wait, or the deadline of its result.
     """
 
-    # Neither constraint nor index: items come by the thousand, and go before their project does.
+    # No constraint and no index, for the speed of inserts. Items are deleted before their project.
     project = models.ForeignKey(
         Project,
         verbose_name=_("project"),
@@ -34,60 +34,64 @@ class RoutedItem(models.Model):
         related_name="+",
     )
     task_uuid = models.UUIDField(
-        _("task UUID"), editable=False, help_text=_("given by the router, and never changed")
+        _("task UUID"), editable=False, help_text=_("Assigned by the router; never changes.")
     )
     identity = models.UUIDField(
         _("identity"),
         null=True,
         blank=True,
         editable=False,
-        help_text=_("digest of the inbound and its message, if it can be told from others"),
+        help_text=_("Digest of inbound and message ID; empty if the inbound has no message IDs."),
     )
     inbound = models.CharField(_("inbound"), max_length=NAME_CHARACTERS)
     outbound = models.CharField(_("outbound"), max_length=NAME_CHARACTERS, blank=True)
     state = models.CharField(_("state"), max_length=10, choices=ItemState.choices)
     generation = models.PositiveIntegerField(
-        _("generation"), default=1, help_text=_("grows with every move and every claim")
+        _("generation"), default=1, help_text=_("Grows with every move and every claim.")
     )
     attempts = models.PositiveIntegerField(
         _("attempts"),
         default=1,
-        help_text=_("how often a router has begun with it since it last got anywhere"),
+        help_text=_(
+            "Number of times routers started processing it since its last change of state."
+        ),
     )
     due_at = models.DateTimeField(
-        _("due at"), null=True, blank=True, help_text=_("when a router looks at it again")
+        _("due at"), null=True, blank=True, help_text=_("When a router processes it again.")
     )
     received_at = models.DateTimeField(_("received at"))
     changed_at = models.DateTimeField(_("changed at"))
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
     routed_count = models.PositiveIntegerField(
-        _("times routed"), default=0, help_text=_("by a rule or as a failback")
+        _("times routed"), default=0, help_text=_("Including failbacks.")
     )
     retry_times = models.PositiveIntegerField(
-        _("retries"), default=0, help_text=_("in the outbound where it is now")
+        _("retries"), default=0, help_text=_("At the current outbound.")
     )
     group_retry_times = models.PositiveIntegerField(
-        _("retries of the group"), default=0, help_text=_("wherever it was sent again")
+        _("retries of the group"), default=0, help_text=_("At all outbounds.")
     )
     rules_version = models.PositiveBigIntegerField(
-        _("rules version"), default=0, help_text=_("that it was last routed by; 0 is none")
+        _("rules version"),
+        default=0,
+        help_text=_("Version of the rules that last routed it; 0: none."),
     )
     reason = models.CharField(_("reason"), max_length=40, blank=True)
     detail = models.CharField(_("detail"), max_length=500, blank=True)
-    # The JSON as it is: no database has to understand it, and 1.0 stays 1.0.
-    item = models.TextField(_("item"))
-    # See engine/steps.py; appended to without being read.
+    # JSON as text, because a JSON column would change numbers such as 1.0.
+    item = models.TextField(_("task"))
+    # Lines of engine/steps.py: new steps are appended without reading the old ones.
     steps = models.TextField(_("steps"), blank=True)
     step_count = models.PositiveIntegerField(_("number of steps"), default=0)
-    # The two ends of a resubmission, by task_uuid: either may outlive the other.
+    # Links between an item and its resubmission, by task_uuid: either may be deleted first.
     resubmit_of = models.UUIDField(_("resubmits"), null=True, blank=True, editable=False)
     replaced_by = models.UUIDField(_("resubmitted as"), null=True, blank=True, editable=False)
 
     objects = RoutedItemQuerySet.as_manager()
 
     class Meta:
-        verbose_name = _("routed item")
-        verbose_name_plural = _("routed items")
+        verbose_name = _("routed task")
+        verbose_name_plural = _("routed tasks")
         ordering = ["-id"]
         constraints = [
             models.CheckConstraint(
@@ -102,8 +106,8 @@ class RoutedItem(models.Model):
                 condition=Q(identity__isnull=False),
             ),
         ]
-        # On PostgreSQL every move writes an entry into every index whose condition the row
-        # meets, so each is as small as what asks for it.
+        # On PostgreSQL every update writes to each index whose condition the row meets. Partial
+        # indexes keep that number small.
         indexes = [
             models.Index(
                 fields=["state", "due_at"],
@@ -130,19 +134,20 @@ class RoutedItem(models.Model):
 
     @property
     def story(self) -> list[Step]:
-        """Its steps, the oldest first."""
+        """Return the steps of the item, oldest first."""
         return read_steps(self.steps)
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended."""
+        """Return whether the item has ended."""
         return self.state in FINAL
 
 
 class Tally(models.Model):
-    """A change of a count, made by the transaction that makes it true; the sum is the count.
+    """A change of a counter; the value of the counter is the sum of its rows.
 
-    Only ever added, so that routers never wait for each other's counters; a sweep folds them.
+    Rows are inserted in the same transaction as the counted move and never updated, so routers do
+    not wait for each other's row locks. ``services.fold_tallies`` merges them.
     """
 
     project = models.ForeignKey(
@@ -155,24 +160,27 @@ class Tally(models.Model):
     )
     inbound = models.CharField(_("inbound"), max_length=NAME_CHARACTERS)
     outbound = models.CharField(_("outbound"), max_length=NAME_CHARACTERS, blank=True)
-    # Or one of the words of ``CountedEvent``.
-    what = models.CharField(_("what is counted"), max_length=12, help_text=_("a state or an event"))
+    # A value of ``ItemState`` or ``CountedEvent``.
+    what = models.CharField(
+        _("what is counted"), max_length=12, help_text=_("A state or an event.")
+    )
     amount = models.BigIntegerField(_("amount"))
 
     objects: ClassVar[models.Manager[Tally]] = models.Manager()
 
     class Meta:
-        verbose_name = _("tally")
-        verbose_name_plural = _("tallies")
+        verbose_name = _("counter change")
+        verbose_name_plural = _("counter changes")
 
     def __str__(self) -> str:
         return f"{self.inbound} {self.outbound} {self.what} {self.amount:+d}"
 
 
 class ValuePage(models.Model):
-    """The fingerprints of the values of some items, written with them: see engine/fingerprints.py.
+    """Search index of a group of items: fingerprints of their values (see engine/fingerprints.py).
 
-    A search reads pages, not items; pages of few items are put together by a sweep.
+    Written in the same transaction as the items. A search scans pages instead of items.
+    ``services.merge_pages`` merges small pages.
     """
 
     project = models.ForeignKey(
@@ -183,10 +191,12 @@ class ValuePage(models.Model):
         db_index=False,
         related_name="+",
     )
-    at = models.DateTimeField(_("at"), help_text=_("written, or last seen to be of use"))
-    # Ids, eight bytes each, little-endian.
-    items = models.BinaryField(_("items"))
-    item_count = models.PositiveIntegerField(_("number of items"))
+    at = models.DateTimeField(
+        _("at"), help_text=_("When it was written, or last found to be in use.")
+    )
+    # Ids of items, eight bytes each, little-endian.
+    items = models.BinaryField(_("tasks"))
+    item_count = models.PositiveIntegerField(_("number of tasks"))
     fingerprints = models.BinaryField(_("fingerprints of values"))
 
     objects = ValuePageQuerySet.as_manager()
@@ -201,9 +211,9 @@ class ValuePage(models.Model):
 
 
 class RouterReport(models.Model):
-    """What one router last said of the inbounds and outbounds of one project."""
+    """Last status report of a router about the inbounds and outbounds of a project."""
 
-    # Of the router's process: see runtime's Daemon.
+    # Name and instance of the router process, as in ``runtime.models.Daemon``.
     router = models.CharField(_("router"), max_length=200)
     project = models.ForeignKey(
         Project,
@@ -232,9 +242,9 @@ class RouterReport(models.Model):
 
 
 class ServerReport(models.Model):
-    """Whether one web process listens where the rules of one project want it to (seed S2.9)."""
+    """Last status report of a web process about a rule set's HTTP server (seed S2.9)."""
 
-    # Host and process id.
+    # Host name and process id.
     process = models.CharField(_("process"), max_length=200)
     project = models.ForeignKey(
         Project,

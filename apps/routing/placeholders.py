@@ -1,10 +1,11 @@
-"""What stands for ``{redis_url}`` and the like in rules, once they run (seed S2.14).
+"""Values of placeholders such as ``{redis_url}`` in routing rules (seed S2.14).
 
-Versions keep placeholders as they are written, so values are in the environment alone. Whoever
-writes rules can have a value sent anywhere, so what ``ROUTING_PLACEHOLDERS`` holds is for them to
-use; the addresses of the platform's own stores stand for a whole ``url`` of an entry and for
-nothing else. There the queues of the platform and of other projects stay closed to rules: the login
-that stands in these addresses may read them all.
+Saved versions keep placeholders unresolved, so the values exist only in the environment.
+
+Security: an author of rules can have any value sent anywhere, so authors can in effect read the
+values in ``ROUTING_PLACEHOLDERS``. The URLs of the platform's own stores hold passwords, and may
+only be used as the whole ``url`` of an entry. Their login can read every queue, so rules may not
+use queues of the platform or of other projects there.
 """
 
 from __future__ import annotations
@@ -26,43 +27,49 @@ from apps.sources.models import RecordQueue
 from yardkit.own_queues import is_own
 from yardkit.yaml_reader import Path
 
-# They hold the passwords of the platform itself.
+# Placeholders for the platform's own stores, whose URLs hold passwords.
 STORES: Final = frozenset({"redis_url", "broker_url"})
 _ENTRIES: Final = ("inbound", "outbound")
-# Where the name of a queue or a list stands, by the setting of the store.
+# Parameter with the name of the queue or list, by the setting of the store.
 _NAMED: Final = {"BROKER_URL": "queue", "REDIS_URL": "key"}
 _PORTS: Final = {"amqp": 5672, "amqps": 5671, "redis": 6379, "rediss": 6379}
 _RECORDS: Final = re.compile(r"records\.p([0-9]+)\.")
-# Braces mean nothing in them.
+# Keys whose texts may contain braces that are not placeholders.
 _LITERAL: Final = ("selector", "note", "place")
 
 
 def placeholders(project: str) -> dict[str, str]:
-    """Every value by name; ``project`` is a slug. The setting goes before what is built in."""
-    found = {
+    """Return the value of each placeholder for a project slug.
+
+    ``ROUTING_PLACEHOLDERS`` overrides the built-in ones.
+    """
+    built_in = {
         "redis_url": settings.REDIS_URL,
         "broker_url": settings.BROKER_URL,
         "failure_path": str(settings.ROUTING_FAILURE_DIRS[0] / f"{project}.jsonl"),
     }
-    return {name: value for name, value in found.items() if value} | settings.ROUTING_PLACEHOLDERS
+    return {
+        name: value for name, value in built_in.items() if value
+    } | settings.ROUTING_PLACEHOLDERS
 
 
 def filled_rules(data: Mapping[str, Any], project: str) -> tuple[RuleSet | None, list[Problem]]:
-    """The rules of a version as they run: with values, which no problem shows.
+    """Return the rules of a version with all values filled in, and the problems.
 
-    None when a placeholder has no value, or stands where it may not.
+    The rules are None when a placeholder has no value or is used where it is not allowed. Problems
+    never show a value.
     """
-    misplaced = [each for each in problems(data) if not each.warning]
-    misplaced = misplaced or list(_of_others(data, project))
+    misplaced = [problem for problem in problems(data) if not problem.warning]
+    misplaced = misplaced or list(_foreign_queues(data, project))
     if misplaced:
         return None, misplaced
     return from_data(data, placeholders=placeholders(project))
 
 
 def problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the placeholders of data that keeps them, and with its failure file.
+    """Return the problems of the placeholders and of the failure file in unresolved data.
 
-    A name without a value is a warning: a router's environment may have one.
+    A placeholder without a value is only a warning, because a router's environment may define it.
     """
     known = placeholders("project")
     origin = DataOrigin()
@@ -70,20 +77,21 @@ def problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     for path, text in _texts(data, ()):
         for name in names(text):
             if name in STORES and not (_is_url(path) and only_name(text)):
-                said = f"{{{name}}} holds a password: it is for a whole url of init and no more"
-                yield Problem(origin.place(path), "misplaced_placeholder", said)
-            # Formats of logs have braces of their own.
+                error = f"{{{name}}} holds a password: use it only as the whole url of init"
+                yield Problem(origin.place(path), "misplaced_placeholder", error)
+            # Log formats use braces for their own fields.
             elif name not in known and name not in warned and path[0] != "logging":
                 warned.add(name)
-                said = f"there is no placeholder {{{name}}}; set it in ROUTING_PLACEHOLDERS"
-                yield Problem(origin.place(path), "unknown_placeholder", said, warning=True)
+                error = f"there is no placeholder {{{name}}}; set it in ROUTING_PLACEHOLDERS"
+                yield Problem(origin.place(path), "unknown_placeholder", error, warning=True)
     yield from _failure_file(data, known)
-    for place, _store, _name in _closed(data, known):
-        yield Problem(place, "queue_of_others", "the platform itself uses what has this name")
+    for place, _store, _name in _own_queues(data, known):
+        error = "the platform itself uses a queue or list of this name; choose another one"
+        yield Problem(place, "queue_of_others", error)
 
 
 def _failure_file(data: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[Problem]:
-    """A router would refuse it later, item by item."""
+    """Check that the file is in an allowed folder; otherwise each write would fail later."""
     failure = data.get("failure")
     path = failure.get("path") if isinstance(failure, Mapping) else None
     if not isinstance(path, str) or not path:
@@ -95,38 +103,43 @@ def _failure_file(data: Mapping[str, Any], known: Mapping[str, str]) -> Iterator
     except TooLong:
         return
     except Outside as error:
-        text = f"{error}; ROUTING_FAILURE_DIRS names the folders"
+        text = f"{error}; allowed are the folders in ROUTING_FAILURE_DIRS"
         yield Problem("failure.path", "failure_outside", text)
 
 
-def _of_others(data: Mapping[str, Any], project: str) -> Iterator[Problem]:
-    """Queues of records, in the platform's own broker, that another project owns."""
-    named = [
+def _foreign_queues(data: Mapping[str, Any], project: str) -> Iterator[Problem]:
+    """Return problems for record queues in the platform's broker that another project owns."""
+    used = [
         (place, name)
         for place, store, name in _in_stores(data, placeholders(project))
         if store == "BROKER_URL"
     ]
-    if not named:
+    if not used:
         return
     own = Project.objects.filter(slug=project).values_list("pk", flat=True).first()
-    others = RecordQueue.objects.filter(name__in={name for _place, name in named})
+    others = RecordQueue.objects.filter(name__in={name for _place, name in used})
     taken = set(others.exclude(project=own).values_list("name", flat=True))
-    for place, name in named:
+    for place, name in used:
         records = _RECORDS.match(name)
         if name in taken if records is None else records[1] != str(own):
-            yield Problem(place, "queue_of_others", "the queue belongs to another project")
+            # Without the name: it may contain the value of a placeholder.
+            error = "this queue belongs to another project; use one of this project"
+            yield Problem(place, "queue_of_others", error)
 
 
-def _closed(data: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def _own_queues(
+    data: Mapping[str, Any], known: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield those entries of ``_in_stores`` whose queue or list the platform itself uses."""
     for place, store, name in _in_stores(data, known):
-        # Redis hashes what stands in braces; the name is the same.
+        # A key may start with a brace: Redis Cluster then hashes only the part inside braces.
         keys = name.lstrip("{").startswith(f"{settings.REDIS_PREFIX}:")
         if is_own(name) if store == "BROKER_URL" else keys:
             yield place, store, name
 
 
 def _in_stores(data: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """(place, setting of the store, name) of each queue or list in the platform's own stores."""
+    """Yield (place, setting of the store, name) of each queue or list in the platform's stores."""
     origin = DataOrigin()
     for section in _ENTRIES:
         for number, entry in enumerate(_listed(data.get(section))):
@@ -144,7 +157,7 @@ def _listed(value: object) -> list[Any] | tuple[Any, ...]:
 
 
 def _filled(init: object, field: str, known: Mapping[str, str]) -> str:
-    """Of an ``init``, as a router reads it; "" for what is no text."""
+    """Return a parameter of an ``init`` with placeholders filled in; "" if it is not a text."""
     text = init.get(field) if isinstance(init, Mapping) else None
     if not isinstance(text, str):
         return ""
@@ -155,7 +168,7 @@ def _filled(init: object, field: str, known: Mapping[str, str]) -> str:
 
 
 def _server(url: str) -> tuple[object, ...]:
-    """Equal for two addresses of one store, whoever logs in there."""
+    """Return host, port and virtual host of a URL: they identify a store, whatever the login."""
     try:
         parts = urlsplit(url)
         where = (parts.hostname, parts.port or _PORTS.get(parts.scheme))
@@ -163,7 +176,7 @@ def _server(url: str) -> tuple[object, ...]:
         return (url,)
     if parts.hostname is None:
         return (parts.path,)
-    # Databases of Redis have keys of their own, but the prefix is closed in each.
+    # The database number of Redis is ignored: the platform's prefix is reserved in each database.
     host = unquote(parts.path[1:]) or "/" if parts.scheme.startswith("amqp") else ""
     return (*where, host)
 
@@ -173,7 +186,7 @@ def _is_url(path: Path) -> bool:
 
 
 def _texts(value: object, path: Path) -> Iterator[tuple[Path, str]]:
-    """Each text in which a placeholder stands, and where."""
+    """Yield the path and text of each value that contains a placeholder."""
     if isinstance(value, str):
         yield from [(path, value)] if holds_any(value) else ()
     elif isinstance(value, Mapping):

@@ -62,5 +62,7 @@ def items_of(request: Request) -> list[Item]:
 def refusal(error: InvalidItems) -> Response:
     """422 with the code of the first mistake; ``fields`` say where each is."""
     fields = {name: [str(text) for text in texts] for name, texts in error.fields.items()}
-    body = error_body(error.reason, _("Nothing was taken: not all of this are items."), fields)
+    body = error_body(
+        error.reason, _("Nothing was stored: not all values are valid tasks."), fields
+    )
     return Response(body, status=status.HTTP_422_UNPROCESSABLE_ENTITY)

@@ -394,7 +394,7 @@ def test_poison_is_shown_as_it_came_and_mended(project: Project) -> None:
     # As it was it would be poison again.
     assert "Submit again as it was" not in text
     answer = post(client, "routing_resubmit", project=project.pk, _selected_action=[entry.id])
-    assert "This is not an item." in client.get(answer["Location"]).content.decode()
+    assert "This is not a valid task." in client.get(answer["Location"]).content.decode()
     edit = reverse("admin:routing_item_edit", args=[entry.id])
     assert "{&quot;credit_no&quot;: &quot;C1&quot;,</textarea>" in html_of(client, edit)
     client.post(edit, {"item": '{"credit_no": "C1"}'})

@@ -1,4 +1,4 @@
-"""manage.py run_router: inbounds to outbounds by the rules of each project."""
+"""``manage.py run_router``: route items from inbounds to outbounds by each project's rules."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from yardkit.garbage_collector import spare_the_collector
 
 
 class Command(DaemonCommand):
-    """Any number of them may run; they share the work."""
+    """Start a router. Any number may run at the same time; they share the work."""
 
-    help = "Run a router."
+    help = "Run a router, which moves items from inbounds to outbounds by each project's rules."
     kind = "router"
-    # The step itself waits.
+    # ``RouterDaemon.step`` waits by itself.
     poll_seconds = 0.0
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
-        """For which project."""
-        parser.add_argument("--project", default="", help="only the project with this slug")
+        parser.add_argument("--project", default="", help="route only the project with this slug")
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """A router under this process's name."""
         # SQLite has one writer at a time: a second worker would only wait for the first.
-        most = settings.ROUTING_WORKERS if connection.vendor == "postgresql" else 1
+        workers = settings.ROUTING_WORKERS if connection.vendor == "postgresql" else 1
         folder = settings.DATA_DIR / "routing"
         spare_the_collector()
         return RouterDaemon(
@@ -49,7 +47,7 @@ class Command(DaemonCommand):
             ),
             clock=SystemClock(),
             identity=self.identity,
-            workers=most,
+            workers=workers,
             project_id=_project(options["project"]),
             stop=self.stop,
         )
@@ -58,7 +56,7 @@ class Command(DaemonCommand):
 def _project(slug: str) -> int | None:
     if not slug:
         return None
-    found = Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
-    if found is None:
-        raise CommandError(f"--project: there is no project {slug!r}")
-    return found
+    project = Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
+    if project is None:
+        raise CommandError(f"--project: there is no project with the slug {slug!r}")
+    return project
