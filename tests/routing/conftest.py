@@ -1,4 +1,4 @@
-"""What all tests of this app share."""
+"""Fixtures for all tests of the routing app."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from apps.routing.queries.tracks import track_of
 
 @pytest.fixture(autouse=True)
 def no_tracks_of_other_tests() -> None:
-    """Versions of another test's database have the same ids and other rules."""
+    """Clear the cache of compiled rules: versions of another test's database have the same ids."""
     track_of.cache_clear()

@@ -1,4 +1,4 @@
-"""Items in the ledger to test with."""
+"""Factories of items in the ledger."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _numbers = count(1)
 
 
 def later(seconds: float) -> datetime:
-    """So long after ``NOW``."""
+    """Return a time this long after ``NOW``."""
     return NOW + timedelta(seconds=seconds)
 
 
 def make_arrival(project: Project, **fields: Any) -> Arrival:
-    """A message that no other is like."""
+    """Return an arrival with a unique identity."""
     number = next(_numbers)
     item = {
         "company_name": f"宁乡县楚江冻库{number}",
@@ -35,13 +35,13 @@ def make_arrival(project: Project, **fields: Any) -> Arrival:
 
 
 def arrive(project: Project, number: int = 1, **fields: Any) -> list[LedgerEntry]:
-    """So many new items, held for a minute."""
+    """Store new items with a lease of one minute; return their entries."""
     arrivals = [make_arrival(project, **fields) for _ in range(number)]
     return [r.entry for r in receive_items(arrivals=arrivals, now=NOW, lease_seconds=60)]
 
 
 def to(entry: LedgerEntry, state: ItemState, **fields: Any) -> ItemMove:
-    """A move there."""
+    """Return a move of an entry to a state."""
     values: dict[str, Any] = {"steps": (step(NOW, StepKind.ENDED),)}
     if state not in FINAL:
         values |= {"due_at": later(600), "outbound": "captcha"}
@@ -49,10 +49,10 @@ def to(entry: LedgerEntry, state: ItemState, **fields: Any) -> ItemMove:
 
 
 def moved(entry: LedgerEntry, state: ItemState, **fields: Any) -> LedgerEntry:
-    """The entry after that move, which must be made."""
+    """Move an entry, which must succeed; return its new entry."""
     return move_items(moves=[to(entry, state, **fields)], now=NOW).entries[entry.id]
 
 
 def row_of(entry: LedgerEntry) -> RoutedItem:
-    """Its row as it stands now."""
+    """Return the current row of an entry."""
     return RoutedItem.objects.get(pk=entry.id)

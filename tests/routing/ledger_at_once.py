@@ -1,6 +1,6 @@
-"""Several routers at the same moment: run by test_ledger_on_postgres.py.
+"""Concurrent writes of several routers; run by test_ledger_on_postgres.py.
 
-SQLite has one writer at a time, so nothing happens at the same moment there.
+Not for SQLite, which has one writer at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ S = ItemState
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
-    """Call all at once, each with a connection of its own; what they returned."""
+    """Call functions concurrently, each with its own connection; return their results."""
     barrier = threading.Barrier(len(works))
     results: list[Any] = [RuntimeError("it did not end")] * len(works)
 
@@ -68,11 +68,11 @@ def test_the_same_messages_at_two_routers_are_one_item_each(project: Project) ->
         def receive(batch: list[Any]) -> list[Any]:
             return receive_items(arrivals=batch, now=NOW, lease_seconds=60)
 
-        # Crosswise, so that each waits for what the other has just written.
+        # In opposite order, so that each waits for the rows that the other has written.
         one, other = together(*(partial(receive, batch) for batch in (arrivals, arrivals[::-1])))
         assert {r.entry.id for r in one} == {r.entry.id for r in other}
         assert sum(r.new for r in (*one, *other)) == 100
-        # Of those that both got, the later holder is the only one.
+        # Of an item that both got, only the later one is the holder.
         first = move_items(moves=[to(r.entry, S.DISPATCHED) for r in one if r.held], now=NOW)
         then = move_items(moves=[to(r.entry, S.DISPATCHED) for r in other if r.held], now=NOW)
         assert len(first.entries) + len(then.entries) == 100

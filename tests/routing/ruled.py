@@ -1,4 +1,4 @@
-"""A project with rules, to look at pages with."""
+"""Projects with rules for tests of pages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ RULES = RuleSet(
 
 
 def save_rules(project: Project, rules: RuleSet = RULES, **changed: Any) -> ConfigVersion:
-    """A version of these rules."""
+    """Save a version of the rules."""
     data = to_data(replace(rules, project=project.slug, **changed))
     return save_version(
         kind="routing", project_id=project.pk, data=data, actor=None, now=NOW
@@ -61,14 +61,14 @@ def save_rules(project: Project, rules: RuleSet = RULES, **changed: Any) -> Conf
 
 
 def activate_rules(project: Project, rules: RuleSet = RULES, **changed: Any) -> ConfigVersion:
-    """The same, made active."""
+    """Save a version of the rules and activate it."""
     version = save_rules(project, rules, **changed)
     activate(version=version, actor=None, now=NOW)
     return version
 
 
 def save_broken_rules(project: Project) -> ConfigVersion:
-    """A version as another release may have left it: no service would save this one."""
+    """Save an invalid version, as another release may have left it, bypassing the services."""
     row = Configuration.objects.get(project=project)
     data = to_data(replace(RULES, outbounds=(replace(REST, selector=("province ==",)),)))
     version = ConfigVersion.objects.create(

@@ -1,6 +1,6 @@
-"""Rules reach the platform's own stores by ``{broker_url}`` and ``{redis_url}``, with its login.
+"""Rules may use the platform's own stores by ``{broker_url}`` and ``{redis_url}``, with its login.
 
-Whoever edits the rules of one project must not read or fill through them what is not its own.
+Rules of a project must not read or fill queues of the platform or of another project through them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def stores(settings: LazySettings) -> None:
 
 
 def rules(project: Project, url: str, name: str) -> dict[str, Any]:
-    """An inbound and an outbound at ``url``."""
+    """Return rules with an inbound and an outbound at ``url``."""
     redis = url.startswith(("redis", "{redis"))
     inbound = "redis_queue.RedisListInbound" if redis else "rabbitmq.RabbitInbound"
     outbound = "redis_queue.RedisListOutbound" if redis else "rabbitmq.RabbitQueueOutbound"
@@ -45,7 +45,7 @@ def rules(project: Project, url: str, name: str) -> dict[str, Any]:
 
 
 def refused(data: dict[str, Any], project: Project) -> set[tuple[str, str]]:
-    """What a router says of them."""
+    """Return the problems that a router reports for the rules."""
     filled, problems = filled_rules(data, project.slug)
     errors = {(each.place, each.code) for each in problems if not each.warning}
     assert (filled is None) == bool(errors), problems
@@ -62,7 +62,7 @@ def test_a_queue_of_the_platform_is_closed(url: str, name: str) -> None:
     project = make_project()
     data = rules(project, url, name)
     assert refused(data, project) == both("queue")
-    # Nor can such rules be saved.
+    # Such rules cannot be saved either.
     assert "queue_of_others" in {each.code for each in RoutingKind().check(data)}
 
 
@@ -83,7 +83,7 @@ def test_records_are_for_their_own_project() -> None:
         assert refused(rules(mine, "{broker_url}", name), mine) == both("queue")
     for name in (f"records.p{mine.pk}.news", "news", "spiders"):
         assert refused(rules(mine, "{broker_url}", name), mine) == set()
-    # A server of one's own has queues of its own.
+    # The same name on another server is allowed.
     for url in ("amqp://me:mine@elsewhere/yard", "amqp://me:mine@rabbit/mine"):
         assert refused(rules(mine, url, "job_data"), mine) == set()
 

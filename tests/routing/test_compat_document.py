@@ -1,4 +1,4 @@
-"""The example of docs/taskhub-compat.md, as it stands there, is what the engine does."""
+"""The engine behaves as the example in docs/taskhub-compat.md says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routing rules as configuration: the seed's files become versions and come back."""
+"""Routing rules as configuration: the seed's files are imported as versions and exported again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.access.factories import make_project
 from tools.requirement_marks import ROOT
 
 SEED = ROOT / "tests" / "routing" / "seed"
-# Classes of the seed's own project, which a plug-in brings.
+# Classes of the seed's own project, which a plug-in provides.
 FOREIGN = 5
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The seed's files, without the converters of a plug-in."""
+    """Folder with the seed's files, without converters of a plug-in."""
     copy = tmp_path / "rules"
     shutil.copytree(SEED, copy)
     main = copy / "main.yaml"
@@ -47,7 +47,7 @@ def project() -> Project:
 
 @pytest.fixture(autouse=True)
 def values(settings: LazySettings) -> None:
-    """What the seed's files name."""
+    """Values of the placeholders in the seed's files."""
     settings.ROUTING_PLACEHOLDERS = {"kafka_servers": "kafka:9092", "redis_url": "redis://r"}
 
 
@@ -81,7 +81,7 @@ def test_the_seeds_files_become_a_version_and_come_back(
     version = ConfigVersion.objects.get()
     assert version.summary == "1 inbound, 4 outbounds"
     assert [entry["name"] for entry in version.data["outbound"]][:3] == ["o_a_1", "o_b_2", "o_b_1"]
-    # Placeholders stay: a version is read by every viewer and holds no password.
+    # Placeholders are kept: every viewer can read a version, so it must hold no password.
     assert "{redis_url}" in {entry["init"]["url"] for entry in version.data["outbound"]}
     exported = tmp_path / "exported.yaml"
     exported.write_text(config("export", "routing", "--project", "ic"), "utf-8")
@@ -105,10 +105,10 @@ def test_warnings_of_included_files_name_file_and_line(project: Project, folder:
 
 @pytest.mark.django_db
 def test_a_selector_with_a_misspelled_key_is_warned_of(project: Project, folder: Path) -> None:
-    # The seed's own slip.
+    # A spelling mistake in the seed.
     said = config("apply", "routing", folder / "main.yaml", "--project", "ic")
     assert "the router sets no key task_parms; is task_params meant?" in said
-    # A text, and a key that an outbound sends, are no slips.
+    # A string, and a key that an outbound sends, are not reported.
     rules = {
         "version": 1,
         "needs": 1,

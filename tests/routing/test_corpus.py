@@ -1,4 +1,4 @@
-"""What strangers send: conditions that want out, and items that are none."""
+"""Hostile input: conditions that try to escape the language, and invalid items."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CORPUS = json.loads(
     (ROOT / "tests" / "data" / "corpus" / "expressions.json").read_text(encoding="utf-8")
 )
 BAD = ("escape", "exhaust")
-# A condition is meant to take 10 ms at most; a machine that does other things gets ten times that.
+# A condition should take 10 ms at most; a busy machine gets ten times that.
 MOST_SECONDS = 0.1
 
 pytestmark = pytest.mark.covers("S2.20")
@@ -71,7 +71,7 @@ def test_each_is_refused_with_its_place_where_rules_are_saved(group: str, tmp_pa
         assert places == {"inbound[0].selector[0]", "outbound[0].selector[0]"}, text[:100]
         for each in found:
             assert each.code
-            # Others are no text that any store can hold, so there is no condition yet.
+            # Other strings cannot be stored at all, so they never become a condition.
             if each.code != "bad_character":
                 assert each.offset is not None
                 assert 0 <= each.offset <= len(text)
@@ -108,7 +108,7 @@ def test_each_is_refused_with_its_line_in_a_file(group: str, tmp_path: Path) -> 
     marker, file = tmp_path / "marker", tmp_path / "main.yaml"
     first = HEAD.count("\n") + 1
     texts = texts_of(group, marker)
-    # A character that no file of YAML can hold is told alone.
+    # A character that YAML does not allow is the only reported problem.
     held = [text for text in texts if not re.search("[\x00\ud800-\udfff]", text)]
     told = refusal_of_file(file, held)
     for number in range(len(held)):
@@ -130,7 +130,7 @@ def test_no_condition_takes_long_to_refuse_or_to_answer() -> None:
 
 
 def seconds_of(text: str, item: dict[str, Any]) -> float:
-    """CPU seconds of this thread for the longer of two: reading a condition, asking it."""
+    """Return the CPU seconds for compiling or for evaluating a condition, whichever is longer."""
     began = time.thread_time()
     try:
         selector = compile_selector(text)

@@ -1,4 +1,4 @@
-"""Explain and replay in a real browser: readable, on a phone too, and nothing is blocked."""
+"""The explain and replay pages in a real browser: readable, also on phones, and allowed by CSP."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def project() -> Project:
 
 @pytest.fixture
 def session(project: Project) -> Any:
-    """The cookie of a viewer; the database is only asked before the browser has begun."""
+    """Session cookie of a viewer, created before the browser starts its event loop."""
     return enter(make_user(roles={project: Role.VIEWER})).cookies[settings.SESSION_COOKIE_NAME]
 
 
 @contextmanager
 def browsing(address: str, session: Any, scheme: Any, width: int) -> Iterator[Page]:
-    """A page of that viewer, on which nothing goes wrong."""
+    """Page of the viewer; the test fails on errors in its console."""
     problems: list[str] = []
     with launched() as browser:
         context = browser.new_context(
@@ -60,7 +60,7 @@ def browsing(address: str, session: Any, scheme: Any, width: int) -> Iterator[Pa
 
 
 def fits(page: Page) -> bool:
-    """Whether nothing reaches beyond the right edge."""
+    """Return whether the page needs no horizontal scrolling."""
     root = "document.documentElement"
     return bool(page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"))
 

@@ -1,4 +1,4 @@
-"""The page "Explain an item": what it says, of what it is asked, and to whom."""
+"""The page "Explain an item": contents, input and permissions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def client(project: Project) -> Client:
 
 
 def words(answer: HttpResponse) -> str:
-    """What a person reads of the page's own part, in one line."""
+    """Return the visible text of the page's main part in one line."""
     assert answer.status_code == 200, answer.content
     page = answer.content.decode()
     body = page[page.index('id="ask-title"') :]
@@ -60,19 +60,19 @@ def words(answer: HttpResponse) -> str:
 def ask(
     client: Client, project: Project, text: str | dict[str, Any], **fields: Any
 ) -> HttpResponse:
-    """Post a question."""
+    """Submit the form."""
     text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
     values = {"project": project.pk, "text": text, "happening": "arrives"}
     return client.post(ADDRESS, values | fields)
 
 
 def untimed(page: str) -> str:
-    """Without the time at which the message would be sent."""
+    """Return the message without its time of sending."""
     return re.sub(r'"submit_time": "[^"]*"', "", page)
 
 
 def message_of(answer: HttpResponse) -> Any:
-    """The message on the page."""
+    """Return the message shown on the page."""
     found = re.search(r'<pre[^>]*id="message-json">(.*?)</pre>', answer.content.decode(), re.S)
     assert found is not None
     return json.loads(unescape(found[1]))
@@ -91,7 +91,7 @@ def test_it_says_where_an_item_goes_and_why_nowhere_else(client: Client, project
     page = words(answer)
     assert "It goes to south" in page
     assert "A rule of south takes it." in page
-    # The converter, the selectors that failed with what the item had, and the later one.
+    # The converter, the failed selectors with the item's values, and the later outbound.
     assert "common.ExtractTaskParams" in page
     assert "level 1" in page
     assert "province is 'GD'" in page
@@ -147,7 +147,7 @@ def test_a_huge_item_is_explained_and_shown_cut(client: Client, project: Project
     answer = ask(client, project, ITEM | {"page": "长" * 300_000})
     assert "It goes to south" in words(answer)
     assert "cut where … stands" in words(answer)
-    # Besides what was typed, which stands in the form again.
+    # Besides the input, which the form shows again.
     assert len(answer.content.decode()) < 300_000 + 150_000
 
 
@@ -241,7 +241,7 @@ def test_an_item_of_the_ledger_is_explained_by_its_name_alone(
     page = words(answer)
     assert f"{entry.task_uuid} is received" in page
     assert "It goes to south" in page
-    # The link to the question names the item and holds nothing of it.
+    # The link holds the item's UUID and none of its contents.
     link = str(answer.context["link"])
     assert str(entry.task_uuid) in link
     assert "GD" not in link
@@ -294,7 +294,7 @@ def test_what_routers_say_of_the_queues_counts(client: Client, project: Project)
     page = words(ask(client, project, ITEM))
     assert "It waits for south" in page
     assert "connection <b>refused</b>" in page
-    # What one said that is silent by now counts no more.
+    # The report of a router that stopped reporting is ignored.
     RouterReport.objects.filter(pk=report.pk).update(at=report.at - timedelta(minutes=1))
     assert "It goes to south" in words(ask(client, project, ITEM))
 
@@ -333,7 +333,7 @@ def test_nobody_sees_anything_of_another_project(client: Client, project: Projec
         assert answer.status_code == 404
     answer = client.get(ADDRESS, {"project": project.pk, "item": str(entry.task_uuid)})
     assert "The ledger of this project has no item of this name." in words(answer)
-    # Nor by a result that names an item over there.
+    # Nor by a result with the UUID of an item in the other project.
     log = {"task_uuid": str(entry.task_uuid), "task_result": 1000}
     assert "secret" not in ask(client, project, log).content.decode()
     assert "No rule takes it." in words(ask(client, project, log))
@@ -355,7 +355,7 @@ def test_nothing_is_written_and_few_queries_are_asked(client: Client, project: P
     ask(client, project, ITEM)
     with CaptureQueriesContext(connection) as asked:
         client.get(ADDRESS, {"project": project.pk, "item": str(entry.task_uuid)})
-    # Eight of them are those of every page: the session, the person and what they may see.
+    # Eight of them are on every page: session, user and permissions.
     assert len(asked) <= 13
     assert not [each for each in asked if each["sql"].startswith(("INSERT", "UPDATE", "DELETE"))]
     assert (list(RoutedItem.objects.values()), Tally.objects.count()) == before

@@ -1,4 +1,4 @@
-"""The ledger: arrivals once, moves by who holds an item, claims, books that balance."""
+"""The ledger: deduplicated arrivals, moves with fencing, claims, and balanced counters."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_message_that_comes_again_keeps_its_item(project: Project) -> None:
     )
     assert again.entry.task_uuid == first.entry.task_uuid
     assert (again.new, again.held, other.new) == (False, True, True)
-    # Whoever had it first has lost it, and is told.
+    # The first holder has lost it: its move is returned as lost.
     refused = move_items(moves=[to(first.entry, S.DISPATCHED)], now=later(2))
     assert [move.entry for move in refused.lost] == [first.entry]
     assert moved(again.entry, S.DISPATCHED).state == S.DISPATCHED
@@ -152,7 +152,7 @@ def test_no_item_leaves_a_final_state(project: Project, final: ItemState) -> Non
     for state in S:
         with pytest.raises(InvalidItemMove):
             move_items(moves=[to(ended, state)], now=NOW)
-    # Nor by somebody who still believes it open.
+    # Nor by a holder of an old entry, for which it is still open.
     late = move_items(moves=[to(entry, S.SUCCEEDED)], now=NOW)
     assert (late.entries, len(late.lost)) == ({}, 1)
     assert row_of(entry).state == final
@@ -266,10 +266,10 @@ def test_a_claim_passes_over_nothing_that_is_due_in_another_state(project: Proje
 
 
 def plan(statement: str) -> list[str]:
-    """By which columns of which index the database finds the rows of this statement."""
+    """Return the index and columns that the database uses for a statement."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            # A table of a few rows needs no index.
+            # The planner uses no index for a table of a few rows.
             cursor.execute("SET LOCAL enable_seqscan = off")
             cursor.execute(f"EXPLAIN {statement}")
             return [line for (line,) in cursor.fetchall() if "Index Cond:" in line]
@@ -295,10 +295,10 @@ def test_parked_items_wait_for_their_outbound_and_are_offered_in_order(project: 
     first = claim_parked(**ask, limit=2)
     assert [entry.id for entry in first] == [entry.id for entry in parked[:2]]
     assert [entry.id for entry in claim_parked(**ask, limit=9)] == [parked[2].id]
-    # Still full: it is put back, and may be offered again at once.
+    # Still full: it is parked again, and may be claimed again at once.
     moved(first[0], S.PARKED, outbound="full")
     assert [entry.id for entry in claim_parked(**ask, limit=9)] == [parked[0].id]
-    # Whoever took the second has gone; the lease ends.
+    # The router that claimed the second has stopped; the lease expires.
     ask["now"] = later(65)
     assert [entry.id for entry in claim_parked(**ask, limit=9)] == [e.id for e in parked]
 

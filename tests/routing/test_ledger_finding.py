@@ -1,4 +1,4 @@
-"""Finding items, submitting them again, cancelling and forgetting them."""
+"""Search, resubmission, cancellation and retention of items."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_values_that_come_with_a_result_are_found_too(project: Project) -> None:
     (entry,) = arrive(project, item={"a": "before"})
     moved(moved(entry, S.DISPATCHED), S.FAILED, item={"a": "after", "error_msg": "timed out"})
     assert found(project, "timed out") == [entry.id]
-    # It no longer holds this one.
+    # It no longer contains this value.
     assert found(project, "before") == []
 
 
@@ -160,7 +160,7 @@ def test_a_person_cancels_what_is_open(project: Project) -> None:
     row = row_of(entry)
     assert (cancelled.state, row.state, row.ended_at) == (S.CANCELLED, S.CANCELLED, later(5))
     assert row.story[-1].detail == person.get_username()
-    # The router that waits for its result is told.
+    # The move of the router that waits for the result is returned as lost.
     assert move_items(moves=[to(sent, S.SUCCEEDED)], now=NOW).lost
     with pytest.raises(ItemNotOpen):
         cancel_item(item=row, actor=person, now=NOW)
@@ -204,7 +204,7 @@ def test_what_is_submitted_again_begins_anew(project: Project) -> None:
     )
     decision = lay(rules).life().decide(new.item, None)
     assert (decision.outbound, decision.counters.routed_count) == ("again", 1)
-    # Somebody who edits it begins there too.
+    # Resubmitting an edited item starts there too.
     assert json.loads(typed_of(row_of(ended))) == first
 
 

@@ -1,4 +1,4 @@
-"""The ledger's services in any order, beside a small model of what must come of them."""
+"""Model-based test of the ledger's services in random order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ S = ItemState
 
 
 class Ledger(RuleBasedStateMachine):
-    """Who holds which item, and how each ended."""
+    """Model of the ledger: the holder of each item, and its final state."""
 
     held = Bundle("held")
 
@@ -49,7 +49,7 @@ class Ledger(RuleBasedStateMachine):
         self.project = make_project()
         self.now: datetime = NOW
         self.arrived = 0
-        # By id: the newest generation that anybody was given, and the end of those that ended.
+        # By id: the newest generation handed out, and the final state of ended items.
         self.newest: dict[int, LedgerEntry] = {}
         self.ended: dict[int, str] = {}
         self.by_message: dict[int, int] = {}
@@ -160,7 +160,7 @@ class Ledger(RuleBasedStateMachine):
 @pytest.mark.django_db
 def test_any_order_of_calls() -> None:
     class Alone(Ledger):
-        """In a transaction that is taken back, so that each example begins empty."""
+        """Run each example in a transaction that is rolled back, so that it starts empty."""
 
         def __init__(self) -> None:
             self.atomic = transaction.atomic()

@@ -1,4 +1,4 @@
-"""The ledger on PostgreSQL, which has statements of its own for it and several writers."""
+"""The ledger on PostgreSQL, which has its own SQL statements and concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On PostgreSQL, which refuses other texts, and where two really write at the same moment."""
+"""Further tests on PostgreSQL, which rejects other strings and has concurrent writers."""
 
 from __future__ import annotations
 

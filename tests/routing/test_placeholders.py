@@ -1,4 +1,4 @@
-"""What stands for ``{name}`` in rules: from the environment, and shown to nobody (seed S2.14)."""
+"""Values of placeholders in rules come from the environment and are never shown (seed S2.14)."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_passwords_of_the_platform_go_nowhere_else(said: dict[str, Any], place: 
         ("/etc/passwd", False),
         ("../secret_key", False),
         ("{topic}/../../x", False),
-        # Only a router knows.
+        # Known only to the router's environment.
         ("/{elsewhere}/x", None),
     ],
 )
@@ -226,7 +226,7 @@ def test_doctor_names_what_active_rules_lack(tmp_path: Path) -> None:
     assert "BAD  ROUTING_PLACEHOLDERS" in lacking
     assert "project ic: outbound[0].init.url: there is no placeholder {spider_redis}" in lacking
     given = json.dumps({"spider_redis": f"redis://:{CANARY}@127.0.0.1:6379/0"})
-    # What is bad now is that no router runs.
+    # The remaining problem is that no router runs.
     mended = daemons.manage("doctor", status=1, ROUTING_PLACEHOLDERS=given).stdout
     assert "spider_redis" in mended
     assert re.findall(r"^BAD +(\w+)", mended, re.MULTILINE) == ["Router"]

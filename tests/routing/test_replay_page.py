@@ -1,4 +1,4 @@
-"""The page "Replay": what it counts, of what it is asked, and to whom."""
+"""The page "Replay": counts, input and permissions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def client(project: Project) -> Client:
 
 
 def read(client: Client, project: Project, **asked: Any) -> str:
-    """The page of this question."""
+    """Request the page with this query."""
     return words(client.get(ADDRESS, {"project": project.pk} | asked))
 
 

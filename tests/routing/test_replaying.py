@@ -1,4 +1,4 @@
-"""What other rules would do with the items of the ledger, and that nothing comes of asking."""
+"""Replay of stored items under other rules, without side effects."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def project() -> Project:
 
 
 def draft(**changed: Any) -> Track:
-    """The rules with something changed."""
+    """Return the rules with a change."""
     return lay(replace(RULES, **changed), 2)
 
 
 def province(project: Project, *names: str, **fields: Any) -> list[str]:
-    """An item for each province; their names, in that order."""
+    """Store an item for each province; return their UUIDs in the same order."""
     return [
         str(arrive(project, item={"province": name, "company_name": "x"}, **fields)[0].task_uuid)
         for name in names
@@ -94,7 +94,7 @@ def test_what_is_sent_otherwise_is_a_difference_too(project: Project) -> None:
     elsewhere = replace(NORTH, init={"key": "other"})
     found = replay(project=project.pk, base=BASE, draft=draft(outbounds=(elsewhere, named)))
     assert [row.difference for row in found.rows] == [RouteDifference.MESSAGE] * 2
-    # What says nothing of the message, or nothing about these items, is none.
+    # Changes that affect neither the message nor these items are no difference.
     quiet = draft(outbounds=(replace(NORTH, note="x", max_lag=9), replace(SOUTH, rt_priority=1)))
     assert replay(project=project.pk, base=BASE, draft=quiet).different == 0
 

@@ -1,4 +1,4 @@
-"""Items that become stored requests: a real store and queue, and a real router at the end."""
+"""Outbound to the request store, with a real store and queue, and at last a real router."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ URL = "http://shop.example/7"
 
 @pytest.fixture
 def project(request_nodes: dict[str, str]) -> Project:
-    """With a biz ``news`` in four splits."""
+    """A project with a biz ``news`` in four splits."""
     return make_bizzes(news={"epochs": [{"splits": 4}], "rules": {"page": PAGE}})
 
 
@@ -75,7 +75,7 @@ def send(project: Project, *items: Item, init: dict[str, Any] | None = None) -> 
 
 
 def stored(project: Project) -> list[FoundRequest]:
-    """All of them, oldest first, whole."""
+    """Return all stored requests, oldest first."""
     yard = shared_request_store()
     page = yard.page(yard.biz(project.pk, "news"), limit=1000)
     found = [yard.find(each.request.id) for each in reversed(page)]
@@ -136,7 +136,7 @@ def test_a_message_that_is_offered_again_is_the_same_request(project: Project) -
     assert target.send([first, first, second]) == [DELIVERED] * 3
     assert target.send([second, first]) == [DELIVERED] * 2
     assert len(stored(project)) == 2
-    # A retry of the item is another attempt.
+    # A retry of the item is a new attempt, with a new request.
     assert target.send([sent({"url": URL}, retries=1)]) == [DELIVERED]
     assert len(stored(project)) == 3
 
@@ -171,7 +171,7 @@ def test_each_item_of_a_batch_has_its_own_answer(project: Project) -> None:
     assert {one.verdict for one in outcomes if one.code} == {Verdict.REFUSED}
     assert "no rule 'nobody'" in outcomes[5].reason
     found = {decode_entity(each.request.data).url: each.request for each in stored(project)}
-    # Real-time ones go before, in queues that know priorities.
+    # Real-time requests go first, in queues with priorities.
     assert {url: each.priority for url, each in found.items()} == {"http://a/": 0, "http://b/": 9}
 
 
@@ -253,7 +253,7 @@ def test_parameters_are_checked() -> None:
 
 @pytest.fixture
 def router(project: Project, tmp_path: Path) -> Iterator[Router]:
-    """Of the biz's project."""
+    """A router of the biz's project."""
     made = Router(project, tmp_path)
     yield made
     made.close()

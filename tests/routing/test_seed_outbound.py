@@ -1,4 +1,4 @@
-"""Items that become seeds: a real seed service, and a real router at the end."""
+"""Outbound to the seed service, with a real service, and at last a real router."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ URL = "http://shop.example/7"
 
 @pytest.fixture
 def broker(sqlite_broker_url: str, settings: Any) -> Iterator[Broker]:
-    """The service's own; whoever asks has the one of the process."""
+    """Broker connection of the service; its clients use that of the process."""
     settings.BROKER_URL = sqlite_broker_url
     made = connect(sqlite_broker_url, name="seeds")
     yield made
@@ -58,7 +58,7 @@ def frontier() -> Frontier:
 
 
 class QuietService(Service):
-    """A database in memory lets no thread write while another reads: its duties are done before."""
+    """Seed service without background writes, which an in-memory database would block."""
 
     def start(self) -> None:
         self.daemon = self._make()
@@ -71,8 +71,8 @@ class QuietService(Service):
 
 @pytest.fixture
 def service(broker: Broker, tmp_path: Path, frontier: Frontier) -> Iterator[Service]:
-    """It runs, and knows ``frontier``."""
-    # Their time does not come again, for this clock stands still.
+    """A running seed service with the frontier ``frontier``."""
+    # Periodic work does not become due again, because this clock stands still.
     made = QuietService(broker, f"rocksdb://{tmp_path}/seeds?sync=0", ManualClock())
     made.start()
     yield made
@@ -268,7 +268,7 @@ def test_depth_is_what_is_pending_and_what_came_since(service: Service, frontier
 
 @pytest.fixture
 def router(broker: Broker, frontier: Frontier, tmp_path: Path) -> Iterator[Router]:
-    """Of the frontier's project."""
+    """A router of the frontier's project."""
     made = Router(frontier.project, tmp_path)
     yield made
     made.close()
@@ -349,7 +349,7 @@ def test_rules_may_name_it() -> None:
         ({"frontier": ""}, "wrong_parameter", "init.frontier: "),
         ({"frontier": "a", "ext": "b"}, "wrong_parameter", "init.ext must be a list"),
         ({"frontier": "a", "ext": [1]}, "wrong_parameter", "must be texts"),
-        # Whoever sets it could have answers sent to others.
+        # An author could otherwise redirect answers to other clients.
         ({"frontier": "a", "ext": ["_grab"]}, "wrong_parameter", "reserved for the seed service"),
         ({"frontier": "a", "urgent": 1}, "wrong_parameter", "init.urgent must be true or false"),
         ({"frontier": "a", "token": "x"}, "unknown_parameter", "init.token"),

@@ -1,4 +1,4 @@
-"""Items that start runs: real jobs, real rows, a real process at the end."""
+"""Outbound that starts runs, with real jobs, and at last a real process."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_routers_at_once_start_one_run_an_item() -> None:
         made = outbound(job)
         together.wait()
         deadline = time.monotonic() + PATIENCE_SECONDS
-        # A database in memory does not let one writer wait for another.
+        # In an in-memory database one writer cannot wait for another.
         while "away" in (found := [each.verdict for each in made.send(batch)]):
             if time.monotonic() > deadline:
                 break

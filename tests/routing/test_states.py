@@ -1,4 +1,4 @@
-"""The table of moves of a routed item."""
+"""The table of allowed transitions of a routed item."""
 
 from __future__ import annotations
 

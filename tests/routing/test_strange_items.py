@@ -1,4 +1,4 @@
-"""Whatever comes in is routed or kept as poison, and can be read afterwards: never a crash."""
+"""Any message is routed or dead-lettered, and stays readable; none crashes a router."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONVERTS = [
 
 
 def track() -> Track:
-    """Rules that look at a little of everything."""
+    """Rules that use many features."""
     return lay(
         RuleSet(
             "p",
@@ -78,7 +78,7 @@ def project() -> Project:
 
 
 def go(project: Project, raw: bytes) -> LedgerEntry:
-    """The way of a router with one message, but for the queues: the item as it then stands."""
+    """Process one message like a router, without queues; return the stored item."""
     try:
         item = TRACK.entrances["in"].read(raw)
     except Poison as error:
@@ -94,12 +94,12 @@ def go(project: Project, raw: bytes) -> LedgerEntry:
 
 
 def route(project: Project, item: Item) -> LedgerEntry:
-    """An item is sent, and its result comes back."""
+    """Send an item, and apply its result."""
     assert TRACK.entrances["in"].accepts(item)
     find_items(project=project.pk, task_uuids=[each for each in [uuid_of(item)] if each])
     decision = TRACK.life().decide(item, None)
     if decision.reason is Reason.ROUTING_LIMITS:
-        # It says of itself that it went around too often.
+        # Its counters say that it was routed too often.
         return ended(project, item, decision)
     assert decision.action is Action.DISPATCH
     assert decision.text
@@ -136,7 +136,7 @@ def route(project: Project, item: Item) -> LedgerEntry:
 
 
 def ended(project: Project, item: Item, decision: Decision) -> LedgerEntry:
-    """An item is sent nowhere."""
+    """End an item that is not sent."""
     assert (decision.action, decision.state) == (Action.END, State.FAILED)
     arrival = Arrival(project=project.pk, inbound="in", item=item)
     (receipt,) = receive_items(arrivals=[arrival], now=NOW, lease_seconds=60)
@@ -150,7 +150,7 @@ def ended(project: Project, item: Item, decision: Decision) -> LedgerEntry:
 
 
 def settled(sent: LedgerEntry, item: Item) -> LedgerEntry:
-    """The item comes back as the result of itself."""
+    """Apply the item as its own result."""
     known = Known(
         str(sent.task_uuid),
         State.DISPATCHED,
@@ -173,7 +173,7 @@ def settled(sent: LedgerEntry, item: Item) -> LedgerEntry:
 
 
 def check(project: Project, raw: bytes) -> str:
-    """Its state in the end. What the ledger keeps can be read by whoever looks at it."""
+    """Check that the stored item can be read; return its final state."""
     entry = go(project, raw)
     row = RoutedItem.objects.get(pk=entry.id)
     found = read_entry(entry.id)

@@ -1,4 +1,4 @@
-"""What Celery has to do for the router."""
+"""Celery tasks of the router."""
 
 from __future__ import annotations
 

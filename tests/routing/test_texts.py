@@ -1,4 +1,4 @@
-"""Every refusal of the engine has words that can be translated."""
+"""Every error code of the engine has a translatable text."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ HANDED_ON = re.compile(r"code|\w+\.code")
 
 
 def detail_text(reason: str, detail: str) -> str:
-    """What a page says beside the reason, or as the reason."""
+    """Return the detail that a page shows, or the reason if there is none."""
     said, more = why(reason, detail)
     return more or said
 
 
 def codes_in(where: str, makers: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Each code that is written as such, and the line."""
+    """Return each literal error code in a source file, with its line."""
     path = (ENGINE / where).resolve()
     for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -96,7 +96,7 @@ def test_codes_that_are_kept_in_tables_have_words_too() -> None:
 
 
 def test_no_file_of_the_engine_refuses_unseen() -> None:
-    """Whatever makes one of these refusals is in the list above."""
+    """Every file that creates such errors is in the list above."""
     seen = {(ENGINE / where).resolve() for where, _, _ in MAKERS}
     makers = {"Problem", "SelectorError", "NoItem", "ConvertError", "Poison"}
     # They hand on what others have found.
@@ -112,7 +112,7 @@ def test_no_file_of_the_engine_refuses_unseen() -> None:
 
 
 def test_no_words_are_left_over() -> None:
-    """What nothing refuses any more needs no translation."""
+    """Texts of error codes that no longer exist must be removed."""
     used: dict[int, set[str]] = {}
     for where, known, makers in MAKERS:
         used.setdefault(id(known), set()).update(code for code, _ in codes_in(where, makers))
@@ -128,7 +128,7 @@ def test_no_words_are_left_over() -> None:
 
 @pytest.fixture
 def chinese(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A catalogue of two sentences, so that the test does not hang on the translation."""
+    """Small message catalogue, so that the tests do not depend on the real translation."""
 
     class Catalogue(gettext.NullTranslations):
         def gettext(self, message: str) -> str:

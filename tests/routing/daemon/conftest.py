@@ -13,7 +13,7 @@ from tests.routing.daemon.routers import Router
 
 @pytest.fixture
 def router(db: None, tmp_path: Path) -> Iterator[Router]:
-    """A router of a project of its own, without rules."""
+    """A router of a new project, without rules."""
     made = Router(make_project(), tmp_path)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""A router to test with: real parts all around it, and all of its work in the caller's thread."""
+"""Router daemon for tests: real components, with all work done in the caller's thread."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PATIENCE_SECONDS = 60.0
 
 
 class Shelf:
-    """What one shelf has been given, and how it answers; by the name in the rule."""
+    """Messages that a shelf received, and its answers; found by the name in the rule."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
-        # Asked for each message; None is delivery.
+        # Called with each message; None means delivered.
         self.answer: Callable[[Sent], Outcome | None] = lambda sent: None
-        # How many messages have been taken from it again.
+        # Number of messages that consumers have taken.
         self.consumed = 0
         self.closed = 0
         self.made = 0
@@ -44,7 +44,7 @@ class Shelf:
 
 
 class ShelfOutbound:
-    """An outbound into the memory of this process, for the answers that servers seldom give."""
+    """In-memory outbound with scripted answers that real servers give rarely."""
 
     shelves: ClassVar[dict[str, Shelf]] = {}
     parameters: ClassVar[Mapping[str, Parameter]] = {
@@ -78,19 +78,19 @@ registry.register("test.ShelfOutbound", ShelfOutbound)
 
 
 def inbound(path: str, **fields: Any) -> dict[str, Any]:
-    """A file that is followed."""
+    """Rule of a file inbound that follows a file."""
     values = {"name": "logs", "class": "file.FileInbound", "init": {"path": path}}
     return values | fields
 
 
 def outbound(name: str, *selector: str, **fields: Any) -> dict[str, Any]:
-    """A shelf of that name."""
+    """Rule of an outbound to the shelf of that name."""
     values = {"name": name, "class": "test.ShelfOutbound", "init": {"shelf": name}}
     return values | {"selector": list(selector)} | fields
 
 
 class Router:
-    """A router of one project whose rules change by ``use``; ``close`` it."""
+    """A router of one project. Change its rules with ``use``; call ``close`` at the end."""
 
     def __init__(
         self, project: Project, folder: Path, *, clock: Clock | None = None, workers: int = 0
@@ -105,7 +105,7 @@ class Router:
         self.is_set_up = False
 
     def make(self, name: str = "one", *, workers: int = 0) -> RouterDaemon:
-        """Another one."""
+        """Create another router of the same project."""
         return RouterDaemon(
             environment=Environment(
                 name=name,
@@ -125,7 +125,7 @@ class Router:
         outbounds: Sequence[Mapping[str, Any]],
         **more: Any,
     ) -> ConfigVersion:
-        """Save these rules and activate them."""
+        """Save a version of the rules and activate it."""
         version = save_rules(self.project, inbounds, outbounds, self.clock, **more)
         activate(version=version, actor=None, now=self.clock.now())
         if not self.is_set_up:
@@ -137,14 +137,14 @@ class Router:
         return version
 
     def put(self, *items: Mapping[str, Any] | str, file: str = "in.jsonl") -> None:
-        """Lines of the file."""
+        """Append items as lines to the followed file."""
         with (self.files / file).open("a", encoding="utf-8") as lines:
             for item in items:
                 text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
                 lines.write(text + "\n")
 
     def report_soon(self) -> None:
-        """Servers are asked, and the report is written, at the next turn."""
+        """Make the next turn query servers and write the report."""
         for name in ("ask", "report"):
             self.daemon.reporter.timers.hasten(name)
 
@@ -152,7 +152,7 @@ class Router:
         return ShelfOutbound.shelves[name]
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Work until it holds."""
+        """Run steps until the condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, f"never happened: {what}"
@@ -160,14 +160,14 @@ class Router:
                 time.sleep(0.01)
 
     def run_dry(self) -> None:
-        """Work until there is nothing to do for a while."""
+        """Run steps until the router has been idle for a while."""
         quiet = 0
         while quiet < 5:
             quiet = 0 if self.daemon.step() else quiet + 1
             time.sleep(0.02)
 
     def states(self) -> dict[str, int]:
-        """How many items are in each state."""
+        """Return the number of items per state."""
         found: dict[str, int] = {}
         for state in RoutedItem.objects.filter(project=self.project).values_list(
             "state", flat=True
@@ -186,7 +186,7 @@ def save_rules(
     clock: Clock,
     **more: Any,
 ) -> ConfigVersion:
-    """A version of these rules, which is not active yet."""
+    """Save a version of the rules without activating it."""
     data = {
         "version": 1,
         "needs": 1,

@@ -1,4 +1,4 @@
-"""A failure file that cannot be written: its project waits, and nobody else."""
+"""An unwritable failure file stops only the items of its project that need a line in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILURE = {"path": "failed.jsonl", "compress": False}
 
 @pytest.fixture
 def file(router: Router) -> Path:
-    """It cannot be written: what stands there is no failure file. ``unlink`` mends it."""
+    """A path that cannot be written, because it is not a failure file. ``unlink`` repairs it."""
     found = router.folder / "failures" / "failed.jsonl"
     found.parent.mkdir()
     found.write_text("other things\n")
@@ -31,7 +31,7 @@ def file(router: Router) -> Path:
 
 @pytest.fixture
 def other(router: Router) -> Project:
-    """Another project of the same router, with rules that run and no failure file."""
+    """Another project of the same router, without a failure file."""
     made = make_project()
     rules = [inbound("other.jsonl")], [outbound("other", "a == 1")]
     version = save_rules(made, *rules, router.clock)
@@ -50,7 +50,7 @@ def problem(router: Router, project: Project) -> str:
 
 
 def come_again(router: Router) -> None:
-    """The lease of what waits is over, and a router takes it."""
+    """Expire the leases of waiting items, and have a router claim them."""
     waiting = RoutedItem.objects.get(state="received")
     RoutedItem.objects.filter(pk=waiting.pk).update(due_at=timezone.now())
     router.daemon.backlog.timers.hasten("claim")
@@ -69,13 +69,13 @@ def test_what_cannot_be_ended_waits_and_holds_up_nobody_else(
     router.shelf("p").answer = lambda sent: refused("too_large", "it is too large")
     router.put({"a": 1}, {"a": 2})
     router.until(lambda: router.states() == {"dispatched": 1, "received": 1}, "the first")
-    # It is not the ledger that is away.
+    # The outage is of the file, not of the database.
     assert not router.daemon.pipeline.outage.lasting
     assert "holds other things" in problem(router, router.project)
     router.put({"a": 1}, file="other.jsonl")
     router.until(lambda: len(router.shelf("other").messages) == 1, "the other project")
     assert problem(router, other) == ""
-    # While it rests nobody tries it; and it is the file that is at fault, however often.
+    # Without the pause it is tried each time; failed writes do not count as attempts of the item.
     monkeypatch.setattr(failure_file, "REST_SECONDS", 0.0)
     for _ in range(12):
         come_again(router)

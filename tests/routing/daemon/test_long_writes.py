@@ -1,4 +1,4 @@
-"""A thread that waits for the database with what it has sent: nobody takes that over meanwhile."""
+"""Items sent by a thread that still waits for the database are not claimed meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from yardkit.clock import ManualClock
 
 
 class Writer:
-    """A thread of the router that writes, and fails until the database is ``back``."""
+    """A router thread whose writes fail until the database is ``back``."""
 
     def __init__(self, router: Router) -> None:
         self.back = threading.Event()
@@ -33,7 +33,7 @@ class Writer:
 
     def _run(self) -> None:
         with contextlib.suppress(OperationalError):
-            self._pipeline._insist(self._write)
+            self._pipeline._retry_while_away(self._write)
 
     def _write(self) -> None:
         if not self.back.is_set():
@@ -56,7 +56,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def router(db: None, tmp_path: Path, clock: ManualClock) -> Iterator[Router]:
-    """A router, and an item that one of its threads has in hand."""
+    """A router with an item that one of its threads processes."""
     made = Router(make_project(), tmp_path, clock=clock)
     made.use([], [outbound("o", "True")])
     arrival = Arrival(project=made.project.pk, inbound="logs", item={"n": 1})

@@ -1,4 +1,4 @@
-"""The router on PostgreSQL, and on a file of SQLite as several processes share it."""
+"""The router on PostgreSQL, and on a SQLite file shared by several processes."""
 
 from __future__ import annotations
 

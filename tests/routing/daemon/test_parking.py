@@ -1,4 +1,4 @@
-"""Items wait durably for room, for tokens and for targets that are away, and none is lost."""
+"""Parked items wait durably for room, tokens or an unreachable target; none is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(
     put(router, *range(8))
     router.until(lambda: router.states() == {"dispatched": 3, "parked": 5}, "parked ones")
     shelf = router.shelf("o")
-    # Whoever comes later does not go before them.
+    # Later items do not overtake them.
     put(router, 8)
     router.until(lambda: router.states().get("parked") == 6, "the last one")
     parked = RoutedItem.objects.filter(state="parked").first()
@@ -59,7 +59,7 @@ def test_what_somebody_else_has_put_into_the_queue_takes_room(router: Router) ->
     router.shelf("o").messages += [{"n": -2}, {"n": -1}]
     put(router, 0, 1)
     router.until(lambda: router.states() == {"dispatched": 1, "parked": 1}, "the parked one")
-    # Nor is there any when the queue is asked again, and nobody has taken anything.
+    # Still no room after the next query of the depth: no message was consumed.
     channel = router.daemon.rule_sets._current[router.project.pk].outbounds["o"]
     channel._depth_at = channel.look_at = 0.0
     router.run_dry()
@@ -118,7 +118,7 @@ def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
     router.until(lambda: router.states() == {"parked": 3}, "parked ones")
     put(router, 3, 4, -1)
     router.until(lambda: router.states() == {"parked": 5, "dispatched": 1}, "the others")
-    # Others are not held up, and it is not asked for each item.
+    # Other outbounds are not held up, and the target is not tried for each item.
     assert numbers(router, "p") == [-1]
     item = RoutedItem.objects.filter(state="parked").latest("id")
     assert (item.reason, item.detail) == ("target_away", "no route to it")
@@ -128,7 +128,7 @@ def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
     router.until(lambda: router.states() == {"dispatched": 6}, "delivery")
     assert numbers(router, "o") == [0, 1, 2, 3, 4]
     assert reconcile_items(router.project.pk).holds
-    # However often it was tried.
+    # Logged once, however often it was tried.
     said = [each.getMessage() for each in caplog.records if "the target of o" in each.getMessage()]
     assert said == [
         "outbound unreachable: name=o error=no route to it",
@@ -205,12 +205,12 @@ def test_a_crowd_that_waits_for_tokens_is_not_looked_at_all_the_time(router: Rou
     )
     put(router, *range(3 * BATCH), province="HN")
     router.until(lambda: sum(router.states().values()) == 3 * BATCH, "all of them")
-    # Since then nobody was there for long.
+    # The router was not running for a long time.
     now = router.clock.now()
     RoutedItem.objects.filter(state="parked").update(due_at=now)
     router.daemon.backlog.timers.hasten("parked")
     router.until(lambda: not RoutedItem.objects.filter(due_at__lte=now).exists(), "a look at all")
-    # As long as the tokens for all of them take, and not only for one batch.
+    # The wait covers the tokens for all parked items, not only for one batch.
     latest = RoutedItem.objects.filter(state="parked").latest("due_at").due_at
     assert latest is not None
     assert latest - now > timedelta(seconds=2 * BATCH)

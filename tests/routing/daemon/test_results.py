@@ -1,4 +1,4 @@
-"""Results come back through an inbound: they end an item, have it sent again, or send it on."""
+"""Results from an inbound end their item, have it retried, or send it to a failback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TERMINAL = {"routing": {"limits": -1, "terminal_codes": [1000, 1101]}}
 
 
 def result(message: Mapping[str, Any], status: int | str) -> dict[str, Any]:
-    """What a spider logs of a message."""
+    """Return the result that a spider logs for a message."""
     return {"task_result": status, "task_params": dict(message), "spider_name": "s"}
 
 
@@ -32,7 +32,7 @@ def kinds(item: RoutedItem) -> list[str]:
 
 
 def start(router: Router, *outbounds: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """One item at its first outbound; the message there."""
+    """Route one item to its first outbound; return the message."""
     router.use([inbound("in.jsonl", selector=["a == 1"])], outbounds, **(TERMINAL | more))
     router.put({"a": 1, "name": "x"})
     router.until(lambda: router.states() == {"dispatched": 1}, "dispatch")
@@ -46,7 +46,7 @@ def test_a_terminal_code_ends_it_well(router: Router, status: Any) -> None:
     router.put(result(message, status))
     router.until(lambda: router.states() == {"succeeded": 1}, "success")
     assert kinds(one(router)) == ["received", "matched", "dispatched", "result", "ended"]
-    # No selector of the inbound takes a result, and it counts all the same.
+    # No selector of the inbound accepts the result; it is applied anyway.
     told = item_accounting(router.project.pk)
     assert (told.results, told.filtered, told.received) == (1, 0, 1)
     assert reconcile_items(router.project.pk).holds
@@ -130,7 +130,7 @@ def test_two_results_of_one_item_in_one_batch_both_have_their_effect(router: Rou
     router.until(lambda: router.states() == {"succeeded": 1}, "success")
     assert item_accounting(router.project.pk).results == 2
     assert reconcile_items(router.project.pk).holds
-    # The first would have had it sent again.
+    # The first result alone would have caused a retry.
     assert len(router.shelf("o").messages) == 1
 
 
@@ -175,7 +175,7 @@ def test_a_result_that_is_quicker_than_the_ledger_finds_its_outbound(
     shelf = router.shelf("o")
 
     def answers_at_once(sent: Any) -> None:
-        """While the one router still sends, the other has the result already."""
+        """The result arrives at a second router while the first one is still sending."""
         shelf.answer = lambda sent: None
         router.put(result(sent.message, status), file="back.jsonl")
         line = second.rule_sets._current[router.project.pk].inbounds["back"]
@@ -195,7 +195,7 @@ def test_a_result_that_is_quicker_than_the_ledger_finds_its_outbound(
 
 
 def overdue(router: Router) -> None:
-    """The deadline of what was sent has passed."""
+    """Expire the result deadline of sent items."""
     RoutedItem.objects.filter(project=router.project, state="dispatched").update(
         due_at=timezone.now() - timedelta(seconds=1)
     )

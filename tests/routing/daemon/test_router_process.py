@@ -1,4 +1,4 @@
-"""A real router in a process of its own, between real servers."""
+"""A real router process between real servers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ print(json.dumps({
 
 
 class Site:
-    """Takes items over HTTP."""
+    """HTTP server that records received items."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
-        # Cleared, it answers nobody.
+        # While cleared, no request is answered.
         self.answers = threading.Event()
         self.answers.set()
         self.asked = threading.Event()
@@ -61,7 +61,7 @@ class Site:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 asked.set()
                 if not answers.is_set():
-                    # The client gives up long before.
+                    # The client times out long before.
                     answers.wait(PATIENCE_SECONDS)
                     return
                 items.append(json.loads(body))
@@ -69,7 +69,7 @@ class Site:
                 self.end_headers()
 
             def log_message(self, *args: Any) -> None:
-                """Say nothing."""
+                """Do not log requests."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/items"
@@ -125,7 +125,7 @@ def test_from_a_file_to_a_web_service_with_nothing_but_python(tmp_path: Path) ->
     with running(tmp_path, **environment) as daemons, closing(Site()) as site:
         daemons.start("router", "run_router")
         daemons.until_logged("router", "is running")
-        # Rules come while it runs.
+        # Rules are activated while it runs.
         use(
             daemons,
             inbound=[{"name": "logs", "class": "file.FileInbound", "init": {"path": "in.jsonl"}}],
@@ -244,7 +244,7 @@ def test_from_rabbitmq_to_redis_and_back(
         messages = [json.loads(each) for each in client.lrange("captcha", 0, -1)]
         client.delete("captcha")
         assert sorted(each["n"] for each in messages) == list(range(0, 400, 2))
-        # Half of them end well, the others are sent once more.
+        # Half of them succeed, the others are retried once.
         put(broker, *(
             {"task_result": 1000 if each["n"] % 4 else 2000, "task_params": each}
             for each in messages

@@ -1,4 +1,4 @@
-"""What becomes of items, from a file to the shelf that its rules name."""
+"""Items go from a file to the outbound that the rules choose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules change while a router runs, and nothing stops for it."""
+"""Rules are changed while a router runs, without an interruption."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_new_version_is_used_for_what_comes_then_and_the_old_one_again(router:
     router.put({"n": 2}, {"n": 0})
     router.until(lambda: router.states() == {"dispatched": 3}, "the second")
     assert (numbers(router, "o"), numbers(router, "p")) == ([1, 0], [2])
-    # What is the same goes on as it is: nothing was connected anew.
+    # Unchanged channels are reused: nothing was reconnected.
     assert (router.shelf("o").made, router.shelf("o").closed) == (1, 0)
     revert(configuration=fresh(first), actor=None, now=router.clock.now())
     router.daemon.rules.wake()
@@ -122,5 +122,5 @@ def test_a_thousand_outbounds_are_in_force_at_once(router: Router, record_proper
     seconds = time.perf_counter() - begun
     record_property("seconds", round(seconds, 3))
     assert len(router.daemon.rule_sets._current[router.project.pk].outbounds) == 1000
-    # Generous: a second is promised, and this machine may be busy.
+    # Generous: one second is promised, but the machine may be busy.
     assert seconds < 10

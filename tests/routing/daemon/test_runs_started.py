@@ -1,4 +1,4 @@
-"""Items that start runs, by a real router."""
+"""A real router starts runs for items."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_each_item_starts_one_run_of_its_project(router: Router) -> None:
     init = {"job": job.name, "arguments": {"page": "a"}}
     router.use([inbound("in.jsonl")], [STARTS | {"init": init}])
     router.put({"a": 1}, {"a": 2})
-    # Delivery is the end, for no result comes.
+    # Delivery ends the item, because no result is expected.
     router.until(lambda: router.states() == {"succeeded": 2}, "two runs")
     assert sorted(run.arguments["page"] for run in Run.objects.filter(job=job)) == [1, 2]
     assert reconcile_items(router.project.pk).holds

@@ -1,4 +1,4 @@
-"""What inbounds bring: items, poison, what nobody wants, and what came before."""
+"""Batches of inbounds: items, malformed messages, filtered ones, and redeliveries."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_inbound_has_as_many_batches_at_work_as_threads(router: Router) -> No
     held = [rule_sets.turn(), rule_sets.turn()]
     assert None not in held
     assert rule_sets.turn() is None
-    # The new rule counts, though the inbound goes on as it is.
+    # The number of threads of the new rule applies, although the inbound is reused.
     router.use([inbound("in.jsonl", threads=3)], [outbound("o", "True")])
     held.append(rule_sets.turn())
     assert held[2] is not None
@@ -84,7 +84,7 @@ def test_inbounds_are_asked_by_their_weights(router: Router) -> None:
     for _ in range(8):
         turn = router.daemon.rule_sets.turn()
         assert turn is not None
-        router.daemon.rule_sets.found(*turn, 1)
+        router.daemon.rule_sets.polled(*turn, 1)
         router.daemon.rule_sets.done(*turn)
         asked[turn[1].rule.name] += 1
     assert asked == {"heavy": 6, "usual": 2}
@@ -129,7 +129,7 @@ def test_full_inbounds_are_read_in_the_ratio_of_their_weights(
             time.sleep(0.005)
             line.inbound.ack([each.handle for each in taken])
             read[line.rule.name] += len(taken)
-            rule_sets.found(running, line, len(taken))
+            rule_sets.polled(running, line, len(taken))
             rule_sets.done(running, line)
 
     threads_of_work = [threading.Thread(target=work) for _ in range(workers)]

@@ -1,6 +1,6 @@
-"""A process with the router's settings that answers a test's questions, one JSON line each.
+"""Helper process with the router's settings: executes commands of a test, one JSON line each.
 
-Starting Django for each question would take longer than most of the tests.
+Starting Django for each command would take longer than most of the tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _project(slug: str) -> Any:
 
 
 def use(*, slug: str, rules: dict[str, Any]) -> None:
-    """A project with these rules, which are active from now on."""
+    """Create a project and activate its rules."""
     from django.utils import timezone
 
     from apps.configcenter.services import activate, save_version
@@ -31,7 +31,7 @@ def use(*, slug: str, rules: dict[str, Any]) -> None:
 
 
 def submit(*, slug: str, items: list[dict[str, Any]]) -> None:
-    """Take these in as the web does: any router may have them at once."""
+    """Store items as the web process does, due at once for any router."""
     from django.utils import timezone
 
     from apps.routing.services import Arrival, receive_items
@@ -42,19 +42,19 @@ def submit(*, slug: str, items: list[dict[str, Any]]) -> None:
 
 
 def end_leases(*, slug: str) -> int:
-    """As if so much time had passed: whatever is only received is due; how many items."""
+    """Expire the leases of received items; return how many."""
     from django.utils import timezone
 
     from apps.routing.models import RoutedItem
     from apps.runtime.services import in_short_transaction
 
     rows = RoutedItem.objects.filter(project=_project(slug), state="received")
-    # Routers move the same rows meanwhile, in an order of their own.
+    # Routers update the same rows concurrently in another order, which can deadlock.
     return in_short_transaction(lambda: rows.update(due_at=timezone.now()))
 
 
 def books(*, slug: str) -> dict[str, Any]:
-    """The counters, compared with the rows."""
+    """Return the counters, compared with the stored items."""
     from apps.routing.queries import reconcile_items
 
     audit = reconcile_items(_project(slug).pk)
@@ -71,7 +71,7 @@ def books(*, slug: str) -> dict[str, Any]:
 
 
 def problems(*, slug: str) -> list[str]:
-    """What its routers say of its outbounds now."""
+    """Return the problems that routers report for the outbounds."""
     from apps.routing.models import RouterReport
 
     reports = RouterReport.objects.filter(project=_project(slug)).values_list("reports", flat=True)
@@ -84,17 +84,17 @@ def problems(*, slug: str) -> list[str]:
 
 
 def repeats(*, slug: str, names: list[str]) -> int:
-    """How many of these items have a step that says why they were sent again."""
+    """Count the items with a step that explains why they were sent twice."""
     from apps.routing.models import RoutedItem
 
     rows = RoutedItem.objects.filter(project=_project(slug), task_uuid__in=names)
-    # Its inbound has brought it again, or its lease was over.
+    # It was redelivered, or its lease expired.
     why = {"redelivered", "taken_over"}
     return sum(any(step.kind in why for step in row.story) for row in rows)
 
 
 def cut() -> int:
-    """End every other connection to this database; how many there were."""
+    """Terminate all other connections to this database; return how many."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -112,7 +112,7 @@ QUESTIONS = {
 
 
 def answer(question: str, arguments: dict[str, Any]) -> Any:
-    """Asked once more of a database that has dropped its connections since the last question."""
+    """Execute a command; retry once if the database has dropped the connection."""
     from django.db import InterfaceError, OperationalError, connection
 
     try:

@@ -1,4 +1,4 @@
-"""The harness that the tests of faults share."""
+"""Shared harness of the fault tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.routing.faults.harness import RouterHarness
 def harness(
     tmp_path_factory: pytest.TempPathFactory, rabbit_vhost: str, redis_url: str
 ) -> Iterator[RouterHarness]:
-    """One for all tests of a file: they have projects, queues and lists of their own."""
+    """One harness per test file; each test has its own project, queue and lists."""
     with (
         lend_postgres_database() as database,
         closing(

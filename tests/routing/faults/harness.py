@@ -1,4 +1,4 @@
-"""Routers between real servers, to be broken; each test has a project of its own."""
+"""Harness for fault tests: routers between real servers, and a project per test."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.plugins.measured import Measured
 from yardkit.broker import Broker, Outgoing, QueueSpec, connect
 
-# `make test-faults` says so: more items, longer outages, and what takes long to start.
+# Set by `make test-faults`: more items, longer outages, and servers that start slowly.
 FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
 ITEMS = 10_000 if FULL else 1500
-# What routers have in their hands at most: a batch for each of two workers.
+# Most items that a router processes at once: a batch for each of two workers.
 IN_HAND = 2 * 500
 # Generous, because it only bounds a failing test.
 PATIENCE_SECONDS = 60.0
-# Of so many items no rule takes one.
+# One of this many items matches no rule.
 UNROUTED = 10
 
 
 class RouterHarness:
-    """A database, a broker and a Redis server with a clerk; routers as a test wants them."""
+    """A database, a broker, Redis and a helper process; tests start routers as needed."""
 
     def __init__(self, folder: Path, database: str, broker_url: str, redis_url: str) -> None:
         self.broker_url = broker_url
@@ -63,14 +63,14 @@ class RouterHarness:
             )
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop all processes and delete queues and lists."""
         self.daemons.end()
         self._clerk.terminate()
         self._clerk.communicate(timeout=20)
         self.broker.close()
 
     def ask(self, question: str, **arguments: Any) -> Any:
-        """What the clerk answers; see tests/routing/faults/clerk.py."""
+        """Return the answer of the helper process; see tests/routing/faults/clerk.py."""
         assert self._clerk.stdin is not None
         assert self._clerk.stdout is not None
         self._clerk.stdin.write(json.dumps([question, arguments]) + "\n")
@@ -86,7 +86,7 @@ class RouterHarness:
         told: Callable[[], Any] = lambda: "",
         seconds: float = PATIENCE_SECONDS,
     ) -> Any:
-        """Wait until it holds; what it was then."""
+        """Wait until a condition is true; return its value."""
         deadline = time.monotonic() + seconds
         while not (answer := condition()):
             assert time.monotonic() < deadline, f"never happened: {what}: {told()}\n{self.logs()}"
@@ -94,7 +94,7 @@ class RouterHarness:
         return answer
 
     def logs(self) -> str:
-        """The end of every log."""
+        """Return the end of every log."""
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-2000:]}"
             for path in self.daemons.folder.glob("*.log")
@@ -107,14 +107,14 @@ class RouterHarness:
         redis_url: str = "",
         broker_url: str = "",
     ) -> Traffic:
-        """A new project that routes from its own queue, or this inbound, to lists of its own."""
-        # Lists of an earlier session that was killed may still stand in the same Redis.
+        """Create a project that routes from its own queue, or ``inbound``, to its own lists."""
+        # Redis may still hold lists of an earlier test session that was killed.
         slug = f"faults{next(self._numbers)}-{secrets.token_hex(3)}"
         return Traffic(self, slug, inbound, redis_url or self.redis_url, broker_url)
 
 
 class Traffic:
-    """The items of one project, from its queue to its two lists."""
+    """Items of one project, on the way from its queue to its two lists."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Traffic:
     # --- routers ----------------------------------------------------------------------------------
 
     def start(self, name: str = "router", **environment: str) -> str:
-        """Start a router of this project alone; its name."""
+        """Start a router for this project only; return its name."""
         name = f"{self.slug}-{name}"
         self.harness.daemons.start(
             name, "run_router", "--name", name, "--project", self.slug, **environment
@@ -166,15 +166,15 @@ class Traffic:
         )
 
     def stop(self, name: str) -> None:
-        """In good order."""
+        """Stop a router gracefully."""
         status, _ = self.harness.daemons.stop(name, signal.SIGTERM)
         assert status == 0, self.harness.logs()
 
     # --- items ------------------------------------------------------------------------------------
 
     def publish(self, numbers: Iterable[int], broker: Broker | None = None) -> None:
-        """Put these into the queue."""
-        # By its id a message that comes again is known.
+        """Publish items to the queue."""
+        # The message id identifies a redelivered message.
         messages = [
             Outgoing(item(number), key=self.queue, message_id=f"{self.slug} {number}")
             for number in numbers
@@ -182,15 +182,15 @@ class Traffic:
         (broker or self.harness.broker).publish(messages).result(PATIENCE_SECONDS)
 
     def messages(self) -> list[dict[str, Any]]:
-        """What stands in the lists, in the order in which it came there."""
+        """Return the messages in the lists, in the order of arrival."""
         with redis.Redis.from_url(self.redis_url) as client:
             found = [body for key in self.keys for body in reversed(client.lrange(key, 0, -1))]
         return [json.loads(body) for body in found]
 
     def until_back(self, begun: float, items: int) -> float | None:
-        """Wait for one more message; the seconds since ``begun``, when it was possible again.
+        """Wait for one more message; return the seconds since ``begun``, the end of the fault.
 
-        None: of so many items there was nothing left to be sent.
+        Returns None when all items had been sent already.
         """
         before = self.count()
         self.harness.until(
@@ -199,13 +199,13 @@ class Traffic:
         return time.monotonic() - begun if self.count() > before else None
 
     def restart(self, items: int, name: str = "second") -> tuple[str, float | None]:
-        """Start one where another was killed; its name, and after how long it has sent one."""
+        """Start a router after another was killed; return its name and the seconds to a message."""
         begun = time.monotonic()
         name = self.start(name)
         return name, self.until_back(begun, items)
 
     def count(self) -> int:
-        """How many messages stand in the lists."""
+        """Return the number of messages in the lists."""
         with redis.Redis.from_url(self.redis_url) as client:
             return sum(int(client.llen(key)) for key in self.keys)
 
@@ -214,14 +214,15 @@ class Traffic:
         return found
 
     def settled(self, items: int) -> bool:
-        """Whether each of so many items has come to where it stays."""
+        """Return whether all items are in their final place."""
         books = self.books()
         rejected = -(-items // UNROUTED)
         return bool(books["states"] == {"dispatched": items - rejected, "rejected": rejected})
 
     def until_settled(self, items: int, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait for it. Every item is in one state, and those in flight have their deadline: the
-        table has a constraint that says so."""
+        """Wait until all items are settled.
+
+        Deadlines need no check: a constraint of the table requires one for each open item."""
         self.harness.until(
             lambda: self.settled(items), f"{items} items settled", self.books, seconds
         )
@@ -237,9 +238,9 @@ class Traffic:
         measured: Measured | None = None,
         back_s: float | None = None,
     ) -> int:
-        """Nothing is lost, little is there twice, and no message has a second name; the repeats.
+        """Check that no item is lost and few are duplicated; return the number of duplicates.
 
-        ``measured`` hears of what was found, whatever it was.
+        The results are recorded in ``measured`` before the checks.
         """
         messages = self.messages()
         names: dict[int, set[str]] = {}
@@ -248,7 +249,7 @@ class Traffic:
         repeats = len(messages) - len(names)
         routed = [number for number in range(items) if number % UNROUTED]
         if measured is not None:
-            # What no rule takes stands in the books, and nowhere else.
+            # An item that no rule accepts is only in the counters.
             rejected = int(self.books()["states"].get("rejected", 0))
             lost = items - rejected - len(names.keys() & set(routed))
             measured(of=items, lost=lost, twice=repeats, back_s=back_s)
@@ -258,7 +259,7 @@ class Traffic:
         return repeats
 
     def sent_again(self) -> list[str]:
-        """The names of those items that stand in a list twice."""
+        """Return the UUIDs of items that are in a list twice."""
         seen: set[str] = set()
         return [
             name
@@ -268,16 +269,16 @@ class Traffic:
 
 
 def is_frozen(pid: int) -> bool:
-    """Whether a signal has stopped the process."""
+    """Return whether a signal has stopped the process."""
     return psutil.Process(pid).status() == psutil.STATUS_STOPPED
 
 
 def item(number: int) -> bytes:
-    """The item of that number; one of ``UNROUTED`` fits no outbound."""
+    """Return item ``number`` as JSON; one in ``UNROUTED`` matches no outbound."""
     return json.dumps(values(number), ensure_ascii=False).encode()
 
 
 def values(number: int) -> dict[str, Any]:
-    """The same as a dict."""
+    """Return item ``number`` as a dict."""
     kind = number % 2 if number % UNROUTED else 2
     return {"n": number, "kind": kind, "company_name": f"宁乡县楚江冻库{number}"}

@@ -1,4 +1,4 @@
-"""A router before a backlog that it cannot finish: its memory stays flat, every item is counted."""
+"""A router with a backlog that it cannot finish: memory stays flat, and every item is counted."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(1200)
 
 BACKLOG = 1_000_000 if FULL else 10_000
 STEP = 10_000
-# So much it routes before it is stopped in the middle of it.
+# Items that it routes before it is stopped.
 FIRST, SECOND = (5_000, 30_000) if FULL else (1_000, 4_000)
-# What allocators keep; a hundredth of what the backlog takes as objects.
+# Tolerance for memory kept by allocators: 1 % of the size of the backlog in memory.
 MOST_GROWTH_MB = 60.0
 
 
@@ -33,7 +33,7 @@ def test_the_memory_of_a_router_does_not_grow_with_its_backlog(
         sizes.append(process.memory_info().rss / 2**20)
     grown = sizes[1] - sizes[0]
     traffic.stop(name)
-    # What it had not done is where it was: each item is in the books or in the queue.
+    # Each item is either in the counters or still in the queue.
     books = traffic.books()
     left = harness.broker.depth(traffic.queue).ready
     found = [message["n"] for message in traffic.messages()]

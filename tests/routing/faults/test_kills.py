@@ -1,4 +1,4 @@
-"""SIGKILL, SIGSTOP and an exception at every failpoint of a router: nothing is lost."""
+"""SIGKILL, SIGSTOP and exceptions at every failpoint of a router lose no item."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.routing.faults.harness import (
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(300)]
 
-# At which hit: when the work is under way.
+# Which hit of the failpoint: late enough that work is in progress.
 POINTS = {
     "router.taken": 2,
     "routing.received_before_commit": 2,
@@ -34,13 +34,13 @@ POINTS = {
     "router.acked": 2,
 }
 CLAIMED = "routing.claimed_before_commit"
-# The other one, with a batch sent, has a test of its own.
+# The other one, after a batch was sent, has its own test.
 FROZEN = [point for point in (*POINTS, CLAIMED) if point != "router.sent"]
-# What a process had in its hands twice comes again after two leases of 30 s.
+# An item held by two killed processes is claimed after two leases of 30 s.
 LEASES_SECONDS = 120.0
-# Those of failure files are tried by the tests of these.
+# The failpoints of failure files have their own tests.
 _ELSEWHERE = re.compile(r"routing\.failures_")
-# A Kafka group waits for its dead member: these two say enough where time is short.
+# A Kafka group waits for its dead member, which is slow: two points are enough in the quick run.
 OF_KAFKA = list(POINTS) if FULL else ["router.sent"]
 
 
@@ -64,7 +64,7 @@ def test_killed_between_rabbitmq_and_redis(
     name, back_s = traffic.restart(ITEMS)
     traffic.until_settled(ITEMS)
     repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
-    # Each repeat is told by its item, and none happens where nothing was sent yet.
+    # Each duplicate is explained by a step of its item; before sending there is none.
     assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     if point in ("router.sent", "routing.moved_before_commit"):
         assert repeats > 0
@@ -87,7 +87,7 @@ def test_killed_between_kafka_and_redis(
 
 
 def of_kafka(harness: RouterHarness, kafka_cluster: KafkaCluster) -> Traffic:
-    """A project whose items stand in a topic."""
+    """Create a project whose inbound is a Kafka topic."""
     topic = kafka_cluster.make_topic("faults")
     settings = {
         "bootstrap.servers": kafka_cluster.servers,
@@ -125,12 +125,12 @@ def test_an_exception_at_each_failpoint_costs_no_item(
     of_web = ITEMS // 20
     harness.ask("submit", slug=traffic.slug, items=[values(number) for number in range(of_web)])
     traffic.publish(range(of_web, ITEMS))
-    # One after the other, while there is work.
+    # One failpoint after the other, while there is work.
     points = ",".join(f"{point}=raise@{at}" for at, point in enumerate(POINTS, 2))
     name = traffic.start(FAILPOINTS=f"{CLAIMED}=raise@1,{points}")
-    # Whatever failed when the ledger had it comes again when its lease is over.
+    # Items that failed after they were stored are claimed when their lease expires.
     traffic.until_settled(ITEMS, LEASES_SECONDS)
-    # Of all that was sent, and not written down.
+    # Of all items that were sent, but whose moves were not committed.
     repeats = traffic.check(ITEMS, measured=measured)
     assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     said = harness.daemons.log(name)
@@ -147,7 +147,7 @@ def test_an_exception_at_each_failpoint_costs_no_item(
 def test_frozen_at_a_failpoint_it_costs_no_item(
     harness: RouterHarness, point: str, measured: Measured
 ) -> None:
-    """For longer than another one waits for its locks."""
+    """Freeze a router for longer than another one waits for its locks."""
     traffic = harness.project()
     if point == CLAIMED:
         harness.ask("submit", slug=traffic.slug, items=[values(number) for number in range(ITEMS)])
@@ -156,7 +156,7 @@ def test_frozen_at_a_failpoint_it_costs_no_item(
     frozen = traffic.start("frozen", FAILPOINTS=f"{point}=stop:12@1")
     process = harness.daemons.processes[frozen]
     harness.until(lambda: is_frozen(process.pid), "it freezes")
-    # Another one takes over what it can have.
+    # Another router claims what it can.
     other, back_s = traffic.restart(ITEMS, "other")
     harness.until(lambda: not is_frozen(process.pid), "it wakes")
     traffic.until_settled(ITEMS, LEASES_SECONDS)
@@ -173,7 +173,7 @@ def test_frozen_at_a_failpoint_it_costs_no_item(
 def test_frozen_while_it_reads_kafka_it_costs_no_item(
     harness: RouterHarness, kafka_cluster: KafkaCluster, point: str, measured: Measured
 ) -> None:
-    """For longer than the session of its group: another one is given what it read."""
+    """Freeze a router for longer than its consumer session: Kafka reassigns its partitions."""
     traffic = of_kafka(harness, kafka_cluster)
     frozen = traffic.start("frozen", FAILPOINTS=f"{point}=stop:12@1")
     process = harness.daemons.processes[frozen]
@@ -181,11 +181,11 @@ def test_frozen_while_it_reads_kafka_it_costs_no_item(
     other, back_s = traffic.restart(ITEMS, "other")
     harness.until(lambda: not is_frozen(process.pid), "it wakes")
     traffic.until_settled(ITEMS, LEASES_SECONDS)
-    # It, and whoever takes over, may each have had their hands full.
+    # Both routers may each have had a full batch in progress.
     repeats = traffic.check(ITEMS, most_twice=2 * IN_HAND, measured=measured, back_s=back_s)
     assert harness.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
-    # The group may still be sharing itself out, which holds up the library's end: then it leaves
-    # after 4 s, and says so by its status.
+    # A rebalance of the group may delay the close of the Kafka client: the process then exits
+    # after 4 s with status 1.
     for name in (frozen, other):
         assert harness.daemons.stop(name, signal.SIGTERM)[0] in (0, 1), harness.logs()
     assert traffic.settled(ITEMS)

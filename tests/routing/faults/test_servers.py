@@ -1,4 +1,4 @@
-"""Servers that go and come back while a router works, and routers that are frozen."""
+"""Servers that stop and restart while a router works, and frozen routers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REDIS = shutil.which("redis-server") or ""
 
 
 class RedisServer:
-    """One of the test's own, which keeps what it has confirmed."""
+    """Redis server of the test, which persists every confirmed write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,7 +42,7 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns once it answers."""
+        """Start the server; return once it answers."""
         self._process = subprocess.Popen(
             [
                 *(REDIS, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
@@ -77,7 +77,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def routed(items: int) -> int:
-    """How many of so many items a rule takes."""
+    """Return how many of these items match a rule."""
     return items - -(-items // UNROUTED)
 
 
@@ -95,7 +95,7 @@ def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
     said = harness.until(lambda: harness.ask("problems", slug=traffic.slug), "the report says so")
     assert any("cannot be reached" in each for each in said), said
     assert traffic.books()["holds"]
-    # The outage itself is what is tried: it outlasts the pauses between the probes.
+    # The outage must last longer than the pauses between probes.
     time.sleep(AWAY_SECONDS)
     assert traffic.books()["parked"] == waiting
     redis_server.start()
@@ -123,7 +123,7 @@ def test_cut_from_its_database_in_the_middle_it_goes_on(
         cuts += harness.ask("cut")
     cut_at = time.monotonic()
     assert cuts >= 5
-    # Whose answer was lost has its lease to wait for.
+    # An item whose answer was lost waits for its lease.
     harness.ask("end_leases", slug=traffic.slug)
     back_s = traffic.until_back(cut_at, ITEMS)
     harness.until(lambda: _due_again(traffic), "every item settled")
@@ -141,19 +141,19 @@ def test_a_frozen_router_that_wakes_does_nothing_twice(
     harness: RouterHarness, measured: Measured
 ) -> None:
     traffic = harness.project()
-    # It has sent a batch when it freezes, and has not written that down.
+    # It freezes after sending a batch, before committing the moves.
     frozen = traffic.start("frozen", FAILPOINTS="router.sent=stop:12@1", ROUTING_WORKERS="1")
     traffic.publish(range(ITEMS))
     harness.until(lambda: traffic.count() > 0, "the first batch is sent")
     begun = time.monotonic()
     other = traffic.start("other")
-    # Another one takes over what the frozen one had received, as soon as its lease is over.
+    # Another router claims the items of the frozen one when their leases expire.
     harness.until(lambda: harness.ask("end_leases", slug=traffic.slug) >= 0, "the lease ends")
     back_s = traffic.until_back(begun, ITEMS)
     harness.until(lambda: _due_again(traffic), "every item settled")
     traffic.until_settled(ITEMS)
     repeats = traffic.check(ITEMS)
-    # Woken, it finds that its items have gone on without it.
+    # After it resumes, its moves are lost, because its items were processed by another one.
     process = harness.daemons.processes[frozen]
     harness.until(lambda: not is_frozen(process.pid), "it wakes")
     traffic.until_settled(ITEMS)
