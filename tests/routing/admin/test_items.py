@@ -231,7 +231,7 @@ def test_an_operator_cancels_an_item(project: Project) -> None:
     again = confirm(
         client, reverse("admin:routing_item_cancel", args=[entry.id]), follow=True
     ).content.decode()
-    assert "The item has already ended." in again
+    assert "The task has already ended." in again
 
 
 def test_an_operator_submits_an_item_again(project: Project) -> None:
@@ -287,7 +287,7 @@ def test_dead_letters_are_submitted_again_many_at_once(project: Project) -> None
     assert answer["Location"] == back
     said = client.get(back).content.decode()
     assert "2 items were submitted again." in said
-    assert "Only an item that has ended without success" in said
+    assert "Only a task that ended without success" in said
     # What another item stands for is no dead letter any more.
     assert html_of(client, address(DEAD, project)).count('name="_selected_action"') == 2
 
