@@ -15,12 +15,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from pymongo import MongoClient
 
-REAL_URL = os.environ.get("CRAWLYARD_TEST_MONGODB_URL", "")
+_REAL_URL_NAME = "CRAWLYARD_TEST_MONGODB_URL"
+REAL_URL = os.environ.get(_REAL_URL_NAME, "")
 # Not its own program, which does not let one choose how often it deletes what has expired. It ends
 # with its input, so that none outlives a test session that was killed.
 _SERVER = """
@@ -61,6 +63,9 @@ class MongoServer:
         self._durable = durable
         self._process: subprocess.Popen[str] | None = None
         if not url:
+            if sys.version_info >= (3, 14) and find_spec("secantus") is None:
+                version = ".".join(map(str, sys.version_info[:2]))
+                pytest.skip(f"SecantusDB has no wheel for Python {version}: set {_REAL_URL_NAME}")
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self._port = free.getsockname()[1]
             self.url = f"mongodb://127.0.0.1:{self._port}/?replicaSet=secantus"
