@@ -52,7 +52,9 @@ def project() -> Project:
 def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
     """The moment of every page: what was counted up to it is neither old nor to come."""
     moment = timezone.now()
+    # The second one is asked before the first decision about scaling.
     monkeypatch.setattr(outlook_module, "database_moment", lambda: moment)
+    monkeypatch.setattr(outlook_module, "database_now", lambda: moment)
     return moment
 
 
