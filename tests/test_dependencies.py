@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 
+import pytest
+
 from tools.requirement_marks import ROOT
 
 OWN = frozenset({"apps", "crawlyard", "yardcli", "yardkit", "yardspider", "tools"})
@@ -28,6 +30,7 @@ def _normal(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
+@pytest.mark.slow("6 s")
 def test_every_imported_package_is_named() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"]]

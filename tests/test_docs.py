@@ -58,6 +58,7 @@ def test_charts_are_up_to_date_and_show_figures_of_the_page() -> None:
         assert all(f"{size:,}" in page for size in row["sizes"]), row
 
 
+@pytest.mark.slow("5 s")
 def test_coverage_document_is_up_to_date() -> None:
     assert read("coverage.md") == coverage_doc.document(), "run: make coverage-doc"
 
@@ -111,6 +112,7 @@ def _is_environ(node: ast.expr) -> bool:
     return name in {"environ", "os_environ"}
 
 
+@pytest.mark.slow("8 s")
 def test_every_setting_is_documented_and_no_other() -> None:
     used = {name for path in SOURCES for name in settings_in(path)} - FOREIGN_SETTINGS
     documented = set(_TABLE_SETTING.findall(read("settings.md")))
@@ -144,6 +146,7 @@ def _literal(node: ast.expr) -> Any:
     return eval(compile(ast.Expression(node), "a default", "eval"), {})  # noqa: S307 - our sources
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S1.28", "S1.29", "S1.33", "S1.54")
 def test_documented_defaults_are_those_of_the_code() -> None:
     documented = {

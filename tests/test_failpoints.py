@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.seeds.faults.test_kills import OF_STORES
 from tests.test_layout import ROOT
 from yardkit import failpoints
@@ -68,6 +70,7 @@ def of_tests() -> frozenset[str]:
     return frozenset(each for path in files if MADE_UP not in path.parents for each in words(path))
 
 
+@pytest.mark.slow("7 s")
 def test_every_failpoint_is_tried() -> None:
     assert len(points()) > 100
     text = "\n".join(of_tests())

@@ -126,6 +126,7 @@ print(" ".join(loaded))
 """
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.parametrize(
     "package",
     [

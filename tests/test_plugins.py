@@ -78,6 +78,7 @@ def test_it(store): pass
 """
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize(
     ("environment", "passed"),
     [
@@ -109,6 +110,7 @@ def test_plain(): pass
 """
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     ("options", "found"),
     [
@@ -137,6 +139,7 @@ def test_quick(): pass
 """
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     ("deadline", "end", "said"),
     [
@@ -170,6 +173,7 @@ def test_long_ones_are_left_out_and_say_what_stands_in_for_them(tmp_path: Path) 
     assert " 2 passed, 1 warning in " in result.stdout
 
 
+@pytest.mark.slow("3 s")
 def test_long_ones_that_break_something_are_among_the_faults(tmp_path: Path) -> None:
     fault = LONG.replace("@pytest.mark.long", "@pytest.mark.fault\n@pytest.mark.long")
     result = run_pytest(tmp_path, fault)
@@ -226,6 +230,7 @@ UNREACHABLE = {
 }
 
 
+@pytest.mark.slow("2 s")
 def test_missing_services_skip_and_the_summary_says_which(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, SERVICES_TEST, **UNREACHABLE)
     assert result.returncode == 0, result.stdout
@@ -240,6 +245,7 @@ def test_missing_services_fail_when_required(tmp_path: Path) -> None:
     assert "required by CRAWLYARD_REQUIRE but missing: PostgreSQL" in result.stdout
 
 
+@pytest.mark.slow("3 s")
 def test_requiring_one_kind_leaves_the_others_skippable(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, SERVICES_TEST, CRAWLYARD_REQUIRE="browser", **UNREACHABLE)
     assert result.returncode == 0, result.stdout

@@ -87,6 +87,7 @@ def theme_texts() -> set[str]:
     return found
 
 
+@pytest.mark.slow("4 s")
 def test_no_text_is_missing_or_fuzzy() -> None:
     # read_po leaves out what is fuzzy or empty, as gettext does.
     translated = read_po(CATALOGUE)
@@ -99,6 +100,7 @@ def test_no_text_is_missing_or_fuzzy() -> None:
     assert "fuzzy" not in CATALOGUE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow("5 s")
 def test_no_translation_is_left_of_a_text_that_is_gone() -> None:
     gone = set(read_po(CATALOGUE)) - set(own_texts()) - {""}
     assert not gone, "run make messages"

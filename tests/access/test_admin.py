@@ -56,6 +56,7 @@ def root() -> User:
 # --- pages -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.parametrize("model", ALL_MODELS, ids=lambda model: model._meta.label)
 def test_lists_open_for_superusers_and_scoped_staff(
     model: Any, root: User, project: Project
@@ -71,6 +72,7 @@ def test_lists_open_for_superusers_and_scoped_staff(
     assert outsider.get(page(model, "changelist")).status_code == 302
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("model", OURS, ids=lambda model: model._meta.label)
 def test_pages_of_one_object_open(model: Any, root: User, project: Project) -> None:
     make_token(root)

@@ -81,6 +81,7 @@ def body_of(method: str, path: str, address: str, api: Api, world: World) -> dic
     return shown | CHANGES[path]
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.parametrize(("method", "route"), CALLS, ids=[f"{m} {r}" for m, r in CALLS])
 def test_what_was_done_stands_in_the_trail(
     method: str, route: Any, world: World, watched: list[Watched]

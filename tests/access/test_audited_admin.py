@@ -304,6 +304,7 @@ def _entry_of(watched: list[Watched], model: type[Model], boss: User) -> Any:
     return found[-1]
 
 
+@pytest.mark.slow("7 s")
 @pytest.mark.parametrize("model", FORMS, ids=lambda model: model._meta.label_lower)
 def test_forms(model: type[Model], client: Client, boss: User, watched: list[Watched]) -> None:
     make, change, add = FORMS[model]
@@ -329,6 +330,7 @@ def test_forms(model: type[Model], client: Client, boss: User, watched: list[Wat
     assert (gone.object_id, bool(gone.before)) == (str(obj.pk), True)
 
 
+@pytest.mark.slow("10 s")
 @_named(ACTIONS)
 def test_actions(
     model: type[Model], name: str, client: Client, boss: User, watched: list[Watched]
@@ -347,6 +349,7 @@ def test_actions(
     assert (model, name) in TELL or all(before or after for _action, before, after in told), told
 
 
+@pytest.mark.slow("5 s")
 @_named(BUTTONS | OWN_BUTTONS)
 def test_buttons(
     model: type[Model], name: str, client: Client, boss: User, watched: list[Watched]

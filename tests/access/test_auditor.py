@@ -42,6 +42,7 @@ def auditor(project: Project) -> User:
     return make_auditor(roles={project: Role.ADMIN})
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.parametrize("model", ALL_MODELS, ids=lambda model: model._meta.label)
 def test_every_list_opens_and_nothing_can_be_added(model: Any, auditor: User) -> None:
     client = enter(auditor)

@@ -129,6 +129,7 @@ def statuses(api: Api, number: int) -> list[int]:
     return [api.get("me").status_code for _each in range(number)]
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("rates", [{"user": "4/minute"}, {"user": "4/minute", "token": "2/hour"}])
 def test_a_token_that_runs_wild_leaves_the_others_their_share(
     settings: Any, monkeypatch: pytest.MonkeyPatch, rates: dict[str, str]

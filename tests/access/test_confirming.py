@@ -178,6 +178,7 @@ def _states(rows: list[Model]) -> list[Any]:
     return list(stored.order_by("pk").values())
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.parametrize(
     ("model", "action"), MAKERS, ids=[f"{m._meta.label_lower}-{a}" for m, a in MAKERS]
 )

@@ -41,6 +41,7 @@ def addresses() -> list[str]:
     return found
 
 
+@pytest.mark.slow("15 s")
 def test_no_page_needs_an_inline_script(client: Client) -> None:
     assert inline_code(client.get("/admin/login/").content.decode()) == []
     client.force_login(make_superuser())

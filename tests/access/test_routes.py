@@ -222,12 +222,14 @@ def test_there_are_routes() -> None:
     assert {"api/v1/me", "api/v1/projects", "api/v1/projects/{pk}"} <= {r.path for r in ROUTES}
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_every_view_derives_from_the_base(route: Route) -> None:
     assert issubclass(route.view, ApiView)
     assert route.view.area
 
 
+@pytest.mark.slow("9 s")
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_strangers_get_401(route: Route, world: World) -> None:
     path = path_of(route, world) if route.names else route.at()
@@ -237,6 +239,7 @@ def test_strangers_get_401(route: Route, world: World) -> None:
         assert "WWW-Authenticate" in response
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_both_with_and_without_a_last_slash(route: Route, world: World) -> None:
     path = path_of(route, world) if route.names else route.at()
@@ -249,6 +252,7 @@ def test_both_with_and_without_a_last_slash(route: Route, world: World) -> None:
         assert send(api, "post", path + "/").status_code != 404
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.parametrize(
     "route",
     [
@@ -267,6 +271,7 @@ def test_things_of_other_projects_do_not_exist(route: Route, world: World) -> No
         assert response.json()["code"] == "not_found"
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.parametrize("route", LISTS, ids=str)
 def test_lists_show_nothing_of_other_projects(route: Route, world: World) -> None:
     for start, make in MAKERS.items():
@@ -283,6 +288,7 @@ def test_lists_show_nothing_of_other_projects(route: Route, world: World) -> Non
             assert row["project"] == elsewhere.pk
 
 
+@pytest.mark.slow("20 s")
 @pytest.mark.parametrize("route", [r for r in ROUTES if not r.path.startswith(OWN)], ids=str)
 def test_viewers_read_and_write_nothing(route: Route, world: World) -> None:
     viewer = Api(make_user(roles={world.project: Role.VIEWER}))
@@ -298,6 +304,7 @@ def test_viewers_read_and_write_nothing(route: Route, world: World) -> None:
             assert response.status_code == answered(route), response.content
 
 
+@pytest.mark.slow("20 s")
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
     reader = Api(world.owner, scopes=("*:read",))
@@ -310,6 +317,7 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
             assert (response.status_code, response.json()["code"]) == (403, "scope_missing")
 
 
+@pytest.mark.slow("40 s")
 @pytest.mark.parametrize(
     ("path", "method", "needed"),
     [

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.django_db
 __all__ = ["impatient", "world"]
 
 
+@pytest.mark.slow("20 s")
 @pytest.mark.parametrize("route", [r for r in ROUTES if not r.path.startswith(OWN)], ids=str)
 def test_auditors_read_everything_and_write_nothing(route: Route, world: World) -> None:
     # A role above viewer changes nothing of that.
@@ -44,6 +45,7 @@ def test_auditors_read_everything_and_write_nothing(route: Route, world: World) 
             assert response.status_code == answered(route, sees_everything=True), response.content
 
 
+@pytest.mark.slow("35 s")
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_tokens_that_are_no_good_are_refused(route: Route, world: World) -> None:
     """Expired, revoked, for another network, for another area: 401 or 403 and nothing else."""

@@ -79,6 +79,7 @@ def test_names_are_taken_once_and_pages_fill_up(
         kept(person, name="Third")
 
 
+@pytest.mark.slow("2 s")
 def test_a_list_offers_to_keep_its_filter_and_shows_those_kept(person: User) -> None:
     client = enter(person)
     adding = reverse("access:filter-add")

@@ -138,6 +138,7 @@ def _concerns(what: str, route: str) -> bool:
     return not (what == "project moved away" and route in OF_NO_PROJECT)
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("what", list(TAKEN))
 async def test_whom_something_was_taken_from_is_refused(what: str, route: str) -> None:
@@ -173,6 +174,7 @@ async def test_who_sees_no_project_hears_of_none(route: str) -> None:
     assert not await opens(ADDRESSES[route](world.run), nobody)
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize(
     "origin",
@@ -193,6 +195,7 @@ async def test_pages_of_elsewhere_are_refused(route: str, origin: str) -> None:
         assert not await opens(ADDRESSES[route](world.run), cookie, origin=origin)
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("what", list(TAKEN))
 async def test_an_open_socket_hears_nothing_more(

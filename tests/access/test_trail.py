@@ -82,6 +82,7 @@ def test_kinds_are_told_in_words_and_old_ones_by_name() -> None:
     assert ("jobs.run", "run") in kinds()
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("make", [make_project, make_job, make_run], ids=["project", "job", "run"])
 def test_the_page_of_an_object_leads_to_its_history(make: Any) -> None:
     obj = make()

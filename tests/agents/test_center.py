@@ -131,6 +131,7 @@ def test_an_allocate_that_is_too_old_is_dropped_and_counted(yard: Yard, run: Run
     assert answer.agents == ["a"]
 
 
+@pytest.mark.slow("8 s")
 @pytest.mark.covers("S1.46")
 def test_heartbeats_that_no_center_heard_are_counted(yard: Yard) -> None:
     yard.agent("a")
@@ -221,6 +222,7 @@ def test_a_request_with_a_strange_token_is_refused(yard: Yard, run: Run) -> None
     assert "token" in yard.refused()
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.parametrize("body", [b"", b"\x80\x04.", b"\xff" * 9, b"\x91" * 100_000])
 @pytest.mark.parametrize(
     "queue", ["center.requests", "center.control", "center.register", "center.heartbeats.c1"]

@@ -104,6 +104,7 @@ def test_the_reasons_are_counted() -> None:
     assert shortfall_text(2, 2, why, "browser") == ""
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.django_db
 @pytest.mark.covers("S1.36", "S1.37", "S1.54")
 @pytest.mark.parametrize("policy", [Policy.FIXED, Policy.CHAINED])

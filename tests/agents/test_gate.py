@@ -102,6 +102,7 @@ def test_what_may_pass_is_sent_at_once_and_reports_to_nobody(yard: Yard, run: Ru
     assert yard.broker.depth(REPLY).ready == 0
 
 
+@pytest.mark.slow("2 s")
 def test_a_rule_holds_even_for_this_machine_itself(yard: Yard, run: Run) -> None:
     stop_host(host="127.0.0.1", actor=None)
     queue = start(yard, run, obey_robots=False)
@@ -201,6 +202,7 @@ def test_a_center_that_stops_gives_back_what_it_holds(yard: Yard, open_run: Run)
     yard.restart()
 
 
+@pytest.mark.slow("2 s")
 def test_a_held_request_does_not_expire(
     yard: Yard, open_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

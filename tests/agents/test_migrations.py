@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.runtime.processes import ROOT
 
 
+@pytest.mark.slow("10 s")
 def test_switched_off_agents_drain_and_cookies_are_sealed_and_back_again(tmp_path: Path) -> None:
     # In a process of its own, from an empty database on: to take back what others have built upon
     # these migrations since would take ten times as long.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.e2e.daemon_processes import Daemons
 
 
+@pytest.mark.slow("3 s")
 def test_settings_may_be_files_and_stores_are_kept_back(tmp_path: Path) -> None:
     """As compose starts it: addresses are files, and those of the stores are of no use to it."""
     broker = tmp_path / "broker_url"

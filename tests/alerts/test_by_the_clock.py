@@ -63,6 +63,7 @@ def a_case(dice: random.Random) -> Case:
     return Case(steps, dice.choice((60, 95, 300)), snoozed, dice.randrange(5, 1000, 5), over)
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize("seed", range(4))
 def test_escalations_repetitions_and_snoozes_come_when_they_are_due(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -109,6 +110,7 @@ def _seconds(opened: datetime, at: datetime) -> int:
     return round((at - opened).total_seconds())
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     "number", [1, MOST_SINGLY, MOST_SINGLY + 1, MOST_TOGETHER, MOST_TOGETHER + 1, 65]
 )

@@ -44,6 +44,7 @@ def incident(**fields: Any) -> Incident:
     return Incident.objects.get(**fields)
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S4.27")
 def test_it_opens_once_is_told_once_and_recovers() -> None:
     use_rules(DEPTH)
@@ -73,6 +74,7 @@ def test_it_opens_once_is_told_once_and_recovers() -> None:
     assert told() == [("opened", "ops"), ("recovered", "ops")]
 
 
+@pytest.mark.slow("5 s")
 def test_what_comes_back_soon_is_the_same_story() -> None:
     use_rules(DEPTH)
     rig = Rig(gauges={LOGS: 11})
@@ -107,6 +109,7 @@ def test_a_monitor_that_was_away_knows_nothing_of_the_time_between() -> None:
     assert not Incident.objects.open().exists()
 
 
+@pytest.mark.slow("6 s")
 def test_what_is_gone_recovers_when_others_are_measured() -> None:
     use_rules(DEPTH)
     rig = Rig(gauges={LOGS: 11})
@@ -118,6 +121,7 @@ def test_what_is_gone_recovers_when_others_are_measured() -> None:
     assert incident().notes.get(what="recovered").detail == {"why": Ending.GONE}
 
 
+@pytest.mark.slow("6 s")
 def test_it_escalates_and_repeats_until_somebody_takes_it() -> None:
     use_rules(
         DEPTH
@@ -145,6 +149,7 @@ def test_it_escalates_and_repeats_until_somebody_takes_it() -> None:
         acknowledge(incident=incident(), actor=person, now=rig.now())
 
 
+@pytest.mark.slow("2 s")
 def test_snoozed_nobody_is_told_until_then() -> None:
     use_rules(DEPTH | {"repeat_seconds": 60})
     rig = Rig(gauges={LOGS: 11})
@@ -161,6 +166,7 @@ def test_snoozed_nobody_is_told_until_then() -> None:
     assert incident().snoozed_until is None
 
 
+@pytest.mark.slow("9 s")
 def test_closed_by_a_person_it_opens_again_only_after_it_was_well() -> None:
     use_rules(DEPTH)
     rig = Rig(gauges={LOGS: 11})
@@ -177,6 +183,7 @@ def test_closed_by_a_person_it_opens_again_only_after_it_was_well() -> None:
     assert Incident.objects.count() == 2
 
 
+@pytest.mark.slow("2 s")
 def test_in_quiet_hours_notices_wait() -> None:
     # It is noon.
     hours = {"noon": {"from": "11:00", "to": "13:00", "except": ["critical"]}}
@@ -213,6 +220,7 @@ def test_of_a_muted_rule_nobody_is_told() -> None:
     assert told()[1:] == [("repeated", "ops")]
 
 
+@pytest.mark.slow("15 s")
 def test_who_snoozes_into_quiet_hours_is_told_after_them() -> None:
     hours = {"noon": {"from": "12:05", "to": "12:30"}}
     use_rules(DEPTH | {"quiet": "noon"}, quiet_hours=hours)
@@ -375,6 +383,7 @@ def test_a_project_in_trouble_silences_no_other(
     assert Incident.objects.filter(project=two).count() == 1
 
 
+@pytest.mark.slow("7 s")
 def test_looks_cost_no_more_with_many_open_incidents(
     source: Conditions, django_assert_max_num_queries: Any
 ) -> None:
@@ -391,6 +400,7 @@ def test_looks_cost_no_more_with_many_open_incidents(
         rig.run(5)
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.parametrize("error", [NotKnown(), RuntimeError("no answer")])
 def test_a_source_that_cannot_tell_changes_nothing(source: Conditions, error: Exception) -> None:
     use_rules(SO, DEPTH)

@@ -84,6 +84,7 @@ def test_a_project_in_trouble_silences_no_other(
     assert Incident.objects.filter(project=two).count() == 1
 
 
+@pytest.mark.slow("5 s")
 def test_what_is_committed_late_is_not_missed(source: Events, rig: Rig) -> None:
     rig.run(900)
     source.add(2, rig.now())

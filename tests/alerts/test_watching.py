@@ -82,6 +82,7 @@ def test_books_of_one_kind_leave_room_for_the_others(monkeypatch: pytest.MonkeyP
     assert found == ["runs"] * 3 + ["seeds"] * 2 + ["requests"] * 3
 
 
+@pytest.mark.slow("4 s")
 def test_what_the_monitor_cannot_ask_is_an_incident() -> None:
     use_rules(builtin=True)
     now = timezone.now()
@@ -140,6 +141,7 @@ def test_more_runs_wait_than_are_told(
     assert len(found) == 2
 
 
+@pytest.mark.slow("3 s")
 def test_that_nobody_watches_is_found_by_a_worker_and_over_with_the_next_monitor() -> None:
     make_channel(name="ops")
     use_rules(builtin=True, defaults={"tell": ["ops"]})

@@ -71,6 +71,7 @@ def test_editors_change_what_is_watched(job: Job) -> None:
     assert entry.after == {"drop_below": 0.2, "stale_times": None}
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     "bad", [{"drop_below": 2}, {"rise_above": 0}, {"stale_times": "NaN"}, {"enabled": "perhaps"}]
 )

@@ -49,6 +49,7 @@ def test_a_job_without_runs_has_no_such_section() -> None:
     assert 'id="yields"' not in page(make_job())
 
 
+@pytest.mark.slow("3 s")
 def test_only_editors_may_change_what_is_watched(job: Job) -> None:
     assert "Reset baseline" not in page(job, Role.OPERATOR)
     assert "Reset baseline" in page(job, Role.EDITOR)
@@ -71,6 +72,7 @@ def test_the_form_changes_limits_and_an_empty_one_is_not_looked_at(job: Job) -> 
     assert policy.drop_below == 0.2
 
 
+@pytest.mark.slow("2 s")
 def test_the_button_learns_anew(job: Job) -> None:
     editor = enter(make_user(roles={job.project: Role.EDITOR}, is_staff=True))
     editor.post(reverse("alerts:yield-learn", args=[job.pk]))

@@ -43,6 +43,7 @@ def open_ones() -> dict[str, str]:
     return {row.rule: sentence(row) for row in Incident.objects.filter(state=IncidentState.OPEN)}
 
 
+@pytest.mark.slow("10 s")
 def test_a_drop_opens_an_incident_that_the_next_usual_run_ends(rig: Rig, job: Job) -> None:
     bad = ended_run(job, at=rig.now(), items=50, fields={"url": 50, "price": 10}, failed=100)
     rig.run(10)

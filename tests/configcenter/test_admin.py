@@ -134,6 +134,7 @@ def test_things_of_other_projects_do_not_exist(project: Project) -> None:
     assert client.get(page(Configuration, "change", "nonsense")).status_code == 404
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("model", [Configuration, ConfigVersion])
 def test_lists_ask_a_fixed_number_of_questions(model: Any) -> None:
     run_it("one")
@@ -182,6 +183,7 @@ def test_activate_revert_deactivate(project: Project) -> None:
     ]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("verb", "needed"),
     [("activate", Role.EDITOR), ("revert", Role.OPERATOR), ("deactivate", Role.EDITOR)],
@@ -231,6 +233,7 @@ def test_the_form_begins_with_the_newest_or_with_another(project: Project) -> No
     assert client.get(new_version(project, version=9)).status_code == 404
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     ("form", "told"),
     [

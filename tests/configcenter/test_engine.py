@@ -68,6 +68,7 @@ def test_what_cannot_be_kept_is_refused_with_its_place(data: Any, told: str) -> 
         check_plain(data)
 
 
+@pytest.mark.slow("3 s")
 @given(DATA)
 def test_what_can_be_kept_is_written_and_read_back(data: dict[str, Any]) -> None:
     kind = SampleKind()
@@ -115,11 +116,13 @@ def test_a_file_is_read_no_further_than_it_may_be_large(tmp_path: Any) -> None:
     assert SampleKind().read_file(file) == {"name": "名"}
 
 
+@pytest.mark.slow("3 s")
 @given(DATA)
 def test_equal_data_has_no_changes(data: dict[str, Any]) -> None:
     assert changes(data, data) == []
 
 
+@pytest.mark.slow("4 s")
 @given(DATA, DATA)
 def test_different_data_has_changes(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert bool(changes(old, new)) == (digest_of(old) != digest_of(new))

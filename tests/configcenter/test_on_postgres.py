@@ -26,6 +26,7 @@ def test_at_once_on_postgresql(postgres_database: str) -> None:
     assert "skipped" not in said
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.timeout(300)
 def test_at_once_on_one_file(tmp_path: Path) -> None:
     """SQLite lets one write after the other."""

@@ -23,6 +23,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), print("thread waited for"))).s
 """
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize(
     ("last", "status", "said"),
     [

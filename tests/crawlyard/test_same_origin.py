@@ -45,6 +45,7 @@ async def test_its_own_pages_may_listen(origin: str | None, host: str) -> None:
     assert await connects(origin, host)
 
 
+@pytest.mark.slow("9 s")
 @pytest.mark.parametrize(
     ("origin", "host"),
     [

@@ -201,6 +201,7 @@ def test_as_the_first_process_of_a_container_it_buries_the_orphans() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow("2 s")
 def test_the_last_to_stop_have_the_time_that_the_first_left_over(box: Box) -> None:
     supervisor = box.start(unit("slow", SLOW), unit("first", FAMILY, stops_first=True))
     box.until(lambda: len({name for name, _ in box.lines}) == 2)
@@ -208,6 +209,7 @@ def test_the_last_to_stop_have_the_time_that_the_first_left_over(box: Box) -> No
     assert ("slow", "done") in box.lines
 
 
+@pytest.mark.slow("5 s")
 def test_stop_ends_every_child_and_its_children_within_five_seconds(box: Box) -> None:
     supervisor = box.start(
         unit("family", FAMILY), unit("deaf", DEAF), unit("first", DEAF, stops_first=True)

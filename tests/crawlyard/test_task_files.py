@@ -31,6 +31,7 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.mark.slow("2 s")
 def test_a_reader_beside_a_writer_finds_whole_messages(
     connection: Connection, tmp_path: Path
 ) -> None:

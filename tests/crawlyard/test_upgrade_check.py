@@ -119,6 +119,7 @@ def test_an_outbox_that_is_not_sent(age: int, level: Level) -> None:
     assert found.detail.startswith("1 messages")
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("version", "level"), [(0, Level.NOTE), (1, Level.OK), (2, Level.BAD), (-1, Level.BAD)]
 )

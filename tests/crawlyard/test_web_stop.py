@@ -34,6 +34,7 @@ def serve(daemons: Daemons) -> int:
     return port
 
 
+@pytest.mark.slow("4 s")
 def test_no_call_that_has_reached_it_is_cut_off(daemons: Daemons) -> None:
     port = serve(daemons)
     kept = HTTPConnection("127.0.0.1", port, timeout=20)
@@ -61,6 +62,7 @@ def test_no_call_that_has_reached_it_is_cut_off(daemons: Daemons) -> None:
     del daemons.processes["web"]
 
 
+@pytest.mark.slow("4 s")
 def test_a_kept_connection_is_told_to_end_with_its_next_answer(daemons: Daemons) -> None:
     for _ in range(5):
         kept = HTTPConnection("127.0.0.1", serve(daemons), timeout=20)

@@ -79,6 +79,7 @@ def test_a_broker_that_hangs_holds_a_page_for_less_than_a_second(
     assert (str(later.problem), later.detail) == ("The broker does not respond.", "it hung")
 
 
+@pytest.mark.slow("7 s")
 def test_a_broker_that_hangs_for_ever_holds_up_no_exit(tmp_path: Path) -> None:
     environment = os.environ | {
         "CRAWLYARD_TEST_DATA": str(tmp_path),

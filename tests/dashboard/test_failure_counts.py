@@ -85,6 +85,7 @@ def facts_of(told: dict[str, Any], key: str) -> dict[str, int | None]:
     return {fact["key"]: fact["number"] for fact in part_of(told, key)["facts"]}
 
 
+@pytest.mark.slow("5 s")
 def test_without_the_broker_what_is_to_be_said_waits_and_is_sent_when_it_is_back(
     no_broker: None, settings: Any, sqlite_broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ def test_it_costs_the_same_however_much_there_is(
         assert client.get(reverse("dashboard:health-live")).status_code == 200
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db
 def test_each_part_has_its_section_of_the_runbook(answers: dict[str, Answer]) -> None:
     client = enter(make_superuser())
@@ -210,6 +211,7 @@ def test_a_redis_and_a_broker_that_hang_are_told_in_time(
     assert [said[name].ok for name in asked] == [False, False]
 
 
+@pytest.mark.slow("5 s")
 def test_a_server_that_is_not_there_is_told(settings: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -136,6 +136,7 @@ def test_no_secret_of_a_message_is_shown(admin: Client) -> None:
     assert "s3cret" not in page
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     "body", [b"<script>alert(1)</script>", b'{"a": "<script>alert(1)</script>"}', b"\xff<script>"]
 )
@@ -154,6 +155,7 @@ def test_a_message_cannot_put_anything_into_the_page(admin: Client, body: bytes)
         assert "<script>v" not in page
 
 
+@pytest.mark.slow("2 s")
 def test_a_huge_body_is_cut(admin: Client) -> None:
     letter = make_letter(body=b"x" * 2_000_000)
     response = admin.get(reverse(LETTER, args=[letter.pk]))

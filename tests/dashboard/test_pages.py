@@ -148,6 +148,7 @@ def test_home_names_what_does_not_answer_the_router() -> None:
     assert "Nothing. All runs" in stranger
 
 
+@pytest.mark.slow("4 s")
 def test_home_costs_the_same_however_much_there_is(django_assert_max_num_queries: Any) -> None:
     client = logged_in(make_superuser())
     for each in range(2):

@@ -49,6 +49,7 @@ def buttons(html: str, run: Run) -> set[str]:
     return set(re.findall(rf'action="/admin/jobs/run/{run.pk}/(\w+)"', html))
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.parametrize(
     ("state", "fields", "offered"),
     [

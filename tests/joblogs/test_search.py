@@ -77,6 +77,7 @@ def test_the_newest_come_first_with_their_places(api: Api, run: Run) -> None:
     }
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -190,6 +191,7 @@ def test_the_page_shows_lines_that_lead_to_their_logs(run: Run) -> None:
     assert run.job.project.name not in shown(make_user(roles={other.project: Role.VIEWER}))
 
 
+@pytest.mark.slow("2 s")
 def test_the_page_says_what_is_wrong(run: Run, settings: Any) -> None:
     viewer = make_user(roles={run.job.project: Role.VIEWER})
     assert "errorlist" not in shown(viewer, "?since=x&until=2026-01-01T00:00")

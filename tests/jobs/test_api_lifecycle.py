@@ -26,6 +26,7 @@ def project() -> Project:
     return make_project()
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.8", "S1.9", "S1.10")
 @pytest.mark.parametrize(
     ("action", "state", "then"),

@@ -84,6 +84,7 @@ def test_jobs_are_cloned(project: Project) -> None:
     assert [job.name for job in clones] == ["one (copy)", "two (copy)"]
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     ("action", "role"),
     [
@@ -127,6 +128,7 @@ def names(page: Any) -> list[str]:
     return [job.name for job in page.context["cl"].result_list]
 
 
+@pytest.mark.slow("2 s")
 def test_the_list_is_narrowed_by_tag_image_and_project(project: Project) -> None:
     image = make_image(project)
     make_job(project=project, name="one", tags=["news", "数据"], image=image)
@@ -186,6 +188,7 @@ def test_the_page_of_a_job_costs_the_same_however_much_there_is(
         assert client.get(address).status_code == 200
 
 
+@pytest.mark.slow("2 s")
 def test_the_page_of_a_job_says_what_goes_on(project: Project) -> None:
     job = make_job(project=project, name="pages", cron="0 6 * * *")
     make_run(job=job, state=RunState.RUNNING)

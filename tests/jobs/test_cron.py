@@ -110,6 +110,7 @@ EXPRESSIONS = st.builds(
 )
 
 
+@pytest.mark.slow("8 s")
 @settings(max_examples=150, deadline=None)
 @given(
     expression=EXPRESSIONS,

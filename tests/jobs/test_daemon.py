@@ -52,6 +52,7 @@ def test_a_run_that_is_killed_from_outside_fails_and_says_so(runner: RunnerDaemo
     assert "killed by signal 9" in run.reason
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.django_db
 def test_a_run_that_does_not_listen_is_killed_after_its_grace(
     runner: RunnerDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -177,6 +177,7 @@ def body(project: Project, **fields: Any) -> dict[str, Any]:
     return {"project": project.pk, "name": "pages", "spider": "spiders:Pages"} | fields
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.django_db
 @pytest.mark.covers("S1.3", "S1.12", "S1.13")
 @pytest.mark.parametrize(("fields", "name", "text"), [*BAD, *BAD_REST], ids=lambda x: str(x)[:60])
@@ -195,6 +196,7 @@ def test_bad_input_is_refused_by_field_over_rest(
     assert Job.objects.get().name == "other"
 
 
+@pytest.mark.slow("60 s")
 @pytest.mark.django_db
 @pytest.mark.covers("S1.3", "S1.12")
 @pytest.mark.parametrize(
@@ -325,6 +327,7 @@ def test_secrets_are_laid_over_the_stored_ones_over_rest(project: Project) -> No
         assert "s3cret" not in f"{entry.before}{entry.after}"
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.django_db
 def test_the_form_keeps_secrets_adds_some_and_removes_single_ones(project: Project) -> None:
     client = member(project, Role.EDITOR)

@@ -91,6 +91,7 @@ def test_what_is_exported_is_equal_where_it_is_imported(
     assert AuditRecord.objects.count() == records
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.django_db
 @settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -207,6 +208,7 @@ BAD_JOBS: list[tuple[str, str, str]] = [
 ]
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.django_db
 @pytest.mark.parametrize(("text", "name", "said"), BAD_JOBS, ids=lambda x: str(x)[:50])
 def test_bad_jobs_are_refused_by_line_and_field_and_nothing_is_written(

@@ -250,6 +250,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow("5 s")
 @settings(deadline=None)
 @given(rows=ROWS)
 def test_whatever_is_written_is_read_again(rows: list[dict[str, Any]]) -> None:

@@ -76,6 +76,7 @@ def say(run: Run, command: RunCommand, /, *, accepted: bool = True, **fields: An
     run.refresh_from_db()
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.8", "S1.9", "S1.10", "S1.11")
 @pytest.mark.parametrize("state", list(RunState))
 @pytest.mark.parametrize("action", list(ACTIONS))

@@ -81,6 +81,7 @@ def as_form(fields: dict[str, Any]) -> dict[str, Any]:
     return typed
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.django_db
 @pytest.mark.covers("S1.30")
 @pytest.mark.parametrize(("fields", "name", "text"), BAD, ids=str)
@@ -97,6 +98,7 @@ def test_bad_input_is_refused_by_field_over_rest(
     assert not Job.objects.exists()
 
 
+@pytest.mark.slow("30 s")
 @pytest.mark.django_db
 @pytest.mark.parametrize(("fields", "name", "text"), BAD, ids=str)
 def test_bad_input_is_refused_by_field_in_the_form(
@@ -240,6 +242,7 @@ def test_cookies_are_sealed_and_only_said_to_be_there() -> None:
         assert "s3cret" not in f"{entry.before}{entry.after}"
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.django_db
 def test_the_form_takes_cookies_keeps_them_and_removes_them() -> None:
     project = make_project()

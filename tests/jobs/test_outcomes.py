@@ -66,6 +66,7 @@ def test_a_run_with_failed_requests_finishes_with_errors(
     assert run.outcome == O.SUCCEEDED
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.django_db
 def test_lists_pages_and_rest_show_the_outcome() -> None:
     project = make_project()

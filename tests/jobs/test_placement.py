@@ -97,6 +97,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S1.54")
 @pytest.mark.parametrize(("fields", "reason"), REFUSED)
 def test_an_unfit_host_is_refused_with_the_reason(fields: dict[str, Any], reason: str) -> None:

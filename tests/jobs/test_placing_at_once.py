@@ -105,6 +105,7 @@ else:
         folder = Path(__file__).parent
         run_again([folder / "test_placement.py", folder / "test_services.py"], postgres_database)
 
+    @pytest.mark.slow("20 s")
     def test_so_it_is_in_a_file(tmp_path: Path) -> None:
         database = f"sqlite:///{tmp_path / 'shared.sqlite3'}"
         assert "2 passed" in run_again([Path(__file__)], database)

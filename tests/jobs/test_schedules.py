@@ -107,6 +107,7 @@ def test_one_on_time_stands_for_those_before_it() -> None:
     assert [outcome for _time, outcome in outcomes(job)] == ["missed", "missed", "started"]
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize("policy", list(MisfirePolicy))
 def test_a_month_of_outage_is_listed_completely(
     policy: str, monkeypatch: pytest.MonkeyPatch

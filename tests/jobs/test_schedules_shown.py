@@ -128,6 +128,7 @@ def browser() -> Client:
     return client
 
 
+@pytest.mark.slow("2 s")
 def test_the_page_of_a_job_shows_what_comes_and_what_was_missed(browser: Client, job: Job) -> None:
     text = browser.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
     assert "Next runs" in text
@@ -150,6 +151,7 @@ def links_form(*rows: tuple[int, str]) -> dict[str, str]:
     return form
 
 
+@pytest.mark.slow("2 s")
 def test_links_are_made_on_the_page_of_the_job(browser: Client, job: Job) -> None:
     other = make_job(project=job.project)
     address = f"/admin/jobs/job/{job.pk}/change/"

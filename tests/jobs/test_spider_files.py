@@ -31,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow("7 s")
 @pytest.mark.parametrize(
     ("spider", "error"),
     [

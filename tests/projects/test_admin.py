@@ -100,6 +100,7 @@ def test_a_size_that_rest_set_to_the_byte_stays() -> None:
     assert project.max_image_bytes == 100 * 1024**2 + 7
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -284,6 +285,7 @@ def test_an_operator_has_a_delivery_judged_again() -> None:
     assert client.get(address).status_code == 405
 
 
+@pytest.mark.slow("2 s")
 def test_lists_cost_the_same_however_long_they_are(django_assert_max_num_queries: Any) -> None:
     project = make_git_project()
     client = member(project, Role.VIEWER)

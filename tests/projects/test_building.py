@@ -137,6 +137,7 @@ def test_the_projects_script_stands_in_for_the_dockerfile(
     assert members[".dockerignore"][1] == f"{DOCKERFILE}\n.dockerignore\n".encode()
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize(
     ("dockerfile", "code"),
     [
@@ -158,6 +159,7 @@ def test_a_dockerfile_must_be_a_plain_file_of_the_repository(
     assert caught.value.code == code
 
 
+@pytest.mark.slow("3 s")
 def test_links_that_lead_out_are_refused_by_name_and_others_stay_links(
     fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:

@@ -240,6 +240,7 @@ def test_a_project_that_builds_no_more_gets_no_second_try() -> None:
     assert Build.objects.count() == 1
 
 
+@pytest.mark.slow("3 s")
 def test_who_waits_is_called_again_ever_less_often(
     sent: list[tuple[str, dict[str, Any]]],
 ) -> None:

@@ -23,6 +23,7 @@ def test_deliveries_at_once(postgres_database: str) -> None:
     run_again([Path(__file__).with_name("at_once.py")], postgres_database)
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.timeout(300)
 def test_deliveries_at_once_on_one_file(tmp_path: Path) -> None:
     """SQLite lets one write after the other."""

@@ -71,6 +71,7 @@ def test_a_project_with_everything() -> None:
     assert not [secret for secret in SECRETS.values() if secret in said]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.1", "S1.5")
 @pytest.mark.parametrize(
     ("field", "value"),

@@ -38,6 +38,7 @@ def post(port: int, body: Any, headers: dict[str, str]) -> tuple[int, dict[str, 
         return response.status, json.loads(response.read()), response.headers
 
 
+@pytest.mark.slow("4 s")
 def test_a_length_that_is_told_is_judged_before_the_body(port: int) -> None:
     with closing(socket.create_connection(("127.0.0.1", port), timeout=START_SECONDS)) as wire:
         wire.sendall(
@@ -56,6 +57,7 @@ def test_a_body_that_tells_no_length(port: int) -> None:
     assert (status, answer["code"]) == (413, "body_too_large")
 
 
+@pytest.mark.slow("10 s")
 def test_without_a_database_the_sender_shall_try_again(port: int) -> None:
     # As long as a body may be.
     sent = github("push", json.dumps(tag_push("a/b/1")).encode().ljust(LIMIT))

@@ -230,6 +230,7 @@ def test_an_address_cannot_become_markup() -> None:
         assert "<img src=x>" not in page
 
 
+@pytest.mark.slow("3 s")
 def test_runs_are_found_by_job_number_person_and_the_reason_of_a_bad_end() -> None:
     news = make_job(name="Evening news")
     mine = make_run(job=news, requested_by="ann")

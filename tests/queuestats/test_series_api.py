@@ -61,6 +61,7 @@ def test_rates_and_points_of_a_project() -> None:
     assert wrong.status_code == 400
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize("step", [0, 1, 7, 3600])
 @pytest.mark.parametrize(
     "seconds", [10, 299, 300, 301, 3600, 3601, 7 * 86_400, 8 * 86_400, 366 * 86_400]

@@ -88,6 +88,7 @@ def test_a_span_closed_while_the_books_are_read_is_in_them_once(
     assert standing(bound, by_flag=by_flag).stored == 8
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S4.22")
 def test_what_the_books_say_is_what_was_given_to_the_store(
     yard: RequestStore, monkeypatch: pytest.MonkeyPatch

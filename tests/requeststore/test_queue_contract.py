@@ -140,6 +140,7 @@ def test_ended_twice_is_harmless(queues: Queues) -> None:
     assert queue.stats().waiting == 0
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("what", JUNK)
 @pytest.mark.covers("S4.19")
 def test_junk_is_a_dead_letter_with_its_reason(queues: Queues, what: str) -> None:

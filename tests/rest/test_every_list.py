@@ -159,6 +159,7 @@ def name_of(row: dict[str, Any]) -> Any:
     return tuple(row.get(name) for name in ("project", "name", "label", "builtin"))
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize("path", WALKED)
 def test_rows_that_are_inserted_shift_nothing(path: str, world: World) -> None:
     for _ in range(5):

@@ -327,12 +327,14 @@ def test_the_schema_says_so_of_each() -> None:
     assert said == set(EFFECTS)
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.parametrize("path", EFFECTS)
 def test_what_is_no_key_is_refused_by_each(path: str, world: World) -> None:
     refused = caller(path, world).post(address(path, world), Idempotency_Key="no key")
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_idempotency_key")
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize("path", sorted(EFFECTS - ELSEWHERE.keys()))
 def test_a_repeat_is_answered_alike(path: str, world: World) -> None:
     api, where = caller(path, world), address(path, world)

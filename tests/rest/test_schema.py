@@ -31,6 +31,7 @@ def schema() -> Any:
     return made
 
 
+@pytest.mark.slow("3 s")
 def test_it_is_valid(schema: Any) -> None:
     validate_schema(schema)
 
@@ -46,6 +47,7 @@ def test_what_is_only_read_may_be_empty_where_its_column_may(schema: Any) -> Non
     assert {"$ref": "#/components/schemas/BlankEnum"} in problem["oneOf"]
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.django_db
 def test_the_schema_and_its_viewers_are_for_people_who_are_logged_in(client: Any) -> None:
     assert client.get("/api/v1/schema").status_code == 401

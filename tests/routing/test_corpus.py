@@ -174,6 +174,7 @@ def entries(draw: st.DrawFn) -> dict[str, Any]:
     return known | draw(st.dictionaries(KEYS, ANYTHING, max_size=4))
 
 
+@pytest.mark.slow("4 s")
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(entries(), max_size=2),

@@ -157,6 +157,7 @@ class Ledger(RuleBasedStateMachine):
         assert all(states.get(pk, state) == state for pk, state in self.ended.items())
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db
 def test_any_order_of_calls() -> None:
     class Alone(Ledger):

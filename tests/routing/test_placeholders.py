@@ -207,6 +207,7 @@ def test_a_bad_setting_names_itself_and_the_place(text: str, told: str) -> None:
     assert "\n" not in said
 
 
+@pytest.mark.slow("15 s")
 def test_doctor_names_what_active_rules_lack(tmp_path: Path) -> None:
     daemons = Daemons(tmp_path)
     daemons.migrate()
@@ -233,6 +234,7 @@ def test_doctor_names_what_active_rules_lack(tmp_path: Path) -> None:
     assert CANARY not in mended
 
 
+@pytest.mark.slow("3 s")
 def test_doctor_names_a_failure_folder_that_cannot_be_written(tmp_path: Path) -> None:
     daemons = Daemons(tmp_path)
     daemons.migrate()

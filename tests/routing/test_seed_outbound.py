@@ -299,6 +299,7 @@ def test_a_router_tells_of_each_item_what_became_of_it(
     assert (segment.books.added, segment.books.pending) == (2, 2)
 
 
+@pytest.mark.slow("3 s")
 def test_while_the_service_is_away_a_router_parks_and_then_delivers(
     service: Service, frontier: Frontier, router: Router
 ) -> None:

@@ -278,6 +278,7 @@ WORDS = (
 KNOWN = st.sampled_from(WORDS)
 
 
+@pytest.mark.slow("3 s")
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.dictionaries(KNOWN, VALUES, max_size=6).map(

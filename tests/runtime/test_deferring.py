@@ -72,6 +72,7 @@ def test_what_nothing_can_carry_is_refused_at_once(folder: Path, value: object) 
     assert not deferral._waiting
 
 
+@pytest.mark.slow("6 s")
 def test_a_broker_that_hangs_holds_nobody_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filesystem = deferral._celery()
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -88,6 +89,7 @@ def test_a_broker_that_hangs_holds_nobody_up(folder: Path, monkeypatch: pytest.M
     wait_for(lambda: messages(folder) == 3, "all three, in the end")
 
 
+@pytest.mark.slow("6 s")
 def test_a_broker_that_is_away_costs_no_task(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -41,6 +41,7 @@ def by_name() -> dict[str, QueueReading]:
     return {each.name: each for each in broker_readings()}
 
 
+@pytest.mark.slow("45 s")
 @pytest.mark.covers("S4.24")
 def test_every_queue_of_the_broker_is_read(broker: str) -> None:
     shared = shared_broker()

@@ -92,6 +92,7 @@ def test_a_database_that_lacks_migrations_is_not_ready(client: Client) -> None:
     assert answer.json()["checks"]["database"] == "1 migrations are not applied"
 
 
+@pytest.mark.slow("3 s")
 def test_a_database_that_is_away_is_named_and_no_secret_with_it(place: Place) -> None:
     done = place.python(
         """

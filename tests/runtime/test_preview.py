@@ -93,6 +93,7 @@ def test_valid_nesting_deeper_than_the_stack_is_shown_raw() -> None:
     assert preview(body, mask).text
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize("letter", ["a", "中", "\x1b", "\xff"])
 def test_a_huge_body_is_cut(letter: str) -> None:
     shown = preview(letter.encode("latin-1" if letter == "\xff" else "utf-8") * 8_000_000, mask)

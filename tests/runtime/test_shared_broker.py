@@ -109,6 +109,7 @@ def test_an_event_is_as_it_was_when_it_was_emitted(listener: Subscription) -> No
     assert heard(listener, 1)[0].payload == {"left": 1}
 
 
+@pytest.mark.slow("3 s")
 def test_without_a_broker_events_are_dropped_with_one_line_an_outage(
     caplog: pytest.LogCaptureFixture, listener: Subscription
 ) -> None:

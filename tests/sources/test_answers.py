@@ -37,6 +37,7 @@ PASSING = {
 }
 
 
+@pytest.mark.slow("9 s")
 @pytest.mark.covers("S0.38")
 @pytest.mark.parametrize("name", PASSING)
 def test_what_passes_is_asked_again(yard: Yard, double: OctoparseDouble, name: str) -> None:
@@ -48,6 +49,7 @@ def test_what_passes_is_asked_again(yard: Yard, double: OctoparseDouble, name: s
     assert sorted(yard.numbers()) == list(range(250))
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.parametrize("name", PASSING)
 def test_what_does_not_pass_ends_a_harvest_that_goes_on_later(
     make_yard: MakeYard, double: OctoparseDouble, name: str
@@ -180,6 +182,7 @@ def test_requests_are_spread_evenly_below_the_limit(
     assert double.most_at_once >= 2
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S0.40")
 def test_over_the_limit_the_whole_account_pauses(yard: Yard, double: OctoparseDouble) -> None:
     double.total = 700
@@ -273,6 +276,7 @@ def test_any_json_api_can_be_a_source(make_yard: MakeYard, double: OctoparseDoub
     assert sorted(yard.numbers()) == list(range(250))
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S0.37", "S0.38", "S0.39")
 def test_the_vendors_own_client_reads_the_double(
     double: OctoparseDouble, tmp_path: Any, monkeypatch: pytest.MonkeyPatch

@@ -291,6 +291,7 @@ def test_a_body_that_is_no_json_comes_as_it_is(project: Project) -> None:
     assert second.shown()["raw"] == "/wA="
 
 
+@pytest.mark.slow("3 s")
 def test_a_broker_that_is_away_takes_nothing(settings: Any) -> None:
     project = sourced()
     queue = claim_queue(project_id=project.pk, name="job_data")

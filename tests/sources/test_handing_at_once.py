@@ -18,6 +18,7 @@ def test_consumers_never_share_a_record_on_postgresql(postgres_database: str) ->
     run_again(TESTS, postgres_database)
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.covers("S0.36")
 @pytest.mark.timeout(180)
 def test_consumers_never_share_a_record_on_sqlite(tmp_path: Path) -> None:

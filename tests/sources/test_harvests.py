@@ -96,6 +96,7 @@ def test_each_batch_is_in_the_queue_before_the_next_and_the_marker_moves_at_the_
     assert yard.state.marker == 400
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.covers("S0.14", "S0.15")
 @pytest.mark.parametrize("total", [0, 1, 99, 100, 101, 1050])
 def test_every_record_is_read_whatever_the_total(

@@ -101,6 +101,7 @@ def test_as_long_as_the_server_asks_to_wait(
     assert "503" in said.err
 
 
+@pytest.mark.slow("3 s")
 def test_exit_codes(entered: Crawlyard, project: Project, person: User) -> None:
     job = make_job(project=project, name="daily", enabled=False)
     make_run(job=job, state="exited")
@@ -136,6 +137,7 @@ def test_the_server_speaks_the_language_of_the_shell(
     assert any("\u4e00" <= letter <= "\u9fff" for letter in said.err)
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     ("names", "language"),
     [
@@ -150,6 +152,7 @@ def test_languages(names: dict[str, str], language: str) -> None:
     assert language_of(names) == language
 
 
+@pytest.mark.slow("2 s")
 def test_pages_are_put_together(entered: Crawlyard, project: Project) -> None:
     job = make_job(project=project, name="many")
     for _number in range(205):
@@ -161,6 +164,7 @@ def test_pages_are_put_together(entered: Crawlyard, project: Project) -> None:
     assert len(found) == 205
 
 
+@pytest.mark.slow("3 s")
 def test_names_and_ids(entered: Crawlyard, project: Project, person: User) -> None:
     job = make_job(project=project, name="daily")
     make_job(project=project, name="daily two")

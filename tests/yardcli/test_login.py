@@ -83,6 +83,7 @@ def test_a_netrc_does_not_replace_the_token(
     assert entered("whoami").code == 0
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize("damage", ["{", "[]", '{"current": "a"}', '{"profiles": {"a": 1}}'])
 def test_a_damaged_file_is_said(crawlyard: Crawlyard, tmp_path: Path, damage: str) -> None:
     kept = tmp_path / FILE
@@ -101,6 +102,7 @@ def test_a_file_that_others_may_read_is_warned_of(crawlyard: Crawlyard, tmp_path
     assert "others may read it" in crawlyard("profiles").err
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize(
     "address",
     ["yard.example.com", "ftp://yard", "http://", "http://me:secret@yard", "http://yard/?a=1"],

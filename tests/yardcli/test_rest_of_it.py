@@ -27,6 +27,7 @@ from tests.sources.records import sourced
 from tests.yardcli.conftest import Crawlyard
 
 
+@pytest.mark.slow("3 s")
 def test_projects_and_builds(entered: Crawlyard, project: Project) -> None:
     assert "news" in entered("projects", "list").out
     for name in ("news", "The news", project.pk):
@@ -43,6 +44,7 @@ def test_projects_and_builds(entered: Crawlyard, project: Project) -> None:
     assert Build.objects.get(pk=json.loads(made.out)["id"]).tag == "prod/news/2"
 
 
+@pytest.mark.slow("3 s")
 def test_agents(entered: Crawlyard, project: Project) -> None:
     agent = make_agent()
     assert agent.name in entered("agents", "list", "--alive").out
@@ -54,6 +56,7 @@ def test_agents(entered: Crawlyard, project: Project) -> None:
     assert entered("agents", "show", "nobody").code == 4
 
 
+@pytest.mark.slow("2 s")
 def test_no_name_names_nothing(entered: Crawlyard, project: Project) -> None:
     """As an empty variable of a script has it: not the only one there is, and not all."""
     make_agent(name="")
@@ -63,6 +66,7 @@ def test_no_name_names_nothing(entered: Crawlyard, project: Project) -> None:
         assert entered(*words).code == 4, words
 
 
+@pytest.mark.slow("3 s")
 def test_route_explain(entered: Crawlyard, project: Project, tmp_path: Path) -> None:
     activate_rules(project)
     item = tmp_path / "item.json"
@@ -95,6 +99,7 @@ def service(
     close_shared_broker()
 
 
+@pytest.mark.slow("4 s")
 def test_seeds(
     service: Service, entered: Crawlyard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +121,7 @@ def test_seeds(
     assert entered("seeds", "stats", "pages").code == 0
 
 
+@pytest.mark.slow("4 s")
 def test_requests(entered: Crawlyard, project: Project, request_nodes: dict[str, str]) -> None:
     make_biz(project)
     said = entered("requests", "add", "news", "news", "https://example.com/1", "-o", "json")
@@ -135,6 +141,7 @@ def test_requests(entered: Crawlyard, project: Project, request_nodes: dict[str,
     assert entered("requests", "add", "news", "none", "https://example.com/").code == 4
 
 
+@pytest.mark.slow("2 s")
 def test_sources(entered: Crawlyard, project: Project) -> None:
     sourced(project)
     name = json.loads(entered("sources", "list", "news", "-o", "json").out)[0]["name"]
@@ -146,6 +153,7 @@ def test_sources(entered: Crawlyard, project: Project) -> None:
     assert entered("sources", "history", "--source", name).code == 0
 
 
+@pytest.mark.slow("6 s")
 def test_config(entered: Crawlyard, project: Project, tmp_path: Path) -> None:
     activate_rules(project)
     shown = entered("config", "get", "routing", "-p", "news")

@@ -55,6 +55,7 @@ def test_starting_without_waiting(entered: Crawlyard, project: Project) -> None:
     assert json.loads(stopped.out)["state"] == "cancelled"
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(("state", "code"), [("exited", 0), ("failed", 1), ("lost", 1)])
 def test_what_waiting_ends_with(
     entered: Crawlyard, project: Project, state: str, code: int
@@ -85,6 +86,7 @@ def test_interrupted_waiting_leaves_the_run(entered: Crawlyard, project: Project
     assert Run.objects.get().state == "queued"
 
 
+@pytest.mark.slow("3 s")
 def test_progress_on_a_terminal_alone(entered: Crawlyard, project: Project) -> None:
     run = make_run(job=make_job(project=project), state="running")
     near, far = pty.openpty()
@@ -102,6 +104,7 @@ def test_progress_on_a_terminal_alone(entered: Crawlyard, project: Project) -> N
     assert "exited" in out
 
 
+@pytest.mark.slow("2 s")
 def test_colours_on_a_terminal_unless_unwanted(
     entered: Crawlyard, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ def test_logs_and_errors(entered: Crawlyard, project: Project) -> None:
     assert entered("runs", "logs", empty.pk, "-f").out == ""
 
 
+@pytest.mark.slow("2 s")
 def test_jobs_are_switched(entered: Crawlyard, project: Project) -> None:
     job = make_job(project=project, name="daily", cron="0 3 * * *")
     for action, enabled in (("disable", False), ("enable", True)):

@@ -197,6 +197,7 @@ def test_no_address_that_is_not_global_passes_v4(value: int) -> None:
         assert is_blocked_ip(address) is not None
 
 
+@pytest.mark.slow("3 s")
 @given(st.integers(0, 2**128 - 1))
 def test_no_address_that_is_not_global_passes_v6(value: int) -> None:
     address = ipaddress.IPv6Address(value)

@@ -150,6 +150,7 @@ def test_messages_survive_the_end_of_every_process(brokers: Brokers, queue: str)
     assert got[0].headers == {"n": 1}
 
 
+@pytest.mark.slow("6 s")
 def test_the_file_is_used_again_and_shrinks(brokers: Brokers, queue: str, file: Path) -> None:
     broker = brokers.connect()
     subscription = broker.subscribe(queue, prefetch=500)

@@ -222,6 +222,7 @@ def test_a_full_disk_fails_publishes_and_is_survived(file: Path, measured: Measu
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.slow("3 s")
 def test_idle_costs_next_to_nothing(brokers: Brokers, queue: str) -> None:
     worker = brokers.worker("idle", brokers.url, queue, 3)
     share = float(worker.line())

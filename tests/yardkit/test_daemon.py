@@ -250,6 +250,7 @@ def test_a_signal_ends_a_waiting_daemon(tmp_path: Path, signum: signal.Signals) 
     assert beat.state == "stopped"
 
 
+@pytest.mark.slow("4 s")
 def test_a_step_that_never_ends_is_left(tmp_path: Path) -> None:
     process = start(tmp_path, "print('stuck', flush=True); time.sleep(60)")
     assert process.stdout is not None

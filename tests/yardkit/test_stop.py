@@ -105,6 +105,7 @@ def test_a_second_signal_kills_quietly(signum: signal.Signals) -> None:
     assert errors == ""
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_the_event_for_asyncio(signum: signal.Signals, loop: str) -> None:

@@ -126,6 +126,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S1.19", "S1.45")
 @settings(max_examples=300, deadline=None)
 @given(steps=st.lists(STEPS, min_size=10, max_size=120), chained=st.booleans())
@@ -171,6 +172,7 @@ KINDS: list[PageLike] = [
 ]
 
 
+@pytest.mark.slow("8 s")
 @pytest.mark.covers("S1.19")
 @pytest.mark.parametrize("seed", range(12))
 async def test_every_report_of_a_run_balances(seed: int) -> None:

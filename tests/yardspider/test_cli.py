@@ -86,6 +86,7 @@ def pages(path: str) -> Reply:
 # --- good ends --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 def test_a_local_run(folder: Path) -> None:
     with serve(pages) as site:
         done = run(
@@ -108,6 +109,7 @@ def test_a_local_run(folder: Path) -> None:
     assert len(site.paths) == 40
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S3.19")
 def test_a_local_run_works_on_seeds_of_a_file_without_any_service(folder: Path) -> None:
     (folder / "seedy.py").write_text(
@@ -133,6 +135,7 @@ def test_a_local_run_works_on_seeds_of_a_file_without_any_service(folder: Path) 
     assert "seeds: 3 leased, 2 succeeded, 1 ignored, 3 added, 2 duplicates" in people.output
 
 
+@pytest.mark.slow("2 s")
 def test_the_summary_for_people(folder: Path) -> None:
     with serve(pages) as site:
         arguments = ["run", "shop:Pages", "--local", "--argument", f"url={site.url}/"]
@@ -223,6 +226,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.parametrize("case", list(BAD))
 def test_bad_input_is_one_clear_line(case: str, folder: Path) -> None:
     arguments, env, text = BAD[case]
@@ -244,6 +248,7 @@ def test_bad_input_is_one_clear_line(case: str, folder: Path) -> None:
     assert after <= {"exit.json", "items.jsonl"}
 
 
+@pytest.mark.slow("2 s")
 def test_an_unreachable_site_fails_the_run(folder: Path) -> None:
     with serve(pages) as site:
         url = site.url
@@ -294,6 +299,7 @@ def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"]
 )
@@ -331,6 +337,7 @@ def test_a_signal_stops_the_run_with_its_books_in_order(
     assert len((folder / "out.jsonl").read_text().splitlines()) == summary["items"]
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize("spider", ["Blocks", "Swallows"])
 def test_a_callback_that_does_not_return_cannot_hold_up_the_stop(spider: str, folder: Path) -> None:
     with serve(pages) as site:
@@ -348,6 +355,7 @@ def test_a_callback_that_does_not_return_cannot_hold_up_the_stop(spider: str, fo
     assert json.loads((folder / "exit.json").read_text())["state"] == "stopped"
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux: parent death signal")
 def test_a_run_may_die_with_its_parent(folder: Path) -> None:
     """The parent is killed; the run gets SIGTERM from the kernel and ends in order."""

@@ -106,6 +106,7 @@ async def test_what_is_said_of_another_attempt_changes_nothing() -> None:
     assert 30 <= result.outcome.seconds < 30.5
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S1.44")
 async def test_a_center_that_vanishes_with_what_it_held_is_silent_from_then_on() -> None:
     class Vanishing(FakeCenter):
@@ -182,6 +183,7 @@ async def test_retries_go_on_while_too_many_are_held() -> None:
     assert (early.held, early.success) == (1, 2)
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S1.44")
 def test_a_request_sent_after_a_long_hold_has_its_own_time() -> None:
     """Silence counts from when an answer could come, not from when the center last spoke."""
@@ -233,6 +235,7 @@ def test_a_run_of_which_everything_is_refused_says_why_it_failed() -> None:
 # --- a transport that is away ---------------------------------------------------------------------
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S1.42")
 async def test_nothing_times_out_while_no_answer_can_come() -> None:
     answers: list[PageLike] = [None, ""]

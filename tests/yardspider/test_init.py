@@ -50,6 +50,7 @@ def test_a_project_is_made(tmp_path: Path) -> None:
     assert "<<" not in dockerfile
 
 
+@pytest.mark.slow("7 s")
 def test_its_tests_pass_as_they_are(tmp_path: Path) -> None:
     init(tmp_path, "book-shop")
     done = subprocess.run(
@@ -65,6 +66,7 @@ def test_its_tests_pass_as_they_are(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.slow("2 s")
 def test_it_is_tidy(tmp_path: Path) -> None:
     init(tmp_path, "book-shop")
     for check in (("check", "--select=E,F,I,UP,B"), ("format", "--check")):
@@ -103,6 +105,7 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path) -> None
     assert (tmp_path / "book-shop" / "README.md").read_text() == "mine"
 
 
+@pytest.mark.slow("9 s")
 @pytest.mark.parametrize(
     "name",
     [
@@ -118,6 +121,7 @@ def test_names_that_cannot_be_used(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("name", ["json", "class", "match", "tests", "yardspider", "msgspec"])
 def test_names_that_would_hide_a_module(tmp_path: Path, name: str) -> None:
     done = init(tmp_path, name)

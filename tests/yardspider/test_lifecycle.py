@@ -140,6 +140,7 @@ async def test_time_outs_do_not_run_while_paused() -> None:
     assert (result.counters.timed_out, result.counters.retried) == (1, 1)
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.covers("S1.11", "S1.44")
 async def test_the_silence_that_ends_a_run_does_not_count_a_pause() -> None:
     center = Told(lambda request: None, (10, PAUSE), (5000, RESUME))
@@ -149,6 +150,7 @@ async def test_the_silence_that_ends_a_run_does_not_count_a_pause() -> None:
     assert result.outcome.seconds == pytest.approx(4990 + 300, abs=1)
 
 
+@pytest.mark.slow("8 s")
 @pytest.mark.covers("S1.44")
 async def test_an_answer_during_a_pause_puts_the_silence_off_by_no_more_than_itself() -> None:
     class Two(One):
@@ -171,6 +173,7 @@ async def test_retries_wait_for_the_end_of_a_pause() -> None:
     assert (result.counters.success, result.counters.retried) == (1, 3)
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.11", "S1.50")
 async def test_a_run_with_nothing_left_to_do_stays_paused() -> None:
     center = Told(lambda request: "", (5, PAUSE), (900, RESUME))

@@ -124,6 +124,7 @@ def ended(process: subprocess.Popen[str]) -> str:
     return errors
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S3.20")
 def test_a_run_goes_by_another_pace_and_says_so(
     start: Start, center: SmallCenter, jobs: Jobs, tmp_path: Path
@@ -152,6 +153,7 @@ def test_a_run_goes_by_another_pace_and_says_so(
     wrong.terminate()
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S1.8", "S1.9", "S1.11")
 def test_a_paused_run_sends_nothing_and_gets_all_its_pages_after_it(
     start: Start, center: SmallCenter, jobs: Jobs, tmp_path: Path
@@ -246,6 +248,7 @@ def test_every_run_of_a_job_can_be_told_at_once(
         ended(process)
 
 
+@pytest.mark.slow("2 s")
 def test_the_center_is_asked_for_what_it_holds(
     start: Start, center: SmallCenter, jobs: Jobs, tmp_path: Path
 ) -> None:
@@ -285,6 +288,7 @@ def test_a_run_without_a_topic_hears_nothing(
     assert exit_state(tmp_path)["success"] == 61
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("topic", ["job.#", "job.*.daily", "a b", "x" * 256])
 def test_a_topic_that_is_none_is_refused(tmp_path: Path, topic: str) -> None:
     url = f"sqlite:///{tmp_path}/broker.db"

@@ -31,6 +31,7 @@ _PARTS = st.sampled_from(
 _HREFS = st.lists(_PARTS, max_size=6).map("".join)
 
 
+@pytest.mark.slow("3 s")
 @settings(max_examples=2000, deadline=None)
 @given(base=st.sampled_from(_BASES), href=_HREFS)
 def test_resolves_as_urljoin_does(base: str, href: str) -> None:

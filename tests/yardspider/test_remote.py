@@ -169,6 +169,7 @@ def test_the_chained_policy_names_the_agent(
     assert {item.agent for item in others} <= {"a1", "a2"}
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S1.19")
 def test_what_the_center_says_of_requests_reaches_the_books(
     center: SmallCenter, broker_url: str, tmp_path: Path
@@ -228,6 +229,7 @@ FAILS: dict[str, tuple[list[AnyMessage], str]] = {
 }
 
 
+@pytest.mark.slow("7 s")
 @pytest.mark.covers("S1.31", "S1.35")
 @pytest.mark.parametrize("case", list(FAILS))
 def test_a_run_without_agents_fails(
@@ -254,6 +256,7 @@ GOES_ON: dict[str, tuple[list[AnyMessage], str]] = {
 }
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.covers("S1.35")
 @pytest.mark.parametrize("case", list(GOES_ON))
 def test_a_run_with_fewer_agents_goes_on_with_a_warning(
@@ -327,6 +330,7 @@ def waiting_in(broker: Broker, queue: str) -> int:
         return 0
 
 
+@pytest.mark.slow("2 s")
 async def test_requests_that_fail_while_others_are_sent_again_are_sent_too(
     transport_of: Any, center: SmallCenter, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,6 +395,7 @@ async def test_what_cannot_be_read_is_set_aside(
 # --- stopping ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("moment", ["allocating", "crawling"])
 def test_a_signal_stops_a_run_on_the_platform(
     moment: str, center: SmallCenter, broker_url: str, tmp_path: Path

@@ -82,6 +82,7 @@ def test_a_pool_that_is_not_there_fails_the_run(resources: dict[str, Any]) -> No
     assert "accounts" in outcome.reason
 
 
+@pytest.mark.slow("8 s")
 def test_callbacks_wait_for_each_other() -> None:
     class Many(LoggingIn):
         def start(self) -> Any:

@@ -71,6 +71,7 @@ def test_a_service_that_stays_away_fails_the_run_and_says_so() -> None:
     assert result.seeds.left == 1
 
 
+@pytest.mark.slow("6 s")
 def test_a_frontier_that_is_being_moved_is_waited_for_however_long_it_takes() -> None:
     frozen = CallRefused("frozen", "it is being moved", 1.0)
     frontier = Away(["http://h/"], 0.0, 3600.0, frozen)
@@ -122,6 +123,7 @@ def test_seeds_that_come_meanwhile_are_taken_and_those_of_later_wait_for_their_t
     assert 105 <= result.outcome.seconds < 108
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S3.13")
 def test_seeds_are_had_in_batches_and_no_more_than_are_fetched_soon() -> None:
     class Watched(MemoryFrontier):
@@ -165,6 +167,7 @@ def test_a_stop_finishes_what_is_out_in_time_and_gives_back_the_rest(
     assert result.frontier.pending == 20 - succeeded
 
 
+@pytest.mark.slow("5 s")
 def test_a_pause_gives_back_what_has_not_begun_and_keeps_the_rest() -> None:
     frontier = MemoryFrontier([f"http://h/{number}" for number in range(30)], lease_seconds=30)
     center = FakeCenter(lambda request: Slow(100, ""))
@@ -188,6 +191,7 @@ def test_a_pause_gives_back_what_has_not_begun_and_keeps_the_rest() -> None:
     assert result.seeds.given_back > 0
 
 
+@pytest.mark.slow("5 s")
 def test_a_run_may_wait_for_ever_until_it_is_told_to_exit() -> None:
     center = FakeCenter(lambda request: "")
     at(center, 3600, lambda: center.tell("exit"))

@@ -137,6 +137,7 @@ def check_ends(frontier: MemoryFrontier) -> None:
     assert set(finishes.values()) == {1}
 
 
+@pytest.mark.slow("3 s")
 def test_a_run_works_its_frontier_off_and_says_what_it_did(
     start: Start, center: SmallCenter, seeds: SmallSeeds, tmp_path: Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_the_seeds_of_a_killed_run_come_back_and_none_is_lost(
         assert {f"http://h/{number}", f"http://h/{number}/more"} <= urls
 
 
+@pytest.mark.slow("2 s")
 def test_a_run_that_is_stopped_gives_its_seeds_back_at_once(
     start: Start, center: SmallCenter, seeds: SmallSeeds, tmp_path: Path
 ) -> None:
@@ -193,6 +195,7 @@ def test_a_run_that_is_stopped_gives_its_seeds_back_at_once(
     assert counts["leased"] == counts["succeeded"] + counts["given_back"]
 
 
+@pytest.mark.slow("10 s")
 def test_the_run_does_not_end_before_its_finds_are_confirmed(
     start: Start, center: SmallCenter, seeds: SmallSeeds, tmp_path: Path
 ) -> None:
@@ -208,6 +211,7 @@ def test_the_run_does_not_end_before_its_finds_are_confirmed(
     assert (counts["added"], counts["duplicates"]) == (3000 - SEEDS, SEEDS)
 
 
+@pytest.mark.slow("20 s")
 def test_a_run_whose_finds_nobody_takes_fails_and_says_so(
     start: Start, center: SmallCenter, seeds: SmallSeeds, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_the_odd_site(tmp_path: Path) -> None:
     assert len(pages) > 60
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_sites(seed: int, tmp_path: Path) -> None:
     with serve(random_site(seed)) as site:

@@ -165,6 +165,7 @@ async def test_a_request_may_grow_old_while_it_waits(
     assert site.paths() == ["/gate"]
 
 
+@pytest.mark.slow("4 s")
 async def test_a_request_that_waits_for_a_redial_is_held_and_its_copies_are_merged(
     start: Start, other: OtherSide, site: WebServer, tmp_path: Path
 ) -> None:
@@ -192,6 +193,7 @@ async def test_a_request_that_waits_for_a_redial_is_held_and_its_copies_are_merg
     assert running.agent.counters.finished == 1
 
 
+@pytest.mark.slow("3 s")
 async def test_a_page_that_no_message_holds_is_refused_with_the_reason() -> None:
     noise = random.Random(7).randbytes(MAX_CONTENT_BYTES + 1)
 

@@ -89,6 +89,7 @@ async def test_a_signal_ends_an_idle_agent(
     assert "agent agent-1 exits: 0 downloads" in said
 
 
+@pytest.mark.slow("3 s")
 async def test_a_signal_ends_an_agent_at_work(
     launch: Launch, broker: Broker, site: WebServer
 ) -> None:
@@ -106,6 +107,7 @@ async def test_a_signal_ends_an_agent_at_work(
     await until(lambda: broker.depth(other.commands.name).ready == 1)
 
 
+@pytest.mark.slow("3 s")
 async def test_a_killed_agent_comes_back_as_itself(
     launch: Launch, broker: Broker, site: WebServer
 ) -> None:
@@ -132,6 +134,7 @@ async def test_a_killed_agent_comes_back_as_itself(
     assert (await other.results(1))[0].body == b"late"
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.parametrize(
     ("arguments", "environ", "line"),
     [
@@ -152,6 +155,7 @@ async def test_bad_settings(
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow("10 s")
 async def test_an_unreachable_broker_is_waited_for(launch: Launch) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -166,6 +170,7 @@ async def test_an_unreachable_broker_is_waited_for(launch: Launch) -> None:
     assert "connecting to the broker fails and is retried: " in line
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of a parent")
 async def test_it_ends_with_its_supervisor(
     launch: Launch, broker: Broker, sqlite_broker_url: str
@@ -302,6 +307,7 @@ async def test_no_request_is_lost_at_any_failpoint(
     assert lost == 0
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.23")
 async def test_told_to_exit_it_finishes_what_it_holds(
     launch: Launch, broker: Broker, site: WebServer

@@ -90,6 +90,7 @@ async def test_two_runs_share_neither_cookies_nor_connections(
     assert site.connections == 3, "each run its own, used twice"
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.covers("S1.25", "S1.30")
 async def test_each_run_has_its_own_limits(
     start: Start, broker: Broker, other: OtherSide, site: WebServer

@@ -262,5 +262,5 @@ def one_with(item: object, agent: str) -> tuple[object, ...]:
     return (item.id, item.attempt, item.host, agent, item.request)  # type: ignore[attr-defined]
 
 
-TestBooks = Books.TestCase
+TestBooks = pytest.mark.slow("15 s")(Books.TestCase)
 TestBooks.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

@@ -49,6 +49,7 @@ def test_memory_keeps_the_contract(holds: Rule) -> None:
     holds(MemoryShares(time.time))
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "holds",
@@ -76,6 +77,7 @@ def test_so_it_does_on_postgresql(postgres_database: str) -> None:
     again(postgres_database)
 
 
+@pytest.mark.slow("25 s")
 def test_so_it_does_in_a_file(tmp_path: Path) -> None:
     again(f"sqlite:///{tmp_path / 'shared.sqlite3'}")
 
@@ -102,6 +104,7 @@ def two_centers(shares: HostShares, seconds: float) -> list[float]:
     return gone
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S1.48")
 @pytest.mark.django_db(transaction=True)
 def test_two_centers_share_a_host_through_the_database() -> None:

@@ -136,6 +136,7 @@ def test_an_incident_tells_its_story(project: Project) -> None:
     assert viewer.get(f"{LIST}x/change/").status_code == 404
 
 
+@pytest.mark.slow("3 s")
 def test_operators_take_care_of_it(project: Project) -> None:
     incident = make_incident(project=project, opened_at=timezone.now())
     viewer, operator = person(project, Role.VIEWER), person(project, Role.OPERATOR)
@@ -172,6 +173,7 @@ def test_many_are_closed_at_once_but_no_foreign_ones(project: Project) -> None:
     assert Incident.objects.filter(state=IncidentState.OPEN).get() == foreign
 
 
+@pytest.mark.slow("2 s")
 def test_a_notice_is_sent_again_by_operators(project: Project) -> None:
     notice = make_notice(
         channel=make_channel(project=project), state=NoticeState.FAILED, next_try_at=None
@@ -241,6 +243,7 @@ def test_secrets_of_a_channel_stay_until_they_are_typed_anew(project: Project) -
     assert "This field is required" in text_of(answer)
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("kind", ChannelKind.values)
 def test_every_kind_has_a_form(kind: str) -> None:
     assert login(make_superuser()).get(f"{CHANNELS}add/?kind={kind}").status_code == 200

@@ -136,6 +136,7 @@ def test_a_rule_is_made_by_the_form(project: Project, editor: Client) -> None:
     assert (rule.name, rule.when.above) == ("queue too long", 9000)
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

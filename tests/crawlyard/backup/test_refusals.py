@@ -117,6 +117,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_backup_is_refused_and_says_what_and_where(
     parts: list[Part], backup: Path, data: Path, damage: str
@@ -278,6 +279,7 @@ def test_a_backup_into_what_it_holds_is_refused(parts: list[Part], data: Path) -
     assert [each.name for each in (data / "spiders").iterdir()] == ["mine.py"]
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.parametrize("limit", [1_000_000, 2_000_000])
 def test_no_room_leaves_no_half_backup(tmp_path: Path, limit: int) -> None:
     """A limit of the process is what a full disk is: a write that is refused half-way."""

@@ -27,6 +27,7 @@ def _ten(store: LogStore, *, stream: str = "run:7", job: int = 5, project: int =
     store.write([batch(lines, stream=stream, job=job, project=project)], now=LONG_AGO)
 
 
+@pytest.mark.slow("7 s")
 def test_lines_of_a_job_by_age(store: LogStore) -> None:
     _ten(store)
     _ten(store, stream="run:8", job=6)

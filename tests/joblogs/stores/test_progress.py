@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from apps.joblogs.stores.accounts import ExecutionProgress
 from apps.joblogs.stores.base import GAP_SECONDS
 
 SECOND = 1_000_000
 
 
+@pytest.mark.slow("3 s")
 def test_who_drops_lines_all_the_time_holds_nobody_back_for_longer() -> None:
     progress, step = ExecutionProgress(), SECOND // 50
     for number in range(1, 3000):

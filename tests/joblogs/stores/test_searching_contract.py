@@ -28,6 +28,7 @@ def filled(store: LogStore) -> LogStore:
     return store
 
 
+@pytest.mark.slow("7 s")
 @pytest.mark.covers("S1.18")
 @pytest.mark.parametrize(
     ("text", "expected"),

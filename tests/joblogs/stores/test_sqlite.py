@@ -74,6 +74,7 @@ def test_a_killed_writer_leaves_whole_transactions(tmp_path: Path) -> None:
     os.close(write)
 
 
+@pytest.mark.slow("15 s")
 def test_a_run_of_years_is_read_like_any_other(tmp_path: Path) -> None:
     """Its days are more than SQLite takes in one question."""
     store = SqliteLogStore(tmp_path)

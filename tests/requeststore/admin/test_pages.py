@@ -200,6 +200,7 @@ def test_pages_belong_to_people_of_the_project(project: Project, yard: RequestSt
     assert address("look_up") in links
 
 
+@pytest.mark.slow("4 s")
 def test_few_queries_however_many_rows(project: Project, yard: RequestStore) -> None:
     (number, *_more) = store(yard, project, 60)
     operator = person(project, Role.EDITOR)

@@ -52,6 +52,7 @@ def test_a_biz_tells_its_physical_names_and_its_books(caller: Caller, project: P
         assert caller.get(f"bizzes/{wrong}").status_code == 404
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S4.14")
 def test_a_rebalance_is_previewed_begun_watched_and_ended(
     caller: Caller, project: Project, yard: RequestStore

@@ -204,6 +204,7 @@ def test_a_repeat_with_its_key_stores_nothing_twice(
     assert caller.submit(URL, f"{URL}2")["ids"] != first["ids"]
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S4.23")
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_repeat_after_an_outage_completes_the_first(

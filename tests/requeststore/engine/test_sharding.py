@@ -83,6 +83,7 @@ def test_from_4_to_16_splits_three_quarters_move_and_no_more() -> None:
     assert moved / len(ids) == pytest.approx(0.75, abs=0.0123)
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S4.12")
 @pytest.mark.parametrize("splits", [2, 3, 16, 256])
 @pytest.mark.parametrize("balance", list(Balance))

@@ -174,6 +174,7 @@ rule_maps = st.dictionaries(
 )
 
 
+@pytest.mark.slow("3 s")
 @FEW
 @given(rule_maps, bodies | documents)
 def test_any_rules(rules: Any, body: bytes) -> None:
@@ -202,6 +203,7 @@ def test_any_expression(expression: str, source: str, body: bytes) -> None:
             read(compile_rules(rules), "r", ResponsePage(url="http://a.cn/", body=body))
 
 
+@pytest.mark.slow("5 s")
 @FEW
 @given(plain)
 def test_anything_is_no_rule_map(data: Any) -> None:

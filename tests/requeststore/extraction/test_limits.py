@@ -107,6 +107,7 @@ def test_only_the_first_problems_are_kept() -> None:
     assert (len(found.problems), found.hidden) == (100, 50)
 
 
+@pytest.mark.slow("3 s")
 def test_what_takes_too_long_is_ended_and_the_next_page_is_read() -> None:
     """libxml2 would be at it for minutes, and cannot be asked to stop."""
     with ExtractionProcess(cpu_seconds=0.5) as box:

@@ -142,6 +142,7 @@ def test_the_dry_run_tells_what_would_be_moved(store: Store) -> None:
     assert after.seconds is not None
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.covers("S4.14")
 def test_from_4_to_16_splits_while_producers_submit_and_a_fetcher_works(
     store: Store, monkeypatch: pytest.MonkeyPatch

@@ -144,6 +144,7 @@ class History:
         assert self.node.oldest(SHARD, flag=0) == self.model.oldest(0)
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.timeout(300)
 def test_random_histories(open_node: Opened, request: pytest.FixtureRequest) -> None:
     node = open_node()

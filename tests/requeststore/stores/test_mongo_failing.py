@@ -168,6 +168,7 @@ def test_no_text_shows_a_password() -> None:
         assert "MongoDB: " in str(refused.value)
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S4.5")
 def test_the_largest_data_leaves_room_for_its_story(node: MongoNode) -> None:
     node.ensure(SHARD, delete_after_seconds=60)

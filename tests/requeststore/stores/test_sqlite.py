@@ -74,6 +74,7 @@ def _produce_and_consume(folder: Path, number: int, answers: Answers) -> None:
     node.close()
 
 
+@pytest.mark.slow("3 s")
 def test_processes_that_write_at_once_share_no_request(folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
     answers: Answers = context.Queue()

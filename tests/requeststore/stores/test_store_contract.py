@@ -35,6 +35,7 @@ from tests.requeststore.stores.calls import (
 # --- storing --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S4.1", "S4.2", "S4.3", "S4.4", "S4.5", "S4.6")
 def test_a_request_comes_back_as_it_was_stored(node: StorageNode) -> None:
     data = bytes(range(256)) * 3
@@ -74,6 +75,7 @@ def test_smallest_and_largest_are_kept(node: StorageNode) -> None:
     assert (most.ts, most.data, most.biz) == (MAX_TS, b"\0\xff", "b" * 63)
 
 
+@pytest.mark.slow("2 s")
 def test_more_than_one_portion_is_stored(node: StorageNode) -> None:
     # Fewer than what the MongoDB stand-in can bear, more data than a portion has.
     node.ensure(SHARD, delete_after_seconds=60)
@@ -321,6 +323,7 @@ def test_a_text_becomes_one_short_line(node: StorageNode) -> None:
     assert len(text) <= 500
 
 
+@pytest.mark.slow("3 s")
 def test_a_story_stays_bounded_and_keeps_its_ends(node: StorageNode) -> None:
     store(node, 1)
     for turn in range(1, 60):

@@ -227,6 +227,7 @@ def test_another_class_drops_what_it_does_not_know(project: Project) -> None:
 # --- problems -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize(
     ("of", "typed", "field", "row"),
     [

@@ -43,6 +43,7 @@ def post(port: int, path: str, body: Any, **headers: str) -> tuple[int, dict[str
         return response.status, json.loads(response.read()), response.headers
 
 
+@pytest.mark.slow("6 s")
 @pytest.mark.parametrize("path", PATHS)
 def test_a_length_that_is_told_is_judged_before_the_body(path: str, port: int) -> None:
     with closing(socket.create_connection(("127.0.0.1", port), timeout=START_SECONDS)) as wire:
@@ -66,6 +67,7 @@ def test_a_body_that_tells_no_length(port: int) -> None:
         assert (answer.status, json.loads(answer.read())["code"]) == (413, "body_too_large")
 
 
+@pytest.mark.slow("20 s")
 @pytest.mark.parametrize(
     "headers", [{}, {"Authorization": "Bearer cy_abc_def"}], ids=["guest", "token"]
 )

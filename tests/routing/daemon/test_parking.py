@@ -67,6 +67,7 @@ def test_what_somebody_else_has_put_into_the_queue_takes_room(router: Router) ->
     assert router.states() == {"dispatched": 1, "parked": 1}
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S2.38")
 @pytest.mark.parametrize("is_new", [True, False], ids=["a new router", "new rules"])
 def test_what_comes_first_goes_first_under_new_rules_too(router: Router, is_new: bool) -> None:
@@ -101,6 +102,7 @@ def test_a_full_queue_lets_others_have_it_or_fails(router: Router, overflow: str
     assert numbers(router, "p") == ([2, 3, 4] if overflow == "next" else [])
 
 
+@pytest.mark.slow("2 s")
 def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
     router: Router, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,6 +185,7 @@ def test_what_has_no_token_waits_for_its_turn_and_holds_up_nobody_else(router: R
     assert numbers(router, "slow") == list(range(9))
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S2.31")
 def test_each_value_of_a_scope_has_its_own_tokens(router: Router) -> None:
     router.use(
@@ -248,6 +251,7 @@ def test_parked_items_of_a_disabled_outbound_wait_and_are_not_asked_about_for_ev
     router.until(lambda: router.states() == {"dispatched": 2}, "both")
 
 
+@pytest.mark.slow("2 s")
 def test_what_the_last_batch_by_the_old_rules_parks_is_asked_of_the_new_ones(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_disabled_inbound_brings_nothing_and_a_disabled_outbound_gets_nothing(
     assert "o" not in router.daemon.rule_sets._current[router.project.pk].outbounds
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S4.10")
 def test_a_thousand_outbounds_are_in_force_at_once(router: Router, record_property: Any) -> None:
     def rules(first: int) -> list[dict[str, Any]]:

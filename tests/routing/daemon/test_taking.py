@@ -161,6 +161,7 @@ def test_what_an_inbound_finds_is_reported(router: Router) -> None:
     assert "in.jsonl" in text
 
 
+@pytest.mark.slow("45 s")
 @pytest.mark.kafka
 @pytest.mark.covers("S2.21")
 def test_inbounds_of_two_projects_in_one_group_are_told_of(

@@ -79,6 +79,7 @@ def ledgers(draw: st.DrawFn) -> Known:
 FULL = st.sets(st.sampled_from(["o0", "o1", "o2", "o3"]))
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.covers("S2.7", "S2.35")
 @settings(max_examples=150, deadline=None)
 @given(tracks(), ITEMS, st.none() | ledgers(), st.none() | st.sampled_from(STATUSES), FULL)
@@ -119,6 +120,7 @@ def test_an_explanation_is_what_is_decided(
     assert json.dumps(told.as_dict())
 
 
+@pytest.mark.slow("9 s")
 @settings(max_examples=100, deadline=None)
 @given(tracks(), ledgers(), st.sampled_from(Event), FULL)
 def test_an_explained_event_is_what_is_decided(

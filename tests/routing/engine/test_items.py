@@ -185,6 +185,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow("4 s")
 @settings(deadline=None)
 @given(st.dictionaries(TEXTS, VALUES, max_size=6), st.booleans())
 def test_what_json_says_is_read_as_it_was(item: dict[str, Any], ascii_only: bool) -> None:

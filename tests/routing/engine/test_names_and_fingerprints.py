@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ values = st.recursive(
 items = st.dictionaries(st.text(), values, max_size=5)
 
 
+@pytest.mark.slow("4 s")
 @given(st.lists(items, max_size=4))
 def test_a_page_has_the_fingerprint_of_each_value_that_can_be_asked_for(
     page: list[dict[str, Any]],

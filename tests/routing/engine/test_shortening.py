@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@pytest.mark.slow("2 s")
 @given(VALUES, st.integers(1, 400))
 def test_what_is_shown_is_the_value_or_says_that_it_is_not(value: Any, most: int) -> None:
     before = json.dumps(value)

@@ -69,6 +69,7 @@ def test_parameters_are_names_or_the_usual_ones(
     assert Frontier.objects.get().ignored_parameters == stored
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -145,6 +146,7 @@ def test_one_with_seeds_stays(how: str, project: Project, frontier: Frontier, de
     assert Frontier.objects.exists()
 
 
+@pytest.mark.slow("3 s")
 def test_none_is_deleted_while_the_service_is_away(
     project: Project, frontier: Frontier, settings: Any
 ) -> None:

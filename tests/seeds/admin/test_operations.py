@@ -184,6 +184,7 @@ def test_the_same_rules_change_nothing(project: Project, frontier: Frontier, des
     assert "Move" not in text
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -234,6 +235,7 @@ def test_an_export_is_rests_own(project: Project, frontier: Frontier, desk: Desk
     assert one["Location"] == f"/api/v1/frontiers/{frontier.pk}/export?segment=0"
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("name", ["granularity", "export"])
 def test_nobody_answers(name: str, project: Project, frontier: Frontier, settings: Any) -> None:
     settings.BROKER_URL = "amqp://guest:guest@127.0.0.1:1/"

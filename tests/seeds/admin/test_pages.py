@@ -196,6 +196,7 @@ def test_frontiers_of_others_do_not_exist(name: str, frontier: Frontier) -> None
         assert 404 in [answer.status_code for answer in answers]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("name", [*BUTTONS, "granularity"])
 def test_buttons_need_their_role(

@@ -111,6 +111,7 @@ def test_typed_lines_stay_when_nobody_answers(
     assert "https://a.cn/1</textarea>" in html
 
 
+@pytest.mark.slow("3 s")
 def test_no_broker_is_no_error_page(project: Project, frontier: Frontier, settings: Any) -> None:
     settings.BROKER_URL = "amqp://guest:guest@127.0.0.1:1/"
     assert "The seed service does not answer." in add(project, frontier, "https://a.cn/1")

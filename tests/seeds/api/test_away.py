@@ -43,6 +43,7 @@ def is_away(answer: Any, code: str = "seed_service_away") -> bool:
     return (answer.status_code, told["code"]) == (503, code) and int(answer["Retry-After"]) > 0
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("path", CALLS)
 def test_without_the_service_callers_shall_come_again(
     caller: Caller, impatient: None, path: str
@@ -70,6 +71,7 @@ def test_an_import_that_nobody_takes(
     assert is_away(caller.raw("import", b'"x"\n', "application/x-ndjson"))
 
 
+@pytest.mark.slow("3 s")
 def test_without_a_broker_too(caller: Caller, impatient: None) -> None:
     close_shared_broker()
     with override_settings(BROKER_URL="amqp://nobody:nothing@127.0.0.1:1/"):

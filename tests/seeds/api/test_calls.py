@@ -50,6 +50,7 @@ def test_seeds_are_added_leased_and_finished(either_service: Service, caller: Ca
     assert codes(caller.ask("finish", told)) == ["repeated", "repeated"]
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize(
     "body",
     ["x", {"data": "x"}, ["x"], [{"data": "x"}], {"seeds": ["x"]}, {"seeds": [{"data": "x"}]}],
@@ -60,10 +61,12 @@ def test_a_seed_may_be_written_in_many_ways(service: Service, caller: Caller, bo
     assert caller.show("look-up?data=x")["results"][0]["known"]["state"] == "init"
 
 
+@pytest.mark.slow("2 s")
 def test_no_seeds_are_no_seeds(service: Service, caller: Caller) -> None:
     assert caller.ask("add", []) == {"new": 0, "duplicates": 0, "refused": 0, "answers": []}
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S3.2", "S3.4")
 def test_times_are_taken_as_text_and_as_numbers(service: Service, caller: Caller) -> None:
     added = caller.ask(
@@ -84,6 +87,7 @@ def test_times_are_taken_as_text_and_as_numbers(service: Service, caller: Caller
     assert (timeless["segment"], timeless["begins_at"], timeless["due_at"]) == (0, None, None)
 
 
+@pytest.mark.slow("2 s")
 def test_each_seed_is_answered_by_itself(service: Service, caller: Caller) -> None:
     late = {"data": "x", "active_at": 5}
     answer = caller.ask(
@@ -101,6 +105,7 @@ def test_each_seed_is_answered_by_itself(service: Service, caller: Caller) -> No
     assert "U+0000 at position 2" in answer["answers"][2]["text"]
 
 
+@pytest.mark.slow("5 s")
 def test_ten_thousand_at_once_and_no_more(service: Service, caller: Caller) -> None:
     many = [f"https://example.com/{number}" for number in range(10_000)]
     assert caller.ask("add", many)["new"] == 10_000

@@ -55,6 +55,7 @@ def states(raw: bytes) -> dict[str, str]:
     return {each["data"]: each["state"] for each in map(json.loads, raw.splitlines())}
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.covers("S3.10")
 def test_all_of_a_frontier_goes_into_another_one(
     either_service: Service, caller: Caller, frontier: Frontier
@@ -84,6 +85,7 @@ def test_all_of_a_frontier_goes_into_another_one(
     assert other.ask("look-up", {"key": first["key"]})["results"][0]["known"]["ext"] == first["ext"]
 
 
+@pytest.mark.slow("4 s")
 def test_only_some_and_compressed(service: Service, caller: Caller) -> None:
     caller.ask("add", ["a", "b", "c", {"data": "d", "active_at": DAY}])
     crawl(caller, "success", "given_up")

@@ -94,6 +94,7 @@ def test_frontiers_are_listed_by_what_they_are(editor: Api, project: Project) ->
     assert len(context) <= 4, [each["sql"][:80] for each in context]
 
 
+@pytest.mark.slow("3 s")
 def test_only_an_empty_frontier_is_deleted(
     service: Service, caller: Caller, frontier: Frontier
 ) -> None:

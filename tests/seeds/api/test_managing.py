@@ -109,6 +109,7 @@ def test_a_segment_is_named_by_any_time_in_it_and_must_be_there(
     assert [each["segment"] for each in caller.show("stats?live=1")["results"]] == [NEXT_DAY]
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S3.3")
 def test_granularity_is_tried_and_changed(
     service: Service, caller: Caller, frontier: Frontier

@@ -48,6 +48,7 @@ def test_what_was_answered_perhaps_leases_nothing_anew(
     assert keys(ask(asker, call)) == ["a", "b"]
 
 
+@pytest.mark.slow("3 s")
 @on_rocks
 def test_what_waited_for_a_service_that_stood_still_leases_nothing_anew(
     service: Service,

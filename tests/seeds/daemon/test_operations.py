@@ -69,6 +69,7 @@ def total(frontier: Frontier) -> SegmentCounts:
     return sums
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S3.2", "S3.3")
 def test_granularity_changes_while_somebody_adds(service: Service, frontier: Frontier) -> None:
     names = [f"http://host/{number}" for number in range(60)]
@@ -107,6 +108,7 @@ def test_granularity_changes_while_somebody_adds(service: Service, frontier: Fro
     assert answer.known is not None
 
 
+@pytest.mark.slow("3 s")
 def test_operations_run_against_the_service(service: Service, frontier: Frontier) -> None:
     client = client_of(frontier, owner="w")
     client.add(Seed(f"http://host/{number}", active_at=MONDAY) for number in range(50))

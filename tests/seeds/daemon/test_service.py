@@ -149,6 +149,7 @@ def test_a_store_that_fails_as_it_is_opened_is_opened_again(
     assert keys(client.lease(1)) == ["b"]
 
 
+@pytest.mark.slow("2 s")
 @on_rocks
 def test_a_second_owner_is_refused_in_one_line(service: Service, broker: Broker) -> None:
     other = SeedDaemon(
@@ -235,6 +236,7 @@ def test_a_mistake_before_a_call_is_read_costs_one_call(
     until(lambda: service.broker.depth(topology.SEEDS.name).unacked == 0, "nothing is left")
 
 
+@pytest.mark.slow("6 s")
 @on_rocks
 @pytest.mark.parametrize("name", ["add", "lease", "finish"])
 def test_what_was_written_and_not_noted_is_read_again(

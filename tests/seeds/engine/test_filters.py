@@ -17,6 +17,7 @@ def hashes(numbers: Iterable[int]) -> list[bytes]:
     return [key_hash(str(number)) for number in numbers]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S3.7")
 @pytest.mark.parametrize("rate", [0.03, 0.001, 1e-5])
 def test_a_full_filter_is_as_wrong_as_it_says(rate: float) -> None:

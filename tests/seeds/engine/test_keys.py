@@ -68,6 +68,7 @@ def test_a_canonical_key_is_its_own_key(names: list[str], value: str) -> None:
     assert resolve(once) == once
 
 
+@pytest.mark.slow("2 s")
 @settings(max_examples=500, deadline=None)
 @given(
     host=strategies.text("a1.-", max_size=5),

@@ -58,6 +58,7 @@ def finish(frontier: Frontier, count: int, outcome: SeedOutcome) -> None:
     )
 
 
+@pytest.mark.slow("2 s")
 def test_frontiers_are_made_and_listed(say: Said, frontier: Frontier) -> None:
     project = make_project(name="Prices", slug="prices")
     out, _ = say(

@@ -310,6 +310,7 @@ def search(make: Callable[[Path], SeedStore], histories: int) -> None:
     )
 
 
+@pytest.mark.slow("25 s")
 @pytest.mark.covers("S3.5", "S3.6", "S3.7", "S3.12")
 @pytest.mark.timeout(600 + HISTORIES)
 def test_rocksdb_answers_like_the_model() -> None:

@@ -292,6 +292,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(made)], check=True)
 
 
+@pytest.mark.slow("3 s")
 def test_a_full_disk_loses_nothing_that_was_promised(
     small: Path, open_store: list[RocksStore]
 ) -> None:

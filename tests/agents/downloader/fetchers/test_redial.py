@@ -210,6 +210,7 @@ async def test_commands_that_cannot_be_run(tmp_path: Path) -> None:
     assert not await Redialer(options, clock, sleep=clock.sleep).redial(clock.time())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.covers("S1.28")
 async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
@@ -246,6 +247,7 @@ async def test_closing_ends_the_command(tmp_path: Path) -> None:
     assert line.redialer._open.is_set()
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("S1.28")
 @pytest.mark.parametrize("interval", ["0", "60"])
 def test_agents_of_one_server_redial_once(tmp_path: Path, interval: str) -> None:

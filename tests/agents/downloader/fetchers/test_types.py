@@ -200,6 +200,7 @@ async def test_the_body_is_cut_while_streaming(kind: str, site: WebServer, opene
     assert sent < 64 * 1024 * 1024
 
 
+@pytest.mark.slow("10 s")
 @of_every_type
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_what_explodes_is_cut(

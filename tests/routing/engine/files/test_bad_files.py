@@ -82,6 +82,7 @@ REFUSED: list[tuple[str | bytes, int, str]] = [
 ]
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.parametrize(("raw", "line", "code"), REFUSED, ids=lambda value: repr(value)[:40])
 def test_bad_files_are_refused_with_their_line(raw: str | bytes, line: int, code: str) -> None:
     started = time.process_time()
@@ -118,6 +119,7 @@ LARGE: list[Callable[[], str]] = [
 ]
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.parametrize("make", LARGE)
 def test_large_files_take_their_time_and_no_more(make: Callable[[], str]) -> None:
     text = make()
@@ -172,6 +174,7 @@ def test_whatever_is_put_together_is_read_or_refused(pieces: list[str]) -> None:
             assert problem.code
 
 
+@pytest.mark.slow("3 s")
 @QUIET
 @given(rules=rule_sets(), data=st.data())
 def test_a_file_that_was_cut_or_changed_is_read_or_refused(

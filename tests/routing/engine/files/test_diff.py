@@ -162,6 +162,7 @@ def test_what_did_not_move_keeps_its_order(old: str, new: str) -> None:
         assert by_kind[Kind.MOVED] == set()
 
 
+@pytest.mark.slow("6 s")
 @settings(
     deadline=None,
     max_examples=40,

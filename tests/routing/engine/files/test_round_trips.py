@@ -30,6 +30,7 @@ def errors(problems: list[Problem]) -> list[Problem]:
     return [problem for problem in problems if not problem.warning]
 
 
+@pytest.mark.slow("5 s")
 @PROPERTY
 @given(rules=rule_sets())
 def test_a_file_gives_back_the_rule_set(rules: RuleSet) -> None:
@@ -40,6 +41,7 @@ def test_a_file_gives_back_the_rule_set(rules: RuleSet) -> None:
     assert write_rules(found) == text
 
 
+@pytest.mark.slow("4 s")
 @PROPERTY
 @given(rules=rule_sets())
 def test_a_file_keeps_placeholders_that_were_not_filled_in(rules: RuleSet) -> None:
@@ -48,6 +50,7 @@ def test_a_file_keeps_placeholders_that_were_not_filled_in(rules: RuleSet) -> No
     assert found == rules
 
 
+@pytest.mark.slow("4 s")
 @PROPERTY
 @given(rules=rule_sets())
 def test_data_gives_back_the_rule_set(rules: RuleSet) -> None:

@@ -49,6 +49,7 @@ def test_no_more_than_agreed_are_out_at_once(maker: Maker) -> None:
     assert [each.raw for each in take(inbound, 3)] == values(3, first=4)
 
 
+@pytest.mark.slow("9 s")
 def test_what_a_killed_router_had_comes_again(maker: Maker) -> None:
     maker.source.hasten()
     maker.source.put(values(12))
@@ -73,6 +74,7 @@ def test_what_a_killed_router_had_comes_again(maker: Maker) -> None:
     wait_for(lambda: maker.source.left() == 0, "nothing to be left")
 
 
+@pytest.mark.slow("4 s")
 def test_what_a_closed_inbound_had_comes_again(maker: Maker) -> None:
     maker.source.put(values(6))
     first = maker.make()
@@ -86,6 +88,7 @@ def test_what_a_closed_inbound_had_comes_again(maker: Maker) -> None:
     assert [each.raw for each in take(maker.make(), 4)] == values(4, first=2)
 
 
+@pytest.mark.slow("3 s")
 def test_what_is_given_back_comes_again(maker: Maker) -> None:
     maker.source.put(values(3))
     first = maker.make()
@@ -133,6 +136,7 @@ def test_two_share_without_doubles(maker: Maker) -> None:
     assert [inbound.late for inbound in both] == [0, 0]
 
 
+@pytest.mark.slow("2 s")
 def test_depth_is_what_waits(maker: Maker) -> None:
     maker.source.put(values(10))
     inbound = maker.make(in_flight=2)
@@ -140,6 +144,7 @@ def test_depth_is_what_waits(maker: Maker) -> None:
     wait_for(lambda: inbound.depth() == 8, "the depth to be known")
 
 
+@pytest.mark.slow("2 s")
 def test_it_lives_through_the_loss_of_its_server(maker: Maker, source: Source) -> None:
     source.put(values(2))
     inbound = maker.make()

@@ -31,6 +31,7 @@ def maker(source: KafkaSource, tmp_path: Path) -> Iterator[Maker]:
     made.close()
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("S2.21")
 def test_only_the_contiguous_prefix_is_committed(maker: Maker, source: KafkaSource) -> None:
     source.put([b"0", b"1", b"2", b"3"])
@@ -44,6 +45,7 @@ def test_only_the_contiguous_prefix_is_committed(maker: Maker, source: KafkaSour
     assert [each.raw for each in take(maker.make(), 2)] == [b"2", b"3"]
 
 
+@pytest.mark.slow("4 s")
 def test_what_was_acknowledged_does_not_go_along_with_a_partition(
     maker: Maker, source: KafkaSource
 ) -> None:
@@ -82,6 +84,7 @@ def polled(inbound: Inbound) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow("10 s")
 def test_a_late_ack_is_ignored_and_counted(maker: Maker, source: KafkaSource) -> None:
     for partition in range(4):
         source.put([b"%d" % partition], partition)

@@ -30,6 +30,7 @@ def until_delivered(outbound: Outbound, number: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.covers("S2.2", "S2.3")
 def test_a_batch_arrives_whole_and_in_order(target: Target) -> None:
     outbound = target.make()
@@ -77,6 +78,7 @@ def test_a_bad_message_fails_alone(target: Target) -> None:
     assert [item["number"] for item in target.take_all(2)] == [0, 4]
 
 
+@pytest.mark.slow("3 s")
 def test_a_target_that_goes_and_comes_back(target: Target) -> None:
     outbound = target.make(timeout=SHORT_SECONDS)
     until_delivered(outbound, 1)
@@ -92,6 +94,7 @@ def test_a_target_that_goes_and_comes_back(target: Target) -> None:
     assert 4 in numbers or target.take_all(1)[0]["number"] == 4
 
 
+@pytest.mark.slow("3 s")
 def test_a_target_that_is_not_there_at_first(target: Target) -> None:
     target.gone()
     outbound = target.make(timeout=SHORT_SECONDS)
@@ -100,6 +103,7 @@ def test_a_target_that_is_not_there_at_first(target: Target) -> None:
     until_delivered(outbound, 2)
 
 
+@pytest.mark.slow("4 s")
 def test_a_target_that_hangs_is_waited_for_no_longer_than_allowed(target: Target) -> None:
     outbound = target.make(timeout=SHORT_SECONDS)
     until_delivered(outbound, 1)

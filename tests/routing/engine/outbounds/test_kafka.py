@@ -88,6 +88,7 @@ def test_more_than_the_client_holds_at_once(target: KafkaTarget) -> None:
     assert outbound.send([sent(number) for number in range(300)]) == [DELIVERED] * 300
 
 
+@pytest.mark.slow("2 s")
 def test_nobody_there(target: KafkaTarget) -> None:
     settings = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2"}
     outbound = target.make(producer_settings=settings, timeout=1.0)

@@ -56,6 +56,7 @@ def test_a_type_error_is_told_at_its_condition() -> None:
     assert (only.state, only.failing, bool(only.note)) == (State.ERROR, True, True)
 
 
+@pytest.mark.slow("3 s")
 @settings(max_examples=300, deadline=None)
 @given(reference.selectors, reference.items)
 def test_who_does_not_fit_has_failed_by_something_and_who_fits_by_nothing(

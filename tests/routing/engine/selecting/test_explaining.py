@@ -82,6 +82,7 @@ def test_rules_explain_all_their_selectors() -> None:
     assert rules.errors == (0, 0)
 
 
+@pytest.mark.slow("3 s")
 @settings(max_examples=200, deadline=None)
 @given(reference.selectors, reference.items)
 def test_explanations_are_json_and_cite_the_text(text: str, item: dict[str, Any]) -> None:

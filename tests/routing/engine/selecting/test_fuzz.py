@@ -55,6 +55,7 @@ def try_out(text: str) -> None:
         assert selector.explain(item).matches is expected
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S2.20")
 @settings(max_examples=500, deadline=None)
 @given(texts)
@@ -63,6 +64,7 @@ def test_any_text_is_refused_or_harmless(text: str) -> None:
     try_out(text)
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.covers("S2.20")
 @settings(max_examples=200, deadline=None)
 @given(reference.selectors, st.data())

@@ -25,6 +25,7 @@ Rules = list[tuple[str, list[str]]]
 NAN = float("nan")
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.covers("S2.3", "S2.20")
 @settings(max_examples=150, deadline=None)
 @given(reference.rule_sets, st.lists(reference.items, min_size=1, max_size=6), st.data())
@@ -45,6 +46,7 @@ def test_indexed_rules_choose_as_the_reference_does(
         assert compiled.first(item, skip=skip) == (left[0] if left else None)
 
 
+@pytest.mark.slow("8 s")
 @pytest.mark.covers("S2.20")
 @settings(max_examples=400, deadline=None)
 @given(reference.selectors, reference.items)
@@ -75,6 +77,7 @@ DENSE = [
 VALUES = (1, 2, 1.0, True, None, "1", "2", "x", "X", "bad", [1], {"x": 1}, NAN)
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.covers("S2.20")
 def test_dense_rules_choose_as_the_reference_does() -> None:
     chance = random.Random(2)
