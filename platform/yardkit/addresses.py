@@ -1,10 +1,10 @@
-"""Which addresses a download or an outgoing webhook may reach: the guard against SSRF.
+"""Guard against SSRF: addresses that a download or an outgoing webhook may reach.
 
-A page, a redirect or a DNS answer must not lead a server of ours to something inside: loopback,
-private and link-local networks, cloud metadata services. Two questions are answered here:
-``check_address`` judges what a person or a URL says (a name or any spelling of an address), and
-``is_blocked_ip`` judges the address a socket is about to connect to. The second is the one that
-protects, because only there redirects and DNS rebinding have already happened.
+A page, a redirect or a DNS answer must not lead to internal addresses: loopback, private and
+link-local networks, cloud metadata services. ``check_address`` validates a host in a URL (a name or
+any spelling of an address) and gives early errors. ``is_blocked_ip`` validates the address that a
+socket is about to connect to. Only the second protects: redirects and DNS rebinding happen before
+it.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from typing import Final
 from yardkit.heartbeat import read_beat
 from yardkit.life import FILE_SETTING
 
-# Longer than any step of a daemon that is well takes.
+# Longer than any step of a healthy daemon.
 OLDEST_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 4.0
 
 
 def check_file(path: Path, *, oldest_seconds: float = OLDEST_SECONDS) -> str:
-    """Return what is wrong with the process that writes this heartbeat file, or ""."""
+    """Return the problem of the process that writes this heartbeat file, or ""."""
     beat = read_beat(path)
     if beat is None:
         return f"{path}: no sign of life"
@@ -33,8 +33,8 @@ def check_file(path: Path, *, oldest_seconds: float = OLDEST_SECONDS) -> str:
 
 
 def check_address(url: str) -> str:
-    """Return what is wrong with the web process at ``url``, or ""."""
-    # Here, since the other check needs none of it and is run much more often.
+    """Return the problem of the web process at ``url``, or ""."""
+    # Imported late: the check of a file runs much more often and needs none of it.
     import http.client
     from urllib.parse import urlsplit
 

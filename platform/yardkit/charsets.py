@@ -7,8 +7,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-# Blanks are passed over once and for all (*+): thousands of them must not be parted between two
-# places in every way there is.
+# Possessive quantifiers (*+): thousands of blanks must not cause quadratic backtracking.
 _HEADER: Final = re.compile(r"charset\s*+=\s*+(?:[\"']\s*+)?([^\s\"';]+)", re.IGNORECASE)
 _META: Final = re.compile(
     rb"<meta[^>]*?charset\s*+=\s*+(?:[\"']\s*+)?([a-zA-Z0-9_:.\-]+)", re.IGNORECASE
@@ -24,7 +23,7 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Pages that name the smaller set are written in the larger one, and browsers read them so.
+# Pages that name the smaller set use the larger one, and browsers decode them so.
 _WIDER: Final = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -36,7 +35,7 @@ _WIDER: Final = {
     "euc_kr": "cp949",
     "big5": "big5hkscs",
 }
-# Python has codecs no page may choose: some raise, some are ways to smuggle markup.
+# Python codecs that no page may choose: some raise, some allow to smuggle markup.
 _NEVER: Final = frozenset({"idna", "punycode", "utf-7", "unicode_escape", "raw_unicode_escape"})
 
 
@@ -77,7 +76,7 @@ def _declared(body: bytes, content_type: str) -> str | None:
         found = _META.search(body, 0, _META_BYTES) or _XML.match(body, 0, _META_BYTES)
         label = found.group(1).decode("ascii") if found else None
     name = known(label) if label else None
-    # A meta read byte by byte cannot say UTF-16 and be right: browsers take it for UTF-8.
+    # A <meta> that is readable as ASCII cannot be UTF-16: browsers use UTF-8.
     return "utf-8" if name and name.startswith("utf-16") and match is None else name
 
 
@@ -108,7 +107,7 @@ def encode(text: str, encoding: str) -> tuple[bytes, str]:
             if decode(body, declaring("", name))[0] == text:
                 return body, name
     body = text.encode()
-    # A text that begins with U+FEFF would lose it: the reader takes the first for a mark.
+    # The reader takes a leading U+FEFF for a byte-order mark, so one is written before it.
     return (codecs.BOM_UTF8 + body if body.startswith(codecs.BOM_UTF8) else body), _FALLBACK
 
 

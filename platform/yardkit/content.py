@@ -6,12 +6,12 @@ import asyncio
 import zlib
 from typing import Final
 
-# Above this size decoding would hold up the event loop for some milliseconds.
+# Above this size decoding would block the event loop for some milliseconds.
 _IN_THREAD_BYTES: Final = 128 * 1024
 _MAX_LAYERS: Final = 3
 _GZIP_WBITS: Final = 31
-# zlib copies what it is given behind the end of each member. Given all of the rest, a body of many
-# empty members (some bytes each) would hold a thread up for minutes.
+# zlib copies the input behind the end of each member. With all of the rest as input, a body of many
+# empty members (a few bytes each) would block a thread for minutes.
 _PIECE_BYTES: Final = 4096
 _MAX_MEMBERS: Final = 20_000
 
@@ -31,7 +31,7 @@ async def decode_content(
     Raises:
         BadContent: names the encoding and the problem.
     """
-    # A layer inside another may be a thousand times as long as what came.
+    # An inner layer may be a thousand times as long as the received body.
     if len(raw) > _IN_THREAD_BYTES or "," in encoding:
         return await asyncio.to_thread(decode, raw, encoding, limit, partial=partial)
     return decode(raw, encoding, limit, partial=partial)

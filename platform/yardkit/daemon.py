@@ -220,7 +220,7 @@ class _Loop:
         options = self._options
         self._failures += 1
         self._error = f"{type(error).__name__}: {error}"[:500]
-        # What the world does needs one line; what the code does wrong needs its traceback, once.
+        # Expected errors need one line; defects need their traceback, once.
         expected = isinstance(error, options.expected_errors)
         logger.error(
             "%s failed (%d of %d): %s",
@@ -262,7 +262,7 @@ class _Loop:
     def _heartbeat(self, *, now: bool = False) -> None:
         if not now and time.monotonic() < self._next_beat:
             return
-        # From this thread alone, which does the work: a step that hangs sends no sign of life.
+        # Only from the thread that does the work: a hanging step must not send heartbeats.
         if self._state not in ("stopping", "stopped"):
             self._life.feed(self._state, self._error, now=True)
         self._next_beat = time.monotonic() + self._options.heartbeat_seconds

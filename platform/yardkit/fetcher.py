@@ -26,7 +26,7 @@ from yardkit.content import BadContent, decode_content
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.wire_url import WireCookieJar, WireRequest, as_written
 
-# Not long: in a broad crawl every site leaves a socket open for this time.
+# Short: in a broad crawl every site keeps a socket open for this time.
 KEEPALIVE_SECONDS: Final = 15.0
 DNS_CACHE_SECONDS: Final = 30
 _MAX_LOOKUPS: Final = 32
@@ -53,9 +53,8 @@ class Fetched:
     error: str
     elapsed_ms: float
     truncated: bool
-    # Of an answer that was not handed on because ``switch_pattern`` matched it: its status where
-    # that was 429 or 503, else 0, and its Retry-After as received. The host is to be spared
-    # whatever came of the request in the end.
+    # Status (429 or 503, else 0) and Retry-After of an answer that ``switch_pattern`` matched, so
+    # that the host is throttled whatever the final result of the request is.
     busy_status: int = 0
     retry_after: str = ""
 
@@ -91,7 +90,7 @@ class Fetcher:
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._gates: set[tuple[str, int]] = set()
-        # aiohttp counts the answer that would be one redirect too many.
+        # aiohttp also counts the answer that would be one redirect too many.
         self._max_redirects = settings.max_redirects + 1
 
     def _check_settings(self) -> None:
@@ -259,8 +258,8 @@ def _final_url(asked: str, response: aiohttp.ClientResponse) -> str:
 
 
 def _headers(raw: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    # From the bytes: aiohttp's own texts hold lone surrogates for what is no UTF-8, and its names
-    # are no plain str; no message can carry either.
+    # From the bytes: aiohttp's texts contain lone surrogates for invalid UTF-8, and its names are
+    # not plain str; no message can carry either.
     return [(name.decode("latin-1"), value.decode("utf-8", "replace")) for name, value in raw]
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from yardkit.heartbeat import Beat, write_beat
 
 FILE_SETTING: Final = "CRAWLYARD_HEARTBEAT_PATH"
-# A loop that turns faster than this does not report every turn.
+# Minimum interval of heartbeats.
 FEED_SECONDS: Final = 5.0
 _NOTIFY: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
@@ -63,7 +63,7 @@ class LifeFile:
         self._send("WATCHDOG=1", f"STATUS={status}")
 
     def stopping(self) -> None:
-        """Notify the end; no further heartbeats are expected."""
+        """Notify the end; no further heartbeats follow."""
         self._is_ready = False
         self._write("stopped", "")
         self._send("STOPPING=1", "STATUS=stopping")
@@ -75,7 +75,7 @@ class LifeFile:
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
         ):
-            # A full buffer of a supervisor that stands still must not hold up the work.
+            # A full buffer of a frozen supervisor must not block the work.
             sender.setblocking(False)
             sender.sendto("\n".join(lines).encode(errors="replace"), self._address)
 
@@ -91,6 +91,6 @@ class LifeFile:
             at=time.time(),
             error=error,
         )
-        # A full disk: then the file grows old, which is what it is for.
+        # Full disk: the file then becomes stale, which the health check reports.
         with contextlib.suppress(OSError):
             write_beat(self._file, beat)

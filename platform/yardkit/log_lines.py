@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-# Everything a terminal or a reader of lines would act upon, but for the tab.
+# Control characters and line separators, except the tab.
 _CONTROL = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -13,7 +13,7 @@ from yardkit.outage import Outage
 logger = logging.getLogger(__name__)
 
 Kind = Literal["gauge", "counter"]
-# Without labels one number, else numbers by their label values, in the order of the names.
+# One number without labels, else numbers by label values in the order of the label names.
 Reading = float | Mapping[tuple[str, ...], float]
 
 
@@ -74,7 +74,7 @@ class Metric:
                 return self._samples(dict(self._values))
         try:
             samples = self.of(self.read())
-        except Exception as error:  # noqa: BLE001 - one that fails must not hide the others
+        except Exception as error:  # noqa: BLE001 - a failing metric must not hide the others
             self._outage.failed(error)
             self.failed = True
             return []
@@ -136,7 +136,7 @@ class MetricGroup:
                 if metric.name in found
                 for sample in metric.of(found[metric.name])
             ]
-        except Exception as error:  # noqa: BLE001 - those that fail must not hide the others
+        except Exception as error:  # noqa: BLE001 - a failing group must not hide the others
             self._outage.failed(error)
             for metric in self._metrics:
                 metric.failed = True
@@ -152,7 +152,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
-        # What is asked for numbers, in the order of registration.
+        # Sources of samples, in the order of registration.
         self._sources: list[Metric | MetricGroup] = []
         self._lock = threading.Lock()
 

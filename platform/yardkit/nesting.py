@@ -1,7 +1,7 @@
-"""Limit of the nesting depth of JSON and MessagePack, judged before they are decoded.
+"""Limit of the nesting depth of JSON and MessagePack, checked before decoding.
 
-Python's own recursion limit protects no longer: from Python 3.14 on, decoders written in C accept
-many thousand levels, and the first Python function that walks the value fails.
+Python's recursion limit no longer protects: from Python 3.14 on, decoders written in C accept many
+thousand levels, and the first Python function that walks the value fails.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-# Arrays and maps inside one another. Every document that people write has fewer; functions that
-# walk a value with three frames for each level stay below the interpreter's 1,000.
+# Arrays and maps inside one another. Real documents have fewer; functions that walk a value with
+# three frames for each level stay below the interpreter's 1,000.
 MAX_DEPTH: Final = 100
 
 _json_list = msgspec.json.Decoder(list[msgspec.Raw])
@@ -34,12 +34,12 @@ class NestedTooDeeply(msgspec.DecodeError, ValueError):
 
 
 def check_json(body: bytes, limit: int = MAX_DEPTH) -> None:
-    """Raise ``NestedTooDeeply`` for JSON deeper than ``limit``; other mistakes pass."""
+    """Raise ``NestedTooDeeply`` for JSON deeper than ``limit``; ignore other errors."""
     _check(body.lstrip(), limit, _json_bound, _json_children)
 
 
 def check_msgpack(body: bytes, limit: int = MAX_DEPTH) -> None:
-    """Raise ``NestedTooDeeply`` for MessagePack deeper than ``limit``; other mistakes pass."""
+    """Raise ``NestedTooDeeply`` for MessagePack deeper than ``limit``; ignore other errors."""
     _check(body, limit, _msgpack_bound, _msgpack_children)
 
 
@@ -49,10 +49,10 @@ def _check(
     bound: Callable[[bytes], int],
     children: Callable[[bytes], Iterable[msgspec.Raw]],
 ) -> None:
-    """Open one level after the other, but only of parts whose bound says that they may be too deep.
+    """Open level after level, but only parts whose bound exceeds the remaining levels.
 
-    ``bound``: no less than the depth of a part, and fast. A batch of many small values is opened
-    once or twice, by a decoder that skips what is inside.
+    ``bound`` returns at least the depth of a part, and is fast. A batch of many small values is
+    opened once or twice, by a decoder that skips the inner values.
     """
     if len(body) <= limit or bound(body) <= limit:
         return
@@ -70,7 +70,7 @@ def _check(
     except RecursionError:
         pass
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # The decoder that reads the whole says where.
+        # The decoder of the whole document reports the position.
         return
     raise NestedTooDeeply(limit)
 
@@ -87,7 +87,7 @@ def _msgpack_bound(part: bytes) -> int:
     if part[0] not in _CONTAINERS:
         return 0
     if len(part) > _COUNTED_BYTES:
-        # Opening is faster than counting: texts and bodies are skipped by their length.
+        # Opening is faster than counting: texts and bodies are skipped by length.
         return len(part)
     return len(part) - len(part.translate(None, _CONTAINER_BYTES))
 

@@ -8,7 +8,7 @@ from yardkit.broker.base import DEAD_QUEUE
 _OWN = frozenset(
     {spec.name for spec in topology.SHARED} | {DEAD_QUEUE, topology.TASKS, topology.BUILDS}
 )
-# Those of one agent, center, run, host, process or biz are made of its name.
+# Prefixes of queues of one agent, center, run, host, process or biz.
 _PREFIXES = (
     *("agent.", "amq.", "celery", "center.", "run.", "runner.", "web.", "requests.", "seeds."),
 )

@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 class Way(StrEnum):
     """Direction of a queue: who produces and who consumes."""
 
-    # Processes of this platform do both.
+    # This platform produces and consumes.
     INSIDE = "inside"
-    # Others put in, a router takes out.
+    # Others produce, a router consumes.
     IN = "in"
-    # We put in, others take out.
+    # This platform produces, others consume.
     OUT = "out"
 
 
@@ -80,7 +80,7 @@ class QueueRegistry:
         for name, read in reads:
             try:
                 found += read()
-            except Exception:  # one that cannot be read must not hide the others
+            except Exception:  # a failing reader must not hide the others
                 if name not in self._failing:
                     logger.exception("cannot read the queues of %s", name)
                 self._failing.add(name)

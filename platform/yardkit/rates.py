@@ -20,11 +20,11 @@ from yardkit.protocol import SampleKind, SampleNote, Samples
 
 MINUTE: Final = 60
 HOUR: Final = 3600
-# Most unsent spans of each length; beyond it the oldest is merged into a longer one.
+# Limit of unsent spans of each length; beyond it the oldest is merged into a longer one.
 WAITING_SECONDS: Final = 120
 WAITING_MINUTES: Final = 120
 WAITING_HOURS: Final = 48
-# Of messages that were published and not confirmed; they cannot be changed any more.
+# Limit of published and unconfirmed messages; their content is fixed.
 UNCONFIRMED: Final = 30
 NOTES_A_MESSAGE: Final = 2000
 
@@ -71,7 +71,7 @@ class Rates:
         self._clock = clock
         self._lock = threading.Lock()
         self._second = 0
-        # What happens in this second: sums as bare numbers, for speed.
+        # Counts of the current second: sums as bare numbers, for speed.
         self._sums: dict[Key, float] = {}
         self._gauges: dict[Key, _Number] = {}
         self._spans: dict[int, _Spans] = {1: {}, MINUTE: {}, HOUR: {}}

@@ -1,9 +1,9 @@
-"""A list in Redis as a reliable queue: what a consumer takes outlives the consumer's process.
+"""Redis list as a reliable queue: taken values survive the consumer's process.
 
-Producers ``LPUSH``, consumers take from the right. ``RPOP`` alone would lose what it took when the
-consumer dies; here a value moves, in one step, to a hash of the consumer and leaves that hash only
-when it is settled. Each consumer holds a lease; when the lease ends, any other consumer moves the
-values back in their order. Programs of other make may ``LPUSH`` and ``BRPOP`` meanwhile.
+Producers ``LPUSH``, consumers take from the right. ``RPOP`` alone would lose the taken value when
+the consumer dies; here a value moves, in one step, to a hash of the consumer and leaves that hash
+only when it is settled. Each consumer holds a lease; when the lease ends, any other consumer moves
+the values back in their order. Other programs may ``LPUSH`` and ``BRPOP`` meanwhile.
 
 Needs Redis 6.2 or newer, and all keys on one server (no Redis Cluster). Keys:
 
@@ -28,11 +28,11 @@ import redis
 from yardkit import redis_list_scripts as scripts
 from yardkit.redis_server import WAIT_SECONDS, RedisServer
 
-# Values moved by one script: Redis serves no other client meanwhile.
+# Limit of values moved by one script: Redis serves no other client meanwhile.
 _MOST_AT_ONCE: Final = 1000
-# How long a consumer's name is kept after its lease: a frozen process may wake and take again.
+# Time that a consumer's name is kept after its lease: a frozen process may resume and take.
 _KNOWN_MILLISECONDS: Final = 24 * 3600 * 1000
-# The least wait for another thread that is just taking: without it a full list looks empty.
+# Minimum wait for another thread that is taking: without it a full list looks empty.
 _SHARE_SECONDS: Final = 0.1
 REDIS_ERRORS: Final = (redis.RedisError, OSError)
 
@@ -74,7 +74,7 @@ class ReliableList:
         self.key = key
         self.consumer = f"{consumer}:{secrets.token_hex(6)}"
         self.lists = (*(f"{key}:{level}" for level in range(levels - 1, 0, -1)), key)
-        # Taken values of which ``settle`` found that another consumer had been given them.
+        # Number of settled values that another consumer had received meanwhile.
         self.late = 0
         self._server = server
         self._client = server.client
@@ -83,20 +83,20 @@ class ReliableList:
         self._taken_key = f"{key}:taken:{self.consumer}"
         self._keys = (*self.lists, f"{key}:consumers", self._taken_key, f"{key}:waiting")
         self._scripts = {text: self._client.register_script(text) for text in scripts.ALL}
-        # Locks: of taking, of the lease, of telling what is settled, and of the fields below.
+        # Locks: of taking, of the lease, of reporting settled values, and of the fields below.
         self._taking = threading.Lock()
         self._leasing = threading.Lock()
         self._reporting = threading.Lock()
         self._state = threading.Lock()
         self._next = 1
-        # Numbers given to the caller; values found again wait in ``_spare``.
+        # Numbers held by the caller; recovered values wait in ``_spare``.
         self._out: set[int] = set()
         self._spare: deque[TakenValue] = deque()
         # Numbers that the server has not confirmed as settled or given back.
         self._settled: set[int] = set()
         self._returned: set[int] = set()
         self._repeats = False
-        # A reply was lost: the server may have moved values that were never seen here.
+        # A reply was lost: the server may have moved values that were not received.
         self._unsure = False
         self._leased = False
         self._closed = threading.Event()
@@ -155,7 +155,7 @@ class ReliableList:
         return int(self._client.llen(self.key)) + len(self._spare)
 
     def counts(self) -> tuple[int, int]:
-        """Return the numbers of waiting values, on all levels, and of taken ones, by anyone."""
+        """Return the numbers of waiting values on all levels and of all taken values."""
         waiting, taken = self._run(scripts.COUNT, f"{self.key}:taken:")
         return int(waiting), int(taken)
 
@@ -174,9 +174,9 @@ class ReliableList:
                 self.rescue()
 
     def close(self) -> None:
-        """Give back what is not settled. After an error the end of the lease does that.
+        """Return unsettled values. After an error the end of the lease does that.
 
-        Never before all settled values are reported: they would be given back, too.
+        Settled values are reported first: otherwise they would be returned, too.
         """
         if self._closed.is_set():
             return
@@ -215,7 +215,8 @@ class ReliableList:
 
     def _fetch(self, count: int, wait: float) -> None:
         if not self._leased:
-            # Before the first value is taken, which another consumer would else rescue at once.
+            # Before the first value is taken: without a lease another consumer would rescue it at
+            # once.
             self._server.keep(self)
             self._leased = True
             if self._rescues:
@@ -240,7 +241,7 @@ class ReliableList:
         with self._state:
             known = self._out | self._settled | self._returned
         known |= {taken.number for taken in self._spare}
-        # Read after ``known``: what another thread settles in between is known, or gone.
+        # Read after ``known``: a value that another thread settles in between is known, or gone.
         own = {int(number): text for number, text in self._client.hgetall(self._taken_key).items()}
         self._spare.extend(
             TakenValue(number, own[number][1:], redelivered=True)
@@ -268,19 +269,19 @@ class ReliableList:
     # --- settling -------------------------------------------------------------------------------
 
     def _release(self, numbers: Iterable[object]) -> set[int]:
-        """Return those of ``numbers`` that the caller holds, who holds them no longer."""
+        """Remove ``numbers`` from those that the caller holds; return those removed."""
         given = {number for number in numbers if isinstance(number, int)} & self._out
         self._out -= given
         return given
 
     def _send_reports(self) -> None:
-        """Report what is settled and given back. A number may be reported twice without harm."""
+        """Report settled and returned values. Repeating a report is harmless."""
         with self._reporting:
             with self._state:
                 settled, returned = list(self._settled), sorted(self._returned, reverse=True)
             if not settled and not returned:
                 return
-            # What was reported before, and whose reply was lost, may be gone and is not late.
+            # Values reported before whose reply was lost may be gone; they are not late.
             counts, self._repeats = not self._repeats, True
             for part in _parts(settled):
                 removed = self._client.hdel(self._taken_key, *part)

@@ -51,7 +51,7 @@ class RedisServer:
             options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py
         except ValueError as error:
             raise ValueError(without_secrets(str(error), url)) from None
-        # Whatever the URL says: the library would repeat a push whose reply was lost.
+        # Overrides the URL: the library would repeat a push whose reply was lost.
         options.update(
             socket_timeout=socket_seconds,
             socket_connect_timeout=socket_seconds,
@@ -74,7 +74,7 @@ class RedisServer:
         return masked(self._url)
 
     def text(self, error: BaseException) -> str:
-        """Return what ``error`` says, without the password."""
+        """Return the text of an error, without the password."""
         return without_secrets(str(error) or type(error).__name__, self._url)
 
     def attach(self, user: Leaseholder) -> None:
@@ -140,7 +140,7 @@ class _Keeping:
             del server
 
 
-# By process, too: a forked child must not use its parent's connections and has not its threads.
+# Keyed by process, too: a forked child must not use its parent's connections and lacks its threads.
 _servers: weakref.WeakValueDictionary[tuple[int, str], RedisServer] = weakref.WeakValueDictionary()
 _opening = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""The asker's side of resource pools: spiders lease accounts, tokens and proxies by it."""
+"""Client of resource pools: leases accounts, tokens and proxies for spiders."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _SOONEST_SECONDS: Final = 0.05
 
 
 class NoResource(Exception):
-    """None of the pool is free. ``next_at``: when one may be, ms since 1970; None: only people
-    can help."""
+    """No resource of the pool is free.
+    ``next_at``: when one may become free, Unix milliseconds; None: only an operator can free one.
+    """
 
     def __init__(self, pool: str, next_at: int | None) -> None:
         when = "" if next_at is None else f"; the next one may be in {_seconds_to(next_at):.0f} s"
@@ -36,7 +37,7 @@ class NoResource(Exception):
 
 
 class ResourceClient(SeedServiceClient):
-    """Calls about one project's pools; making one twice is as making it once.
+    """Client of one project's pools. Calls are idempotent.
 
     Args:
         token: ``sign_scope(secret, pools_scope(project))``.
@@ -59,13 +60,13 @@ class ResourceClient(SeedServiceClient):
     def lease(
         self, pool: str, *, seconds: float = 0.0, wait_seconds: float = 0.0
     ) -> LeasedResource:
-        """The best free resource of ``pool``, for ``seconds`` (0: as the pool says).
+        """Lease the best free resource of ``pool`` for ``seconds`` (0: the pool's default).
 
-        While none is free it is asked for again, for up to ``wait_seconds``.
+        While none is free the call is repeated, for up to ``wait_seconds``.
 
         Raises:
             NoResource
-            SeedServiceAway: what was leased, if anything, is given back when the run ends.
+            SeedServiceAway: the outcome is unknown; a lease that was given ends with the run.
             CallRefused: ``unknown_pool``, ``pool_disabled``, ``wrong_token``, ``bad_lease``.
         """
         give_up = time.monotonic() + wait_seconds
@@ -82,7 +83,7 @@ class ResourceClient(SeedServiceClient):
     def give_back(
         self, leased: LeasedResource, outcome: ResourceOutcome, reason: str = ""
     ) -> ResourceReturned:
-        """End a lease and say how it went. Raises ``SeedServiceAway`` and ``CallRefused``."""
+        """End a lease and report the outcome. Raises ``SeedServiceAway`` and ``CallRefused``."""
         call = ReturnResource(
             project=self._project,
             token=self._token,

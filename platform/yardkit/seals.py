@@ -1,11 +1,11 @@
-"""Secrets on their way through a queue: sealed for the one process that may read them.
+"""Sealed secrets for transport through a queue, readable by one process only.
 
-    key = SealKey()                                     # of the receiver, who publishes key.public
+    key = SealKey()                                     # the receiver's; key.public is published
     sealed = seal(key.public, b"secret", purpose="run 7")
     key.open(sealed, purpose="run 7")
 
-X25519 with a key pair for each sealing, HKDF-SHA256, ChaCha20-Poly1305: a reader of the queue, or
-of a copy of it, learns nothing. The sender is not authenticated.
+X25519 with a fresh key pair for each seal, HKDF-SHA256, ChaCha20-Poly1305: a reader of the queue,
+or of a copy of it, learns nothing. The sender is not authenticated.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from yardkit.secretbox import NotSealed, WrongKey
 
 KEY_BYTES: Final = 32
 _TAG_BYTES: Final = 16
-# Each sealing has a key of its own, which is used once.
+# Each seal has its own key, used once, so a constant nonce is safe.
 _NONCE: Final = bytes(12)
 
 
 class SealKey:
-    """Key pair that lives as long as its process; ``public`` is not secret."""
+    """Key pair that exists as long as its process; ``public`` is not secret."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
 
     def open(self, sealed: bytes, *, purpose: str) -> bytes:
-        """The secret. Raises ``NotSealed``; ``WrongKey`` where it was sealed for another key, for
-        another purpose, or changed.
+        """Return the secret.
+
+        Raises ``NotSealed``, or ``WrongKey`` for another key, another purpose or changed bytes.
         """
         if len(sealed) < KEY_BYTES + _TAG_BYTES:
             raise NotSealed("this is no sealed value")
@@ -48,7 +49,7 @@ class SealKey:
 
 
 def seal(public: bytes, secret: bytes, *, purpose: str) -> bytes:
-    """Seal for the holder of ``public``. Raises ``ValueError`` for what is no public key."""
+    """Seal for the holder of ``public``. Raises ``ValueError`` for an invalid public key."""
     once = X25519PrivateKey.generate()
     mine = once.public_key().public_bytes_raw()
     shared = once.exchange(X25519PublicKey.from_public_bytes(public))

@@ -1,7 +1,7 @@
-"""Secrets at rest: values sealed with Fernet keys that can be changed.
+"""Encryption of secrets at rest, with Fernet keys that can be rotated.
 
-The first key seals, every key opens. To change keys, put the new one in front, ``rotate`` each
-value, then drop the old one.
+The first key encrypts, every key decrypts. To rotate, put the new key in front, ``rotate`` each
+value, then remove the old key.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ _SHORTEST_BYTES: Final = 1 + 8 + 16 + 16 + 32
 
 
 class SecretError(ValueError):
-    """Base of what this module raises. No text holds a key or a secret."""
+    """Base class of this module's errors. No text contains a key or a secret."""
 
 
 class BadKey(SecretError):
-    """A key that is none; the text names the setting and how to make a proper one."""
+    """Invalid key; the text names the setting and the command that makes a valid one."""
 
 
 class WrongKey(SecretError):
-    """A sealed value that none of the keys opens: it was sealed with another, or changed."""
+    """A sealed value that none of the keys decrypts: sealed with another key, or changed."""
 
 
 class NotSealed(SecretError):
-    """A value that this module never sealed."""
+    """A value that this module did not seal."""
 
 
 class SecretBox:
     """Seals and opens text.
 
     Args:
-        keys: 32 random bytes each, base64url, as ``generate_key`` makes them; newest first.
-        setting: the name of the setting the keys come from, for errors.
+        keys: newest first; each is 32 random bytes in base64url, as ``generate_key`` returns.
+        setting: name of the setting with the keys, for errors.
     """
 
     def __init__(self, keys: Sequence[str], *, setting: str = DEFAULT_SETTING) -> None:
@@ -62,18 +62,18 @@ class SecretBox:
             ) from error
 
     def seal(self, secret: str) -> str:
-        """The sealed form, different each time, ASCII."""
+        """Return the sealed form: ASCII, different each time."""
         return self._fernet.encrypt(secret.encode()).decode("ascii")
 
     def open(self, sealed: str) -> str:
-        """The secret. Raises ``WrongKey`` or ``NotSealed``."""
+        """Return the secret. Raises ``WrongKey`` or ``NotSealed``."""
         try:
             return self._fernet.decrypt(_token(sealed)).decode()
         except InvalidToken as error:
             raise WrongKey(f"no key of {self._setting} opens this value") from error
 
     def rotate(self, sealed: str) -> str:
-        """The same secret sealed with the newest key. Raises like ``open``."""
+        """Return the same secret sealed with the newest key. Raises like ``open``."""
         try:
             return self._fernet.rotate(_token(sealed)).decode("ascii")
         except InvalidToken as error:
@@ -81,7 +81,7 @@ class SecretBox:
 
 
 def generate_key() -> str:
-    """A new key for the setting."""
+    """Return a new random key."""
     return Fernet.generate_key().decode("ascii")
 
 

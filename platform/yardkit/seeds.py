@@ -1,4 +1,4 @@
-"""The asker's side of the seed service: spiders, rules and the control plane use the same."""
+"""Client of the seed service, used by spiders, routing rules and the control plane."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from yardkit.protocol import (
 from yardkit.protocol.seeds import MAX_SEEDS
 from yardkit.stop import Stop
 
-# A message is no larger than this unless one seed alone is.
+# Limit of a message with several seeds, in bytes.
 MAX_CALL_BYTES: Final = 8 * 1024 * 1024
 _ASK_AGAIN_SECONDS: Final = 0.5
-# What a seed takes beside its text.
+# Bytes of a seed besides its text.
 _SEED_BYTES: Final = 32
 _INTEGER: Final = 2**63
-# What msgspec says of values that it cannot encode.
+# Errors of msgspec for values that it cannot encode.
 _NOT_ENCODABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 _T = TypeVar("_T")
 
@@ -56,11 +56,11 @@ logger = logging.getLogger(__name__)
 
 
 class SeedServiceAway(Exception):
-    """No answer in time: whether it was done is unknown, and the same call may be made again."""
+    """No reply in time: the outcome is unknown, and the same call may be repeated."""
 
 
 class CallRefused(Exception):
-    """The service answered that it does nothing of the kind. ``code``: see ``SeedsRefused``."""
+    """The service refused the call. ``code``: see ``SeedsRefused``."""
 
     def __init__(self, code: str, text: str, retry_seconds: float = 0.0) -> None:
         super().__init__(text)
@@ -69,15 +69,15 @@ class CallRefused(Exception):
 
 
 class SeedServiceClient:
-    """Base of those who ask the service. Thread-safe; each call waits for its answer.
+    """Base of clients of the seed service. Thread-safe; each call waits for its reply.
 
-    A call that gets none is made again, and so is one that is refused for the moment, for up to
-    ``patience`` seconds in all.
+    Calls without a reply, and temporarily refused ones, are repeated for up to ``patience``
+    seconds.
 
     Args:
-        owner: who leases, such as ``run:7:3f2a``.
-        timeout: seconds that one question waits for its answer.
-        stop: gives up between two questions when it is requested.
+        owner: holder of leases, such as ``run:7:3f2a``.
+        timeout: seconds to wait for one reply.
+        stop: ends repetition when a stop is requested.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SeedServiceClient:
                 return self._ask_once(call, kind, timeout)
             except CallRefused as refusal:
                 pause = refusal.retry_seconds
-                # An answer has come: only who is patient asks again.
+                # The service has answered: repeat only within the caller's patience.
                 if not pause or time.monotonic() + pause > patient_until:
                     raise
             except (TimeoutError, BrokerUnavailable) as error:
@@ -124,7 +124,7 @@ class SeedServiceClient:
                 call = msgspec.structs.replace(call, again=True)
 
     def _pause(self, seconds: float) -> bool:
-        """Wait; whether to stop instead."""
+        """Wait; return whether to stop instead of repeating."""
         if self._stop is not None:
             return self._stop.wait(seconds)
         time.sleep(seconds)
@@ -141,10 +141,10 @@ class SeedServiceClient:
 
 
 class SeedClient(SeedServiceClient):
-    """Calls about one frontier; adding and finishing twice changes nothing.
+    """Calls about one frontier; repeating ``add`` or ``finish`` changes nothing.
 
     Args:
-        owner: needed for ``lease`` and what follows it.
+        owner: required for ``lease`` and for calls about leases.
         token: ``sign_scope(secret, frontier_scope(frontier))``; for ``manage`` that of its scope.
     """
 
@@ -160,15 +160,16 @@ class SeedClient(SeedServiceClient):
         stop: Stop | None = None,
     ) -> None:
         super().__init__(broker, token, owner=owner, timeout=timeout, patience=patience, stop=stop)
-        # Names of calls that may have leased seeds although their answers were lost.
+        # Names of calls that may have leased seeds although their replies were lost.
         self._unanswered: list[str] = []
         self.frontier = frontier
 
     def add(self, seeds: Iterable[Seed]) -> list[SeedAnswer]:
-        """One answer for each, in order; a seed that no message can hold gets its own, too.
+        """Add seeds; return one answer for each, in order, also for those that no message can
+        carry.
 
         Raises:
-            SeedServiceAway: those before may have been added.
+            SeedServiceAway: earlier batches may have been added.
             CallRefused
         """
         answers: list[SeedAnswer] = []
@@ -188,8 +189,8 @@ class SeedClient(SeedServiceClient):
     ) -> SeedsLeased:
         """Lease up to ``limit`` seeds; empty when none became due in ``wait_seconds`` (at most 30).
 
-        After a call without an answer, or a refusal, it first returns what that call may have
-        leased, so that no lease is lost. Raises as ``add``.
+        After a call without a reply, or a refusal, it first returns what that call may have leased,
+        so that no lease is lost. Raises as ``add``.
         """
         try:
             name, again = self._unanswered.pop(), True
@@ -208,15 +209,16 @@ class SeedClient(SeedServiceClient):
         try:
             return self._ask(call, SeedsLeased, self._timeout + wait_seconds)
         except (SeedServiceAway, CallRefused):
-            # A service that fails says so; what its store has done is done.
+            # The store may have given the lease before the service failed.
             self._unanswered.append(name)
             raise
 
     def finish(self, finishes: Sequence[SeedFinish], found: Iterable[Seed] = ()) -> SeedsFinished:
-        """End leased seeds, then add those found meanwhile. Raises as ``add``.
+        """End leased seeds, then add ``found`` seeds. Raises as ``add``.
 
-        Both travel in one call, so that a process killed after it loses none of those found; what
-        exceeds one call is added before. A result too large for any message is stored as None.
+        Both travel in one call, so that a process killed after it loses no found seed; found seeds
+        that exceed one call are added before it. A result too large for a message is stored as
+        None.
         """
         if not finishes:
             return SeedsFinished(answers=[], added=self.add(found))
@@ -242,7 +244,10 @@ class SeedClient(SeedServiceClient):
         return SeedsFinished(answers=ended, added=added)
 
     def extend(self, generation: int, *, seconds: float = 0.0) -> int:
-        """The new deadline, ms since 1970. Raises as ``add``; ``wrong_lease`` where it is over."""
+        """Extend a lease; return the new deadline in Unix milliseconds.
+
+        Raises as ``add``; ``CallRefused`` with ``wrong_lease`` when the lease has ended.
+        """
         call = ExtendLease(
             frontier=self.frontier,
             token=self._token,
@@ -253,20 +258,29 @@ class SeedClient(SeedServiceClient):
         return self._ask(call, LeaseExtended).deadline
 
     def give_back(self, generation: int) -> int:
-        """How many seeds are pending again. Raises as ``add``; ``wrong_lease`` where it is over."""
+        """End a lease; return how many of its seeds are pending again.
+
+        Raises as ``add``; ``CallRefused`` with ``wrong_lease`` when the lease has ended.
+        """
         call = GiveBackLease(
             frontier=self.frontier, token=self._token, owner=self.owner, generation=generation
         )
         return self._ask(call, LeaseGivenBack).count
 
     def look_up(self, seed: Seed) -> SeedLookedUp:
-        """Would it be new? Raises as ``add``, and ``CallRefused`` with the code of a bad seed."""
+        """Ask whether a seed would be new.
+
+        Raises as ``add``; ``CallRefused`` with the code of an invalid seed.
+        """
         _check_fit(seed)
         call = LookUpSeed(frontier=self.frontier, token=self._token, seed=seed)
         return self._ask(call, SeedLookedUp)
 
     def grab(self, seed: Seed, *, timeout: float, again: bool = False) -> SeedGrabbed | None:
-        """What came of it; None when nothing did in ``timeout`` seconds. Raises ``CallRefused``."""
+        """Crawl a seed first; return its outcome, or None after ``timeout`` seconds.
+
+        Raises ``CallRefused``.
+        """
         _check_fit(seed)
         call = GrabSeed(frontier=self.frontier, token=self._token, seed=seed, again=again)
         try:
@@ -275,7 +289,7 @@ class SeedClient(SeedServiceClient):
             return None
 
     def manage(self, operation: msgspec.Raw, *, timeout: float | None = None) -> msgspec.Raw:
-        """What only a manager's token may do. Raises as ``add``."""
+        """Execute a management operation; needs a manager's token. Raises as ``add``."""
         call = ManageSeeds(frontier=self.frontier, token=self._token, operation=operation)
         return self._ask(call, SeedsManaged, timeout).result
 
@@ -284,7 +298,7 @@ class SeedClient(SeedServiceClient):
 
 
 def batches(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
-    """``seeds`` as they fit into calls, in order."""
+    """Split ``seeds`` into lists that fit into one call each, in order."""
     batch: list[Seed] = []
     size = 0
     for seed in seeds:
@@ -299,8 +313,8 @@ def batches(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
 
 
 def seed_bytes(seed: Seed) -> int:
-    """About what a seed takes in a message; little where none can hold it."""
-    # No character has more than four bytes.
+    """Estimate the size of a seed in a message; small for a seed that no message can carry."""
+    # UTF-8 takes at most four bytes for a character.
     text = 4 * len(seed.data) if isinstance(seed.data, str) else 0
     if not seed.ext:
         return _SEED_BYTES + text
@@ -311,14 +325,15 @@ def seed_bytes(seed: Seed) -> int:
 
 
 def unfit_seed(seed: Seed) -> SeedAnswer | None:
-    """Why no message can hold it: half a character, bytes, what JSON does not know. None: one can.
+    """Return the refusal of a seed that no message can carry, None for any other seed.
 
-    All else is for the service to say, which has the rules.
+    Such a seed contains lone surrogates, bytes, or values without a form in JSON. All other
+    validation is the service's.
     """
     data = seed.data
     if not isinstance(data, str):
         return SeedAnswer("binary_data", text=f"the data is {type(data).__name__}, not text")
-    # Nearly all.
+    # Fast path: ASCII text without ``ext``.
     plain = seed.ext is None and seed.active_at is None and seed.max_retry is None
     if plain and data.isascii() and seed.urgent is False:
         return None
@@ -341,7 +356,7 @@ def unfit_seed(seed: Seed) -> SeedAnswer | None:
 
 
 def _in_order(unfit: Sequence[SeedAnswer | None], told: Iterable[SeedAnswer]) -> list[SeedAnswer]:
-    """The answers of all: what could not be sent has its own."""
+    """Merge the service's answers with those of seeds that could not be sent."""
     rest = iter(told)
     return [next(rest) if answer is None else answer for answer in unfit]
 

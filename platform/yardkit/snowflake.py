@@ -1,11 +1,10 @@
-"""64-bit ids that rise and never repeat, also when the clock jumps or the process is killed.
+"""64-bit ids that rise and never repeat, even if the clock jumps or the process is killed.
 
 An id is, from the top: one bit 0, 41 bits of milliseconds since 2024 (enough until 2093), 10 bits
 of worker, 12 bits of sequence. The milliseconds are those of a logical clock that follows the
-wall clock but never goes back. How far it may have run is written down *before* it gets there (a
-high-water mark, 2 s ahead), and a restarted worker goes on from that mark: no id can come twice,
-whatever the wall clock says by then. A worker id may be used by one process at a time; who gets
-which is decided by a lease elsewhere.
+wall clock and never goes back. A high-water mark 2 s ahead of the logical clock is stored before
+the clock reaches it, and a restarted worker continues from the mark, so no id repeats whatever the
+wall clock says. One process at a time may use a worker id; a lease outside this module assigns it.
 """
 
 from __future__ import annotations
@@ -41,29 +40,29 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 class SnowflakeError(RuntimeError):
-    """No id can be given: the text says why."""
+    """No id can be issued; the text says why."""
 
 
 class MarkStore(Protocol):
-    """Where high-water marks survive. A mark is a Unix time in milliseconds."""
+    """Durable store of high-water marks. A mark is a Unix time in milliseconds."""
 
     def load(self, worker: int) -> int:
-        """The last mark saved for this worker, 0 when there is none."""
+        """Return the last mark saved for this worker, 0 for none."""
 
     def save(self, worker: int, ms: int) -> None:
-        """Durable when this returns."""
+        """Save a mark; it is durable on return."""
 
 
 class Snowflake:
-    """Gives out ids for one worker. Thread-safe.
+    """Issues ids for one worker. Thread-safe.
 
-    The first id needs one write to the store, then there is one write for each 2 s of logical
-    time in which ids are wanted. A store that fails makes ``next`` raise its error; nothing is
-    given out that a mark does not cover, and the next call tries again.
+    The first id needs one write to the store; after that there is one write for each 2 s of
+    logical time in which ids are issued. An error of the store is raised by ``next``; no id is
+    issued beyond the mark, and the next call retries.
 
-    With ``rolling`` the sequence goes on from one millisecond to the next instead of beginning at
-    0 in each: else one id now and then would always end in twelve bits 0, and ``id mod n`` put
-    them all into one place.
+    ``rolling`` continues the sequence from one millisecond to the next instead of restarting at 0:
+    otherwise occasional ids would all end in twelve zero bits, and ``id mod n`` would put them all
+    into one shard.
     """
 
     def __init__(
@@ -82,20 +81,20 @@ class Snowflake:
         self._rolling = rolling
         self._lock = threading.Lock()
         self._forks = _forks
-        # Every id issued before is below the mark, so the mark itself is free.
+        # Every earlier id is below the mark, so the mark itself is free.
         self._mark = store.load(worker)
         self._ms = max(self._mark, EPOCH_MS) - 1
         self._sequence = _PER_MS - 1
 
     def next(self) -> int:
-        """One id, larger than every one before it."""
+        """Return an id larger than every earlier one."""
         return self.next_many(1)[0]
 
     def next_many(self, count: int) -> list[int]:
-        """``count`` ids in rising order; [] for 0.
+        """Return ``count`` ids in rising order; [] for 0.
 
         Raises:
-            SnowflakeError: after a fork (both processes would give out the same), or past 2093.
+            SnowflakeError: after a fork (both processes would issue the same ids), or past 2093.
         """
         ids: list[int] = []
         with self._lock:
@@ -110,7 +109,7 @@ class Snowflake:
         return ids
 
     def _advance(self) -> int:
-        """Move to the next free (millisecond, sequence), covered by a mark; the sequence."""
+        """Move to the next free (millisecond, sequence) below a mark; return the sequence."""
         now = int(self._clock.time() * 1000)
         ms, sequence = self._ms, self._sequence + 1
         if now > ms:
@@ -127,7 +126,7 @@ class Snowflake:
 
 
 def decode(number: int) -> tuple[datetime, int, int]:
-    """An id's (time, worker, sequence). Raises ``ValueError`` for what is no id."""
+    """Return the (time, worker, sequence) of an id. Raises ``ValueError`` for an invalid id."""
     if not 0 <= number < 1 << 63:
         raise ValueError(f"{number} is no id")
     ms = number >> _TIME_SHIFT

@@ -1,9 +1,9 @@
-"""Signs what is POSTed to others as Standard Webhooks asks for.
+"""Signatures of outgoing webhooks by the Standard Webhooks specification.
 
     webhook-id, webhook-timestamp
     webhook-signature: v1,<base64 of HMAC-SHA256(secret, "id.timestamp.body")> [v1,...]
 
-The id stays the same however often a message is sent, the timestamp is that of the attempt.
+The id is the same for every attempt to deliver a message; the timestamp is that of the attempt.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import hmac
 from collections.abc import Sequence
 from typing import Final
 
-# The mark of a secret whose rest is base64.
+# Prefix of a secret in base64.
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the mark of a secret, none itself
 LEAST_CHARACTERS: Final = 16
 
 
 def secret_problem(secret: str) -> str:
-    """What is wrong with a secret, without it: ``short``, ``base64``; "" when it can sign."""
+    """Return why a secret cannot sign: ``short``, ``base64``; "" for a valid one."""
     if secret.startswith(SECRET_PREFIX):
         try:
             base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
@@ -30,7 +30,7 @@ def secret_problem(secret: str) -> str:
 
 
 def sign(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """One signature. Raises ``ValueError`` for a secret whose base64 is none."""
+    """Return one signature. Raises ``ValueError`` for invalid base64 in the secret."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
@@ -39,7 +39,10 @@ def sign(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
 def signed_headers(
     secrets: Sequence[str], message_id: str, timestamp: int, body: bytes
 ) -> dict[str, str]:
-    """The three headers; with several secrets, newest first, receivers may change theirs."""
+    """Return the three headers, with a signature by each secret, newest first.
+
+    Several signatures let receivers rotate their secret.
+    """
     at = str(timestamp)
     return {
         "webhook-id": message_id,
@@ -49,7 +52,9 @@ def signed_headers(
 
 
 def _key(secret: str) -> bytes:
-    """As the libraries of the standard read it: after ``whsec_`` comes base64."""
+    """Return the key bytes: base64-decoded after ``whsec_``, as the specification's libraries
+    do.
+    """
     prefix, found, rest = secret.partition(SECRET_PREFIX)
     if found and not prefix:
         return base64.b64decode(rest)

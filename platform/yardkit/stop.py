@@ -1,4 +1,4 @@
-"""Stop requests by signal, and waiting that does not miss them.
+"""Stop requests by signal, and waiting that a signal interrupts at once.
 
 A signal handler may interrupt any line, also one that holds a lock: ``threading.Event.set()``
 called there can deadlock on a lock of its own thread. So the handler only sets a bool and writes
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
-# Set by a supervisor for its children: its own process id, or 1 for any parent.
+# Set by a supervisor for its children: its process id, or 1 for any parent.
 DIE_WITH_PARENT = "CRAWLYARD_DIE_WITH_PARENT"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -31,7 +31,7 @@ _LONGEST_SELECT_SECONDS = 3600.0
 class Stop:
     """Stop request, from a signal or from ``request()``.
 
-    The first signal is noted and restores the previous handlers, so that a second signal kills.
+    The first signal is recorded and restores the previous handlers, so that a second signal kills.
     Children that use this class must be started in a session of their own
     (``start_new_session=True``): Ctrl-C reaches a whole process group, and the supervisor's own
     SIGTERM would be the second signal.
@@ -53,7 +53,7 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """True once a signal came or ``request()`` was called."""
+        """Whether a signal arrived or ``request()`` was called."""
         return self._requested
 
     @property
@@ -62,23 +62,25 @@ class Stop:
         return signal.Signals(self._signum).name if self._signum is not None else ""
 
     def fileno(self) -> int:
-        """Readable once a stop is requested: for a caller's own ``select`` or event loop."""
+        """Return a descriptor that is readable once a stop is requested, for ``select`` or a
+        loop.
+        """
         return self._reader
 
     def request(self) -> None:
-        """Ask for the stop from code; safe from any thread and from a signal handler."""
+        """Request the stop from code; safe in any thread and in a signal handler."""
         self._requested = True
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._writer, b"\0")
 
     def note(self, number: int) -> None:
-        """Ask for the stop as signal ``number`` does, if it is one of ours; from any thread."""
+        """Request the stop as signal ``number`` does, if it is handled here; safe in any thread."""
         if number in self._signals:
             self._signum = number
             self.request()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep up to ``seconds``; returns at once, and True, when a stop is requested."""
+        """Sleep up to ``seconds``; return True at once when a stop is requested."""
         deadline = time.monotonic() + max(0.0, seconds)
         while not self._requested:
             left = min(deadline - time.monotonic(), _LONGEST_SELECT_SECONDS)
@@ -88,10 +90,7 @@ class Stop:
         return self._requested
 
     def install(self) -> Self:
-        """Take over the signals. Works only in the main thread, as Python demands.
-
-        Raises ``ValueError`` elsewhere.
-        """
+        """Install the signal handlers. Raises ``ValueError`` outside the main thread."""
         for number in self._signals:
             self._before[number] = signal.signal(number, self._handle)
         return self
@@ -125,7 +124,7 @@ class Stop:
         self._signum = number
         self.request()
         for other, handler in self._before.items():
-            # Python's own SIGINT handler would raise KeyboardInterrupt, that is a traceback; the
+            # Python's own SIGINT handler would raise KeyboardInterrupt and print a traceback; the
             # second Ctrl-C must kill quietly.
             if handler is None or handler is signal.default_int_handler:
                 handler = signal.SIG_DFL
@@ -136,7 +135,7 @@ def stop_event(
     loop: asyncio.AbstractEventLoop | None = None,
     signals: Sequence[signal.Signals] = STOP_SIGNALS,
 ) -> asyncio.Event:
-    """The same for asyncio: an event of the running loop that the first signal sets.
+    """Return an asyncio event of the running loop that the first signal sets.
 
     The second signal kills. Call it in the main thread, inside the loop that will wait.
     """
@@ -155,7 +154,7 @@ def stop_event(
 def release_signals(
     loop: asyncio.AbstractEventLoop, signals: Sequence[signal.Signals] = STOP_SIGNALS
 ) -> None:
-    """Undo ``stop_event``: from now on each of ``signals`` kills the process, quietly."""
+    """Undo ``stop_event``: each of ``signals`` kills the process again, without a traceback."""
     for number in signals:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
@@ -164,18 +163,18 @@ def release_signals(
 def die_with_parent(
     signum: signal.Signals = signal.SIGTERM, *, parent_pid: int | None = None
 ) -> bool:
-    """Ask Linux to send ``signum`` to this process when its parent dies, however it dies.
+    """Ask Linux to send ``signum`` to this process when its parent dies.
 
     For children of a supervisor: without it, SIGKILL of the supervisor leaves orphans. The
     request belongs to the parent's *thread* that started the child, so a supervisor starts its
     children from a thread that lives as long as itself.
 
     Args:
-        parent_pid: the parent the child was started by. When it is already gone, the signal is
-            sent at once: the request alone would miss a parent that died before it was made.
+        parent_pid: the expected parent. When it is already gone, the signal is sent at once: the
+            request alone would miss a parent that died before it.
 
     Returns:
-        True where the kernel does this (Linux), False where nothing was done.
+        True where the kernel supports it (Linux), False where nothing was done.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -188,7 +187,7 @@ def die_with_parent(
 
 
 def die_with_parent_if_told(environ: Mapping[str, str]) -> None:
-    """What ``CRAWLYARD_DIE_WITH_PARENT`` says: the first thing a supervised process does."""
+    """Apply ``CRAWLYARD_DIE_WITH_PARENT``; called first in a supervised process."""
     told = environ.get(DIE_WITH_PARENT, "").strip()
     if told.isdecimal() and int(told) > 1:
         die_with_parent(parent_pid=int(told))

@@ -20,16 +20,16 @@ from yardkit.protocol import CutRule, DownloaderSettings, FailureKind
 
 MAX_RULES: Final = 50
 MAX_PATTERN_CHARACTERS: Final = 1000
-# Of re2's program: the time of a search is at worst the text's length times this. re2 lets other
-# threads run meanwhile.
+# Limit of the size of re2's program: a search takes at most the text's length times this. re2
+# releases the interpreter lock.
 MAX_PATTERN_SIZE: Final = 2000
-# Above this size the work would hold up the event loop for some milliseconds...
+# Above this size the work would block the event loop for some milliseconds ...
 _IN_THREAD_BYTES: Final = 128 * 1024
 # ... and above a part of it where the patterns are so much larger than usual.
 _USUAL_PATTERN_SIZE: Final = 50
 _SHOWN_CHARACTERS: Final = 60
 _CONTENT_TYPE: Final = "content-type"
-# Besides text/* and whatever ends in +xml or +json.
+# Besides text/* and types that end in +xml or +json.
 _TEXT_TYPES: Final = frozenset(
     {
         "application/ecmascript",
@@ -43,7 +43,7 @@ _TEXT_TYPES: Final = frozenset(
         "application/xml",
     }
 )
-# Python refuses to read longer numbers; no character has one.
+# Python refuses to parse longer numbers; no code point has one.
 _ENDLESS_NUMBER: Final = re.compile(r"&#[0-9]{4000,};?")
 _NO_CHARACTER: Final = "\ufffd"
 
@@ -206,7 +206,7 @@ def _with_type(fetched: Fetched, content_type: str) -> Fetched:
 def _is_text(content_type: str, body: bytes) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     if not kind:
-        # Nothing was said: no text but one with a mark holds a NUL.
+        # No content type: only a text with a byte-order mark may contain NUL.
         return charsets.has_mark(body) or b"\0" not in body
     return kind.startswith("text/") or kind.endswith(("+xml", "+json")) or kind in _TEXT_TYPES
 

@@ -1,4 +1,4 @@
-"""Signed tokens: what a spider shows to speak for its run, its frontier, its project's pools."""
+"""Signed tokens that authorise a spider for its run, its frontier or its project's pools."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 _PREFIX: Final = "r1."
 _SCOPE_PREFIX: Final = "s1."
-# 128 bits: short enough for every message, far beyond guessing.
+# 128 bits: short enough for every message, too long to guess.
 _HEX_CHARACTERS: Final = 32
 
 
 def sign_run_token(secret: str, run: int) -> str:
-    """The token of run ``run``, such as ``r1.5f0c...``. Raises ``ValueError`` without a secret."""
+    """Return the token of a run, such as ``r1.5f0c...``. Raises ``ValueError`` without a secret."""
     if not secret:
         raise ValueError("a run token needs a secret")
     digest = hmac.new(secret.encode(), f"crawlyard.run-token.v1:{run}".encode(), hashlib.sha256)
@@ -21,29 +21,31 @@ def sign_run_token(secret: str, run: int) -> str:
 
 
 def verify_run_token(secret: str, run: int, token: str) -> bool:
-    """Whether ``token`` is the one of ``run``; takes as long for a wrong one as for a right one."""
+    """Return whether ``token`` is that of ``run``, in constant time."""
     return hmac.compare_digest(
         sign_run_token(secret, run).encode(), token.encode("utf-8", "surrogatepass")
     )
 
 
 def frontier_scope(frontier: int) -> str:
-    """To add, lease, finish and look up the seeds of one frontier."""
+    """Return the scope for adding, leasing, finishing and looking up seeds of a frontier."""
     return f"frontier:{frontier}"
 
 
 def manage_scope(frontier: int) -> str:
-    """To manage one frontier: drop segments, move seeds, take all of it away."""
+    """Return the scope for managing a frontier: drop segments, move seeds, delete it."""
     return f"manage-frontier:{frontier}"
 
 
 def pools_scope(project: int) -> str:
-    """To lease the resources of one project's pools."""
+    """Return the scope for leasing resources of a project's pools."""
     return f"pools:{project}"
 
 
 def sign_scope(secret: str, scope: str) -> str:
-    """The token of a scope, such as ``s1.9ab1...``. Raises ``ValueError`` without a secret."""
+    """Return the token of a scope, such as ``s1.9ab1...``. Raises ``ValueError`` without a
+    secret.
+    """
     if not secret:
         raise ValueError("a token needs a secret")
     digest = hmac.new(secret.encode(), f"crawlyard.scope-token.v1:{scope}".encode(), hashlib.sha256)
@@ -51,7 +53,7 @@ def sign_scope(secret: str, scope: str) -> str:
 
 
 def verify_scope(secret: str, scope: str, token: str) -> bool:
-    """Whether ``token`` is the one of ``scope``; takes as long for a wrong one."""
+    """Return whether ``token`` is that of ``scope``, in constant time."""
     return hmac.compare_digest(
         sign_scope(secret, scope).encode(), token.encode("utf-8", "surrogatepass")
     )

@@ -1,4 +1,4 @@
-"""Names and shapes of every queue and exchange, in one place, so that all sides agree."""
+"""Names and properties of every queue and exchange, shared by producers and consumers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from yardkit.broker.base import DEAD_QUEUE, QueueSpec
 # An agent is alive while its last heartbeat is younger than this (seed S1.38).
 AGENT_ALIVE_SECONDS = 11.0
 HEARTBEAT_SECONDS = 5.0
-# A download not started after this long is void (seed S1.32, S1.46).
+# A download that has not started after this time expires (seed S1.32, S1.46).
 DOWNLOAD_EXPIRES_SECONDS = 60.0
-# An allocate request not answered in time is void (seed S1.31, S1.35).
+# An allocate request expires after this time (seed S1.31, S1.35).
 ALLOCATE_EXPIRES_SECONDS = 30.0
 
 # Celery's queues: short tasks, and builds, which take long.
 TASKS = "celery.tasks"
 BUILDS = "celery.builds"
-# What a person has asked a run counts as unanswered after this long.
+# A command to a run counts as unanswered after this time.
 LIFECYCLE_ANSWER_SECONDS = 10.0
 
 HEARTBEATS = "heartbeats"  # fanout: agents -> every center
@@ -44,7 +44,7 @@ SHARED = (
     LOGS,
     SEEDS,
 )
-# What runs may send to, see ``yardkit.broker.gateway``; besides the reports of each center.
+# Queues that runs may send to through ``yardkit.broker.gateway``, besides center reports.
 FOR_RUNS = (
     CENTER_CONTROL,
     CENTER_REQUESTS,
@@ -58,7 +58,7 @@ _TOPIC_CHARACTERS = 180
 
 
 def center_heartbeats(center: str) -> QueueSpec:
-    """One center's own queue of heartbeats; the broker drops the stale ones."""
+    """Return the queue of heartbeats of one center; the broker expires stale ones."""
     return QueueSpec(
         f"center.heartbeats.{center}",
         durable=False,
@@ -81,17 +81,17 @@ def center_reports(center: str) -> QueueSpec:
 
 
 def agent_commands(agent: str) -> QueueSpec:
-    """One agent's own queue of commands; outlives a restart of the agent."""
+    """Return the command queue of one agent; it outlives a restart of the agent."""
     return QueueSpec(f"agent.{agent}", expires_seconds=24 * 3600)
 
 
 def runner_wakeups(host: str) -> QueueSpec:
-    """One runner's own wake-ups: a run was placed on its host."""
+    """Return the queue of wake-ups of one host's runner: a run was placed there."""
     return QueueSpec(f"runner.{host}", durable=False, expires_seconds=3600)
 
 
 def run_answers(run: int, boot: str) -> QueueSpec:
-    """Answers to one execution of a run; gone soon after it."""
+    """Return the queue of answers to one execution of a run; it expires after the run."""
     return QueueSpec(f"run.{run}.{boot}", durable=False, expires_seconds=120)
 
 
@@ -101,10 +101,10 @@ def run_commands(run: int, boot: str) -> QueueSpec:
 
 
 def job_topic(project: str, job: str) -> str:
-    """The topic of a job, ``job.<project>.<job>`` (seed S1.8): its slug, its name.
+    """Return the topic of a job, ``job.<project>.<job>`` (seed S1.8): its slug, its name.
 
-    Whatever is not a letter, a digit, ``-`` or ``_`` of ASCII is percent-encoded, so that a name
-    with a dot is one word of the topic and no name is a pattern.
+    Characters other than ASCII letters, digits, ``-`` and ``_`` are percent-encoded, so that a
+    name with a dot is one word of the topic and no name is a pattern.
     """
     topic = f"job.{_word(project)}.{_word(job)}"
     if len(topic) <= _TOPIC_CHARACTERS:
@@ -117,7 +117,7 @@ def _word(name: str) -> str:
 
 
 def web_events(process: str) -> QueueSpec:
-    """One web process's own queue of events."""
+    """Return the event queue of one web process."""
     return QueueSpec(
         f"web.events.{process}", durable=False, expires_seconds=60, message_ttl_seconds=30
     )

@@ -1,7 +1,7 @@
-"""URLs that go over the wire as they were written.
+"""URLs sent to servers exactly as they were written.
 
-A URL may be signed over its exact spelling, and "%7E" and "~" are then two different addresses,
-whatever they mean to the HTTP client's URL library, which would send both as "~".
+A URL may be signed over its exact spelling, so "%7E" and "~" differ, although the HTTP client's URL
+library would send both as "~".
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-# What RFC 3986 lets stand in a path or query, and "%" with whatever follows it: the server gets
-# what was written, not what we think it ought to mean.
+# Characters that RFC 3986 allows in a path or query, and "%" whatever follows it: the server gets
+# what was written, not a corrected form.
 _SENT_AS_IS: Final = "%/?:@!$&'()*+,;=-._~[]"
 _SENDABLE: Final = re.compile(rf"/[A-Za-z0-9{re.escape(_SENT_AS_IS)}]*")
 _PARTS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\]*([^#]*)")
@@ -25,19 +25,19 @@ _DOT_SEGMENT: Final = re.compile(r"/\.{1,2}(?=[/?]|$)")
 
 
 class _Latest:
-    """The URL that ``as_written`` made last: nearly always the one that is asked about next."""
+    """Cache of the last URL that ``as_written`` returned: usually the next one asked for."""
 
     url: URL | None = None
 
 
 def as_written(text: str) -> URL:
-    """``text`` as a URL whose path and query are sent as they stand there.
+    """Return ``text`` as a URL whose path and query are sent unchanged.
 
-    Only what could not be sent is quoted: blanks, what is no ASCII, and characters that no URL
-    may hold. Dot segments are resolved, scheme and host are put into their usual form.
+    Only characters that cannot be sent are quoted: blanks, non-ASCII characters, and characters
+    that no URL may contain. Dot segments are resolved, scheme and host are normalised.
 
     Raises:
-        aiohttp.InvalidURL: it is no URL at all.
+        aiohttp.InvalidURL: not a URL.
     """
     url = _Latest.url = _as_written(text)
     return url
@@ -60,7 +60,7 @@ def _as_written(text: str) -> URL:
 
 
 def sendable(url: URL) -> URL:
-    """``url`` itself where it can be sent, else what ``as_written`` makes of it."""
+    """Return ``url`` where it can be sent, else the result of ``as_written``."""
     if url is _Latest.url:
         return url
     host = url.raw_host or ""
@@ -70,15 +70,15 @@ def sendable(url: URL) -> URL:
 
 
 class WireRequest(aiohttp.ClientRequest):
-    """For sessions with ``requote_redirect_url=False``: redirects as the server wrote them."""
+    """For sessions with ``requote_redirect_url=False``: follows redirects as written."""
 
     def __init__(self, method: str, url: URL, **options: Any) -> None:
         super().__init__(method, sendable(url), **options)
 
 
 class WireCookieJar(aiohttp.CookieJar):
-    """Knows the host of a redirect again, whatever letters the server wrote it in."""
+    """Matches the host of a redirect regardless of letter case."""
 
     def filter_cookies(self, request_url: URL = _NOWHERE) -> BaseCookie[str]:
-        """The cookies that go to ``request_url``."""
+        """Return the cookies to send to ``request_url``."""
         return super().filter_cookies(sendable(request_url))

@@ -1,11 +1,11 @@
-"""Reading YAML of strangers: event by event, without recursion, tags or surprises.
+"""Safe reader of untrusted YAML: event by event, without recursion or tags.
 
-Plain words are read as in YAML 1.2: ``yes``, ``on``, ``12:30``, ``0x10`` and dates are texts. The
-order of keys and the line of each value are kept, comments are not. One document, names that are
-texts and stand once, aliases within a budget; everything else is refused with its line.
+Plain scalars are read as in YAML 1.2: ``yes``, ``on``, ``12:30``, ``0x10`` and dates are texts. The
+order of keys and the line of each value are kept, comments are not. Accepted: one document, keys
+that are unique texts, aliases within a budget. Everything else is an error with its line.
 
-An error carries a code and its parameters, so that a caller can say it in another language;
-``str(error)`` says it in English.
+An error carries a code and its parameters, so that a caller can translate it; ``str(error)`` is
+English.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ TEXTS: Final = {
 
 
 class YamlError(ValueError):
-    """The text cannot be read any further."""
+    """Invalid YAML: line, code, path and parameters of the first error."""
 
     def __init__(self, line: int, code: str, path: Path = (), **parameters: Any) -> None:
         super().__init__(TEXTS[code].format(**parameters))
         self.line = line
-        # One of ``TEXTS``.
+        # A key of ``TEXTS``.
         self.code = code
         # Where in the values, () at the top.
         self.path = path
@@ -68,28 +68,28 @@ class YamlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class YamlLimits:
-    """What a text may have at most."""
+    """Limits of a document."""
 
     bytes: int = 1024 * 1024
     depth: int = 30
-    # Values, those of an alias counted as often as it is used.
+    # Number of values; those of an alias count at each use.
     values: int = 100_000
     aliases: int = 100
-    # Deeper than this the line of the surrounding value is given.
+    # Deeper values have no line of their own: ``line`` returns that of the enclosing value.
     depth_of_lines: int = 3
 
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """The values of a text, and where they stand."""
+    """Values of a document and their lines."""
 
     root: Any
     lines: dict[Path, int]
-    # How many values, as ``Limits`` counts them.
+    # Number of values, as ``YamlLimits.values`` counts them.
     values: int
 
     def line(self, path: Path) -> int:
-        """The line of a value, or of the nearest around it that has one."""
+        """Return the line of a value, or of the nearest enclosing value that has one."""
         for length in range(len(path), -1, -1):
             if found := self.lines.get(path[:length]):
                 return found
@@ -97,10 +97,10 @@ class YamlDocument:
 
 
 def decode(raw: bytes | str, most: int) -> str:
-    """A text of at most ``most`` bytes: UTF-8, with or without a byte order mark.
+    """Return the text of at most ``most`` bytes of UTF-8, with or without a byte-order mark.
 
     Raises:
-        YamlError: too large, not UTF-8, or with characters that no text file has.
+        YamlError: too large, not UTF-8, or with characters that YAML does not allow.
     """
     data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
     if len(data) > most:
@@ -120,12 +120,12 @@ def decode(raw: bytes | str, most: int) -> str:
 def read_document(
     raw: bytes | str, limits: YamlLimits = YamlLimits(), *, refuse_merge_keys: bool = False
 ) -> YamlDocument:
-    """The one document of a text; an empty text is None.
+    """Read a text with one document; an empty text is None.
 
-    ``refuse_merge_keys`` refuses ``<<`` without quotes, which is else a name like any other.
+    ``refuse_merge_keys`` refuses an unquoted ``<<``, which is otherwise an ordinary key.
 
     Raises:
-        YamlError: the first thing that is wrong.
+        YamlError: the first error.
     """
     builder = _Builder(limits, refuse_merge_keys=refuse_merge_keys)
     text = decode(raw, limits.bytes)
@@ -144,7 +144,7 @@ def read_document(
 
 
 def plain_value(text: str, line: int = 1) -> Any:
-    """What a word without quotes means. Raises ``YamlError`` for a number without end."""
+    """Return the value of a plain scalar. Raises ``YamlError`` for an infinite number."""
     if _NULL.fullmatch(text):
         return None
     if text in _BOOLEAN:
@@ -157,7 +157,7 @@ def plain_value(text: str, line: int = 1) -> Any:
 
 
 def shown_path(path: Path) -> str:
-    """A path as people write it: ``jobs[2].cron``."""
+    """Return a path in its usual notation: ``jobs[2].cron``."""
     parts: list[str] = []
     for step in path:
         if isinstance(step, int):
@@ -173,7 +173,7 @@ def _shown(text: str) -> str:
 
 @dataclass(slots=True)
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """List or mapping that has not ended yet."""
 
     value: Any
     path: Path
@@ -185,7 +185,7 @@ class _Open:
 
 
 class _Builder:
-    """Makes values of events, and remembers on which line each stands."""
+    """Builds values from events and records the line of each."""
 
     def __init__(self, limits: YamlLimits, *, refuse_merge_keys: bool) -> None:
         self.root: Any = None
@@ -199,7 +199,7 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """One event; raises ``YamlError``."""
+        """Process one event. Raises ``YamlError``."""
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
@@ -288,7 +288,7 @@ class _Builder:
     def _note(self, line: int) -> None:
         place = self._place()
         if len(place) <= self._limits.depth_of_lines:
-            # Of a list's entry its first line, which may have been noted by what is in it.
+            # A value inside this entry may have recorded its first line already.
             self.lines[place] = min(line, self.lines.get(place, line))
 
     def _refuse_tag(self, tag: str | None, line: int) -> None:

@@ -1,4 +1,4 @@
-"""Writing YAML for people, such that ``yaml_reading`` gives back the same values."""
+"""Writer of readable YAML that ``yaml_reader`` reads back as the same values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import yaml
 
 from yardkit.yaml_reader import INTEGER, NUMBER
 
-# Ends of lines that a reader makes others of, unless they are escaped.
+# Line ends that a reader would normalise unless they are escaped.
 _ESCAPED: Final = re.compile(r"[\r\x85\u2028\u2029]")
 _NOT_AS_LINES: Final = re.compile(r"[\ufeff\t]|[ ]\n|^\s")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what either version of YAML would not read as a text; no aliases."""
+    """Quotes every text that YAML 1.1 or 1.2 would read as another type; writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -26,7 +26,7 @@ def _text(dumper: _Dumper, text: str) -> yaml.Node:
     if _ESCAPED.search(text):
         style = '"'
     elif "\n" in text and not _NOT_AS_LINES.search(text):
-        # A text of several lines as one, where YAML can give it back unchanged.
+        # Block style for texts of several lines that it preserves unchanged.
         style = "|"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -42,7 +42,7 @@ for _pattern, _tag, _first in (
 
 
 def write_value(value: Any, *, width: int = 100) -> str:
-    """Lists, mappings in their order, texts and numbers as YAML; lines of about ``width``."""
+    """Return a value as YAML with lines of about ``width``; keys keep their order."""
     written: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width
     )
