@@ -1,1 +1,1 @@
-"""The Django project: settings, URLs, ASGI, Celery, and the commands of the whole."""
+"""The Django project: settings, URLs, ASGI, Celery, and commands that concern the whole product."""

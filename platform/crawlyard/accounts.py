@@ -1,8 +1,7 @@
-"""Who of the daemons may touch what of the servers, in one table, and accounts made of it.
+"""Accounts of the daemons at RabbitMQ, Redis and PostgreSQL, with the rights of each.
 
-Each daemon can have an account of its own at RabbitMQ, Redis and PostgreSQL. What it needs stands
-in ``DAEMONS`` and nowhere else: ``rabbitmq``, ``redis_acl`` and ``postgresql`` say it in the words
-of each server, and ``secrets_of`` gives a daemon the addresses to come in by.
+``DAEMONS`` is the only table of rights; ``rabbitmq``, ``redis_acl`` and ``postgresql`` write them
+in the language of each server, and ``secrets_of`` returns a daemon's addresses.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _EXCHANGES: Final = (
     topology.LIFECYCLE,
     GATEWAY,
 )
-# RabbitMQ's name of the exchange that takes a message to any queue.
+# RabbitMQ's name for the default exchange in permissions.
 _DEFAULT_EXCHANGE: Final = "amq.default"
-# Prefixes of queues that belong to one process, one run or one question each.
+# Prefixes of queues of one process, one run or one request each.
 _MANY: Final = (
     topology.agent_commands("").name,
     topology.center_heartbeats("").name,
@@ -51,35 +50,34 @@ def _below(*prefixes: str) -> tuple[str, ...]:
 
 
 _SHARED: Final = _exactly(*topology.SHARED, DEAD_QUEUE)
-# Queues that people name in sources, rules and settings of bizzes: whatever is not the platform's.
+# Queues named by users in sources, rules and settings of bizzes: every name that is not reserved.
 _PEOPLES: Final = (
     f"(?!({'|'.join(_SHARED + _exactly(*_EXCHANGES))})$|{'|'.join(_exactly(*_MANY))}).+"
 )
-# Celery declares and binds the queue that it sends to. That takes the right to read it.
+# Celery declares and binds the queue it sends to, which needs the right to read.
 _TASKS: Final = _exactly(topology.TASKS, topology.BUILDS)
 _REPLIES: Final = _below("reply.")
 _AGENTS: Final = _below(topology.agent_commands("").name)
 _CENTERS: Final = _below(topology.center_heartbeats("").name, topology.center_reports("").name)
 _RUNNERS: Final = _below(topology.runner_wakeups("").name)
 _WEB_EVENTS: Final = _below(topology.web_events("").name)
-# What waits of each biz: in the broker, or in Redis.
+# Waiting requests of each biz: in the broker, or in Redis.
 _REQUESTS: Final = _below("requests.")
 _REQUEST_KEYS: Final = (":requests:*",)
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What one daemon needs.
+    """Rights of one daemon.
 
     Attributes:
-        reads: queues and exchanges it takes messages from, as patterns.
-        makes: queues it declares besides those that all declare, as patterns.
-        redis: keys, as globs behind the prefix of the installation (``:host:*``); ``{`` before
-            the prefix where a key of a cluster begins so.
-        database: whether it has the database at all.
-        people: whether it may change people, their tokens and their sessions.
-        platform: whether it is a process of the platform, which makes what all expect; an agent
-            is none.
+        reads: queues and exchanges that it consumes, as patterns.
+        makes: queues that it declares besides those that all declare, as patterns.
+        redis: keys, as globs behind the installation's prefix (``:host:*``); ``{`` before the
+            prefix for keys with a cluster's hash tag.
+        database: whether it uses the database.
+        people: whether it may change users, tokens and sessions.
+        platform: whether it declares the shared queues; false for agents.
     """
 
     reads: tuple[str, ...] = ()
@@ -160,12 +158,12 @@ DAEMONS: Final[Mapping[str, Rights]] = {
 
 
 def account_name(installation: str, daemon: str) -> str:
-    """``crawlyard_center``: the same at all servers."""
+    """Return an account's name, the same at all servers: ``crawlyard_center``."""
     return f"{installation}_{daemon}"
 
 
 def permissions(rights: Rights) -> dict[str, str]:
-    """What RabbitMQ calls ``configure``, ``write`` and ``read``."""
+    """Return RabbitMQ's permissions ``configure``, ``write`` and ``read``."""
     exchanges = _exactly(*_EXCHANGES)
     if not rights.platform:
         return {
@@ -182,7 +180,7 @@ def permissions(rights: Rights) -> dict[str, str]:
 
 
 def rabbitmq(*, installation: str, vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
-    """Definitions to import: a user without tags for each daemon that has a password."""
+    """Return definitions to import: a user without tags for each daemon with a password."""
     return {
         "users": [
             {"name": account_name(installation, name), "password": password, "tags": ""}
@@ -196,7 +194,7 @@ def rabbitmq(*, installation: str, vhost: str, passwords: Mapping[str, str]) -> 
 
 
 def redis_acl(*, installation: str, prefix: str, passwords: Mapping[str, str]) -> Iterator[str]:
-    """Lines for an ACL file: a user for each daemon that uses Redis."""
+    """Yield lines of an ACL file: a user for each daemon that uses Redis."""
     for name, password in passwords.items():
         if keys := DAEMONS[name].redis:
             globs = " ".join(f"~{_glob(prefix, key)}" for key in keys)
@@ -211,13 +209,13 @@ def _glob(prefix: str, key: str) -> str:
 
 
 def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[str]:
-    """Statements for the owner of the tables, who alone migrates: a role for each daemon.
+    """Yield statements for the owner of the tables, who alone migrates: a role for each daemon.
 
-    Rows are for all of them, since runs, hosts and their history are the work of many; the tables
-    of people are for those alone that let people in. No role may change a table.
+    Every role may change rows of most tables, since daemons share runs, hosts and history; tables
+    of users are for daemons that authenticate. No role may change a table's definition.
     """
     people = ", ".join(_quoted(table) for table in sorted(_tables_of_people()))
-    # No account has more rights for a moment than in the end.
+    # Order matters: no account has excess rights even for a moment.
     yield "BEGIN;"
     for name, password in passwords.items():
         rights = DAEMONS[name]
@@ -225,7 +223,7 @@ def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[s
             continue
         role = _quoted(account_name(installation, name))
         rows = "SELECT, INSERT, UPDATE, DELETE"
-        # Said again after an upgrade, which may bring daemons and tables, and after a restore.
+        # To be repeated after an upgrade, which may add daemons and tables, and after a restore.
         yield f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
         yield f"ALTER ROLE {role} LOGIN PASSWORD '{password}';"
         yield f"GRANT USAGE ON SCHEMA public TO {role};"
@@ -242,17 +240,17 @@ def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[s
 def secrets_of(
     daemon: str, *, installation: str, password: str, shared: Mapping[str, str]
 ) -> dict[str, str]:
-    """What one daemon is given: its own account where all had the same, the rest as it was.
+    """Return the secret files of one daemon: its own account in addresses, other content unchanged.
 
     Args:
-        shared: content of the files that all processes had, such as ``broker_url``.
+        shared: content of the files shared by all processes, such as ``broker_url``.
 
     Raises:
-        ValueError: one of the three addresses is not there, or another file names the database
-            with the account of its owner, who may do everything.
+        ValueError: one of the three addresses is missing, or another file names the database with
+            the owner's account.
     """
     rights = DAEMONS[daemon]
-    # Whether it has an account there.
+    # Whether the daemon has an account there.
     accounts = {
         "broker_url": True,
         "database_url": rights.database,
@@ -279,7 +277,7 @@ def _as(url: str, name: str, password: str) -> str:
 
 
 def _tables_of_people() -> set[str]:
-    """Of accounts, roles, tokens and sessions; the audit trail is written by all."""
+    """Return tables of users, roles, tokens and sessions; all daemons write the audit trail."""
     labels = ("access", "auth", "sessions")
     models = [model for label in labels for model in apps.get_app_config(label).get_models(True)]
     return {model._meta.db_table for model in models if model._meta.model_name != "auditrecord"}

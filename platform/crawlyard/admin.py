@@ -1,7 +1,6 @@
-"""Beat's tables in the admin: to look at. The platform's own services write them.
+"""Read-only admin pages of beat's tables.
 
-The library's own pages are no pages of the admin's theme, and a periodic task changed by hand
-would be changed back by the next start of beat.
+The library's pages do not fit the admin's theme, and beat's next start would undo manual changes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ for _model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask,
 
 @admin.register(PeriodicTask)
 class PeriodicTaskAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
-    """What beat sends, and when it last did; for superusers."""
+    """Periodic tasks and the time of their last message; superusers only."""
 
     list_display = ("title", "wakes", "when", "is_on", "last_sent", "times_sent")
     list_filter = ("enabled", "task")
@@ -59,10 +58,9 @@ class PeriodicTaskAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
 
     @admin.display(description=_("enabled"), ordering="enabled", boolean=True)
     def is_on(self, task: PeriodicTask) -> bool:
-        """Whether it is sent."""
         return bool(task.enabled)
 
     @admin.display(description=_("schedule"))
     def when(self, task: PeriodicTask) -> str:
-        """Interval, or cron times, of a periodic task."""
+        """Return the interval or cron times of a periodic task."""
         return str(task.scheduler)

@@ -1,4 +1,4 @@
-"""The project as an app: it owns the commands of the whole."""
+"""The project as an app, which owns the commands of the whole product."""
 
 from importlib import import_module
 
@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class CrawlyardConfig(AppConfig):
-    """up, demo, doctor, check_input, bench, and what else concerns every app."""
+    """App with up, demo, doctor, check_input, bench and other product-wide commands."""
 
     name = "crawlyard"
     label = "crawlyard"

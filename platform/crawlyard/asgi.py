@@ -1,4 +1,4 @@
-"""The web process: pages and REST by Django, websockets by Channels, live events by the relay."""
+"""ASGI application of the web process: Django, Channels websockets, and the event relay."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from yardkit.env import EnvError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "crawlyard.settings.web")
 try:
-    # First of all, because it loads the settings and the apps that the rest imports.
+    # Before the other imports, because it loads the settings and apps that they need.
     django_application = get_asgi_application()
 except EnvError as error:
-    print(error, file=sys.stderr)  # noqa: T201 - logging is configured by the settings that fail
+    print(error, file=sys.stderr)  # noqa: T201 - the settings that failed would have configured logging
     sys.exit(2)
 
 from channels.auth import AuthMiddlewareStack

@@ -1,7 +1,6 @@
-"""Beat: wakes workers when something is due. Of several, the one that holds a lease does it.
+"""Scheduler that wakes workers when tasks are due; one leader among several, by a lease.
 
-Beat sends no work, only wake-ups: two that wake at once, or none for a while, change nothing but
-how soon something happens.
+Beat sends wake-ups only: duplicates or losses change nothing but the delay.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from yardkit import failpoints
 logger = logging.getLogger(__name__)
 
 PURPOSE: Final = "beat"
-# Together they keep the time without a leader below 15 s.
+# Together they keep a failover below 15 s.
 LEASE: Final = timedelta(seconds=10)
 RENEW_SECONDS: Final = 3.0
 STANDBY_SECONDS: Final = 2.0
-# A broker that has just refused is not asked for every entry that is due.
+# Pause after a failure of the broker, so that not every due entry tries to connect.
 MUTE_SECONDS: Final = 5.0
 
 
 class Entry(ModelEntry):  # type: ignore[misc]
-    """A row whose message expires in the broker when no worker has taken it in time.
+    """Entry whose message expires in the broker when no worker takes it in time.
 
-    Celery's own way writes a wall-clock time into the message; a worker whose clock is ahead
-    would take every wake-up for a stale one.
+    Celery writes a wall-clock time into the message instead; a worker whose clock is ahead would
+    take every wake-up for a stale one.
     """
 
     def __init__(self, model: Any, app: Any = None) -> None:
@@ -51,11 +50,11 @@ class Entry(ModelEntry):  # type: ignore[misc]
 
 
 class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
-    """Ticks only while it holds the lease; the others stand by."""
+    """Scheduler that ticks only while it holds the lease; other instances stand by."""
 
     Entry = Entry
-    # Each message goes by a connection of the application's pool: one of our own would be waited
-    # for, and the lease lost meanwhile, while the broker is away.
+    # Messages use connections of the application's pool: while the broker is unreachable, waiting
+    # for an own connection would lose the lease.
     producer = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,27 +69,27 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
 
     @property
     def leads(self) -> bool:
-        """Whether it held the lease at its last look."""
+        """Whether it held the lease at the last check."""
         return self._lease is not None
 
     def setup_schedule(self) -> None:
-        """Nothing: the rows are read by who leads."""
+        """Do nothing: only the leader reads the rows."""
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Send what is due; seconds until the next call."""
+        """Send due wake-ups; return the seconds until the next call."""
         if not self._keep_lease():
             return STANDBY_SECONDS
         failpoints.hit("beat.tick")
         try:
             return float(super().tick(*args, **kwargs) or 0.0)
         except BaseException:
-            # Celery takes an entry out before it sends it: one whose turn it was when a connection
-            # broke had no other until a row changed.
+            # Celery removes an entry before sending it: an entry whose connection broke was not
+            # sent again until a row changed.
             self._read_anew()
             raise
 
     def close(self) -> None:
-        """Write what is known of the last runs, and let another one lead at once."""
+        """Store the times of the last runs and release the lease."""
         lease, self._lease = self._lease, None
         try:
             if self._schedule is not None:
@@ -100,13 +99,13 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
                 release_lease(lease=lease)
 
     def schedule_changed(self) -> bool:
-        """Whether a row has changed; an outage of the database is reported by the loop."""
+        """Return whether a row has changed; the loop reports database outages."""
         last: datetime | None = self._seen
         self._seen = self.Changes.last_change()
         return self._seen != last
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        """Send one wake-up, unless no daemon listens or the broker is away."""
+        """Send one wake-up, unless no daemon listens or the broker is unreachable."""
         if time.monotonic() < self._mute_until or not live_daemons(kind="worker").exists():
             return
         try:
@@ -118,7 +117,7 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
     def _keep_lease(self) -> bool:
         if self._lease is not None and time.monotonic() < self._renew_at:
             return True
-        # From before the question: the lease must not seem longer to us than it is.
+        # Measured before the call, so that the lease is never assumed longer than it is.
         asked_at = time.monotonic()
         try:
             if self._lease is None:
@@ -145,13 +144,13 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
         for name, entry in self.app.conf.beat_schedule.items():
             if entry["task"] in known:
                 self.Entry.from_entry(name, app=self.app, **entry)
-        # The leader before has changed the rows meanwhile. What was just written is no change to
-        # them: one found while the entries are put in order sends those that are due twice.
+        # The previous leader has changed the rows. Own writes must not count as a change: one that
+        # is detected while the entries are sorted would send due entries twice.
         self._read_anew()
         self._seen = self.Changes.last_change()
 
     def _read_anew(self) -> None:
-        """Know nothing but the rows at the next tick; a wake-up that is sent again does no harm."""
+        """Discard the in-memory schedule; repeated wake-ups are harmless."""
         self._dirty.clear()
         self._initial_read = True
         self._heap = None
@@ -166,13 +165,13 @@ class BeatDaemon:
         self._due_at = 0.0
 
     def setup(self) -> None:
-        """Know every task, then schedule."""
+        """Register every task, then schedule."""
         self._app.loader.import_default_modules()
         self._app.finalize()
         self._scheduler = LeaderScheduler(app=self._app)
 
     def step(self) -> bool:
-        """One tick when it is due."""
+        """Tick when it is due."""
         if self._scheduler is None or time.monotonic() < self._due_at:
             return False
         seconds = self._scheduler.tick()
@@ -180,6 +179,6 @@ class BeatDaemon:
         return seconds <= 0
 
     def teardown(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         if self._scheduler is not None:
             self._scheduler.close()

@@ -1,7 +1,7 @@
-"""The size of what may be sent: judged before it is kept anywhere.
+"""Limit of the size of request bodies, applied before a body is stored.
 
-Django writes a whole body to disk before any view sees it, however long it is, and before it
-knows who sends it: without a limit a stranger could fill the disk by the page to log in.
+Django writes a whole body to disk before any view sees it and before authentication: without a
+limit an anonymous client could fill the disk through the login page.
 """
 
 from __future__ import annotations
@@ -30,29 +30,28 @@ _TASKS: Final = re.compile(r"(?:/projects/[^/]+)?/(?:task|inbound/.+/check_task)
 _REST_TASKS: Final = re.compile(r"/api/v1/routing/projects/[0-9]+/task/?")
 _REQUESTS: Final = re.compile(r"/api/v1/requests/?")
 _SEEDS: Final = re.compile(r"/api/v1/frontiers/[0-9]+/([^/]+)/?")
-# The files that pages and the rest of REST take are shorter; their own limits judge them later.
+# Files sent to other pages and REST are shorter; views apply their own limits later.
 MOST_ELSEWHERE: Final = MAX_REQUESTS_BYTES
-# Of a body that is refused, at most this much is read, and for at most this long.
+# Limits of reading the rest of a refused body, in bytes and seconds.
 DISCARDED_BYTES: Final = 256 * 1024 * 1024
 DISCARD_SECONDS: Final = 10.0
 
 
 class BodyTooLarge(Exception):
-    """More was sent than is allowed, without a ``Content-Length`` that says so."""
+    """The body exceeds the limit; its length was not declared in ``Content-Length``."""
 
 
 class BodyLimit:
-    """Answers 413: at once where ``Content-Length`` is over the limit, else when it is passed.
+    """Answer 413: at once by ``Content-Length``, else when the limit is passed.
 
-    Below ``/webhooks/`` the limit is ``WEBHOOK_MAX_BYTES``, for tasks and stored requests that of
-    a call; for seeds that of a call or of a file; for all else ``MOST_ELSEWHERE``.
+    Below ``/webhooks/`` the limit is ``WEBHOOK_MAX_BYTES``; tasks, stored requests and seeds have
+    limits by call or file; elsewhere ``MOST_ELSEWHERE``.
     """
 
     def __init__(self, application: Application) -> None:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -73,7 +72,7 @@ class BodyLimit:
         try:
             await self._application(scope, counted, send)
         except BodyTooLarge:
-            # Raised while the body is read, so nothing has been answered yet.
+            # Raised while the body is read, so no response has begun.
             await _refuse(scope, receive, send, limit)
 
 
@@ -103,21 +102,21 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, limit: int) -> Non
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        # A body that is longer still is not read to its end, so nothing can follow it.
+        # A longer body is not read to its end, so the connection cannot be reused.
         (b"connection", b"close"),
     ]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
-    # With Expect, the client sends the body only once this server asks for it.
+    # With ``Expect: 100-continue`` the client does not send the body before this server asks.
     if not any(name == b"expect" for name, _value in scope["headers"]):
         await _discard(receive)
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _discard(receive: Receive) -> None:
-    """Read the rest of a body: many clients read an answer only after they have sent all.
+    """Read the rest of a body: many clients read a response only after sending everything.
 
-    A connection closed before is a broken pipe to them, without the answer.
+    If the connection closed earlier, they would see a broken pipe instead of the response.
     """
     left = DISCARDED_BYTES
     with suppress(TimeoutError):

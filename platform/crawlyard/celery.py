@@ -8,10 +8,10 @@ from typing import Any
 from celery import Celery
 from celery.signals import setup_logging
 
-import crawlyard.task_files  # noqa: F401 - its transport has a name from now on
+import crawlyard.task_files  # noqa: F401 - registers the transport
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "crawlyard.settings.worker")
-# A worker would run the checks of every app; those of a start are made by our commands.
+# Celery would run the checks of every app; our commands run those of a start.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery("crawlyard")
@@ -21,4 +21,4 @@ app.autodiscover_tasks()
 
 @setup_logging.connect  # type: ignore[untyped-decorator]
 def leave_logging_alone(**_kwargs: Any) -> None:
-    """Django has set it up; a receiver of this signal keeps Celery from doing it again."""
+    """Do nothing: a receiver of this signal keeps Celery from configuring logging."""

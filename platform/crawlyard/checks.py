@@ -1,4 +1,4 @@
-"""Settings that are unsafe off a laptop: no process starts with them (docs/settings.md)."""
+"""Checks of unsafe settings: no process starts with an error (docs/settings.md)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from apps.runtime.checks import START_TAG, is_loopback
 from crawlyard.settings.base import env
 
 _POSTGRES: Final = ("postgresql", "postgres")
-# What else proves to PostgreSQL, or to MongoDB, who one is.
+# Options of PostgreSQL and MongoDB that authenticate without a password in the URL.
 _OTHER_PROOFS: Final = ("passfile", "sslcert", "service", "requirepeer")
 
 
 def _stores() -> Iterator[tuple[str, str]]:
-    """Every store with the setting that names it."""
+    """Yield every store URL with the setting that names it."""
     for name in ("DATABASE_URL", "SEEDS_URL", "LOGS_URL", "RECORDS_URL", "REDIS_URL", "BROKER_URL"):
         yield name, getattr(settings, name)
     for name, url in settings.REQUESTS_NODES.items():
@@ -31,7 +31,7 @@ def _stores() -> Iterator[tuple[str, str]]:
 
 
 def _is_elsewhere(url: str) -> bool:
-    """Whether another machine can stand behind it. Several hosts: one of them is enough."""
+    """Return whether the URL may lead to another machine; of several hosts one is enough."""
     parts = urlsplit(url)
     if parts.scheme in ("", "sqlite", "rocksdb", "unix", "file"):
         return False
@@ -43,7 +43,7 @@ def _is_elsewhere(url: str) -> bool:
 
 
 def _host(place: str) -> str:
-    """Without its port."""
+    """Return a host without its port."""
     if place.startswith("["):
         return place[1:].partition("]")[0]
     return place.partition(":")[0]
@@ -53,13 +53,13 @@ def _known(url: str) -> dict[str, Any]:
     try:
         return dict(conninfo_to_dict(url))
     except ProgrammingError:
-        # Who opens it says what is wrong with it.
+        # The code that opens the store reports an invalid URL.
         return {}
 
 
 @register(START_TAG)
 def debug_is_for_a_laptop(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """``DEBUG`` is off in production: Django's error pages show settings to any visitor."""
+    """Require ``DEBUG`` off in production: Django's error pages show settings to visitors."""
     if not settings.DEBUG:
         return []
     elsewhere = [name for name, url in _stores() if _is_elsewhere(url)]
@@ -78,7 +78,7 @@ def debug_is_for_a_laptop(app_configs: Sequence[Any] | None, **kwargs: Any) -> l
 
 @register(START_TAG)
 def stores_ask_who_comes(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """A server that others can reach and that asks no password is everybody's."""
+    """Require authentication of stores on other machines."""
     if settings.DEBUG:
         return []
     return [
@@ -105,13 +105,13 @@ def _proves(url: str) -> bool:
         return bool(parts.password) or bool(options & {"password", "ssl_certfile"})
     if parts.scheme.startswith("mongodb"):
         return bool(parts.password) or bool(options & {"authmechanism", "tlscertificatekeyfile"})
-    # The broker's account is judged by itself; an Elasticsearch may stand behind a proxy that asks.
+    # The broker has its own check; Elasticsearch may be behind an authenticating proxy.
     return True
 
 
 @register(START_TAG)
 def keys_are_shared(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """A key made on first use is this host's alone; another one would make another."""
+    """Require configured keys with a shared database: each host would generate its own."""
     if not _is_elsewhere(settings.DATABASE_URL):
         return []
     return [
@@ -128,7 +128,7 @@ def keys_are_shared(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Ch
 
 @register(START_TAG)
 def keys_are_private(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """The keys in the data folder are readable by the user of the processes only."""
+    """Require that key files in the data folder are readable by their owner only."""
     found: list[CheckMessage] = []
     for name in ("secret_key", "secretbox_key"):
         file = Path(settings.DATA_DIR) / name
@@ -145,7 +145,7 @@ def keys_are_private(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[C
 
 @register(Tags.security)
 def cookies_are_secure(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Asked by the web process: who is reached by https must not send cookies by http."""
+    """Require secure cookies in a web process that is reached by https."""
     if settings.DEBUG or settings.BEHIND_TLS or not settings.PUBLIC_URL.startswith("https:"):
         return []
     return [

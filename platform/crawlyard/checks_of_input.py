@@ -1,4 +1,4 @@
-"""The guards that ``manage.py check_input`` can ask, by kind."""
+"""Input validators that ``manage.py check_input`` runs, by kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from yardkit.addresses import check_address, resolve_name
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether an input is accepted, why not, and the index of its first wrong character."""
+    """Result for one input: accepted, or the reason and the index of the first wrong character."""
 
     accepted: bool
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What ``manage.py doctor`` looks at. Every check connects for real and answers in one line."""
+"""Checks of ``manage.py doctor``: each connects to one store and reports one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from yardkit.masks import masked
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row of the table. ``how`` says how to mend it when it is not ok."""
+    """Row of the table. ``how`` says how to fix it when it is not ok."""
 
     setting: str
     value: str
@@ -57,7 +57,7 @@ class Finding:
 
 
 def diagnose() -> list[Finding]:
-    """Every finding, the bad ones included; never raises for a store that is away."""
+    """Return every finding; unreachable stores are findings, not exceptions."""
     checks: list[Callable[[], Finding]] = [
         _python,
         _data,
@@ -85,7 +85,7 @@ def _python() -> Finding:
 
 
 def _data() -> Finding:
-    # The settings have proved at import that it can be written.
+    # Importing the settings has verified that the folder is writable.
     return Finding("CRAWLYARD_DATA", str(settings.DATA_DIR), ok=True, detail="writable")
 
 
@@ -159,7 +159,7 @@ def _seeds() -> Finding:
     try:
         open_store(url).close()
     except StoreInUse as error:
-        # It accepts connections: a process listens.
+        # It accepts connections, so a process listens.
         if services:
             return Finding("SEEDS_URL", shown, ok=True, detail=f"in use by run_seeds, {running}")
         how = "is a run_seeds of another installation, or without this database, at work?"
@@ -177,7 +177,9 @@ def _seeds() -> Finding:
 
 
 def _requests(name: str) -> Finding:
-    """A storage node of requests; ``default`` is REQUESTS_URL, the others are in REQUESTS_NODES."""
+    """Check a storage node of requests: ``default`` is REQUESTS_URL, others are in
+    REQUESTS_NODES.
+    """
     url = settings.REQUESTS_NODES[name]
     setting = "REQUESTS_URL" if name == DEFAULT_NODE else f"REQUESTS_NODES {name}"
     shown = masked(url)
@@ -239,7 +241,7 @@ def _runner() -> Finding:
 
 
 def _accounts() -> Finding:
-    """Whether a spider can use queues that are not its own."""
+    """Check that spiders have accounts limited to their own queues."""
     name, url = "BROKER_MANAGEMENT_URL", settings.BROKER_MANAGEMENT_URL
     if not url:
         return Finding(
@@ -260,7 +262,7 @@ def _celery() -> Finding:
         workers, beats = (live_daemons(kind=kind).count() for kind in ("worker", "beat"))
         schedules = Schedule.objects.filter(next_at__isnull=False).count()
     except DatabaseError:
-        # Said already, where the database is looked at.
+        # Reported by the check of the database.
         return Finding("Celery", shown, ok=True, detail="not known: see DATABASE_URL")
     return Finding(
         "Celery",
@@ -329,7 +331,7 @@ def _collectors() -> Finding:
 
 
 def _placeholders() -> Finding:
-    """Names alone: a value may be a password."""
+    """List the names only: a value may be a password."""
     name, shown = "ROUTING_PLACEHOLDERS", ", ".join(sorted(placeholders("project")))
     rules = Configuration.objects.filter(kind=KIND).select_related("active", "project")
     try:
@@ -360,5 +362,5 @@ def _may_write(folder: Path) -> bool:
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the first above it that is there: the rest is made when it is needed."""
+    """Return the folder, or its nearest existing parent: missing folders are created on use."""
     return next(each for each in (folder, *folder.parents) if each.exists())

@@ -1,4 +1,4 @@
-"""Runs a management command and turns a bad setting into one line instead of a traceback."""
+"""Entry point of management commands; prints a bad setting in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VENV_HINT = "run `make install` once, then .venv/bin/python manage.py ..."
 
 
 def settings_of(argv: list[str]) -> str:
-    """The settings module of a command, so that each imports no more than it needs."""
+    """Return the settings module of a command, so that it imports no more than it needs."""
     command = "".join(argv[1:2])
     if command == "run_web":
         return "crawlyard.settings.web"
@@ -27,12 +27,12 @@ def settings_of(argv: list[str]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Run ``argv`` as Django would; exit status 2 for a bad setting or a store that is away."""
-    # Nothing of what is loaded goes away again: to look through it meanwhile is a tenth of a start.
+    """Run ``argv`` as Django would; exit status 2 for a bad setting or an unreachable store."""
+    # Loaded modules are never freed: garbage collection would be a tenth of the start-up time.
     gc.disable()
     try:
         if wants_own_folder(argv):
-            # Before the settings are read.
+            # Before Django reads the settings.
             prepare(os.environ, argv[1], argv[2:])
         if os.environ.get("DJANGO_SETTINGS_MODULE") == BASE:
             os.environ["DJANGO_SETTINGS_MODULE"] = settings_of(argv)
@@ -50,7 +50,7 @@ def _run(argv: list[str]) -> int:
         from django.core.management import ManagementUtility
         from django.db.utils import OperationalError
     except ModuleNotFoundError:
-        # The system's own Python, where nothing of ours is installed.
+        # The system's Python, without the installed dependencies.
         return _refuse(f"{sys.executable} has no Django: {_VENV_HINT}")
 
     class Utility(ManagementUtility):

@@ -1,8 +1,8 @@
-"""The length of what comes before a body: without a limit a stranger could fill the memory by it.
+"""Limit of the length of request heads, against memory exhaustion by anonymous clients.
 
-The server keeps headers until the last one is there, however long that takes. And cookies whose
-values are full of backslashes are read in no proportion to their length by many a Python
-(CVE-2024-7592): one of a megabyte would stop a process for minutes.
+The server buffers headers until the last one arrives. In addition many Python versions parse
+cookies with many backslashes in quadratic time (CVE-2024-7592): one megabyte would block a process
+for minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# Proxies in front and browsers themselves keep below these.
+# Proxies and browsers stay below these limits.
 MOST_BYTES: Final = 64 * 1024
 MOST_COOKIE_BYTES: Final = 16 * 1024
 MOST_BACKSLASHES: Final = 500
@@ -29,13 +29,13 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class ShortHeads(HttpToolsProtocol):
-    """uvicorn's, which ends a connection that sends and sends, and no body."""
+    """uvicorn's protocol, which closes a connection whose head exceeds the limit."""
 
-    # Since a request began, or a part of a body came; also lines behind a body are headers.
+    # Bytes since the request or the last body part began; trailers count as headers.
     _without_body = 0
 
     def data_received(self, data: bytes) -> None:
-        """What has come before this was already too much, or it is taken."""
+        """Close the connection when the head is too long, else pass the data on."""
         if self._without_body > MOST_BYTES:
             if self.cycle is None or self.cycle.response_complete:
                 self.transport.write(_BLUNT)
@@ -45,24 +45,21 @@ class ShortHeads(HttpToolsProtocol):
         super().data_received(data)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._without_body = 0
         super().on_message_begin()
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body; how much that may be others say."""
         self._without_body = 0
         super().on_body(body)
 
 
 class HeadLimit:
-    """Answers 431, or refuses a websocket, before anybody reads the headers."""
+    """Answer 431, or refuse a websocket, before the headers are parsed."""
 
     def __init__(self, application: Callable[..., Awaitable[Any]]) -> None:
         self._application = application
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request, or one websocket."""
         if scope["type"] not in ("http", "websocket") or _is_short(scope["headers"]):
             await self._application(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -1,4 +1,4 @@
-"""What a web process does when the server starts and stops it."""
+"""Start-up and shutdown of a web process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crawlyard.seed_servers import SeedServers
 
 logger = logging.getLogger(__name__)
 
-# Together below the 5 s in which a process must be gone.
+# Together below the 5 s in which a process must have ended.
 STOP_RELAY_SECONDS: Final = 1.2
 STOP_SERVERS_SECONDS: Final = 1.5
 FLUSH_SECONDS: Final = 1.0
@@ -28,15 +28,13 @@ Application = Callable[..., Awaitable[Any]]
 
 
 class Lifespan:
-    """The ASGI lifespan: starts the event relay and the ports that rules ask for, and lets go of
-    them and of the broker at the end.
+    """The ASGI lifespan: starts the event relay and the ports of routing rules, and closes both.
 
-    Nothing here may keep the web from starting: without a broker there are no live updates,
-    and everything else works.
+    Failures do not keep the web from starting: without a broker only live updates are missing.
     """
 
     def __init__(self, application: Application | None = None) -> None:
-        # What further ports answer with; without it there are none.
+        # Application of the further ports; without one there are none.
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +62,7 @@ class Lifespan:
 def _let_go(relay: EventRelay | None) -> None:
     if relay is not None:
         relay.stop(STOP_RELAY_SECONDS)
-    # What this process has committed and not yet published goes out first.
+    # Messages that are committed and not yet published are sent first.
     stop_relay(FLUSH_SECONDS)
     stop_events(FLUSH_SECONDS)
     stop_deferring(FLUSH_SECONDS / 2)

@@ -1,4 +1,4 @@
-"""Who a client is, where proxies stand in front."""
+"""Client addresses behind trusted proxies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 
 def behind_proxies(application: Any) -> Any:
-    """``application`` with the client that ``X-Forwarded-For`` names, when one of
-    ``TRUSTED_PROXIES`` calls: the last address of the list that is no trusted proxy itself.
+    """Wrap ``application`` to take the client's address from ``X-Forwarded-For``.
 
-    From any other address the header is ignored: it can be forged.
+    Only for connections from ``TRUSTED_PROXIES``: the client is the last address of the header that
+    is not a trusted proxy. From other addresses the header is ignored, since it can be forged.
     """
     trusted = [str(each) for each in settings.TRUSTED_PROXIES]
     return ProxyHeadersMiddleware(application, trusted) if trusted else application

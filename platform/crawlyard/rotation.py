@@ -1,4 +1,4 @@
-"""Sealing every stored secret with the newest key, while everything else goes on."""
+"""Re-encryption of every stored secret with the newest key, during operation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.db import connection, models, transaction
 from apps.runtime.fields import SealedText, SecretTextField
 from yardkit.secretbox import SecretBox, SecretError
 
-# Rows in one transaction: few, so that others do not wait for it.
+# Rows in one transaction: few, to keep locks short.
 BATCH: Final = 200
 
 
 @dataclass(slots=True)
 class Count:
-    """What became of the secrets of one field. ``lost``: keys of rows that no key opens."""
+    """Result for the secrets of one field. ``lost``: primary keys of rows that no key opens."""
 
     label: str
     rotated: int = 0
@@ -27,7 +27,7 @@ class Count:
 
 
 def secret_fields() -> Iterator[tuple[type[models.Model], SecretTextField]]:
-    """Every field that holds sealed text, of every model."""
+    """Yield every field that holds sealed text, of every model."""
     for model in apps.get_models():
         for each in model._meta.local_fields:
             if isinstance(each, SecretTextField):
@@ -35,7 +35,7 @@ def secret_fields() -> Iterator[tuple[type[models.Model], SecretTextField]]:
 
 
 def _stored_fields() -> list[tuple[type[models.Model], SecretTextField]]:
-    """Those that the database has: before ``migrate`` the code knows of more."""
+    """Return the fields that exist in the database: before ``migrate`` the code has more."""
     with connection.cursor() as cursor:
         look = connection.introspection
         wanted = {model._meta.db_table for model, _each in secret_fields()}
@@ -53,8 +53,7 @@ def _stored_fields() -> list[tuple[type[models.Model], SecretTextField]]:
 
 
 def rotate(keys: Sequence[str], *, dry_run: bool = False) -> Iterator[Count]:
-    """Field by field. What is sealed with the first key stays as it is, so that this may be cut
-    short at any moment and begun again.
+    """Rotate field by field. Values sealed with the first key are unchanged, so it can be repeated.
 
     Raises ``yardkit.secretbox.BadKey``.
     """
@@ -68,9 +67,9 @@ def rotate(keys: Sequence[str], *, dry_run: bool = False) -> Iterator[Count]:
 
 
 def keys_in_use(keys: Sequence[str]) -> tuple[dict[str, int], int]:
-    """How many stored secrets each key opens that opens any, and how many none does.
+    """Return how many stored secrets each key opens, and how many none opens.
 
-    Also asked by a newer version of the database of an older one.
+    A newer version also calls it on the database of an older one.
     """
     boxes = [(key, SecretBox([key])) for key in keys]
     counted: dict[str, int] = {}
@@ -106,12 +105,12 @@ def _batch(
     *,
     dry_run: bool,
 ) -> object:
-    """Some rows after the one with the key ``last``; the key of the last of them, or None."""
+    """Rotate some rows after the primary key ``last``; return the last key, None at the end."""
     rows = model._base_manager.order_by("pk").only("pk", each.attname)
     if last is not None:
         rows = rows.filter(pk__gt=last)
     with transaction.atomic():
-        # Locked: a secret that is changed meanwhile must not get its old value back.
+        # Locked: a concurrent change of a secret must not be overwritten with its old value.
         found = list((rows if dry_run else rows.select_for_update())[:BATCH])
         for row in found:
             stored = each.value_from_object(row)
@@ -131,7 +130,7 @@ def _batch(
 
 
 def _anew(sealed: str, box: SecretBox, newest: SecretBox) -> str | None:
-    """The same where the newest key has sealed it; None where no key opens it."""
+    """Return the secret sealed with the newest key; None when no key opens it."""
     try:
         newest.open(sealed)
     except SecretError:

@@ -1,4 +1,4 @@
-"""Websockets are for this server's own pages."""
+"""Same-origin check of websockets."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class SameOrigin:
-    """Refuses a websocket whose ``Origin`` is not the host and port that it was sent to.
+    """Refuse a websocket whose ``Origin`` is not the host and port it was sent to.
 
-    Cookies go to every port of a host, so a page of another program on this machine could else
-    listen with the session of its user. Names that a proxy in front uses are those of
-    ``CSRF_TRUSTED_ORIGINS``. A client without an origin is no browser, and has its own login.
+    Browsers send cookies to every port of a host, so a page of another program on this machine
+    could otherwise listen with the user's session. ``CSRF_TRUSTED_ORIGINS`` lists names used by
+    proxies. A client without an origin is not a browser and authenticates itself.
     """
 
     def __init__(self, application: Any) -> None:
         self._application = application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
-        """One websocket."""
         headers = dict(scope["headers"])
         origin = headers.get(b"origin")
         if origin is None or _is_own(origin.decode("latin-1"), headers.get(b"host", b"")):

@@ -1,4 +1,4 @@
-"""As many fetchers on this box as are wanted: `up --scale` (seed S4.28)."""
+"""Scaling of the fetchers of one box by demand: `up --scale` (seed S4.28)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``running``: their names, wherever they run. ``most``: FETCHERS_MAX."""
+    """``running``: names of fetchers on all hosts. ``most``: FETCHERS_MAX."""
 
     running: frozenset[str]
     wanted: int
@@ -32,10 +32,10 @@ class Wanted:
 
 
 class FetcherScale:
-    """Starts and stops fetchers beside the first one, which the box always runs.
+    """Start and stop fetchers beside the first one, which always runs.
 
-    A thread asks the database, so that a slow one holds up no log and no restart. Fetchers on
-    other hosts count: what they do is not wanted here.
+    A thread queries the database, so that a slow one delays no log and no restart. Fetchers on
+    other hosts count, too.
     """
 
     def __init__(
@@ -51,29 +51,29 @@ class FetcherScale:
         self._every = every
         self._stopped = threading.Event()
         self._answer: Wanted | None = None
-        # Numbers of those that this box runs, the first one included.
+        # Numbers of this box's fetchers, the first one included.
         self._numbers = [1]
         self._thread = threading.Thread(target=self._run, name="fetcher-scale", daemon=True)
 
     @property
     def numbers(self) -> list[int]:
-        """Which fetchers this box runs, in the order of their start."""
+        """Return the numbers of this box's fetchers, in the order of their start."""
         return list(self._numbers)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the querying thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; does not wait."""
+        """Stop querying, without waiting."""
         self._stopped.set()
 
     def step(self) -> None:
-        """Follow the last answer, if there is a new one. For the supervisor's own thread."""
+        """Apply a new answer, if there is one. For the supervisor's thread only."""
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        # By name: those that were just started are not heard of yet, those that end still are.
+        # By name: new fetchers have no heartbeat yet, and ending ones still have one.
         own = {fetcher_name(number) for number in range(1, answer.most + 1)}
         elsewhere = len(answer.running - own)
         here = max(1, min(answer.most, answer.wanted - elsewhere))
@@ -88,7 +88,7 @@ class FetcherScale:
             self._numbers.append(number)
             self._supervisor.add(fetcher(number))
         while len(self._numbers) > here:
-            # The youngest goes first; it finishes what it has in its hands.
+            # The youngest stops first, after finishing its work.
             self._supervisor.retire(fetcher(self._numbers.pop()).name)
 
     def _run(self) -> None:
@@ -108,7 +108,7 @@ def _from_database() -> Wanted:
         advice = wanted_fetchers()
         names = frozenset(live_daemons(kind="fetcher").values_list("name", flat=True))
     finally:
-        # Between two questions no connection is needed.
+        # No connection is needed between two queries.
         connection.close()
     needy = [each for each in advice.bizzes if each.needed == advice.needed]
     why = f"{needy[0].project_name}/{needy[0].biz} {needy[0].reason}" if needy else "nothing waits"

@@ -1,8 +1,8 @@
-"""taskHUB's own HTTP servers (seed S2.9): further ports of the web process, as active rules say.
+"""taskHUB's HTTP servers (seed S2.9): further ports of the web process, by active rules.
 
-A thread follows the active rules of every project and hands what is wanted to the event loop,
-which listens there. Each port answers the seed's paths of its project and nothing else. What
-cannot be is written down for pages, and never ends the web process.
+A thread follows the active rules of every project and passes the wanted ports to the event loop,
+which listens there. Each port serves the seed's paths of its project only. Failures are stored for
+pages and never end the web process.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from yardkit.clock import Clock, SystemClock
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-# Seconds between two tries to bind a port, each reported again.
+# Seconds between two attempts to bind a port.
 REPORT_SECONDS: Final = 5.0
-# The event loop answers in time, or the round is given up.
+# Limit for the event loop's answer; then the round is abandoned.
 LOOP_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 1
 _PATHS: Final = re.compile(r"/(?:task/?|inbound/.+/check_task/?|outbound(?:/.*)?)", re.DOTALL)
@@ -49,19 +49,18 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[..., Awaitable[Any]]
-# Address and port, as the system knows them.
+# Address and port.
 Place = tuple[str, int]
 
 
 class SeedPaths:
-    """The seed's paths of one project: ``/task/`` here is ``/projects/<slug>/task/`` there."""
+    """Paths of the seed for one project: ``/task/`` is ``/projects/<slug>/task/`` here."""
 
     def __init__(self, application: Application, slug: str) -> None:
         self.slug = slug
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         path = scope["path"]
         if not _PATHS.fullmatch(path):
             await _not_found(send)
@@ -81,7 +80,7 @@ async def _not_found(send: Send) -> None:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server beside the main one, which the signals belong to."""
+    """Server beside the main one, which handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -97,28 +96,28 @@ class _Listener:
     task: asyncio.Task[None]
 
     async def stop(self) -> None:
-        """Answer what is under way, for a moment."""
+        """Stop; requests in progress get a moment to finish."""
         self.server.should_exit = True
         await asyncio.wait([self.task])
 
 
 @dataclass(slots=True)
 class Listeners:
-    """The open ports. Only the event loop's thread may call."""
+    """The open ports. For the event loop's thread only."""
 
     application: Application
     _open: dict[Place, _Listener] = field(default_factory=dict)
     _is_closed: bool = False
 
     async def close(self) -> None:
-        """Listen nowhere, for good."""
+        """Close all ports for good."""
         self._is_closed = True
         await self.arrange({})
 
     async def arrange(self, wanted: dict[Place, str]) -> dict[Place, str]:
-        """Listen there and nowhere else; why not, for each place that cannot be had.
+        """Listen on exactly the wanted ports; return the error of each that cannot be opened.
 
-        ``wanted`` says which project (its slug) a place is for.
+        ``wanted`` maps a place to its project's slug.
         """
         gone = [
             place for place, each in self._open.items() if place not in wanted or each.task.done()
@@ -145,10 +144,10 @@ class Listeners:
             lifespan="off",
             ws="none",
             log_config=None,
-            # The level is that of all servers of this process.
+            # The log level applies to all servers of this process.
             log_level=settings.LOG_LEVEL.lower(),
             access_log=False,
-            # Clients come straight to this port: no proxy in front may name them.
+            # Clients connect directly: forwarded headers are not trusted here.
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
             server_header=False,
@@ -159,14 +158,14 @@ class Listeners:
 
 
 def _bind(place: Place) -> socket.socket:
-    """A socket that other web processes of this host may share. Raises ``OSError``."""
+    """Return a socket that other web processes of this host may share. Raises ``OSError``."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(place)
-        # Only once it is served: bound alone, a port that is taken shows here.
+        # Listen here: a port in use by another program then raises here, not in the server.
         bound.listen(2048)
         bound.setblocking(False)
     except BaseException:
@@ -176,7 +175,7 @@ def _bind(place: Place) -> socket.socket:
 
 
 class SeedServers:
-    """Keeps the ports of active rules open until it is stopped."""
+    """Keep the ports of active rules open until stopped."""
 
     def __init__(
         self,
@@ -196,12 +195,12 @@ class SeedServers:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread; the database need not be there yet."""
+        """Start the thread; the database may be unreachable."""
         self._thread = threading.Thread(target=self._run, name="seed-servers", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Close the ports within ``seconds``. Not to be called by the event loop."""
+        """Close the ports within ``timeout`` seconds. Not for the event loop's thread."""
         self._stopping.set()
         with contextlib.suppress(TimeoutError):
             closed = asyncio.run_coroutine_threadsafe(self._listeners.close(), self._loop)
@@ -226,9 +225,9 @@ class SeedServers:
                 self._is_away = False
             except (DatabaseFailure, TimeoutError) as error:
                 self._note(error)
-            except Exception:  # a port may be missing, the web process may not
+            except Exception:  # a failure here must not end the web process
                 logger.exception("taskHUB's own ports stay as they are")
-            # Back to the pool: this thread needs it for a moment at a time.
+            # Return the connection to the pool: this thread needs it for moments only.
             connection.close()
             self._stopping.wait(POLL_SECONDS)
         with contextlib.suppress(DatabaseFailure):
@@ -236,14 +235,14 @@ class SeedServers:
             connection.close()
 
     def _note(self, error: Exception) -> None:
-        """One line an outage, however often it is noticed."""
+        """Log one line for each outage, however often it is noticed."""
         if not self._is_away:
             why = str(error).strip().partition("\n")[0] or type(error).__name__
             logger.warning("taskHUB's own ports stay as they are: %s", why)
         self._is_away = True
 
     def _use(self, project: int, active: Active | None) -> None:
-        """Read only the ``server`` part of the rules; the router checks the rest."""
+        """Read only the ``server`` part of the rules; the router validates the rest."""
         told = None if active is None else active.data.get("server")
         if told:
             self._wanted[project] = Server(bind=str(told["bind"]), port=int(told["port"]))
@@ -284,7 +283,7 @@ class SeedServers:
 
 
 def _filled(server: Server, slug: str) -> tuple[Server, str]:
-    """The server with values for its placeholders, and why it has none."""
+    """Return the server with its placeholders replaced, and the error if one has no value."""
     try:
         bind, unknown = fill(server.bind, placeholders(slug))
     except TooLong as error:

@@ -1,8 +1,8 @@
-"""The end of a process of manage.py: at once, when all is done that there was to do.
+"""Fast exit of a process of manage.py, once all work is done.
 
-To take apart what it has loaded costs Python half a second of CPU and more. A box ends fifteen
-processes together, and within 5 s: on two busy cores most of them were killed while they did no
-more than that, and nothing of it is of use, for the kernel frees everything anyway.
+Python needs half a second of CPU and more to tear down its modules. A box ends fifteen processes
+within 5 s: on two busy cores most of them were killed during the teardown, which is useless, since
+the kernel frees everything.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _statuses: Final[list[int]] = []
 
 
 def leave(status: int) -> NoReturn:
-    """Threads are waited for and exit handlers called, as ever; then the process is gone."""
+    """Wait for threads and call exit handlers as usual, then exit at once."""
     _statuses.append(status)
     sys.exit(status)
 
 
 def _end() -> None:
     if not _statuses:
-        return  # an exception, whose text is still to come
+        return  # the interpreter still has to print the exception
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(_statuses[0])
 
 
-# The handler that is registered first is called last; so this module is imported before others.
+# The first registered handler is called last; so this module is imported before others.
 atexit.register(_end)

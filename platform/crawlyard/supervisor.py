@@ -1,7 +1,7 @@
-"""A small supervisor: starts one box's processes, restarts them with back-off, merges their logs.
+"""Small supervisor: starts one box's processes, restarts them with back-off, merges logs.
 
-It knows nothing of Django. Each child runs in a session of its own, so that Ctrl-C reaches the
-supervisor alone and it decides who stops first.
+It does not import Django. Each child runs in its own session, so that only the supervisor receives
+Ctrl-C and stops the children in order.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ import psutil
 from yardkit.backoff import Backoff
 from yardkit.stop import DIE_WITH_PARENT
 
-# A child that ran this long is healthy; its next crash starts the back-off at its shortest.
+# A child that ran this long is healthy: the back-off restarts at its shortest.
 HEALTHY_SECONDS: Final = 30.0
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 15.0
-# Where output without a newline is cut: a child that writes none would fill the memory.
+# Longer lines are split: output without a newline would fill the memory.
 LONGEST_LINE_BYTES: Final = 64 * 1024
-# Everything is over within 5 s: the first ones may take 3.2, the rest what is left of 4.4.
+# The stop ends within 5 s: units with ``stops_first`` get 3.2 s, the others the rest of 4.4 s.
 FIRST_GRACE_SECONDS: Final = 3.2
 GRACE_SECONDS: Final = 4.4
-# One that is no longer wanted, while the others go on, may first finish what it has in its hands.
+# A retired unit may finish its work first while others go on.
 RETIRE_SECONDS: Final = 60.0
-# What a daemon answers to a setting that no restart can mend. One that has run already had good
-# settings, and says the same of a database or a broker that is away just now.
+# Exit status of a daemon for a bad setting, which no restart fixes. A child that has run before
+# had good settings; it uses the same status for an unreachable database or broker.
 BAD_SETTING_STATUS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One process to keep running. ``stops_first``: others must outlive it."""
+    """Process to keep running. ``stops_first``: the other units must outlive it."""
 
     name: str
     argv: Sequence[str]
@@ -59,16 +59,16 @@ class _Child:
     )
     rest: bytes = b""
     last_line: str = ""
-    # Time at which it is killed, after a request to end for good.
+    # Time at which a retired child is killed.
     retire_by: float | None = None
 
 
 class UnitFailed(Exception):
-    """A child cannot run with these settings; the text is its own last line."""
+    """A child cannot run with these settings; the text is its last output line."""
 
 
 class Supervisor:
-    """``start()``, then ``step()`` again and again, then ``stop()``."""
+    """Call ``start()``, then ``step()`` repeatedly, then ``stop()``."""
 
     def __init__(self, units: Sequence[Unit], write_line: Callable[[str, str], None]) -> None:
         self._children = [_Child(unit) for unit in units]
@@ -81,18 +81,18 @@ class Supervisor:
             self._spawn(child)
 
     def pids(self) -> dict[str, int]:
-        """The running children by unit name."""
+        """Return the process ids of running children by unit name."""
         return {c.unit.name: c.process.pid for c in self._children if c.process is not None}
 
     def restarts(self) -> int:
-        """How often any child had to be started again."""
+        """Number of restarts of all children."""
         return sum(child.restarts for child in self._children)
 
     def add(self, unit: Unit) -> None:
-        """Start one more, or keep the one of that name that was to end and has not yet."""
+        """Start another unit, or keep a retiring one of that name."""
         for child in self._children:
             if child.unit.name == unit.name:
-                # It ends all the same, and then starts again.
+                # It was terminated already, and is started again afterwards.
                 child.retire_by, child.unit = None, unit
                 return
         child = _Child(unit)
@@ -100,7 +100,7 @@ class Supervisor:
         self._spawn(child)
 
     def retire(self, name: str) -> None:
-        """Terminate this one for good; it is killed when it is still there after a minute."""
+        """Terminate a unit for good; kill it if it still runs after a minute."""
         for child in self._children:
             if child.unit.name == name and child.retire_by is None:
                 child.retire_by = time.monotonic() + RETIRE_SECONDS
@@ -110,7 +110,7 @@ class Supervisor:
         """Copy log lines for up to ``timeout`` seconds, reap and restart.
 
         Raises:
-            UnitFailed: a child says that its settings are wrong.
+            UnitFailed: a child reports a bad setting.
         """
         self._copy_logs(timeout)
         _reap_strangers({c.process.pid for c in self._children if c.process is not None})
@@ -126,7 +126,7 @@ class Supervisor:
                 self._ended(child, now)
 
     def stop(self) -> None:
-        """Stop all children, those that ``stops_first`` first; kill what does not listen."""
+        """Stop all children, those with ``stops_first`` first; kill those that do not end."""
         began = time.monotonic()
         family = [one for child in self._children for one in _descendants(child)]
         first = [child for child in self._children if child.unit.stops_first]
@@ -137,7 +137,7 @@ class Supervisor:
         for child in self._children:
             self._close(child)
         self._selector.close()
-        # A child that had to be killed could not end what it had started in other sessions.
+        # A killed child could not end processes that it had started in other sessions.
         for process in family:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -160,7 +160,7 @@ class Supervisor:
                 start_new_session=True,
             )
         except OSError as error:
-            # No memory, no process left: perhaps the next time.
+            # Out of memory or processes: retried later.
             self._back_off(child, f"{child.unit.name} cannot be started: {error}")
             return
         assert child.process.stdout is not None  # noqa: S101 - PIPE was asked for
@@ -183,7 +183,7 @@ class Supervisor:
         assert child.process is not None  # noqa: S101 - the caller looked
         self._read(child)
         code = child.process.returncode
-        # What it started must not go on without it, on its port for example.
+        # Its own children must not go on, for example hold its port.
         _signal(child, signal.SIGKILL)
         self._close(child)
         healthy = now - child.started >= HEALTHY_SECONDS
@@ -225,7 +225,7 @@ class Supervisor:
             except BlockingIOError:
                 break
             if not data:
-                # The pipe is closed: only poll() says more.
+                # The pipe is closed: ``poll()`` tells whether the child has ended.
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(stdout)
                 break
@@ -254,7 +254,7 @@ class Supervisor:
         for child in running:
             if _alive(child):
                 self._write_line("up", f"{child.unit.name} did not stop in time: killed")
-            # The group too: a killed child must not leave its own children behind.
+            # The process group, too: a killed child must not leave orphans.
             _signal(child, signal.SIGKILL)
             if child.process is not None:
                 child.process.wait()
@@ -265,7 +265,7 @@ def _alive(child: _Child) -> bool:
 
 
 def _tell(child: _Child, number: signal.Signals) -> None:
-    """The process alone: what it has started is its own to end."""
+    """Signal the process alone: it ends its own children."""
     if child.process is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child.process.pid, number)
@@ -288,11 +288,11 @@ def _descendants(child: _Child) -> list[psutil.Process]:
 
 
 def _reap_strangers(own: Collection[int]) -> None:
-    """As the first process of a container: the dead whose own parents have died before them."""
+    """Reap orphans, as the first process of a container must."""
     if os.getpid() != 1:
         return
     with contextlib.suppress(ChildProcessError):
         while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if found.si_pid in own:
-                return  # our own, whose end is looked after elsewhere
+                return  # own children are reaped elsewhere
             os.waitpid(found.si_pid, os.WNOHANG)

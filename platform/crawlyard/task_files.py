@@ -1,7 +1,7 @@
-"""Celery's tasks as files, each of which is there only once it is whole.
+"""File transport of Celery that publishes each task atomically.
 
-Kombu's own transport opens a file under its last name and then writes it. A worker that takes it in
-between finds it empty and ends, and the task is gone.
+Kombu's transport opens a file under its final name and then writes it. A worker that reads it in
+between finds it empty and stops, and the task is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kombu.exceptions import ChannelError
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
-# The scheme of its URL.
+# URL scheme of the transport.
 NAME: Final = "files"
 
 _ending = threading.Event()
@@ -27,16 +27,16 @@ _last_moment = 0
 
 
 def hand_out_no_more() -> None:
-    """From a worker that ends: what it puts into a queue is for the next one.
+    """Stop handing out tasks in a worker that ends.
 
-    Celery goes on reading for up to 4 s after it was asked to stop, and a worker taking one as its
-    process ends takes the task with it.
+    Celery continues to read for up to 4 s after a stop request; a task taken while the process
+    ends would be lost.
     """
     _ending.set()
 
 
 def _next_moment() -> int:
-    """Nanoseconds since 1970, in this process greater with each call."""
+    """Return nanoseconds since 1970, strictly rising within this process."""
     global _last_moment
     with _turn:
         _last_moment = max(_last_moment + 1, time.time_ns())
@@ -44,17 +44,17 @@ def _next_moment() -> int:
 
 
 class Channel(filesystem.Channel):
-    """Writes under another name first; workers only read names that end with the queue's."""
+    """Channel that writes under a temporary name first."""
 
     def _get(self, queue: Any, timeout: Any = None) -> Any:
         if _ending.is_set():
             raise Empty
         return super()._get(queue)  # type: ignore[no-untyped-call]
 
-    # Kombu calls the second argument "message" in one class and "payload" in the next.
+    # Kombu's base class and its subclass name the second argument differently.
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        # Names sort in the order of the queue. Kombu's own have milliseconds since the machine was
-        # started: tasks of one millisecond change places, and those of before a restart come last.
+        # Names sort in queue order. Kombu's names have milliseconds since boot: tasks of the same
+        # millisecond change places, and tasks from before a reboot come last.
         name = f"{_next_moment()}_{uuid.uuid4()}.{queue}.msg"
         path = Path(self.data_folder_out, name)
         part = path.with_name(f"{name}.part")
@@ -67,7 +67,7 @@ class Channel(filesystem.Channel):
 
 
 class Transport(filesystem.Transport):
-    """Kombu's with that channel."""
+    """Kombu's transport with the atomic channel."""
 
     Channel = Channel
 

@@ -1,4 +1,4 @@
-"""Which processes make up one box."""
+"""Processes of one box."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from yardkit import topology
 
 
 def manage(*arguments: str) -> list[str]:
-    """The argv of a management command of this installation."""
+    """Return the argv of a management command of this installation."""
     return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
 
 def box(
     *, host: str, port: int, agents: int, agent_prefix: str = "agent", builds_apart: bool = True
 ) -> list[Unit]:
-    """Everything one box runs: the daemons, workers, a beat and ``agents`` agents.
+    """Return all units of a box: daemons, workers, beat and ``agents`` agents.
 
-    ``builds_apart``: a worker for builds alone, so that no number of them holds up the schedules.
+    ``builds_apart``: a separate worker for builds, so that builds cannot delay schedules.
     """
     return [
         Unit("web", manage("run_web", "--host", host, "--port", str(port))),
         Unit("center", manage("run_center")),
-        # Runs are stopped while the center, the agents and the statistics still listen.
+        # Runs stop while center, agents and statistics still work.
         Unit("runner", manage("run_runner"), stops_first=True),
         Unit("router", manage("run_router")),
         Unit("seeds", manage("run_seeds")),
@@ -44,21 +44,21 @@ def box(
 
 
 def fetcher(number: int) -> Unit:
-    """A fetcher of this box: 1 is the one it always runs, the others come and go with the work."""
+    """Return the unit of a fetcher: number 1 always runs, the others scale."""
     name = "fetcher" if number == 1 else f"fetcher-{number}"
     return Unit(name, manage("run_fetcher", "--name", fetcher_name(number)))
 
 
 def fetcher_name(number: int) -> str:
-    """What a fetcher of this box is called where those of all hosts are listed."""
+    """Return the name of a fetcher of this box, unique among all hosts."""
     return f"{socket.gethostname()}-fetcher-{number}"
 
 
 def _workers(*, builds_apart: bool) -> list[Unit]:
-    # They stop first: with time for the tasks in their hands.
+    # They stop first, to have time for their tasks.
     if not builds_apart:
         return [Unit("worker", manage("run_worker"), stops_first=True)]
-    # Two that start together must not both find the host's own name free.
+    # Explicit names: two workers that start together would claim the host's default name.
     name = f"{socket.gethostname()}-builds"
     tasks = ("--queues", topology.TASKS)
     builds = ("--queues", topology.BUILDS, "--concurrency", "2", "--name", name)

@@ -1,6 +1,6 @@
-"""Every address of the web process.
+"""URLs of the web process.
 
-An app joins by having ``api/urls.py`` (REST, below /api/v1/) or ``urls.py`` (pages).
+An app is included when it has ``api/urls.py`` (REST, below /api/v1/) or ``urls.py`` (pages).
 """
 
 from __future__ import annotations
@@ -36,26 +36,25 @@ handler500 = "apps.access.api.errors.server_error"
 
 
 class LoginFirst:
-    """The viewers of the schema are pages: a stranger is sent to the login."""
+    """Redirect anonymous visitors of the schema viewers to the login page."""
 
     def dispatch(self, request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
-        """Redirect, or answer."""
         if not request.user.is_authenticated:
             return redirect_to_login(request.get_full_path())
         return cast(HttpResponseBase, super().dispatch(request, *args, **kwargs))  # type: ignore[misc]
 
 
 class Swagger(LoginFirst, SpectacularSwaggerSplitView):
-    """The schema, to try out; its script comes by itself, so that no inline script is allowed."""
+    """Interactive viewer of the schema, without inline scripts."""
 
 
 class Redoc(LoginFirst, SpectacularRedocView):
-    """The schema, to read; by a template that loads nothing from elsewhere."""
+    """Viewer of the schema, without resources of other servers."""
 
     template_name = "access/redoc.html"
 
     def dispatch(self, request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
-        """With the worker that its search needs; the logo of its maker stays blocked."""
+        """Allow the worker that the search needs; the remote logo stays blocked."""
         response = super().dispatch(request, *args, **kwargs)
         response.headers[POLICY_HEADER] = f"{POLICY}; worker-src blob:"
         return response
@@ -88,11 +87,11 @@ def _pages() -> list[URLResolver]:
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include(_rest())),
     *_pages(),
-    # Before the admin's own: this one ends a one-time password, and is recorded.
+    # Before the admin's view: this one ends a one-time password and writes the audit trail.
     path("admin/password_change/", OwnPasswordChange.as_view(), name="password_change"),
     path("admin/", admin.site.urls),
     path("i18n/setlang", set_language, name="set_language"),
-    # What browsers ask for on pages that name no icon, such as the viewers of the schema.
+    # Browsers request this on pages without an icon, such as the schema viewers.
     path("favicon.ico", RedirectView.as_view(url=ICON), name="favicon"),
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),
 ]

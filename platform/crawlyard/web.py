@@ -14,15 +14,15 @@ import uvicorn
 from yardkit.env import EnvError
 from yardkit.life import LifeFile
 
-# Seconds in which kept connections end with their next answer. A client that keeps one that is
-# not used meanwhile uses it so rarely that hardly a call meets its end.
+# Seconds in which keep-alive connections close with their next response. A connection unused
+# for that long is unlikely to send a request just when it closes.
 DRAIN_SECONDS: Final = 0.5
-# For calls that take longer. Open websockets are closed; pages reconnect by themselves.
+# Limit for requests in progress. Websockets are closed; pages reconnect by themselves.
 GRACE_SECONDS: Final = 2
 
 
 def check_port(host: str, port: int) -> None:
-    """Prove that the web server will be able to listen there.
+    """Verify that the web server can listen there.
 
     Raises:
         EnvError: in use, not permitted, or no such address; one line that says which.
@@ -30,7 +30,7 @@ def check_port(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As uvicorn does: a port in TIME_WAIT is free, one in use is not.
+            # As uvicorn does: a port in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OverflowError as error:
@@ -45,8 +45,8 @@ def check_port(host: str, port: int) -> None:
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether the address accepts connections; of "all addresses" the loopback one is tried."""
-    asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
+    """Return whether the address accepts connections; for "all addresses" loopback is tried."""
+    asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - no bind
     try:
         socket.create_connection((asked, port), timeout=1.0).close()
     except OSError:
@@ -55,29 +55,29 @@ def listens(host: str, port: int) -> bool:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that notifies its supervisor: it listens, and its event loop turns."""
+    """uvicorn server that notifies its supervisor when it listens and while its loop turns."""
 
     def __init__(self, config: uvicorn.Config, life: LifeFile) -> None:
         super().__init__(config)
         self._life = life
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say so."""
+        """Listen and notify the supervisor."""
         await super().startup(sockets)
         if self.started:
             self._life.ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
+        """Send heartbeats; called ten times a second."""
         self._life.feed()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say so, let no call that has reached this process fail, and end.
+        """Notify the supervisor, finish all received requests, and end.
 
-        A proxy in front gives a call to another process when this one refuses its connection. It
-        must not repeat a POST that it has sent already, so none of those may be cut off: neither
-        one that waits to be accepted nor one on a connection that was kept.
+        A proxy sends a request elsewhere when this process refuses the connection, but must not
+        repeat a POST that it has sent. So requests on accepted, pending and keep-alive connections
+        are served.
         """
         self._life.stopping()
         self.server_state.default_headers = [
@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _refuse(self) -> list[socket.socket]:
-        """Refuse connections from now on; those that had been made and not been accepted."""
+        """Refuse new connections; return pending ones that were not accepted yet."""
         waiting = []
         for server in self.servers:
             for listener in server.sockets:
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
                     with contextlib.suppress(OSError):
                         while True:
                             waiting.append(own.accept()[0])
-                    # At once: closing is done by the loop, some moments later.
+                    # Close now: the loop would do it some moments later.
                     own.shutdown(socket.SHUT_RDWR)
             server.close()
         return waiting

@@ -1,4 +1,4 @@
-"""Every websocket address."""
+"""URLs of websockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Celery worker inside one of our processes."""
+"""Celery worker inside a process of the product."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
 
-# Below the 5 s in which a process must be gone.
+# Below the 5 s in which a process must have ended.
 GRACE_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 0.3
 
 
 class Worker:
-    """Runs tasks in threads until a signal.
+    """Run tasks in threads until a signal.
 
-    A task that does not end within the grace is given up: its message is not acknowledged, so
-    that the broker gives it to another worker, and its row says how far it came. A build that is
-    given up is lost, and is begun again by the next worker.
+    A task that does not end within the grace period is abandoned: its message is not acknowledged,
+    so another worker gets it, and its row has the progress. An abandoned build is lost and queued
+    again.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class Worker:
         self._life = LifeFile.take(name, os.environ)
         self._stop = stop
         self._ended = threading.Event()
-        # Whether a worker may run as root is the operator's choice; messages are plain JSON.
+        # Running as root is the operator's choice; messages are plain JSON, so Celery's warning is
+        # moot.
         warnings.simplefilter("ignore", SecurityWarning)
         self._worker = app.Worker(
             hostname=name,
@@ -57,10 +58,10 @@ class Worker:
         )
 
     def run(self, *, on_tasks: Callable[[int], None], last_words: Callable[[], None]) -> int:
-        """Until a signal, or ``stop``; the exit status.
+        """Run until a signal or ``stop``; return the exit status.
 
-        ``on_tasks`` is called with how many tasks have ended, ``last_words`` before the process
-        is cut short.
+        ``on_tasks`` gets the number of finished tasks; ``last_words`` is called before a forced
+        exit.
         """
         done = itertools.count(1)
 
@@ -87,16 +88,16 @@ class Worker:
         return int(self._worker.exitcode or 0)
 
     def _note(self, **_kwargs: Any) -> None:
-        # Inside a signal handler: no more than a bool and a byte.
+        # In a signal handler: only set a bool and write a byte.
         self._stop.request()
 
     def _guard(self, last_words: Callable[[], None]) -> None:
-        # Celery's own loop waits long for a broker that is away: that is no death, so the signs of
-        # life come from here.
+        # Celery's loop blocks while the broker is unreachable; the process is alive all the same,
+        # so heartbeats are sent from here.
         while not self._stop.wait(FEED_SECONDS):
             self._life.feed()
         self._life.stopping()
-        # Also for a stop that came before Celery listened to signals, or from our own code.
+        # Also for a stop requested by code, or before Celery installed its signal handlers.
         state.should_stop = 0
         hand_out_no_more()
         give_up_at = time.monotonic() + GRACE_SECONDS
@@ -106,8 +107,7 @@ class Worker:
                 break
         else:
             return
-        # Celery looks at its wish to stop every other second only; with no task there is nothing
-        # to wait for.
+        # Celery checks for a stop only every other second; without tasks it can end at once.
         if busy:
             logger.warning("%s gives up %s", self._worker.hostname, ", ".join(sorted(busy)))
         last_words()

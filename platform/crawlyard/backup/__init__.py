@@ -1,1 +1,1 @@
-"""Backups of what an installation cannot rebuild, and bringing them back (docs/backup.md)."""
+"""Backup and restore of everything that an installation cannot rebuild (docs/backup.md)."""

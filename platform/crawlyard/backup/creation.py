@@ -1,4 +1,4 @@
-"""Making a backup: whole under its name, or not there at all."""
+"""Creation of a backup, atomically: complete under its name, or absent."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Say = Callable[[str], None]
 def make_backup(
     target: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Say
 ) -> Manifest:
-    """Write the backup to the folder ``target``, which must not be there yet.
+    """Write a backup to the folder ``target``, which must not exist.
 
-    Raises ``BackupError``; nothing is left then.
+    Raises ``BackupError``; the folder is then absent.
     """
     if target.exists() or target.is_symlink():
         raise Refused(f"{target} is there already; name a folder that is not")
@@ -45,7 +45,7 @@ def make_backup(
             raise Refused(f"{target} lies inside {part.path}, which is backed up itself")
     partial = target.with_name(f".{target.name}.partial")
     with _told(target):
-        # What a killed backup left.
+        # Left by a killed backup.
         shutil.rmtree(partial, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir(mode=0o700)
@@ -117,7 +117,7 @@ def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Sa
 
 
 def needed_keys() -> list[Key]:
-    """Fingerprints of the keys that stored secrets are sealed with, and of SECRET_KEY."""
+    """Return fingerprints of SECRET_KEY and of the keys that seal stored secrets."""
     counted, lost = keys_in_use(settings.SECRETBOX_KEYS)
     found = [
         Key("SECRETBOX_KEYS", manifest.fingerprint(key), count) for key, count in counted.items()
@@ -143,7 +143,7 @@ def _copy(part: Part, moment: Frozen, folder: Path) -> None:
 
 def _copy_sqlite(reader: sqlite3.Connection, source: Path, target: Path) -> None:
     with closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        # The reader is inside its transaction, so what others write meanwhile is not seen.
+        # The reader's transaction hides what others write meanwhile.
         reader.backup(copy)
         (verdict,) = copy.execute("PRAGMA quick_check(1)").fetchone()
     reader.execute("ROLLBACK")
@@ -152,9 +152,9 @@ def _copy_sqlite(reader: sqlite3.Connection, source: Path, target: Path) -> None
 
 
 def _copy_rocks(source: Rdict, target: Path) -> None:
-    """Key by key: which files of a store in use are about to go, only its owner knows."""
+    """Copy key by key: only the owner of an open store knows which files are about to vanish."""
     unlogged = WriteOptions()
-    # A property, which its stub calls a method.
+    # A property that the type stub declares as a method.
     unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
     copy = Rdict(str(target), Options(raw_mode=True))
     try:
@@ -177,7 +177,7 @@ def _copy_rocks(source: Rdict, target: Path) -> None:
 
 
 def _copy_folder(part: Part, folder: Path) -> None:
-    """Plain files alone: no link is followed. One that goes meanwhile is left out."""
+    """Copy regular files; links are not followed, and files that vanish meanwhile are skipped."""
     for source in sorted(part.path.glob(part.glob)):
         if source.is_symlink() or not source.is_file():
             continue

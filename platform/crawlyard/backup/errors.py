@@ -1,15 +1,15 @@
-"""What goes wrong, in one line for the person at the keyboard; no text holds a password."""
+"""Errors of backup and restore: one line for the operator, without passwords."""
 
 from __future__ import annotations
 
 
 class BackupError(Exception):
-    """Base of them."""
+    """Base class of errors of backup and restore."""
 
 
 class Damaged(BackupError):
-    """A backup that is not what was written: which file, and where in it."""
+    """A backup that differs from its checksums: the file and the position."""
 
 
 class Refused(BackupError):
-    """It would do harm here: what, and how to go on."""
+    """Refused because it would destroy data: the reason and how to continue."""

@@ -1,8 +1,8 @@
-"""One moment of all stores.
+"""Consistent snapshot across all stores.
 
 Every SQLite file is locked for writing, then a reader begins in each, PostgreSQL exports its
-snapshots, RocksDB's follower catches up, and the locks go: writers have waited for some
-milliseconds, and what is copied afterwards, however long that takes, is what was there then.
+snapshots, RocksDB's follower catches up, and the locks are released. Writers wait for some
+milliseconds; however long copying takes, it shows the state of that moment.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from crawlyard.backup.errors import BackupError
 from crawlyard.backup.parts import Kind, Part, sqlite_files
 from yardkit.errors import first_line
 
-# A process that holds one file may wait for another: then all are released and tried again.
+# A process that holds one file may wait for another: then all locks are released and retried.
 _LOCK_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
 class Frozen:
-    """Readers that all see the same moment. ``postgres``: names of exported snapshots."""
+    """Readers with the same snapshot. ``postgres``: names of exported snapshots."""
 
     sqlite: dict[Path, sqlite3.Connection] = field(default_factory=dict)
     postgres: dict[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Frozen:
 
 @contextmanager
 def frozen(parts: Sequence[Part], scratch: Path) -> Iterator[Frozen]:
-    """The readers of all databases among ``parts``; ``scratch`` is a folder for a while.
+    """Return readers of all databases among ``parts``; ``scratch`` is a temporary folder.
 
     Raises ``BackupError``.
     """
@@ -71,7 +71,7 @@ def frozen(parts: Sequence[Part], scratch: Path) -> Iterator[Frozen]:
 
 
 def files_of(part: Part) -> list[Path]:
-    """The SQLite files of a part that are there."""
+    """Return the existing SQLite files of a part."""
     if part.kind is Kind.SQLITE:
         return [part.path] if part.path.exists() else []
     return sqlite_files(part.path) if part.kind is Kind.SQLITE_FOLDER else []
@@ -85,7 +85,7 @@ def _locked(files: Sequence[Path]) -> Iterator[None]:
         while (busy := _lock_all(writers)) is not None:
             if time.monotonic() > deadline:
                 raise BackupError(f"{busy}: others have been writing all the time; try again later")
-            time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - no secret
+            time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - not security-relevant
         try:
             yield
         finally:
@@ -93,7 +93,7 @@ def _locked(files: Sequence[Path]) -> Iterator[None]:
 
 
 def _lock_all(writers: Sequence[tuple[Path, sqlite3.Connection]]) -> Path | None:
-    """None when all are held; else which is not, and none is."""
+    """Lock all files. On failure release them and return the file that is held elsewhere."""
     for file, writer in writers:
         try:
             writer.execute("BEGIN IMMEDIATE")
@@ -113,7 +113,7 @@ def _unlock(writers: Sequence[tuple[Path, sqlite3.Connection]]) -> None:
 
 def _connect(file: Path) -> sqlite3.Connection:
     try:
-        # Never makes a file: one that went away meanwhile is an error.
+        # Does not create a file: one that vanished meanwhile is an error.
         return sqlite3.connect(
             f"{file.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -134,13 +134,13 @@ def _ask(file: Path, connection: sqlite3.Connection, *statements: str) -> None:
 
 @contextmanager
 def _transaction(part: Part) -> Iterator[psycopg.Cursor[Any]]:
-    """A transaction that sees one moment for as long as it is open."""
+    """Open a repeatable-read transaction for as long as the context lasts."""
     try:
         with (
             psycopg.connect(part.place, connect_timeout=5, autocommit=True) as connection,
             connection.cursor() as cursor,
         ):
-            # It waits while other parts are copied; a server may end what waits for long.
+            # It is idle while other parts are copied; a server may end idle transactions.
             cursor.execute("SET idle_in_transaction_session_timeout = 0")
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield cursor
@@ -150,7 +150,7 @@ def _transaction(part: Part) -> Iterator[psycopg.Cursor[Any]]:
 
 def _follower(part: Part, scratch: Path) -> Rdict:
     options = Options(raw_mode=True)
-    # Files that the service deletes stay readable as long as they are open.
+    # Files that the service deletes stay readable while they are open.
     options.set_max_open_files(-1)
     try:
         return Rdict(str(part.path / "db"), options, access_type=AccessType.secondary(str(scratch)))
@@ -159,6 +159,6 @@ def _follower(part: Part, scratch: Path) -> Rdict:
 
 
 def _allow_many_files() -> None:
-    """Each SQLite file takes six descriptors for a moment, a RocksDB one for each of its files."""
+    """Raise the descriptor limit: a SQLite file needs up to six, RocksDB one for each file."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""What a backup says of itself, and whether it still is what was written."""
+"""Manifest of a backup with checksums, and verification against it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from crawlyard.backup.errors import Damaged
 
 FORMAT: Final = 1
 NAME: Final = "manifest.json"
-# Of the manifest itself, as sha256sum writes and reads it.
+# Checksum of the manifest itself, in the format of sha256sum.
 SUM_NAME: Final = "manifest.json.sha256"
-# Each has a checksum of its own, so that a damage is known to this many bytes.
+# Size of separately checksummed blocks, so that damage is located this precisely.
 BLOCK_BYTES: Final = 16 * 1024 * 1024
 
 
 class File(msgspec.Struct, frozen=True):
-    """``path`` is inside the backup, ``part`` whose it is."""
+    """File of a backup. ``path`` is relative to the backup; ``part`` names its part."""
 
     path: str
     part: str
@@ -29,7 +29,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key that opens ``secrets`` of the sealed values; never the key itself."""
+    """Fingerprint of a key that opens ``secrets`` of the sealed values."""
 
     setting: str
     fingerprint: str
@@ -37,7 +37,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class PartNote(msgspec.Struct, frozen=True):
-    """A store as it was when the backup was made."""
+    """State of a store at the time of the backup."""
 
     name: str
     kind: str
@@ -45,7 +45,7 @@ class PartNote(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole of it. ``migrations``: ``app.name`` of each that the database had."""
+    """Content of a backup. ``migrations``: ``app.name`` of each applied migration."""
 
     format: int = FORMAT
     version: str
@@ -58,21 +58,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_bytes(self) -> int:
-        """Of all files."""
         return sum(file.bytes for file in self.files)
 
     def files_of(self, part: str) -> list[File]:
-        """Those of one part."""
         return [file for file in self.files if file.part == part]
 
 
 def fingerprint(key: str) -> str:
-    """Fingerprint of a key, which reveals nothing of it: keys are random and long."""
+    """Return the fingerprint of a key; keys are random and long, so it reveals nothing."""
     return hashlib.sha256(b"crawlyard key " + key.encode()).hexdigest()[:16]
 
 
 def described(root: Path, path: Path, part: str) -> File:
-    """A file of the backup at ``root`` with its checksums."""
+    """Return the entry of a file in the backup at ``root``, with its checksums."""
     whole, blocks, size = hashlib.sha256(), [], 0
     with path.open("rb") as opened:
         while block := opened.read(BLOCK_BYTES):
@@ -84,13 +82,13 @@ def described(root: Path, path: Path, part: str) -> File:
 
 
 def written(manifest: Manifest) -> tuple[bytes, bytes]:
-    """The manifest and the file with its checksum."""
+    """Return the encoded manifest and the file with its checksum."""
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     return body, f"{hashlib.sha256(body).hexdigest()}  {NAME}\n".encode()
 
 
 def read(root: Path) -> Manifest:
-    """The manifest of a backup. Raises ``Damaged``."""
+    """Return the manifest of a backup. Raises ``Damaged``."""
     try:
         body, told = (root / NAME).read_bytes(), (root / SUM_NAME).read_bytes()
     except OSError as error:
@@ -109,7 +107,7 @@ def read(root: Path) -> Manifest:
 
 
 def verify(root: Path, manifest: Manifest) -> None:
-    """Every file is there and as it was written. Raises ``Damaged``: which file, and where."""
+    """Check every file against its checksums. Raises ``Damaged`` with file and position."""
     parts = {part.name for part in manifest.parts}
     for file in manifest.files:
         plain = PurePosixPath(file.path)

@@ -1,4 +1,4 @@
-"""What a backup is made of: one part for each store, and what is left to others."""
+"""Parts of a backup, one for each store, and stores that a backup does not cover."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SQLITE_MAGIC: Final = b"SQLite format 3\0"
 
 
 class Kind(StrEnum):
-    """How a part is copied and restored."""
+    """Method of copying and restoring a part."""
 
     SQLITE = "sqlite"  # one file
     SQLITE_FOLDER = "sqlite-folder"  # every SQLite file of a folder
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``place`` is a path or, of PostgreSQL, an address; ``glob`` which files of a folder."""
+    """A store. ``place`` is a path or PostgreSQL's URL; ``glob`` selects files of a folder."""
 
     name: str
     kind: Kind
@@ -37,30 +37,30 @@ class Part:
 
     @property
     def path(self) -> Path:
-        """Where it is on this machine; of no use for PostgreSQL."""
+        """Path on this machine; not for PostgreSQL."""
         return Path(self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Something that no backup of ours holds, and who looks after it."""
+    """A store that backups do not cover, and how to back it up."""
 
     what: str
     how: str
 
 
 def parts() -> list[Part]:
-    """The parts of this installation, the database first."""
+    """Return the parts of this installation, the database first."""
     found = list(_stores())
     data = settings.DATA_DIR
     found += [
         Part("runs", Kind.FOLDER, "CRAWLYARD_DATA", str(settings.RUNS_DIR)),
         Part("record-files", Kind.FOLDER, "RECORDS_DIR", str(settings.RECORDS_DIR)),
-        # How far file inbounds have been read, and the files themselves.
+        # Positions of file inbounds, and the files themselves.
         Part("inbounds", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "routing" / "inbounds")),
         Part("inbound-files", Kind.FOLDER, "ROUTING_FILES_DIR", str(settings.ROUTING_FILES_DIR)),
         Part("spiders", Kind.FOLDER, "SPIDERS_DIR", str(settings.SPIDERS_DIR), "**/*"),
-        # The agents. Their allocations are sent again by the centers.
+        # State of agents. Centers send their allocations again.
         Part("agents", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "agents"), "*.id"),
     ]
     found += [
@@ -68,13 +68,13 @@ def parts() -> list[Part]:
         for number, folder in enumerate(settings.ROUTING_FAILURE_DIRS, 1)
     ]
     if settings.EMAIL_FILE_PATH:
-        # Without a mail server they are sent nowhere else.
+        # Mail written into files where there is no mail server.
         found.append(Part("mails", Kind.FOLDER, "EMAIL_URL", str(settings.EMAIL_FILE_PATH)))
     return found
 
 
 def _stores() -> Iterator[Part]:
-    """Every database once, however many settings name it."""
+    """Yield every database once, even if several settings name it."""
     seen: set[tuple[str, ...]] = set()
     for part in _named_stores():
         key = _database_of(part.place) if part.kind is Kind.POSTGRES else ("", part.place)
@@ -112,7 +112,7 @@ def _named_stores() -> Iterator[Part]:
 
 
 def outside() -> list[Outside]:
-    """What this installation has besides, and how that is kept."""
+    """Return the stores of this installation that backups do not cover."""
     found = [
         Outside(
             "SECRET_KEY and SECRETBOX_KEYS",
@@ -142,7 +142,7 @@ def outside() -> list[Outside]:
 
 
 def sqlite_files(folder: Path) -> list[Path]:
-    """The SQLite databases of a folder, by name."""
+    """Return the SQLite databases of a folder, by name."""
     if not folder.is_dir():
         return []
     return sorted(each for each in folder.iterdir() if each.is_file() and _is_sqlite(each))

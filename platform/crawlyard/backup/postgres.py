@@ -1,4 +1,4 @@
-"""Dumps of PostgreSQL, by its own programs."""
+"""Dump and restore of PostgreSQL with pg_dump, pg_restore and psql."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREATE SCHEMA public;
 
 
 def dump(url: str, snapshot: str, file: Path, setting: str) -> None:
-    """The database as the exported snapshot shows it, in pg_dump's custom format."""
+    """Dump an exported snapshot of the database in pg_dump's custom format."""
     arguments, environment = _target(url)
     done = subprocess.run(
         [
@@ -45,7 +45,7 @@ def dump(url: str, snapshot: str, file: Path, setting: str) -> None:
 
 
 def is_empty(url: str, setting: str) -> bool:
-    """Whether the database has no tables."""
+    """Return whether the database has no tables."""
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             found = connection.execute(
@@ -58,7 +58,7 @@ def is_empty(url: str, setting: str) -> bool:
 
 
 class Loading:
-    """A dump that is read into a database, in one transaction that is not committed yet."""
+    """A dump that is being restored in one transaction, not committed yet."""
 
     def __init__(self, url: str, file: Path, setting: str, *, empty_first: bool) -> None:
         self.setting = setting
@@ -67,7 +67,7 @@ class Loading:
         self._psql = subprocess.Popen(
             [
                 *(_program("psql", setting), "-X", "-q", "-v", "ON_ERROR_STOP=1"),
-                # Answers to a script's SELECTs are not read, and a full pipe would stop it.
+                # Results of a script's SELECTs are not read, and a full pipe would block it.
                 *("--output=/dev/null", *arguments),
             ],
             env=environment,
@@ -107,14 +107,14 @@ class Loading:
         raise self._failed()
 
     def commit(self) -> None:
-        """Make it so."""
+        """Commit the restore."""
         self._say("COMMIT;\n")
         _pipe(self._psql.stdin).close()
         if self._psql.wait():
             raise self._failed()
 
     def close(self) -> None:
-        """Roll back what is not committed."""
+        """Roll back an uncommitted restore."""
         if self._psql.poll() is None:
             self._psql.kill()
         self._psql.wait()
@@ -139,7 +139,9 @@ class Loading:
 
 
 def _target(url: str) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment: a password is never an argument, which everybody may read."""
+    """Return arguments and environment: arguments are visible to all users, so no password
+    there.
+    """
     known: dict[str, Any] = conninfo_to_dict(url)
     password = known.pop("password", None)
     environment = {**os.environ, "PGCONNECT_TIMEOUT": "5"}

@@ -1,4 +1,4 @@
-"""Bringing a backup back: everything, or nothing."""
+"""Restore of a backup: everything, or nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What was copied to ``staged`` becomes ``target``; what is there goes ``aside``."""
+    """Replacement of ``target`` by the copy ``staged``; the present content moves ``aside``."""
 
     staged: Path | None
     target: Path
@@ -44,13 +44,13 @@ class Move:
 def restore(
     root: Path, parts: Sequence[Part], say: Say, *, force: bool = False, other_keys: bool = False
 ) -> Manifest:
-    """Bring the backup at ``root`` back into the stores that the settings name.
+    """Restore the backup at ``root`` into the configured stores.
 
-    ``force``: also where something is, which is moved aside (of PostgreSQL: dropped).
-    ``other_keys``: also when this installation cannot open the secrets.
+    ``force``: replace existing content, which is moved aside (in PostgreSQL: dropped).
+    ``other_keys``: proceed although this installation cannot open the secrets.
 
-    Raises ``BackupError``; the stores are then as they were; not so where one server of several
-    failed in its very commit, which is said.
+    Raises ``BackupError``; the stores are then unchanged, unless one of several servers failed
+    during its commit, which the error says.
     """
     known = manifest.read(root)
     _refuse_newer(known)
@@ -83,7 +83,7 @@ def _prepared(
     taken: Sequence[Part],
     stack: ExitStack,
 ) -> tuple[list[Move], list[postgres.Loading]]:
-    """All that takes time and may fail: copies beside their places, dumps in open transactions."""
+    """Do everything that takes time and may fail: copies beside targets, open transactions."""
     suffix = datetime.now(UTC).strftime(".before-restore-%Y%m%dT%H%M%SZ")
     moves: list[Move] = []
     loadings: list[postgres.Loading] = []
@@ -147,7 +147,7 @@ def _refuse_other_keys(known: Manifest) -> None:
 
 
 def _matched(known: Manifest, parts: Sequence[Part]) -> list[Part]:
-    """The parts of this installation that the backup brings."""
+    """Return the parts of this installation that the backup contains."""
     ours = {part.name: part for part in parts}
     found = []
     for note in known.parts:
@@ -166,7 +166,7 @@ def _matched(known: Manifest, parts: Sequence[Part]) -> list[Part]:
 
 
 def _refuse_running(parts: Sequence[Part], root: Path) -> None:
-    """Refuse to restore while a process uses what would be replaced."""
+    """Refuse to restore while a process uses a store that would be replaced."""
     if not all(_is_empty(part) for part in parts if part.name == "database"):
         _refuse_alive()
     for part in parts:
@@ -174,7 +174,7 @@ def _refuse_running(parts: Sequence[Part], root: Path) -> None:
             _refuse_open(file)
         if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
             try:
-                # What is damaged is what a restore is for.
+                # A damaged store may be replaced.
                 with suppress(SeedStoreUnavailable):
                     open_store(settings.SEEDS_URL).close()
             except StoreInUse as error:
@@ -186,7 +186,7 @@ def _refuse_running(parts: Sequence[Part], root: Path) -> None:
 
 
 def _refuse_alive() -> None:
-    # Tables may be missing: then no process of ours has ever begun.
+    # Missing tables: no process of the product has ever started.
     with suppress(DatabaseError), closing(connection):
         alive = [f"{each.kind} {each.name}" for each in live_daemons()]
         if alive:
@@ -197,7 +197,7 @@ def _refuse_alive() -> None:
 
 
 def _refuse_open(file: Path) -> None:
-    """SQLite leaves its WAL mode only when no other process has the file open, idle or not."""
+    """Refuse an open file: SQLite leaves WAL mode only when no other process has it open."""
     try:
         with closing(sqlite3.connect(file, timeout=1.0, isolation_level=None)) as opened:
             opened.execute("PRAGMA journal_mode=DELETE").fetchall()
@@ -205,7 +205,7 @@ def _refuse_open(file: Path) -> None:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
             raise Refused(f"{file} is in use; stop every process of the installation") from None
     except sqlite3.DatabaseError:
-        # What is damaged is what a restore is for.
+        # A damaged store may be replaced.
         return
 
 
@@ -231,7 +231,7 @@ def _has_no_table(file: Path) -> bool:
 
 
 def _stage(root: Path, known: Manifest, part: Part, suffix: str, moves: list[Move]) -> None:
-    """Copy a part beside where it belongs, on the same file system."""
+    """Copy a part beside its target, on the same file system."""
     source = root / part.name
     if part.kind in (Kind.SQLITE, Kind.SQLITE_FOLDER):
         folder = part.path.parent if part.kind is Kind.SQLITE else part.path
@@ -246,7 +246,7 @@ def _stage(root: Path, known: Manifest, part: Part, suffix: str, moves: list[Mov
                 aside = beside.with_name(beside.name + suffix)
                 moves.append(Move(None if side else staged, beside, aside))
     elif part.kind is Kind.FOLDER and part.glob != "**/*":
-        # A part of a folder: the rest of it is none of ours.
+        # Part of a folder: other content of the folder stays.
         for file in known.files_of(part.name):
             target = part.path / Path(file.path).relative_to(part.name)
             staged = _copied(root / file.path, target, moves)
@@ -260,7 +260,7 @@ def _copied(source: Path, target: Path, moves: list[Move]) -> Path:
     staged = target.with_name(f".{target.name}.restoring")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove(staged)
-    # Known before it is whole, so that it goes when the copy fails.
+    # Recorded before the copy is complete, so that it is removed when copying fails.
     moves.append(Move(staged, staged, staged))
     if source.is_dir():
         shutil.copytree(source, staged)
@@ -290,9 +290,9 @@ def _remove(path: Path) -> None:
 
 
 def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> None:
-    """From here on only names change, and transactions that have already gone well are committed.
+    """Rename the copies and commit the prepared transactions.
 
-    A mark stands meanwhile: no process starts on what a killed restore left.
+    A marker file stands meanwhile: no process starts on stores that a killed restore left.
     """
     mark = restore_mark()
     done: list[Move] = []
@@ -311,7 +311,7 @@ def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> N
     except (OSError, BackupError) as error:
         told = error.strerror if isinstance(error, OSError) else error
         if committed:
-            # No way back from these: the mark stays, for the stores are of two moments.
+            # Commits cannot be undone: the marker stays, since the stores differ in time.
             raise BackupError(
                 f"{told}; {', '.join(committed)} and files are restored, the rest is not, so no "
                 "process starts: mend it and restore again with --force"

@@ -1,1 +1,1 @@
-"""The demo: an own data folder, a sample site, a sample job, and the whole box around it."""
+"""The demo: its own data folder, a sample site, a sample job, and all daemons."""

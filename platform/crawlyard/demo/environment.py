@@ -1,4 +1,4 @@
-"""What the settings of the demo and the benches are, before Django reads them."""
+"""Environment of the demo and the benches, prepared before Django reads settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from crawlyard.settings.paths import ROOT
 
-# Whatever these say, the embedded demo touches nothing outside its own folder.
+# Ignored by the embedded demo, which uses its own folder only.
 STORES: Final = (
     "DATABASE_URL",
     "BROKER_URL",
@@ -21,15 +21,14 @@ STORES: Final = (
 
 
 def wants_own_folder(argv: Sequence[str]) -> bool:
-    """The demo and the benches never touch the data of an installation."""
+    """Return whether the command uses its own data folder: demo and benches."""
     return argv[1:2] in (["demo"], ["bench"])
 
 
 def prepare(environ: MutableMapping[str, str], command: str, arguments: Sequence[str]) -> None:
     """Point the settings at the command's own folder (``demo-data``, ``bench-data``).
 
-    With ``--engines configured`` the stores of the environment stay: the same demo, on your own
-    PostgreSQL, RabbitMQ and Redis.
+    With ``--engines configured`` the stores of the environment are used.
     """
     configured = "--engines=configured" in arguments or any(
         pair == ("--engines", "configured") for pair in pairwise(arguments)
@@ -42,5 +41,5 @@ def prepare(environ: MutableMapping[str, str], command: str, arguments: Sequence
     environ["CRAWLYARD_DATA"] = folder
     environ.pop("CRAWLYARD_DATA_FILE", None)
     environ.setdefault("LOG_LEVEL", "INFO")
-    # There is no other host that could take the run of a laptop that is busy.
+    # No other host could take the run of a busy laptop.
     environ.setdefault("RUN_MAX_CPU_PERCENT", "101")

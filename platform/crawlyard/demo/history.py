@@ -1,4 +1,4 @@
-"""A job with a past, made up: what is usual for it, and a last run that is not."""
+"""A sample job with a made-up history: usual yields, and a last run that deviates."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from yardkit.protocol import RunCounters
 
 NAME: Final = "Made-up shop"
 DAYS: Final = 35
-# A shop has fewer new things on Saturdays and Sundays.
+# Fewer items at weekends.
 _WEEKDAYS: Final = (1200, 1250, 1230, 1210, 1300, 500, 450)
 _SHARES: Final = {"url": 1.0, "title": 1.0, "price": 0.99, "seller.name": 0.93, "discount": 0.3}
 _ITEMS_OF_THE_LAST: Final = 180
 
 
 def make() -> bool:
-    """Add it, with one run a day, unless it is there already; whether it was added.
+    """Add the job with one run a day unless it exists; return whether it was added.
 
-    Every run says that it is made up.
+    Every run is marked as made up.
     """
     project = Project.objects.get(slug="demo")
     if Job.objects.filter(project=project, name=NAME).exists():
@@ -42,12 +42,12 @@ def make() -> bool:
             spider=SPIDER,
             notes="Its runs are made up, to show what the yield of a job looks like.",
         )
-        dice = random.Random(7)  # noqa: S311 - figures to look at
+        dice = random.Random(7)  # noqa: S311 - sample figures
         for at in _days(now):
             last = at == now
             items = _ITEMS_OF_THE_LAST if last else _usual(at, dice)
             _add_run(job, at, items, _fields(items, dice, last=last))
-    # The monitor has stored the yield of the sample job, and looks at runs that ended since then.
+    # The monitor evaluates runs that ended after the last stored yield.
     record_yields(now=now, since=now - timedelta(days=DAYS + 1))
     return True
 

@@ -1,4 +1,4 @@
-"""The demo's project and job, and what is reported of its run."""
+"""The demo's project and job, and the report on its run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ SPIDER = "yardspider.spiders:SiteSpider"
 
 
 def make_job(*, url: str, name: str) -> Job:
-    """The job that crawls the site at ``url``; its project may reach this machine itself."""
+    """Create the job that crawls the site at ``url``; its project may reach this machine."""
     project, _ = Project.objects.update_or_create(
         slug="demo",
         defaults={
             "name": "Demo",
             "description": "The sample job of manage.py demo.",
-            # Agents refuse private addresses; the demo's site is on this very machine.
+            # Agents refuse private addresses unless the project allows them; the demo's site is
+            # local.
             "allowed_networks": ["127.0.0.0/8"],
         },
     )
@@ -42,9 +43,9 @@ def make_job(*, url: str, name: str) -> Job:
 
 
 def admin_link(server: str, *, renew: bool) -> str | None:
-    """A link for the admin to set a password, or None when the account is a person's own.
+    """Return a link for the admin to set a password, None when the account has one.
 
-    ``renew``: in the demo's own folder, so that last week's password need not be remembered.
+    ``renew``: also when it has one, in the demo's own folder.
     """
     made = first_link()
     admin = _admin()
@@ -58,35 +59,35 @@ def _admin() -> User | None:
 
 
 def agents_since(began: datetime) -> int:
-    """How many agents have registered since ``began``."""
+    """Return how many agents have registered since ``began``."""
     return Agent.objects.filter(registered_at__gte=began).count()
 
 
 def start(*, job: Job) -> Run:
-    """Start the job as the demo's admin, once there is one."""
-    # A demo that was killed may have left a run behind.
+    """Start the job as the demo's admin, if there is one."""
+    # A killed demo may have left an active run.
     return start_run(job=job, now=timezone.now(), actor=_admin(), overlap="allow")
 
 
 @dataclass(frozen=True, slots=True)
 class Progression:
-    """A run and its books at one moment."""
+    """A run and its counters at one moment."""
 
     run: Run
     books: RunBooks
 
     @property
     def over(self) -> bool:
-        """Ended, with the last report stored."""
+        """Whether the run has ended and its last report is stored."""
         return self.run.state in FINAL and (self.books.final or not self.books.reported)
 
     @property
     def ended(self) -> bool:
-        """In a final state; the last report may still be on its way."""
+        """Whether the run is in a final state; its last report may not be stored yet."""
         return self.run.state in FINAL
 
     def succeeded(self) -> bool:
-        """Ended by itself, everything accounted for."""
+        """Whether the run ended by itself with every request accounted for."""
         return (
             self.run.state == RunState.EXITED
             and self.books.final
@@ -95,7 +96,7 @@ class Progression:
         )
 
     def report(self) -> dict[str, Any]:
-        """The JSON object the demo prints last."""
+        """Return the JSON object that the demo prints last."""
         seconds = 0.0
         if self.run.ended_at and self.run.started_at:
             seconds = (self.run.ended_at - self.run.started_at).total_seconds()
@@ -120,6 +121,6 @@ class Progression:
 
 
 def look(run_id: int) -> Progression:
-    """The run and its books now. Two queries."""
+    """Return the run and its counters. Two queries."""
     run = Run.objects.select_related("job").get(pk=run_id)
     return Progression(run=run, books=books_of([run.owner])[run.owner])

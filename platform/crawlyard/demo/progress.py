@@ -1,4 +1,4 @@
-"""What the demo shows while the job runs."""
+"""Progress display of the demo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class Progress:
         self._shown = ""
 
     def show(self, *, done: int, total: int, pages: int, state: str) -> None:
-        """Draw the current state."""
         now = time.monotonic()
         text = f"{done}/{total} requests, {pages} pages, {state}"
         if self._terminal:
@@ -34,7 +33,7 @@ class Progress:
         self._shown = text
 
     def end(self) -> None:
-        """Leave the bar behind on a line of its own."""
+        """Keep the last state on a line of its own."""
         if self._terminal and self._shown:
             self._stream.write("\n")
             self._stream.flush()

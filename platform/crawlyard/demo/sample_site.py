@@ -1,4 +1,4 @@
-"""Web sites to crawl: a folder of HTML, or a small made-up timetable site."""
+"""Web sites to crawl: a folder of HTML, or a small sample timetable site."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRAINS_PER_LINE: Final = 24
 
 
 class SiteServer:
-    """Serves a folder on a free port of 127.0.0.1, on a thread of its own."""
+    """Serve a folder on a free port of 127.0.0.1, on its own thread."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class SiteServer:
         self._runner: web.AppRunner | None = None
 
     def start(self) -> str:
-        """Listen; the address of the first page is returned."""
+        """Listen; return the address of the first page."""
         self._thread.start()
         self.address = self._call(asyncio.run_coroutine_threadsafe(self._start(), self._loop))
         return self.address
@@ -84,7 +84,7 @@ class SiteServer:
 
 
 def write_sample(folder: Path) -> int:
-    """Write the sample site; the number of its pages is returned."""
+    """Write the sample site; return the number of its pages."""
     pages = {"index.html": _index()}
     for line in range(1, LINES + 1):
         pages[f"line-{line}.html"] = _line(line)

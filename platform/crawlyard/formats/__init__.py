@@ -1,1 +1,1 @@
-"""How dates and times are written, by language."""
+"""Formats of dates and times, by language."""

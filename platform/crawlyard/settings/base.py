@@ -1,4 +1,4 @@
-"""Settings, from the environment only. Every name is listed in docs/settings.md."""
+"""Settings from environment variables. docs/settings.md lists every name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECRET_KEY = env.secret("SECRET_KEY", default="") or key_from_file(
     DATA_DIR / "secret_key", new_secret_key()
 )
 check_secret_key(SECRET_KEY, debug=DEBUG)
-# The first key seals, the others still open: rotation without downtime.
+# The first key encrypts, all keys decrypt: rotation without downtime.
 SECRETBOX_KEYS = env.secret("SECRETBOX_KEYS", default="").replace(",", " ").split() or [
     key_from_file(DATA_DIR / "secretbox_key", generate_key())
 ]
@@ -71,32 +71,32 @@ if not SEEDS_URL.startswith(("rocksdb:///", "postgresql://", "postgres://")):
 
 # The storage node "default": a folder of SQLite files, PostgreSQL or MongoDB.
 REQUESTS_URL = env.secret("REQUESTS_URL", default=f"sqlite://{quote(str(DATA_DIR / 'requests'))}")
-# The other nodes that settings of a biz may name: node2=mongodb://..., node3=...
+# Further nodes that settings of a biz may name: node2=mongodb://..., node3=...
 REQUESTS_NODES = RequestNodes(env, REQUESTS_URL)
-# Databases of bizzes begin with it.
+# Prefix of databases of bizzes.
 REQUESTS_PREFIX = request_prefix(env)
-# Where tables of records are made; by default beside everything else.
+# Database for tables of records; by default the main database.
 RECORDS_URL = env.secret("RECORDS_URL", default="") or DATABASE_URL
 RECORDS_DIR: Path = env.path("RECORDS_DIR", default=DATA_DIR / "records")
-# Which bizzes a fetcher serves: NAME or PROJECT/NAME; none: all.
+# Bizzes that a fetcher serves: NAME or PROJECT/NAME; empty: all.
 FETCHER_BIZZES = env.list("FETCHER_BIZZES", default=[])
-# Requests that one fetcher has in flight, of all bizzes.
+# Limit of requests in flight of one fetcher, over all bizzes.
 FETCHER_CONCURRENCY = env.int("FETCHER_CONCURRENCY", default=200, minimum=1, maximum=10_000)
-# Most fetchers that `up` starts, and that an autoscaler is asked for.
+# Limit of fetchers that `up` starts or requests from an autoscaler.
 FETCHERS_MAX = env.int("FETCHERS_MAX", default=4, minimum=1, maximum=1000)
 # Webhook of an autoscaler, called with the wanted number of fetchers.
 SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 
 # --- sources --------------------------------------------------------------------------------
 
-# Networks, as CIDR, that record APIs may stand in besides public addresses.
+# Networks (CIDR) of record APIs besides public addresses.
 SOURCES_ALLOWED_NETWORKS = env.list("SOURCES_ALLOWED_NETWORKS", default=[])
-# Sources that one collector harvests at the same time; the others wait.
+# Limit of sources that one collector imports concurrently.
 SOURCES_AT_ONCE = env.int("SOURCES_AT_ONCE", default=50, minimum=1, maximum=1000)
 
 # --- agents ---------------------------------------------------------------------------------
 
-# The charts of the agents reach back so far.
+# Time range of the agents' charts.
 AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maximum=24 * 90)
 
 # --- logs -----------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maxi
 LOGS_URL = logs_url(env, database=DATABASE_URL, folder=DATA_DIR / "logs")
 # Age at which log lines of runs and builds are deleted.
 LOG_DAYS = env.int("LOG_DAYS", default=30, minimum=2, maximum=3650)
-# DEBUG, INFO and lines without a level earlier; 0 is with the others.
+# Age for DEBUG, INFO and lines without a level; 0: the same as the others.
 LOG_QUIET_DAYS = env.int("LOG_QUIET_DAYS", default=0, minimum=0, maximum=3650)
-# Of each job, bytes of text; beyond it its oldest lines go. 0 is without limit.
+# Limit of text in bytes for each job; beyond it the oldest lines are deleted. 0: unlimited.
 LOG_MAX_BYTES = env.int("LOG_MAX_BYTES", default=0, minimum=0)
 
 # --- alerts ---------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = _mail.sender
 # Time after its end at which an incident is deleted, with its history and notices.
 ALERT_DAYS = env.int("ALERT_DAYS", default=365, minimum=1, maximum=3650)
-# Networks, as CIDR, that channels may reach besides public addresses.
+# Networks (CIDR) that channels may reach besides public addresses.
 ALERTS_ALLOWED_NETWORKS = env.list("ALERTS_ALLOWED_NETWORKS", default=[])
 try:
     parse_networks(ALERTS_ALLOWED_NETWORKS)
@@ -141,7 +141,7 @@ HELD_LIMIT = env.int("HELD_LIMIT", default=10_000, minimum=1)
 
 # {name} in rules -> its value; below the built-in ones of apps.routing.placeholders.
 ROUTING_PLACEHOLDERS = read_placeholders(env.secret("ROUTING_PLACEHOLDERS", default="{}"))
-# Failure files of rules stand below these, and nowhere else.
+# Folders below which rules may write failure files.
 ROUTING_FAILURE_DIRS = [
     Path(folder)
     for folder in env.list("ROUTING_FAILURE_DIRS", default=[str(DATA_DIR / "failures")])
@@ -149,26 +149,26 @@ ROUTING_FAILURE_DIRS = [
 if not all(folder.is_absolute() for folder in ROUTING_FAILURE_DIRS):
     raise EnvError("ROUTING_FAILURE_DIRS: a path is not whole; use ones such as /var/lib/failures")
 
-# Threads of a router that take batches; one on SQLite, which has one writer at a time.
+# Threads of a router that process batches; one on SQLite, which has one writer at a time.
 ROUTING_WORKERS = env.int("ROUTING_WORKERS", default=2, minimum=1, maximum=32)
-# File inbounds read below this folder, and nowhere else.
+# Folder below which file inbounds may read.
 ROUTING_FILES_DIR: Path = env.path("ROUTING_FILES_DIR", default=DATA_DIR / "routing" / "files")
-# Networks, as CIDR, that HTTP outbounds may reach besides public addresses.
+# Networks (CIDR) that HTTP outbounds may reach besides public addresses.
 ROUTING_ALLOWED_NETWORKS = env.list("ROUTING_ALLOWED_NETWORKS", default=[])
-# Time after its end at which an item is deleted; it stays in the counts.
+# Time after which a finished task is deleted; it stays in the counts.
 ROUTING_LEDGER_DAYS = env.int("ROUTING_LEDGER_DAYS", default=7, minimum=1, maximum=3650)
-# Networks whose clients may use taskHUB's own paths without a token.
+# Networks whose clients may use taskHUB's paths without a token.
 COMPAT_ANONYMOUS_FROM = anonymous_networks(env)
-# Where the ``server`` of a rule set may listen.
+# Ports on which the ``server`` of a rule set may listen.
 ROUTING_SERVERS = routing_servers(env)
 
 # --- metrics ----------------------------------------------------------------------------------
 
-# Who scrapes /metrics with it needs no account; 16 characters or more.
+# Token for scraping /metrics without an account; 16 characters or more.
 METRICS_TOKEN = env.secret("METRICS_TOKEN", default="")
 if METRICS_TOKEN and len(METRICS_TOKEN) < 16:
     raise EnvError("METRICS_TOKEN: too short; use 16 characters or more")
-# Networks whose clients may scrape it without any.
+# Networks whose clients may scrape /metrics without a token.
 METRICS_FROM = networks("METRICS_FROM", env.list("METRICS_FROM", default=[]))
 
 # --- deletion ---------------------------------------------------------------------------------
@@ -178,15 +178,15 @@ DELETED_DAYS = env.int("DELETED_DAYS", default=30, minimum=1, maximum=3650)
 
 # --- projects, webhooks, builds ---------------------------------------------------------------
 
-# As git servers reach this installation; what the pages show as the address of a webhook.
+# Base URL of webhooks, as git servers reach this installation.
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
 WEBHOOK_MAX_BYTES = env.int("WEBHOOK_MAX_BYTES", default=25 * 1024 * 1024, minimum=1024)
 # Age at which webhook deliveries are deleted; until then they can be replayed.
 DELIVERY_DAYS = env.int("DELIVERY_DAYS", default=90, minimum=1, maximum=3650)
-# Networks, as CIDR, that git servers and registries may stand in besides public addresses.
+# Networks (CIDR) of git servers and registries besides public addresses.
 GIT_ALLOWED_NETWORKS = env.list("GIT_ALLOWED_NETWORKS", default=[])
 BUILDS_DIR = DATA_DIR / "builds"
-# Where the build worker reaches the Docker Engine.
+# Docker Engine of the build worker.
 DOCKER_URL = env.str("DOCKER_URL", default="unix:///var/run/docker.sock")
 # Network of the steps of a build: none, host, bridge or a name.
 BUILD_NETWORK = env.str("BUILD_NETWORK", default="bridge")
@@ -194,23 +194,23 @@ BUILD_MEMORY_BYTES = env.int("BUILD_MEMORY_BYTES", default=2 * 1024**3, minimum=
 
 # --- runs -------------------------------------------------------------------------------------
 
-# The broker as runs reach it: inside a container 127.0.0.1 is the container itself.
+# Broker URL for runs: inside a container 127.0.0.1 is the container itself.
 RUN_BROKER_URL = env.secret("RUN_BROKER_URL", default=BROKER_URL)
-# RabbitMQ's management API as an administrator: with it each run gets an account of its own.
-# Only runners need it.
+# RabbitMQ's management API with an administrator's login: each run gets its own account. Used by
+# runners only.
 BROKER_MANAGEMENT_URL = env.secret("BROKER_MANAGEMENT_URL", default="")
 # Network of the containers of runs: bridge, host, none or a name.
 RUN_NETWORK = env.str("RUN_NETWORK", default="bridge")
 RUN_VOLUMES = run_volumes(env.str("RUN_VOLUMES", default=""))
-# Limits of a container whose job names none.
+# Default limits of a run's container.
 RUN_CPUS = env.float("RUN_CPUS", default=1.0, minimum=0.01)
 RUN_MEMORY_BYTES = env.int("RUN_MEMORY_BYTES", default=1024**3, minimum=16 * 1024**2)
 RUN_PIDS = env.int("RUN_PIDS", default=256, minimum=8)
-# A host beyond these gets no new run.
+# A host above these limits gets no new run.
 RUN_MAX_CPU_PERCENT = env.float("RUN_MAX_CPU_PERCENT", default=90.0, minimum=1.0)
 RUN_MIN_MEMORY = env.int("RUN_MIN_MEMORY", default=150 * 1024**2, minimum=0)
 RUNS_DIR = DATA_DIR / "runs"
-# Modules in this folder can be named as a job's spider.
+# Folder of modules that a job may name as its spider.
 SPIDERS_DIR: Path = env.path("SPIDERS_DIR", default=DATA_DIR / "spiders")
 SPIDER_PYTHON_PATH = (str(ROOT / "platform"), str(SPIDERS_DIR))
 
@@ -236,10 +236,10 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_TIMEOUT = 4.0
-# Who sends tries again by itself, or leaves it to a sweep.
+# No retries here: the sender retries, or a sweep repeats the work.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TIMEZONE = "UTC"
-# Results are not read, and workers do not talk with each other: no queues for either.
+# No queues for results and remote control, which are not used.
 CELERY_RESULT_EXPIRES = None
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_DETECT_QUORUM_QUEUES = False
@@ -302,7 +302,7 @@ ASGI_APPLICATION = "crawlyard.asgi.application"
 # REST paths have no trailing slash and accept one; see apps.access.api.urls.
 APPEND_SLASH = True
 AUTH_USER_MODEL = "access.User"
-# Who sees nothing before they have set up a second factor.
+# Users who must set up a second factor before they see anything.
 ADMIN_TOTP = who_needs_a_code(env)
 SESSION_HOURS, SESSION_IDLE_MINUTES = session_limits(env)
 SESSION_ENGINE = "apps.access.services.sessions"
@@ -329,15 +329,15 @@ TEMPLATES = [
         },
     }
 ]
-# Events reach websockets from the broker; inside a process memory is enough.
+# Events reach each web process through the broker, so memory is enough inside a process.
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
-# The second one holds what the admin theme itself leaves in English.
+# The second folder translates texts that the admin theme leaves in English.
 LOCALE_PATHS = [ROOT / "locale", ROOT / "locale" / "theme"]
 USE_I18N = True
-# Times to the second and by 24 hours: they are compared with log lines.
+# Times with seconds and 24 hours: users compare them with log lines.
 FORMAT_MODULE_PATH = ["crawlyard.formats"]
 TIME_ZONE = env.str("TIME_ZONE", default="UTC")
 try:
@@ -349,7 +349,7 @@ USE_TZ = True
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [ROOT / "static"]
-# Serves the apps' own static files without a collectstatic step, so that one command is enough.
+# Serve the apps' static files without a collectstatic step, so that one command is enough.
 WHITENOISE_USE_FINDERS = True
 
 SESSION_COOKIE_HTTPONLY = True
@@ -358,18 +358,19 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 BEHIND_TLS = env.bool("BEHIND_TLS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
-# Whose X-Forwarded-For and X-Forwarded-Proto are believed; of all others the address counts.
+# Networks whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.
 TRUSTED_PROXIES = networks(
     "TRUSTED_PROXIES",
     env.list("TRUSTED_PROXIES", default=["127.0.0.1", "::1"] if BEHIND_TLS else []),
 )
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# A browser that has come by https does not come by http for a year.
+# Browsers use https only for a year after the first visit by https.
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if BEHIND_TLS else 0
 
 AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = login_limits(env)
-# Both together: else a stranger could lock a user out from anywhere. Guesses do not prolong it.
+# By user name and address together: otherwise anyone could lock a user out. Further attempts do
+# not prolong the lockout.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = AXES_DISABLE_ACCESS_LOG = True
@@ -388,7 +389,8 @@ REST_FRAMEWORK = {
     "DEFAULT_FILTER_BACKENDS": ["apps.access.api.filters.FilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "apps.access.api.pagination.KeysetPagination",
     "DEFAULT_SCHEMA_CLASS": "apps.access.api.schema.ApiSchema",
-    # Of a person; of one token (empty: half as many); wrong secrets of one, from one address.
+    # Limits for a user, for a token (empty: half of the user's), and for wrong secrets from an
+    # address.
     "DEFAULT_THROTTLE_RATES": {
         "user": env.str("REST_RATE", default="6000/minute"),
         "token": env.str("REST_TOKEN_RATE", default=""),
@@ -414,7 +416,7 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    # Two lines for each task would hide everything else.
+    # Two lines for each task would hide all other lines.
     "loggers": {
         name: {"level": "DEBUG" if LOG_LEVEL == "DEBUG" else "WARNING"}
         for name in (
@@ -426,5 +428,5 @@ LOGGING = {
     },
 }
 
-# Who starts another process gives it none of these but what it needs.
+# Removed from the environment of child processes that do not need them.
 SECRET_SETTINGS = frozenset(name for name, each in env.settings.items() if each.secret)

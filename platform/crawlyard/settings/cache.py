@@ -1,7 +1,7 @@
-"""What the cache keeps in Redis: JSON and numbers, never pickles.
+"""Cache in Redis with JSON values instead of pickles.
 
-To read a pickle is to run what is in it: who can write one key of that Redis would be the web
-server. What stands there and is no JSON counts as absent.
+Unpickling executes code: a client that can write one key of Redis would control the web server.
+Values that are not JSON count as absent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def caches(redis_url: str, prefix: str) -> dict[str, dict[str, Any]]:
-    """``CACHES``: Redis where there is one, else the memory of each process."""
+    """Return ``CACHES``: Redis if configured, else the memory of each process."""
     if not redis_url:
         return {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     return {
@@ -25,16 +25,16 @@ def caches(redis_url: str, prefix: str) -> dict[str, dict[str, Any]]:
 
 
 class JsonSerializer:
-    """For ``django.core.cache.backends.redis``; whole numbers stay such, for Redis adds to them."""
+    """Serializer for ``django.core.cache.backends.redis``; integers stay plain for INCR."""
 
     def dumps(self, value: Any) -> bytes | int:
-        """Raises ``TypeError`` for what JSON has no form of."""
+        """Serialize. Raises ``TypeError`` for values without a form in JSON."""
         if type(value) is int:
             return value
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
     def loads(self, data: bytes) -> Any:
-        """None for what is no JSON."""
+        """Deserialize; None for anything but JSON."""
         try:
             return json.loads(data)
         except (ValueError, RecursionError):

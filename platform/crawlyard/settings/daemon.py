@@ -1,6 +1,6 @@
-"""Settings of the daemons: the same, without what only serves pages.
+"""Settings of daemons: base settings without the parts for pages.
 
-Half of a daemon's start would go into importing the admin, its theme and REST.
+Importing the admin, its theme and REST would take half of a daemon's start-up time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from crawlyard.settings.base import *  # noqa: F403
 from crawlyard.settings.base import DATABASES
 from crawlyard.settings.base import INSTALLED_APPS as ALL_APPS
 
-# A few threads that work all the time: each keeps its connection, and tests it before use.
+# A few busy threads: each keeps its connection and tests it before use.
 DATABASES["default"] |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 
 _PAGES_ONLY = {
@@ -24,7 +24,7 @@ _PAGES_ONLY = {
     "drf_spectacular_sidecar",
     "channels",
     "axes",
-    # With its models comes Celery, which only the worker and beat need.
+    # Its models import Celery, which only the worker and beat need.
     "django_celery_beat",
 }
 INSTALLED_APPS = [app for app in ALL_APPS if app not in _PAGES_ONLY]

@@ -1,4 +1,4 @@
-"""Where the rows are kept."""
+"""Settings of the database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POSTGRES = "django.db.backends.postgresql"
 
 
 def database(url: str) -> dict[str, Any]:
-    """``DATABASES["default"]`` for DATABASE_URL. Raises ``EnvError``."""
+    """Return ``DATABASES["default"]`` for DATABASE_URL. Raises ``EnvError``."""
     if "," in urlsplit(url).netloc.rpartition("@")[2]:
         raise EnvError("DATABASE_URL: names several hosts, only one is supported")
     try:
@@ -26,14 +26,14 @@ def database(url: str) -> dict[str, Any]:
         ) from error
     if found["ENGINE"] == "django.db.backends.sqlite3":
         found["OPTIONS"] = {
-            # IMMEDIATE takes the write lock at the start, so that two writers queue instead of
-            # one of them failing in the middle of its transaction.
+            # IMMEDIATE takes the write lock at the start, so that two writers queue instead of one
+            # failing in the middle of its transaction.
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         }
     elif found["ENGINE"] == _POSTGRES:
-        # What the address says behind its ? stands: sslmode, certificates, a search_path.
+        # Options in the URL take precedence: sslmode, certificates, search_path.
         found["OPTIONS"] = dict(LINK) | found.get("OPTIONS", {})
         if "," in found["OPTIONS"].get("host", ""):
             raise EnvError("DATABASE_URL: names several hosts, only one is supported")
@@ -43,10 +43,10 @@ def database(url: str) -> dict[str, Any]:
 
 
 def suit_web(known: dict[str, Any]) -> None:
-    """Change ``DATABASES["default"]`` to what many threads of one process need."""
+    """Change ``DATABASES["default"]`` for a process with many threads."""
     if known["ENGINE"] != _POSTGRES:
         return
     options = known["OPTIONS"]
-    # A request is answered 503 rather than left waiting for a lock.
+    # Answer 503 instead of waiting for a lock.
     options["options"] = f"-c lock_timeout=8s {options.get('options', '')}".rstrip()
     options["pool"] = {"min_size": 1, "max_size": 8, "timeout": 10}

@@ -1,4 +1,4 @@
-"""Settings of logging in: who guesses passwords waits, who needs a code, when sessions end."""
+"""Settings of login: lockout, two-factor authentication, session lifetime."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from yardkit.env import Env, EnvError
 
-# What a password must not be.
+# Password rules.
 AUTH_PASSWORD_VALIDATORS: Final = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -20,14 +20,17 @@ AUTH_PASSWORD_VALIDATORS: Final = [
 
 
 def login_limits(env: Env) -> tuple[int, timedelta]:
-    """Limits of wrong passwords for a user name from an address, and how long it is locked out."""
+    """Return the lockout threshold for a (user name, IP address) and the lockout time."""
     attempts = env.int("LOGIN_ATTEMPTS", default=10, minimum=1, maximum=1000)
     minutes = env.int("LOGIN_LOCK_MINUTES", default=15, minimum=1, maximum=7 * 24 * 60)
     return attempts, timedelta(minutes=minutes)
 
 
 def who_needs_a_code(env: Env) -> str:
-    """ "" (no user), ``"admins"`` or ``"everyone"``; true and false are understood as well."""
+    """Return who needs a second factor: "" (nobody), ``"admins"`` or ``"everyone"``.
+
+    ``true`` and ``false`` are accepted as well.
+    """
     said = env.str("ADMIN_TOTP", default="false").lower()
     if said in ("admins", "everyone"):
         return said
@@ -38,7 +41,7 @@ def who_needs_a_code(env: Env) -> str:
 
 
 def session_limits(env: Env) -> tuple[int, int]:
-    """Hours that a session lasts at most, and minutes without a page after which it ends."""
+    """Return the maximum lifetime of a session in hours and its idle timeout in minutes."""
     hours = env.int("SESSION_HOURS", default=14 * 24, minimum=1, maximum=365 * 24)
     minutes = env.int("SESSION_IDLE_MINUTES", default=24 * 60, minimum=5, maximum=365 * 24 * 60)
     return hours, minutes

@@ -1,4 +1,4 @@
-"""Where log lines are kept."""
+"""Settings of the log store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SERVERS: Final = ("postgresql", "postgres", "http", "https")
 
 
 def logs_url(env: Env, *, database: str, folder: Path) -> str:
-    """LOGS_URL; where it is not set, the database if that is PostgreSQL, else ``folder``.
+    """Return LOGS_URL; by default the database if it is PostgreSQL, else ``folder``.
 
-    Raises ``EnvError``; its text holds no address, which may hold a password.
+    Raises ``EnvError``; its text omits the URL, which may contain a password.
     """
     url = env.secret("LOGS_URL", default="")
     if not url:

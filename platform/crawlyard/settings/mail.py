@@ -1,4 +1,4 @@
-"""Where mail goes out, from one address; without a server it is written into files."""
+"""Settings of outgoing mail; without a server it is written into files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USE: Final = "use smtp://user:password@host:587/?tls=1, smtps://host or file://
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What Django calls EMAIL_...; ``folder`` is "" for a server."""
+    """Values of Django's EMAIL_... settings; ``folder`` is "" with a server."""
 
     backend: str
     sender: str
@@ -26,7 +26,7 @@ class Mail:
     port: int = 25
     user: str = ""
     password: str = ""
-    # From the first byte on, or by STARTTLS.
+    # TLS from the first byte, or by STARTTLS.
     is_ssl: bool = False
     is_tls: bool = False
 
@@ -35,7 +35,7 @@ class Mail:
 
 
 def mail(env: Env, data_dir: Path) -> Mail:
-    """Of EMAIL_URL and EMAIL_FROM. Raises ``EnvError``; none of its texts has the address."""
+    """Read EMAIL_URL and EMAIL_FROM. Raises ``EnvError``, whose texts omit the URL."""
     url = env.secret("EMAIL_URL", default="")
     sender = env.str("EMAIL_FROM", default="crawlyard@localhost")
     if "@" not in parseaddr(sender)[1] or any(sign in sender for sign in "\r\n"):

@@ -1,4 +1,4 @@
-"""Names of all settings, from reference.toml, which docs/settings.md is made of."""
+"""Names of all settings, from reference.toml, the source of docs/settings.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-# Who sets a name that begins so means us: one that is not known is a mistake, or another version's.
+# Reserved prefixes: an unknown variable with one is a mistake, or a setting of another version.
 OURS: Final = (
     "AGENT_",
     "ALERTS_",
@@ -26,7 +26,7 @@ OURS: Final = (
     "SOURCES_",
     "SPIDERS_",
 )
-# Begins like ours and is read by others: the library "requests".
+# Has a reserved prefix but belongs to the library "requests".
 FOREIGN: Final = frozenset({"REQUESTS_CA_BUNDLE"})
 KNOWN: Final = frozenset(
     name

@@ -1,4 +1,4 @@
-"""Where the code and the data live, and the keys made on first use."""
+"""Folders of code and data, and keys generated on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def data_folder(path: Path) -> Path:
-    """Make the data folder, readable by its owner only, and prove that it can be written."""
+    """Create the data folder, readable by its owner only, and verify that it is writable."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = path / f".write-probe-{os.getpid()}"
@@ -28,7 +28,7 @@ def data_folder(path: Path) -> Path:
 
 
 def key_from_file(path: Path, make: str) -> str:
-    """Read the key at ``path``; the first process to come writes ``make`` there (mode 0600)."""
+    """Read the key at ``path``; the first process writes ``make`` there (mode 0600)."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -45,18 +45,18 @@ def _read_when_written(path: Path) -> str:
         value = path.read_text(encoding="ascii").strip()
         if value:
             return value
-        # Another process created the file a moment ago and is about to fill it.
+        # Another process has just created the file and is about to fill it.
         time.sleep(0.01)
     raise EnvError(f"{path} is empty; delete it, and a new key is made (old secrets are then lost)")
 
 
 def new_secret_key() -> str:
-    """A fresh SECRET_KEY."""
+    """Return a new SECRET_KEY."""
     return secrets.token_urlsafe(50)
 
 
 def check_secret_key(key: str, *, debug: bool) -> None:
-    """Refuse a key that can be guessed: who has it can forge sessions and the tokens of runs."""
+    """Refuse a guessable key: it signs sessions and tokens of runs."""
     guessable = len(key) < 32 or len(set(key)) < 12 or key.startswith("django-insecure-")
     if guessable and not debug:
         raise EnvError(

@@ -1,4 +1,4 @@
-"""``ROUTING_PLACEHOLDERS``: values that routing rules name, as one JSON object of texts."""
+"""``ROUTING_PLACEHOLDERS``: values that routing rules refer to, as a JSON object of texts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from yardkit.env import EnvError
 NAME: Final = "ROUTING_PLACEHOLDERS"
 _REMEDY: Final = 'write an object of texts such as {"kafka_servers": "10.0.0.1:9092"}'
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-# What no rule can hold: character 0, and halves of a pair.
+# Characters that no rule can contain: NUL and lone surrogates.
 _UNWRITABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def read_placeholders(text: str) -> dict[str, str]:
-    """The values by name. Raises ``EnvError``, which says where, and never shows a value."""
+    """Return the values by name. Raises ``EnvError`` with the position, without values."""
     try:
         found = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -28,7 +28,7 @@ def read_placeholders(text: str) -> dict[str, str]:
         raise EnvError(NAME, "this is no JSON object", _REMEDY)
     for number, (name, value) in enumerate(found.items(), 1):
         if not _WORD.fullmatch(name):
-            # It may be a value that stands in the wrong place.
+            # It may be a misplaced value.
             remedy = "use ASCII letters, digits and _, not a digit first"
             raise EnvError(NAME, f"name number {number} is no name", remedy)
         if not isinstance(value, str):

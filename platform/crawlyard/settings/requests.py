@@ -15,7 +15,7 @@ from yardkit.standard_webhooks import secret_problem
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two looks at whether the file of the nodes has changed.
+# Interval of checking the file of nodes for changes, in seconds.
 LOOK_SECONDS: Final = 0.5
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://", "mongodb://", "mongodb+srv://")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -23,15 +23,14 @@ _PREFIX: Final = re.compile(r"[a-z][a-z0-9]{0,15}")
 
 
 class RequestNodes(Mapping[str, str]):
-    """Every storage node by name, with its address.
+    """URLs of storage nodes by name.
 
-    Where ``REQUESTS_NODES_FILE`` names a file, nodes that are added to it are known within a
-    second, without a restart (seed S4.10). A change that cannot be used is logged, and
-    what was known before goes on.
+    Where ``REQUESTS_NODES_FILE`` names a file, nodes added to it are known within a second,
+    without a restart (seed S4.10). An invalid change is logged, and the previous nodes stay.
     """
 
     def __init__(self, env: Env, url: str) -> None:
-        """Raises ``EnvError``."""
+        """Read the nodes. Raises ``EnvError``."""
         self._env, self._url = env, url
         self._file = env.file_of("REQUESTS_NODES")
         self._lock = threading.Lock()
@@ -49,7 +48,7 @@ class RequestNodes(Mapping[str, str]):
         return len(self._known())
 
     def __repr__(self) -> str:
-        """The names alone: addresses may hold passwords."""
+        """Show the names only: URLs may contain passwords."""
         return f"RequestNodes({', '.join(self)})"
 
     def _known(self) -> dict[str, str]:
@@ -72,7 +71,7 @@ class RequestNodes(Mapping[str, str]):
 
 
 def _stamp(file: Path | None) -> tuple[int, ...]:
-    """Changes with the file; the same for one that is not there."""
+    """Return a value that changes with the file; constant for a missing file."""
     try:
         found = file.stat() if file is not None else None
     except OSError:
@@ -81,9 +80,9 @@ def _stamp(file: Path | None) -> tuple[int, ...]:
 
 
 def request_nodes(env: Env, url: str) -> dict[str, str]:
-    """Every storage node by name: ``default`` is REQUESTS_URL, the others of REQUESTS_NODES.
+    """Return storage nodes by name: ``default`` is REQUESTS_URL, others are in REQUESTS_NODES.
 
-    Raises ``EnvError``; no text of it holds an address, which may hold a password.
+    Raises ``EnvError``; its texts omit URLs, which may contain passwords.
     """
     nodes = {"default": _checked("REQUESTS_URL", url)}
     for entry in env.secret("REQUESTS_NODES", default="").split():
@@ -97,7 +96,7 @@ def request_nodes(env: Env, url: str) -> dict[str, str]:
 
 
 def request_prefix(env: Env) -> str:
-    """What databases begin with."""
+    """Return the prefix of databases of bizzes."""
     prefix = env.str("REQUESTS_PREFIX", default="crawlyard")
     if not _PREFIX.fullmatch(prefix):
         raise EnvError("REQUESTS_PREFIX: use a-z and 0-9, at most 16, a letter first")
@@ -105,7 +104,7 @@ def request_prefix(env: Env) -> str:
 
 
 def scale_webhook(env: Env) -> tuple[str, str]:
-    """Where the wanted number of fetchers is POSTed to, and the secret it is signed with."""
+    """Return the URL that gets the wanted number of fetchers, and its signing secret."""
     url = env.secret("SCALE_WEBHOOK_URL", default="")
     secret = env.secret("SCALE_WEBHOOK_SECRET", default="")
     if url and not re.match(r"https?://[^/\s]+", url):

@@ -1,4 +1,4 @@
-"""Settings of the router's HTTP side, read whole or refused."""
+"""Settings of the router's HTTP servers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def anonymous_networks(env: Env) -> tuple[Network, ...]:
-    """Whose clients may use the seed's own paths without a token."""
+    """Return the networks whose clients may use the seed's paths without a token."""
     return networks("COMPAT_ANONYMOUS_FROM", env.list("COMPAT_ANONYMOUS_FROM", default=[]))
 
 
 def networks(name: str, texts: Sequence[str]) -> tuple[Network, ...]:
-    """What the setting ``name`` lists."""
+    """Parse the networks in the setting ``name``."""
     try:
         return tuple(ipaddress.ip_network(text) for text in texts)
     except ValueError as error:
@@ -25,7 +25,7 @@ def networks(name: str, texts: Sequence[str]) -> tuple[Network, ...]:
 
 
 def routing_servers(env: Env) -> tuple[Ports, ...]:
-    """Where rules may listen."""
+    """Return the addresses and ports on which rules may listen."""
     texts = env.list("ROUTING_SERVERS", default=[])
     try:
         return tuple(read_ports(text) for text in texts) or LOOPBACK_ONLY

@@ -13,9 +13,9 @@ SPECTACULAR_SETTINGS: Final[dict[str, Any]] = {
     "REDOC_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": r"/api/v1",
-    # Closed at first: to draw hundreds of operations takes a browser many seconds.
+    # Collapsed: rendering hundreds of operations takes a browser many seconds.
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True},
-    # Several fields share these choices; without a name of their own each gets a made-up one.
+    # Names of choices shared by several fields; otherwise they would be generated.
     "ENUM_NAME_OVERRIDES": {
         "RunStateEnum": "apps.jobs.states.RunState",
         "RunOutcomeEnum": "apps.jobs.states.RunOutcome",

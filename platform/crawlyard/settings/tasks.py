@@ -1,4 +1,4 @@
-"""Celery's settings, made from the one address of the broker."""
+"""Celery's settings, derived from the broker's URL."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from yardkit import topology
 
-# What beat has a worker look after, as rows of its table; tasks this version lacks are left out.
-# Each expires when no worker has begun it in its own interval.
+# Periodic tasks of beat; tasks that this version lacks are left out. A message expires when no
+# worker has started it within the task's interval.
 HOUSEKEEPING: Final = {
     f"housekeeping: {task}": {
         "task": task,
@@ -36,10 +36,10 @@ HOUSEKEEPING: Final = {
 
 
 def celery_broker(broker_url: str, data_dir: Path) -> tuple[str, dict[str, Any]]:
-    """Celery's broker and its transport options.
+    """Return Celery's broker URL and transport options.
 
-    RabbitMQ where the platform has it; else files in the data folder, from which a killed worker
-    loses the task in its hands. Every task that must not be lost has a row and a sweep.
+    RabbitMQ if the platform uses it; else files in the data folder, where a killed worker loses its
+    current task. Every task that must not be lost has a row and a sweep.
     """
     if broker_url.startswith(("amqp://", "amqps://")):
         return broker_url, {"confirm_publish": True}

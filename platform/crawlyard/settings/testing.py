@@ -1,4 +1,4 @@
-"""Settings of the test run: an own data folder, SQLite unless a test asks for a service."""
+"""Settings of tests: their own data folder, SQLite unless a test requests a service."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import tempfile
 
 from crawlyard.demo.environment import STORES
 
-# A test run never connects to the stores that the shell it was started from names.
+# A test run never connects to stores configured in the calling shell.
 for _name in STORES:
     os.environ.pop(_name, None)
     os.environ.pop(f"{_name}_FILE", None)
 
-# A machine that runs tests is busy, and its only runner is wanted all the same.
+# A machine that runs tests is busy; its only runner must take runs all the same.
 os.environ.setdefault("RUN_MAX_CPU_PERCENT", "101")
 
-# Before base is imported: a test run never touches the data of a real installation.
+# Before importing base: a test run never touches the data of a real installation.
 given = os.environ.get("CRAWLYARD_TEST_DATA", "")
-# "" or the folder that this process has made, and removes at its end.
+# Folder that this process created and removes at exit; "" for none.
 made = "" if given else tempfile.mkdtemp(prefix="crawlyard-test-")
 os.environ["CRAWLYARD_DATA"] = given or made
 
-from crawlyard.settings.base import *  # noqa: E402, F403 - the environment comes first
+from crawlyard.settings.base import *  # noqa: E402, F403 - the environment is set first
 
 DEBUG = False
-# Threads of a test share a database in memory. Who writes and who reads refuse each other there,
-# where neither would even wait with a file.
+# Threads of a test share a database in memory, where readers and writers exclude each other;
+# with a file they would not.
 DATABASES["default"]["OPTIONS"]["init_command"] += "PRAGMA read_uncommitted=1;"  # noqa: F405
-# The cheapest hasher: a test that logs in should not spend its time on key stretching.
+# Cheapest hasher: tests that log in should not spend time on key stretching.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True
-# Tests put back the rows that migrations made, but these apps create theirs again.
+# Tests restore rows of migrations, except for these apps, which recreate theirs.
 TEST_NON_SERIALIZED_APPS = ["django.contrib.auth", "django.contrib.contenttypes"]

@@ -1,4 +1,4 @@
-"""How the admin looks and where its parts come from; django-unfold's own settings."""
+"""Settings of the admin's theme, django-unfold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 def admin_theme(static: str) -> dict[str, Any]:
-    """``UNFOLD``; ``static`` is the address below which static files lie."""
+    """Return ``UNFOLD``; ``static`` is the base URL of static files."""
     return {
         "SITE_TITLE": "Crawlyard",
         "SITE_HEADER": "Crawlyard",
@@ -26,11 +26,11 @@ def admin_theme(static: str) -> dict[str, Any]:
                 {"title": _("Change password"), "link": reverse_lazy("password_change")},
             ]
         },
-        # The link on the page of every object, for those who may read the audit trail.
+        # Link on the page of every object, for users who may read the audit trail.
         "SHOW_HISTORY": "apps.access.services.may_read_trail",
         "SHOW_VIEW_ON_SITE": False,
         "DASHBOARD_CALLBACK": "apps.dashboard.pages.home",
-        # Beside the title of every page: which zone its times are in.
+        # Time zone of displayed times, beside the title of every page.
         "ENVIRONMENT": "apps.dashboard.navigation.time_zone",
         "GLOBAL_CALLBACK": "apps.dashboard.navigation.global_context",
         "STYLES": [f"{static}dashboard/dashboard.css", f"{static}access/access.css"],

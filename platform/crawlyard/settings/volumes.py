@@ -1,9 +1,9 @@
-"""``RUN_VOLUMES``: folders of a host that containers of runs get beside their own (seed S1.13).
+"""``RUN_VOLUMES``: folders of a host mounted into containers of runs (seed S1.13).
 
     /srv/models:/models:ro shop=/srv/shop:/shop shop/prices=/srv/prices:/prices
 
-For every run, for those of one project, for those of one job. Only who runs the host says what of
-it a container sees; no job does.
+For every run, for runs of one project, for runs of one job. Only the host's operator decides what a
+container sees; a job cannot.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from urllib.parse import unquote
 from yardkit.env import EnvError
 
 NAME: Final = "RUN_VOLUMES"
-# Where the run's own folder and its space for temporary files are.
+# The run's own folder and its temporary files.
 _TAKEN: Final = ("/crawlyard", "/tmp")  # noqa: S108 - inside the container
 _ENTRY: Final = re.compile(
     r"(?:(?P<project>[^/=:]+)(?:/(?P<job>[^=:]+))?=)?"
     r"(?P<source>/[^:=]+):(?P<target>/[^:=]+?)/?(?P<ro>:ro)?"
 )
 
-# (project, job, source, target, read only); "" is every project, every job.
+# (project, job, source, target, read only); "" stands for every project or job.
 Volume = tuple[str, str, str, str, bool]
 
 
 def run_volumes(text: str) -> tuple[Volume, ...]:
-    """The entries, which blanks separate. Raises ``EnvError``."""
+    """Parse the entries, separated by blanks. Raises ``EnvError``."""
     found: list[Volume] = []
     for number, entry in enumerate(text.split(), 1):
         match = _ENTRY.fullmatch(entry)

@@ -1,6 +1,6 @@
-"""Settings of the web process: the same, with a pool of database connections.
+"""Settings of the web process: base settings with a pool of database connections.
 
-Requests run on many threads, which would else each hold or make a connection of their own.
+Requests run on many threads, each of which would otherwise hold or open a connection.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from crawlyard.settings.base import *  # noqa: F403
 from crawlyard.settings.base import DATABASES, STATIC_ROOT
 from crawlyard.settings.database import suit_web
 
-# Empty unless collectstatic fills it; whitenoise complains about a folder that is not there.
+# Empty unless collectstatic fills it; whitenoise warns about a missing folder.
 STATIC_ROOT.mkdir(exist_ok=True)
 
 suit_web(DATABASES["default"])

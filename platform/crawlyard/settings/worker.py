@@ -1,4 +1,4 @@
-"""Settings of the Celery worker and of beat: a daemon's, with what beat keeps in the database."""
+"""Settings of the Celery worker and of beat: a daemon's settings plus beat's models."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What an upgrade meets: migrations that add or take away, and what of older versions is left."""
+"""Upgrade checks: migrations that older processes cannot work with, and leftovers."""

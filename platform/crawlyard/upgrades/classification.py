@@ -1,9 +1,9 @@
-"""Does the version before still work with a database after a migration?
+"""Classification of migrations: can the previous version work with the migrated database?
 
-A migration *expands* when it does: it only adds what older code need not know. Everything else
-*contracts*, and says so by a class attribute: ``contract = "why it is not read any more"``. What
-cannot be seen from outside, such as ``RunPython``, says ``expand = "why the version before is not
-hurt"`` (docs/upgrade.md).
+A migration *expands* when it can: it only adds what older code need not know. Every other migration
+*contracts* and declares it by a class attribute: ``contract = "why it is not read any more"``.
+Operations that cannot be analysed, such as ``RunPython``, declare ``expand = "why the previous
+version is not affected"`` (docs/upgrade.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HARMLESS: Final = (
     ops.AlterOrderWithRespectTo,
     ops.AlterModelTableComment,
 )
-# What Django asks of a field that no column knows of.
+# Attributes of a field without effect on its column.
 _NOT_OF_THE_COLUMN: Final = {
     "blank",
     "choices",
@@ -54,7 +54,7 @@ _NOT_OF_THE_COLUMN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``problems``: what the version before cannot work with; ``marked``: why that is right."""
+    """``problems``: what the previous version cannot work with; ``marked``: the declared reason."""
 
     name: str
     problems: tuple[str, ...] = ()
@@ -62,13 +62,13 @@ class Verdict:
 
     @property
     def contracts(self) -> bool:
-        """Whether older processes have to be gone first."""
+        """Whether older processes have to be stopped first."""
         return bool(self.problems)
 
 
 def classify(plan: Sequence[tuple[Migration, bool]], state: ProjectState) -> list[Verdict]:
-    """A verdict for each migration of ``plan``, in order; ``state`` is from before and changes."""
-    # Tables that older code has never heard of.
+    """Return a verdict for each migration of ``plan``; ``state`` is the one before, and changes."""
+    # Tables unknown to older code.
     fresh: set[tuple[str, str]] = set()
     found = []
     for migration, _backwards in plan:
@@ -99,7 +99,7 @@ def _problems(
                     yield problem
             each.state_forwards(label, meets)
         if meets is not state:
-            # What it does to the database and what the models say are apart, as in Django.
+            # Database and state operations are separate, as in Django.
             operation.state_forwards(label, state)
 
 
@@ -141,18 +141,18 @@ def _problem(operation: Operation, label: str, state: ProjectState) -> str:
 
 
 def _may_be_left_out(field: Any) -> bool:
-    """By an INSERT that does not know the column."""
+    """Return whether an INSERT may omit the column."""
     return field.many_to_many or field.null or field.db_default is not NOT_PROVIDED
 
 
 def _narrower(old: Any, new: Any) -> str:
-    """How the new column refuses or changes what older code writes; "" if it does not."""
+    """Return how the new column rejects or changes values of older code; "" if it does not."""
     if old.null and not new.null:
         return "becomes NOT NULL"
     if new.unique and not old.unique:
         return "becomes unique"
     if not (_may_be_left_out(new) or old.db_default is NOT_PROVIDED):
-        # Older code writes DEFAULT, which is none now.
+        # Older code relies on the removed DEFAULT.
         return "loses its db_default"
     _name, old_path, old_arguments, old_options = old.deconstruct()
     _name, new_path, new_arguments, new_options = new.deconstruct()

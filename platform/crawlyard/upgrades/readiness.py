@@ -1,4 +1,4 @@
-"""What ``manage.py upgrade_check`` looks at, with the new version's code and the old one's data."""
+"""Checks of ``manage.py upgrade_check``, run by the new version on the old one's data."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from yardkit import protocol
 from yardkit.broker import Broker, BrokerError
 from yardkit.errors import first_line
 
-# Relays send what is due within a second or two.
+# Relays publish due messages within one or two seconds.
 _STUCK: Final = timedelta(seconds=60)
 _PEEKED: Final = 100
-# Celery's queues, and what is for others, hold no messages of ours; what died is a person's.
+# Queues without protocol messages: Celery's and those of others. Dead letters are an operator's.
 _FOREIGN: Final = re.compile(r"celery\.|requests\.p|records\.p|dead$")
 
 
 class Level(StrEnum):
-    """``note``: look at it, it does not stop an upgrade."""
+    """``note``: information that does not prevent an upgrade."""
 
     OK = "ok"
     NOTE = "note"
@@ -48,7 +48,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One row of the table. ``how`` says what to do."""
+    """Row of the table. ``how`` says what to do."""
 
     what: str
     level: Level
@@ -57,7 +57,7 @@ class Item:
 
 
 def check(environ: Mapping[str, str] | None = None) -> list[Item]:
-    """Every item; a store that is away is one, too."""
+    """Return every item; an unreachable store is an item, too."""
     found: list[Item] = []
     looks: list[Callable[[], Iterable[Item]]] = [
         _migrations,
@@ -115,7 +115,7 @@ def _migrations() -> Iterable[Item]:
 def _other_versions() -> dict[str, list[str]]:
     ours = own_version()
     found: dict[str, list[str]] = {}
-    # Columns that this version adds are not there before it is migrated.
+    # Columns that this version adds do not exist before the migration.
     for daemon in live_daemons().only("kind", "name", "version"):
         if daemon.version != ours:
             found.setdefault(daemon.version or "unknown", []).append(str(daemon))
@@ -139,7 +139,7 @@ def _processes() -> Iterable[Item]:
 
 
 def _apart(old: str, new: str) -> int:
-    """Minor versions between the two; 0 where it is not known, 9 between major versions."""
+    """Return the difference in minor versions; 0 if unknown, 9 between major versions."""
     first, second = (re.match(r"(\d+)\.(\d+)", text) for text in (old, new))
     if first is None or second is None:
         return 0
@@ -163,7 +163,7 @@ def _outbox() -> Iterable[Item]:
 
 
 def _queues() -> Iterable[Item]:
-    """Peeks into what waits: the bodies go back as they were."""
+    """Read waiting messages and return them unchanged."""
     broker = shared_broker(timeout=5.0, name="crawlyard upgrade_check")
     try:
         waiting = {

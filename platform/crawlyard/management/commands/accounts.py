@@ -1,4 +1,4 @@
-"""manage.py accounts: an account for each daemon, as RabbitMQ, Redis, PostgreSQL or it reads it."""
+"""manage.py accounts: print an account for each daemon, for RabbitMQ, Redis or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """For which server, and where the passwords are."""
         parser.add_argument("server", choices=(*SERVERS, FILES))
         parser.add_argument(
             "--passwords",
@@ -69,7 +68,7 @@ class Command(BaseCommand):
 
 
 def _write_files(source: Path, target: Path, prefix: str, passwords: dict[str, str]) -> None:
-    """``target/center/broker_url`` and so on, as ``source/broker_url`` is for all."""
+    """Write ``target/center/broker_url`` and so on from the shared ``source/broker_url``."""
     paths = [path for path in source.iterdir() if path.is_file()]
     shared = {path.name: path.read_text(encoding="utf-8").strip() for path in paths}
     made = {
@@ -79,7 +78,7 @@ def _write_files(source: Path, target: Path, prefix: str, passwords: dict[str, s
     for name, files in made.items():
         folder = target / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # What the daemon had before and is not to have now.
+        # Files from an earlier run that the daemon must not have any more.
         for old in set(folder.iterdir()) - {folder / file for file in files}:
             old.unlink()
         for file, content in files.items():
@@ -88,16 +87,16 @@ def _write_files(source: Path, target: Path, prefix: str, passwords: dict[str, s
 
 
 def _password(path: Path) -> str:
-    """What is in the file; a new one is made where there is none.
+    """Return the password in the file; generate one if the file does not exist.
 
-    Raises ``ValueError`` for one that a server would read as something else, or as none.
+    Raises ``ValueError`` for a password that a server would misread.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         password = path.read_text(encoding="utf-8").strip()
-        # It stands between quotes of SQL, between spaces of an ACL file, and in addresses.
+        # Used inside SQL quotes, between blanks of an ACL file, and in URLs.
         if not _PASSWORD.fullmatch(password):
             raise ValueError(
                 f"{path} holds no password of 16 letters, digits, '-', '_', '.' or '~' or more; "

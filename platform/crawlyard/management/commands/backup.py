@@ -1,4 +1,4 @@
-"""manage.py backup: what this installation cannot rebuild, as it is at one moment."""
+"""manage.py backup: back up everything that cannot be rebuilt, as one snapshot."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from crawlyard.backup.parts import outside, parts
 
 
 class Command(BaseCommand):
-    """May be run while everything works."""
+    """Back up during operation."""
 
     help = "Back up what this installation cannot rebuild."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Where to, and what not."""
         parser.add_argument("dest", metavar="DEST", type=Path, help="a folder that is not there")
         parser.add_argument(
             "--without", metavar="PART", action="append", default=[], help="leave this part out"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 1 when it cannot be made; nothing is left then."""
+        """Exit status 1 when the backup fails; nothing is left then."""
         os.umask(0o077)
         try:
             chosen = parts()

@@ -1,4 +1,4 @@
-"""manage.py bench NAME: the benches of a checkout, which the wheel does not carry."""
+"""manage.py bench NAME: benches of a checkout; the wheel does not contain them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ except ModuleNotFoundError as missing:
         raise
 
     class Command(BaseCommand):  # type: ignore[no-redef]
-        """Point to the checkout."""
+        """Refer to the checkout."""
 
         help = "Measure; needs a checkout of the source."
 
         def run_from_argv(self, argv: list[str]) -> None:
-            """Refuse, whatever the arguments are."""
             raise CommandError("benches are not installed: run manage.py bench from a checkout")

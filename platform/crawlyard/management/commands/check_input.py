@@ -1,4 +1,4 @@
-"""manage.py check_input KIND FILE.json: whether the guards accept each input of a list."""
+"""manage.py check_input KIND FILE.json: validate each input of a list."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from crawlyard.checks_of_input import KINDS
 
 
 class Command(BaseCommand):
-    """One answer an input, in order; JSON lines with --json."""
+    """Print one answer for each input, in order; JSON lines with --json."""
 
     help = "Check each string of a JSON list: addresses, clone URLs, selectors or tags."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The guard and the file."""
         parser.add_argument("kind", choices=sorted(KINDS))
         parser.add_argument("file", type=Path, help="a JSON list of strings")
         parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 0 when all were answered, 2 for a bad file."""
+        """Exit status 0 when every input was answered, 2 for an invalid file."""
         check = KINDS[options["kind"]]
         for value in _inputs(options["file"]):
             began = time.perf_counter()
@@ -44,7 +43,7 @@ class Command(BaseCommand):
 
 
 def _inputs(path: Path) -> list[str]:
-    """Read the file; ``CommandError`` with exit status 2 says what is wrong with it and where."""
+    """Read the file. Raises ``CommandError`` with exit status 2, the problem and its position."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""manage.py config: versions of configurations from files and back, compared and activated."""
+"""manage.py config: import, export, compare and activate versions of configurations."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ UNPROCESSABLE: Final = 422
 
 
 class Command(BaseCommand):
-    """One verb a call; refusals in one line, several problems one a line."""
+    """One verb for each call; errors are printed one a line."""
 
     help = "Apply, export, compare, activate and revert configurations."
-    # Text for programs and pipes: nothing but the answer on stdout.
+    # For pipes: only the answer is written to stdout.
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The verbs and what each takes."""
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         apply = _verb(verbs, "apply", "save a file as a version and activate it")
         apply.add_argument("file", metavar="FILE", help="- is standard input")
@@ -60,7 +59,7 @@ class Command(BaseCommand):
         _note(_verb(verbs, "deactivate", "have processes run no version"))
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 0 when done, 1 when refused, 2 when an argument or the file is wrong."""
+        """Exit status 0 when done, 1 when refused, 2 for an invalid argument or file."""
         verbs: dict[str, Callable[[dict[str, Any]], None]] = {
             "apply": self._apply,
             "export": self._export,
@@ -110,7 +109,7 @@ class Command(BaseCommand):
             data=data,
             now=timezone.now(),
             note=options["note"],
-            # Another version may have been saved since the check above.
+            # Another process may have saved a version since the check above.
             based_on=newest,
             **_actor(),
         )
@@ -227,7 +226,8 @@ def _note(parser: CommandParser) -> None:
 
 
 def _number(parser: CommandParser, option: str, text: str) -> None:
-    # ``--version`` is Django's own of every command; in a verb it is a version of ours.
+    # ``--version`` is an option of every Django command; below a verb it names a configuration
+    # version.
     parser.add_argument(option, type=_positive, metavar="N", help=text)
 
 
@@ -247,7 +247,7 @@ def _kind(name: str) -> services.ConfigKind:
 
 
 def _owner(options: dict[str, Any]) -> Project | None:
-    """The project, or None for the platform."""
+    """Return the project, or None for the platform."""
     return None if options["platform"] else project_named(options["project"])
 
 
@@ -297,7 +297,7 @@ def _actor() -> dict[str, Any]:
     try:
         who = getpass.getuser()
     except (KeyError, OSError, ImportError):
-        # A container's user may have a number and no name.
+        # A container's user may have a number but no name.
         who = "unknown"
     return {"actor": None, "actor_label": f"{who} (manage.py config)"}
 

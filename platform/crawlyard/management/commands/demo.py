@@ -1,4 +1,4 @@
-"""manage.py demo: the whole of it on this machine, crawling a sample site."""
+"""manage.py demo: run the whole product on this machine and crawl a sample site."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ LAST_REPORT_SECONDS = 15.0
 
 
 class Stopped(Exception):
-    """A person asked for the end."""
+    """A stop was requested."""
 
 
 class Command(BaseCommand):
-    """Prepare, start everything, run the sample job, leave the admin running."""
+    """Start everything, run the sample job, and keep the admin running."""
 
     help = "Try everything on this machine: a sample site, a sample job, two agents."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What to crawl and what to do afterwards."""
         parser.add_argument("--site", type=Path, help="crawl this folder of HTML instead")
         parser.add_argument("--url", help="crawl this address instead")
         parser.add_argument("--exit", action="store_true", help="stop when the run has ended")
@@ -55,7 +54,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 0 only if the run ended by itself and its books balance."""
+        """Exit status 0 only if the run ended by itself and all requests are accounted for."""
         self._talk: TextIO = sys.stderr
         if options["site"] and not options["site"].is_dir():
             raise CommandError(f"--site {options['site']}: no such folder", returncode=2)
@@ -188,7 +187,7 @@ class Command(BaseCommand):
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2.0):  # noqa: S310 - our own address
+        with urllib.request.urlopen(url, timeout=2.0):  # noqa: S310 - own address
             return True
     except (urllib.error.URLError, OSError):
         return False

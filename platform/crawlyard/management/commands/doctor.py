@@ -1,4 +1,4 @@
-"""manage.py doctor: connect to everything that is configured and say what is wrong."""
+"""manage.py doctor: connect to every configured store and report problems."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from crawlyard.diagnosis import diagnose
 
 
 class Command(BaseCommand):
-    """A table of every store; exit status 1 when one of them does not work."""
+    """Print a table of all stores; exit status 1 when one does not work."""
 
     help = "Check every configured store."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Text for people, JSON for programs."""
         parser.add_argument("--json", action="store_true", help="print a JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check, print, fail if anything failed."""
+        """Exit status 1 when a check fails."""
         findings = diagnose()
         if options["json"]:
             self.stdout.write(json.dumps([dataclasses.asdict(f) for f in findings]))

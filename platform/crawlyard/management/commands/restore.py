@@ -1,4 +1,4 @@
-"""manage.py restore: bring a backup back, all of it or nothing."""
+"""manage.py restore: restore a backup completely, or change nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from crawlyard.backup.restore import restore
 
 
 class Command(BaseCommand):
-    """With every process of the installation stopped."""
+    """Restore while all processes of the installation are stopped."""
 
     help = "Bring a backup back."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """From where."""
         parser.add_argument("source", metavar="SOURCE", type=Path, help="the folder of a backup")
         parser.add_argument("--check", action="store_true", help="only verify the backup")
         parser.add_argument("--force", action="store_true", help="also where something is already")
@@ -34,7 +33,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 2 when it would do harm, 1 when it went wrong; nothing is changed then."""
+        """Exit status 2 when refused, 1 when failed; nothing is changed in both cases."""
         os.umask(0o077)
         source: Path = options["source"]
         try:

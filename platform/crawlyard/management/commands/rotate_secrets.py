@@ -12,17 +12,16 @@ from yardkit.secretbox import BadKey
 
 
 class Command(BaseCommand):
-    """May be run while everything works, cut short, and run again."""
+    """Rotate during operation; may be interrupted and repeated."""
 
     help = "Seal every stored secret with the first key of SECRETBOX_KEYS."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Whether to change anything."""
         parser.add_argument("--dry-run", action="store_true", help="only count")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Count field by field; exit status 1 when a secret cannot be opened."""
+        """Print counts by field; exit status 1 when a secret cannot be opened."""
         dry_run: bool = options["dry_run"]
         rotated = newest = 0
         lost: list[str] = []

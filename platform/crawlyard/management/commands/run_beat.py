@@ -1,4 +1,4 @@
-"""manage.py run_beat: wakes workers when something is due."""
+"""manage.py run_beat: wake workers when tasks are due."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from yardkit.broker import Broker
 
 
 class Command(DaemonCommand):
-    """Of several, one leads and the others stand by."""
+    """One instance leads, the others stand by."""
 
     help = "Wake workers at the times of schedules and for housekeeping."
     kind = "beat"
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> BeatDaemon:
-        """The daemon."""
         return BeatDaemon(app)

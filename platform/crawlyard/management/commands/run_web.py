@@ -21,21 +21,20 @@ from yardkit.stop import die_with_parent_if_told
 
 
 class Command(BaseCommand):
-    """The same as ``uvicorn crawlyard.asgi:application`` with fitting options."""
+    """Run ``uvicorn crawlyard.asgi:application`` with suitable options."""
 
     help = "Serve the admin, REST and the websockets."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Where to listen."""
         parser.add_argument("--host", default="127.0.0.1")
         parser.add_argument("--port", type=int, default=8000)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Serve until a signal comes."""
+        """Serve until a signal."""
         die_with_parent_if_told(os.environ)
         check_port(options["host"], options["port"])
-        # Every page and call, before what is there now is set apart: else one page in thirty waits
-        # 0.1 s longer, while Python goes over all of the code.
+        # Load all views before freezing the heap: otherwise one page in thirty waits 0.1 s longer
+        # for a garbage collection of all code.
         import_module(settings.ROOT_URLCONF)
         spare_the_collector()
         config = uvicorn.Config(
@@ -46,13 +45,13 @@ class Command(BaseCommand):
             log_config=None,
             log_level=settings.LOG_LEVEL.lower(),
             access_log=False,
-            # The application asks TRUSTED_PROXIES itself, whichever server runs it.
+            # The application applies TRUSTED_PROXIES itself, whichever server runs it.
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
             server_header=False,
         )
         server = Server(config, LifeFile.take("web", os.environ))
-        # After its shutdown uvicorn raises the signal again.
+        # uvicorn raises the signal again after its shutdown.
         with contextlib.suppress(KeyboardInterrupt):
             server.run()
         if not server.started:

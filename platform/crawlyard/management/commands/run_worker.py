@@ -28,13 +28,12 @@ QUEUES = (topology.TASKS, topology.BUILDS)
 
 
 class Command(DaemonCommand):
-    """Any number of them, each for all queues or for some."""
+    """Any number of workers, each for all queues or some."""
 
     help = "Run tasks: builds, schedules, housekeeping."
     kind = "worker"
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
-        """Which tasks, and how many at once."""
         parser.add_argument(
             "--queues",
             default=",".join(QUEUES),

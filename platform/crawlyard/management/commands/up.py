@@ -1,4 +1,4 @@
-"""manage.py up: one box, every process of it, until Ctrl-C."""
+"""manage.py up: run all processes of one box until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from yardkit.stop import Stop
 
 
 class Command(BaseCommand):
-    """Starts web, center, runner, statistics and agents, and keeps them running."""
+    """Start web, center, runner, statistics and agents, and keep them running."""
 
     help = "Run everything this box needs, in one terminal."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Where the web listens, and how many agents."""
         parser.add_argument("--host", default="127.0.0.1", help="address of the web server")
         parser.add_argument("--port", type=int, default=8000, help="port of the web server")
         parser.add_argument("--agents", type=int, default=2, help="how many agents")
@@ -35,12 +34,12 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrate, start, watch, stop."""
+        """Migrate, start, and supervise until stopped."""
         check_port(options["host"], options["port"])
-        # A wrong address is said once, here, not five times by five children.
+        # Report a wrong address once here, not by each child.
         connect(settings.BROKER_URL, name="crawlyard up", timeout=5.0).close()
         call_command("migrate", verbosity=0, interactive=False)
-        # No public address is configured, so the link is for a browser on this machine.
+        # Without a configured public address the link is for a browser on this machine.
         here = "" if os.environ.get("PUBLIC_URL") else f"http://127.0.0.1:{options['port']}"
         call_command("create_admin", server=here, stdout=self.stdout)
         supervisor = Supervisor(
@@ -48,7 +47,7 @@ class Command(BaseCommand):
             lambda name, line: self._say(f"{name:<10} | {line}"),
         )
         scale = FetcherScale(supervisor, lambda line: self._say(f"{'up':<10} | {line}"))
-        # Before the children start: it is not they whom the supervisor of `up` asks.
+        # Before the children start: they must not inherit the variables of the supervisor of `up`.
         life = LifeFile.take("up", os.environ)
         with Stop() as stop:
             supervisor.start()
@@ -59,7 +58,7 @@ class Command(BaseCommand):
             try:
                 while not stop.requested:
                     supervisor.step(0.1)
-                    # An address that refuses connections is worse than one printed later.
+                    # Print the address only when it accepts connections.
                     if not told and listens(options["host"], options["port"]):
                         self._say(f"http://{options['host']}:{options['port']}/  Ctrl-C stops")
                         told = True
@@ -74,5 +73,5 @@ class Command(BaseCommand):
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)
-        # A log in a file or a pipe would else arrive in blocks, the last lines perhaps never.
+        # Flush: a log in a file or pipe would arrive in blocks, and the last lines might be lost.
         self.stdout.flush()

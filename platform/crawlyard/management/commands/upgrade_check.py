@@ -1,4 +1,4 @@
-"""manage.py upgrade_check: what stands in the way of an upgrade, before it is begun."""
+"""manage.py upgrade_check: report what prevents an upgrade, before it begins."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Text for people, JSON for programs."""
         parser.add_argument("--json", action="store_true", help="print a JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """A table; exit status 1 when something is bad."""
+        """Print a table; exit status 1 when an item is bad."""
         items = check()
         if options["json"]:
             self.stdout.write(json.dumps([dataclasses.asdict(each) for each in items]))
