@@ -61,5 +61,5 @@ class _BytePosition(Func):
     function = "INSTR"
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """Return ``position()``, which is PostgreSQL's name of ``INSTR``."""
+        """Render as ``position()``, which PostgreSQL has instead of ``INSTR``."""
         return self.as_sql(compiler, connection, function="pg_catalog.position", **context)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from celery import shared_task
 from django.conf import settings
 
-from apps.routing.services import forget_old_reports, sweep_ledger
+from apps.routing.services import delete_old_reports, sweep_ledger
 from apps.runtime.queries import database_now
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,6 @@ def sweep(**_later: Any) -> None:
         forgotten += swept.forgotten
         if not swept:
             break
-    forget_old_reports(now=now)
+    delete_old_reports(now=now)
     if forgotten:
         logger.info("old items deleted: count=%d days=%d", forgotten, settings.ROUTING_LEDGER_DAYS)

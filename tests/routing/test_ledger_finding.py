@@ -26,7 +26,7 @@ from apps.routing.queries import find_by_value, item_accounting, list_items, rec
 from apps.routing.services import (
     cancel_item,
     claim_due,
-    forget_items,
+    delete_old_items,
     merge_pages,
     move_items,
     resubmit_item,
@@ -242,13 +242,13 @@ def test_old_ends_are_forgotten_and_stay_in_the_books(project: Project) -> None:
     open_item = moved(items[4], S.PARKED)
     kept = move_items(moves=[to(items[5], S.FAILED)], now=NOW + timedelta(days=5)).entries
     now = NOW + timedelta(days=10)
-    assert forget_items(now=now, days=7) == 4
+    assert delete_old_items(now=now, days=7) == 4
     assert set(RoutedItem.objects.values_list("pk", flat=True)) == {open_item.id, *kept}
     book = item_accounting(project.pk)
     assert (book.received, book.final["succeeded"], book.forgotten) == (6, 4, 4)
     assert reconcile_items(project.pk).holds
     assert ValuePage.objects.count() == 1
-    assert forget_items(now=now, days=7) == 0
+    assert delete_old_items(now=now, days=7) == 0
     moved(open_item, S.SUCCEEDED)
     swept = sweep_ledger(now=now + timedelta(days=30), days=7)
     assert swept.forgotten == 2

@@ -25,8 +25,8 @@ from apps.routing.services import (
     cancel_item,
     claim_due,
     claim_parked,
+    delete_old_items,
     fold_tallies,
-    forget_items,
     move_items,
     receive_items,
     resubmit_item,
@@ -138,7 +138,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        forget_items(now=self.now + timedelta(days=2), days=1)
+        delete_old_items(now=self.now + timedelta(days=2), days=1)
         kept = set(RoutedItem.objects.values_list("pk", flat=True))
         assert kept == {pk for pk in self.newest if pk not in self.ended}
         self.by_message = {m: pk for m, pk in self.by_message.items() if pk in kept}

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.projects.models import Project
-from apps.routing.daemon.pipeline import dead, stored_malformed
+from apps.routing.daemon.pipeline import dead_letter, item_of_malformed
 from apps.routing.engine.converters.registry import build_chain
 from apps.routing.engine.items import MAX_BYTES, MAX_DEPTH, Item, check_item, write_item
 from apps.routing.engine.life import Known, uuid_of
@@ -87,9 +87,11 @@ def go(project: Project, raw: bytes) -> LedgerEntry:
         return route(project, item)
     assert poison.code
     assert str(poison)
-    arrival = Arrival(project=project.pk, inbound="in", item=stored_malformed(raw))
+    arrival = Arrival(project=project.pk, inbound="in", item=item_of_malformed(raw))
     (receipt,) = receive_items(arrivals=[arrival], now=NOW, lease_seconds=60)
-    moved = move_items(moves=[dead(receipt.entry, poison.code, str(poison), 1, NOW)], now=NOW)
+    moved = move_items(
+        moves=[dead_letter(receipt.entry, poison.code, str(poison), 1, NOW)], now=NOW
+    )
     return moved.entries[receipt.entry.id]
 
 

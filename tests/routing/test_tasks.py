@@ -9,7 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from apps.routing.models import RoutedItem, RouterReport, Tally
-from apps.routing.services import report_lines
+from apps.routing.services import report_router
 from apps.routing.services.maintenance import FEWEST_TALLIES
 from apps.routing.states import ItemState
 from apps.routing.tasks import sweep
@@ -30,8 +30,8 @@ def test_the_sweep_folds_counts_and_forgets_what_is_old() -> None:
     for entry in arrive(project, FEWEST_TALLIES):
         moved(entry, ItemState.SUCCEEDED)
     RoutedItem.objects.update(ended_at=old)
-    report_lines(router="gone", reports={project.pk: (1, {})}, now=old)
-    report_lines(router="here", reports={project.pk: (1, {})}, now=timezone.now())
+    report_router(router="gone", reports={project.pk: (1, {})}, now=old)
+    report_router(router="here", reports={project.pk: (1, {})}, now=timezone.now())
     sweep.run(new_option=1)
     assert not RoutedItem.objects.exists()
     assert Tally.objects.count() < 10

@@ -11,9 +11,9 @@ from typing import Final
 from django.db import connection
 
 from apps.routing.daemon.channels import FIRST_PROBE_SECONDS, OutboundChannel
-from apps.routing.daemon.delivery import LEASE_SECONDS, DecidedItem, Sender, dead
+from apps.routing.daemon.delivery import LEASE_SECONDS, DecidedItem, Sender, dead_letter
 from apps.routing.daemon.pipeline import MOST_ATTEMPTS, RoutingPipeline
-from apps.routing.daemon.rule_sets import BATCH, RuleSetRuntime, RunningRuleSet, parked_of
+from apps.routing.daemon.rule_sets import BATCH, RuleSetRuntime, RunningRuleSet, count_parked
 from apps.routing.engine.items import Item
 from apps.routing.engine.outcomes import Action, Decision, State
 from apps.routing.engine.steps import StepKind
@@ -60,7 +60,7 @@ class BacklogProcessor:
         )
 
     def turn(self) -> bool:
-        """Do one round; return whether there was any work."""
+        """Claim due items and send parked ones; return whether there was any work."""
         if self._claim_guard.waits():
             return False
         busy = False
@@ -134,9 +134,11 @@ class BacklogProcessor:
         for entry in entries:
             if entry.attempts > MOST_ATTEMPTS:
                 text = f"{entry.attempts} attempts to process it, and none finished"
-                first.append(dead(entry, "attempts", text, running.version, self._clock.now()))
+                first.append(
+                    dead_letter(entry, "attempts", text, running.version, self._clock.now())
+                )
                 continue
-            decided = self._pipeline.decided(running, entry, partial(_decide, running, entry))
+            decided = self._pipeline.try_decide(running, entry, partial(_decide, running, entry))
             if decided is None:
                 continue
             decision, item = decided
@@ -146,7 +148,7 @@ class BacklogProcessor:
             decided_item = DecidedItem(entry, decision, steps, item)
             if entry.state == ItemState.DISPATCHED and decision.action is Action.DISPATCH:
                 again[entry.id] = decided_item
-                first.append(sender.retrying(decided_item, LEASE_SECONDS))
+                first.append(sender.move_to_retrying(decided_item, LEASE_SECONDS))
             else:
                 decided_items.append(decided_item)
         moved = self._pipeline.write(running, first)
@@ -162,7 +164,7 @@ class BacklogProcessor:
     def _look_for_parked(self) -> bool:
         """Update the counts of items that all routers have parked for each outbound."""
         busy = False
-        for project, totals in parked_of(self._rule_sets.projects()).items():
+        for project, totals in count_parked(self._rule_sets.projects()).items():
             with self._rule_sets.using(project) as running:
                 if running is None:
                     continue
@@ -201,14 +203,14 @@ class BacklogProcessor:
         now = self._clock.monotonic()
         busy = False
         for channel in list(running.outbounds.values()):
-            if channel.has_parked and not channel.away and now >= channel.look_at:
+            if channel.has_parked and not channel.unreachable and now >= channel.offer_at:
                 busy |= self._offer_to(running, channel)
         return busy
 
     def _offer_to(self, running: RunningRuleSet, channel: OutboundChannel) -> bool:
         """Send items parked for an outbound, as many as it has room and tokens for."""
         most = channel.room(BATCH)
-        channel.look_at = self._clock.monotonic() + LOOK_SECONDS
+        channel.offer_at = self._clock.monotonic() + LOOK_SECONDS
         tokens = channel.rule.token_per_second > 0 and not channel.is_scoped
         if most and tokens:
             # Take no more tokens than items: an unused token is lost.
@@ -216,7 +218,7 @@ class BacklogProcessor:
             waits = channel.tokens.take([channel.scope_value(None)] * most)
             granted = sum(1 for wait in waits if wait == 0)
             if granted < most:
-                channel.look_at = self._clock.monotonic() + min(waits[granted], 1.0)
+                channel.offer_at = self._clock.monotonic() + min(waits[granted], 1.0)
             channel.has_parked = most > 0
             most = granted
         if not most:
@@ -226,7 +228,7 @@ class BacklogProcessor:
             # All parked items were claimed; the flag is set again when one is parked.
             channel.has_parked = False
         if len(entries) == (BATCH if tokens else most):
-            channel.look_at = 0.0
+            channel.offer_at = 0.0
         self._offer_these(running, entries, has_token=tokens)
         return bool(entries)
 
@@ -235,7 +237,7 @@ class BacklogProcessor:
         return rows.values("id")[:most].count()
 
     def _is_probed(self, channel: OutboundChannel) -> bool:
-        return bool(channel.away) and self._clock.monotonic() >= channel.probe_at
+        return bool(channel.unreachable) and self._clock.monotonic() >= channel.probe_at
 
     def _probe(self, running: RunningRuleSet, channel: OutboundChannel) -> None:
         """Send the oldest parked item to find out whether the target is back."""
@@ -246,7 +248,7 @@ class BacklogProcessor:
             self._offer_these(running, entries)
         else:
             # Another router has sent the parked items, so the target answers there.
-            channel.is_back()
+            channel.mark_reachable()
 
     def _claim_parked(
         self,
@@ -273,7 +275,7 @@ class BacklogProcessor:
         sender = Sender(running, self._clock, self._pipeline.is_stopping)
         decided_items = []
         for entry in entries:
-            decided = self._pipeline.decided(running, entry, partial(_decide, running, entry))
+            decided = self._pipeline.try_decide(running, entry, partial(_decide, running, entry))
             if decided is None:
                 continue
             decision, item = decided

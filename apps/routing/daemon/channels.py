@@ -25,7 +25,7 @@ FIRST_PROBE_SECONDS: Final = 0.5
 LONGEST_PROBE_SECONDS: Final = 10.0
 # Shortest interval between two queries of a queue's depth.
 DEPTH_SECONDS: Final = 0.5
-WHOLE: Final = "*"
+UNSCOPED: Final = "*"
 
 
 class InboundChannel:
@@ -45,7 +45,7 @@ class InboundChannel:
         # Incremented without a lock by the threads that hold a batch; a lost count is accepted.
         self.taken = self.filtered = self.malformed = 0
 
-    def is_for(self, rule: rules.Inbound) -> bool:
+    def can_serve(self, rule: rules.Inbound) -> bool:
         """Return whether the open inbound can be reused for a new version of its rule."""
         return (self.rule.name, self.rule.cls, self.rule.init) == (rule.name, rule.cls, rule.init)
 
@@ -64,15 +64,15 @@ class OutboundChannel:
         # Batches for outbounds of the same server are sent together.
         self.server: Hashable = self.sociable.server if self.sociable else rule.name
         is_limited = rule.token_per_second > 0
-        self.is_scoped = is_limited and rule.token_scope != WHOLE
+        self.is_scoped = is_limited and rule.token_scope != UNSCOPED
         # Whether new items queue behind parked ones. With a rate limit or a maximum lag they must,
         # or parked items would starve; after a mere outage all are sent together.
         self.keeps_order = (is_limited and not self.is_scoped) or rule.max_lag >= 0
         self._clock = clock
         self._lock = threading.Lock()
         # Why its target cannot be reached; "" when it can, or was not tried yet.
-        self.away = ""
-        self.away_at: datetime | None = None
+        self.unreachable = ""
+        self.unreachable_at: datetime | None = None
         self._is_logged = False
         self.probe_at = 0.0
         self._probes = Backoff(FIRST_PROBE_SECONDS, LONGEST_PROBE_SECONDS)
@@ -80,15 +80,15 @@ class OutboundChannel:
         self.has_parked = False
         # Number of items parked for it by all routers, about a second old.
         self.parked = 0
-        # When parked items are offered again (monotonic seconds).
-        self.look_at = 0.0
+        # When parked items are sent again (monotonic seconds).
+        self.offer_at = 0.0
         self.depth: int | None = None
         self._depth_at = float("-inf")
-        # Items sent since the depth was queried.
-        self._let_through = 0
+        # Items let through since the depth was queried.
+        self._sent_since_query = 0
         self.sent = self.refused = 0
 
-    def is_for(self, rule: rules.Outbound) -> bool:
+    def can_serve(self, rule: rules.Outbound) -> bool:
         """Return whether the open outbound can be reused for a new version of its rule.
 
         Selector, note and place may differ: they do not change how messages are sent.
@@ -99,12 +99,12 @@ class OutboundChannel:
 
     def is_full(self) -> bool:
         """Return whether ``max_lag`` messages wait in its queue; if not, reserve a place."""
-        if self.rule.max_lag < 0 or self.away:
+        if self.rule.max_lag < 0 or self.unreachable:
             return False
         with self._lock:
             if self._room() <= 0:
                 return True
-            self._let_through += 1
+            self._sent_since_query += 1
             return False
 
     def room(self, most: int) -> int:
@@ -120,18 +120,18 @@ class OutboundChannel:
         depth = self.depth
         return 0 <= self.rule.max_lag <= (depth if depth is not None else -1)
 
-    def ask_depth(self) -> None:
+    def query_depth(self) -> None:
         """Query how many messages wait in its queue, and store it in ``depth``."""
         with self._lock:
-            self._ask_depth()
+            self._query_depth()
 
     def _room(self) -> int:
         if self._clock.monotonic() >= self._depth_at + DEPTH_SECONDS:
-            self._ask_depth()
-        return self.rule.max_lag - (self.depth or 0) - self._let_through
+            self._query_depth()
+        return self.rule.max_lag - (self.depth or 0) - self._sent_since_query
 
-    def _ask_depth(self) -> None:
-        self._let_through = 0
+    def _query_depth(self) -> None:
+        self._sent_since_query = 0
         self.depth = self.outbound.depth()
         self._depth_at = self._clock.monotonic()
 
@@ -139,9 +139,9 @@ class OutboundChannel:
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
         """Send a batch, and update health and counters from its outcomes."""
-        return self.recorded(self._send(batch))
+        return self.record_outcomes(self._send(batch))
 
-    def recorded(self, outcomes: list[Outcome]) -> list[Outcome]:
+    def record_outcomes(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Update health and counters from the outcomes; return them unchanged."""
         if not outcomes:
             return outcomes
@@ -151,9 +151,9 @@ class OutboundChannel:
             self.sent += verdicts[Verdict.DELIVERED]
             self.refused += verdicts[Verdict.REFUSED]
             if lost is None:
-                self._is_back()
+                self._mark_reachable()
             else:
-                self._is_away(lost)
+                self._mark_unreachable(lost)
             self._log_change()
         return outcomes
 
@@ -163,43 +163,45 @@ class OutboundChannel:
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} messages")
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
-            return self.failed(error, len(batch))
+            return self.record_failure(error, len(batch))
         return outcomes
 
-    def failed(self, error: Exception, messages: int) -> list[Outcome]:
+    def record_failure(self, error: Exception, messages: int) -> list[Outcome]:
         """Treat an exception of a plug-in class as an outage, so that its items are parked."""
         logger.error("outbound failed: name=%s", self.rule.name, exc_info=error)
         reason = f"{self.rule.cls} fails: {type(error).__name__}: {error}"
         return [away("defect", reason)] * messages
 
-    def is_back(self) -> None:
+    def mark_reachable(self) -> None:
         """Mark the target as reachable, so that the next item is sent to it."""
         with self._lock:
-            self._is_back()
+            self._mark_reachable()
 
-    def _is_back(self) -> None:
-        self.away, self.away_at = "", None
+    def _mark_reachable(self) -> None:
+        self.unreachable, self.unreachable_at = "", None
         self._probes.reset()
 
-    def _is_away(self, outcome: Outcome) -> None:
-        if not self.away:
-            self.away_at = self._clock.now()
-        self.away = outcome.reason or outcome.code or "away"
+    def _mark_unreachable(self, outcome: Outcome) -> None:
+        if not self.unreachable:
+            self.unreachable_at = self._clock.now()
+        self.unreachable = outcome.reason or outcome.code or "away"
         self.has_parked = True
         self.probe_at = self._clock.monotonic() + self._probes.seconds()
 
     def _log_change(self) -> None:
         """Log once when the target becomes unreachable, and once when it is back."""
-        if self.away and not self._is_logged:
-            logger.warning("outbound unreachable: name=%s error=%s", self.rule.name, self.away)
-        elif self._is_logged and not self.away:
+        if self.unreachable and not self._is_logged:
+            logger.warning(
+                "outbound unreachable: name=%s error=%s", self.rule.name, self.unreachable
+            )
+        elif self._is_logged and not self.unreachable:
             logger.info("outbound reachable again: name=%s", self.rule.name)
-        self._is_logged = bool(self.away)
+        self._is_logged = bool(self.unreachable)
 
     def scope_value(self, item: object) -> str:
         """Return the name of the token bucket of an item: the value of the rule's scope key."""
         if not self.is_scoped or not isinstance(item, dict):
-            return WHOLE
+            return UNSCOPED
         value = item.get(self.rule.token_scope)
         return value if isinstance(value, str) else repr(value)
 
@@ -216,10 +218,12 @@ def send_together(batches: Sequence[tuple[OutboundChannel, Sequence[Sent]]]) -> 
     try:
         outcomes = first.send_with([(channel.outbound, batch) for channel, batch in batches])
         if [len(part) for part in outcomes] != [len(batch) for _, batch in batches]:
-            raise ValueError("there is not one outcome for each message")
+            raise ValueError("send_with did not return one outcome per message")
     except Exception as error:  # noqa: BLE001 - see OutboundChannel._send
-        outcomes = [channel.failed(error, len(batch)) for channel, batch in batches]
-    return [channel.recorded(part) for (channel, _), part in zip(batches, outcomes, strict=True)]
+        outcomes = [channel.record_failure(error, len(batch)) for channel, batch in batches]
+    return [
+        channel.record_outcomes(part) for (channel, _), part in zip(batches, outcomes, strict=True)
+    ]
 
 
 def _sending_part(rule: rules.Outbound) -> rules.Outbound:

@@ -90,7 +90,7 @@ class Sender:
                 if decided_item.decision.action is Action.DISPATCH:
                     outbounds.setdefault(decided_item.decision.outbound, []).append(decided_item)
                 else:
-                    moves.append(self.settled(decided_item))
+                    moves.append(self.move_unsent(decided_item))
             left = []
             servers: dict[Hashable, list[tuple[OutboundChannel, list[DecidedItem]]]] = {}
             for name, group in outbounds.items():
@@ -135,15 +135,15 @@ class Sender:
         ]
         if not admitted:
             return []
-        onward: list[DecidedItem] = []
+        to_send_again: list[DecidedItem] = []
         batches = [
             (channel, self._messages(channel, decided_items, moves))
             for channel, decided_items in admitted
         ]
         outcomes = send_together([(channel, messages) for channel, (_, messages) in batches])
         for (channel, (decided_items, _)), part in zip(batches, outcomes, strict=True):
-            onward += self._settle(channel, decided_items, part, moves)
-        return onward
+            to_send_again += self._settle(channel, decided_items, part, moves)
+        return to_send_again
 
     def _settle(
         self,
@@ -153,7 +153,7 @@ class Sender:
         moves: list[ItemMove],
     ) -> list[DecidedItem]:
         """Append the moves of a sent batch; return refused items with their next decision."""
-        onward: list[DecidedItem] = []
+        to_send_again: list[DecidedItem] = []
         now = self._clock.now()
         due_at = now + timedelta(seconds=channel.rule.result_timeout_seconds)
         done = self.step(StepKind.DISPATCHED, channel.rule.name)
@@ -164,8 +164,8 @@ class Sender:
             elif outcome.verdict is Verdict.AWAY:
                 moves.append(self._parked(decided_item, Reason.TARGET_AWAY, outcome.reason))
             else:
-                onward.append(self._refused(decided_item, outcome))
-        return onward
+                to_send_again.append(self._refused(decided_item, outcome))
+        return to_send_again
 
     def _dispatched_step(self, channel: OutboundChannel, outcome: Outcome) -> Step:
         """Return the step of a delivered message with the remark of its target."""
@@ -180,10 +180,10 @@ class Sender:
             channel.has_parked = True
             moves += [self._parked(decided_item, Reason.POSTPONED) for decided_item in group]
             return []
-        away = channel.away
-        if away or (channel.has_parked and channel.keeps_order):
-            reason = Reason.TARGET_AWAY if away else Reason.IN_LINE
-            moves += [self._parked(p, reason, away) for p in group if not p.is_its_turn]
+        unreachable = channel.unreachable
+        if unreachable or (channel.has_parked and channel.keeps_order):
+            reason = Reason.TARGET_AWAY if unreachable else Reason.IN_LINE
+            moves += [self._parked(p, reason, unreachable) for p in group if not p.is_its_turn]
             group = [decided_item for decided_item in group if decided_item.is_its_turn]
         if channel.rule.token_per_second <= 0:
             return group
@@ -219,7 +219,9 @@ class Sender:
                 logger.exception("message not built: item=%s", decided_item.entry.task_uuid)
                 text = f"{type(error).__name__}: {error}"
                 moves.append(
-                    dead(decided_item.entry, "defect", text, self._running.version, self._now)
+                    dead_letter(
+                        decided_item.entry, "defect", text, self._running.version, self._now
+                    )
                 )
             else:
                 good.append(decided_item)
@@ -239,7 +241,7 @@ class Sender:
         return Sent(name, made, params["priority"], params["rt"])
 
     def _refused(self, decided_item: DecidedItem, outcome: Outcome) -> DecidedItem:
-        """Decide anew about an item that its target refused permanently."""
+        """Decide again about an item that its target refused permanently."""
         decision = self._running.life.refused(decided_item.decision)
         at = decided_item.decision.outbound
         not_matched = self.step(
@@ -292,7 +294,7 @@ class Sender:
             detail,
         )
 
-    def settled(self, decided_item: DecidedItem) -> ItemMove:
+    def move_unsent(self, decided_item: DecidedItem) -> ItemMove:
         """Return the move of an item that is not sent: it is parked by the rules, or ends."""
         decision = decided_item.decision
         if decision.action is Action.HOLD:
@@ -342,8 +344,8 @@ class Sender:
             detail=detail,
         )
 
-    def retrying(self, decided_item: DecidedItem, lease_seconds: float) -> ItemMove:
-        """Return the move to ``retrying``; its lease keeps other routers from sending the item."""
+    def move_to_retrying(self, decided_item: DecidedItem, lease_seconds: float) -> ItemMove:
+        """Return the move to the state ``retrying``; its lease keeps other routers from sending."""
         return self._move(
             decided_item,
             State.RETRYING,
@@ -355,7 +357,7 @@ class Sender:
         )
 
 
-def dead(entry: LedgerEntry, code: str, text: str, version: int, now: datetime) -> ItemMove:
+def dead_letter(entry: LedgerEntry, code: str, text: str, version: int, now: datetime) -> ItemMove:
     """Return the move that dead-letters an item which cannot be processed."""
     return ItemMove(
         entry=entry,
@@ -367,17 +369,19 @@ def dead(entry: LedgerEntry, code: str, text: str, version: int, now: datetime) 
     )
 
 
-def fails(move: ItemMove) -> bool:
+def is_failure(move: ItemMove) -> bool:
     """Return whether the move ends its item without success, which writes to the failure file."""
     state = State(move.to.value)
     return state in FINAL and state not in (State.SUCCEEDED, State.CANCELLED)
 
 
-def failed_of(running: RunningRuleSet, moves: Sequence[ItemMove], now: datetime) -> list[Failed]:
-    """Return the records of the failure file for those moves that ``fails``."""
+def failure_records(
+    running: RunningRuleSet, moves: Sequence[ItemMove], now: datetime
+) -> list[Failed]:
+    """Return the records of the failure file for the moves that are a failure."""
     records = []
     for move in moves:
-        if not fails(move):
+        if not is_failure(move):
             continue
         item: Mapping[str, object] = move.entry.item if move.item is None else move.item
         status = item.get("task_result")

@@ -17,8 +17,15 @@ from typing import Final, TypeVar
 from django.db import connection
 
 from apps.routing.daemon.channels import InboundChannel
-from apps.routing.daemon.delivery import LEASE_SECONDS, DecidedItem, Sender, dead, failed_of, fails
-from apps.routing.daemon.results import Results
+from apps.routing.daemon.delivery import (
+    LEASE_SECONDS,
+    DecidedItem,
+    Sender,
+    dead_letter,
+    failure_records,
+    is_failure,
+)
+from apps.routing.daemon.results import ResultMoves
 from apps.routing.daemon.rule_sets import BATCH, RunningRuleSet
 from apps.routing.engine.failures import FailureFileError
 from apps.routing.engine.inbounds.base import Taken
@@ -36,7 +43,7 @@ from apps.routing.services import (
     Receipt,
     move_items,
     note_items,
-    spare_items,
+    reset_attempts,
     store_batch,
 )
 from apps.routing.states import ItemState
@@ -72,7 +79,7 @@ class _ReadBatch:
     malformed: list[Arrival] = field(default_factory=list)
     # Error of each malformed message.
     why: list[Poison] = field(default_factory=list)
-    # Results of known items: (task_uuid, result).
+    # ResultMoves of known items: (task_uuid, result).
     results: list[tuple[str, Item]] = field(default_factory=list)
     known: dict[str, LedgerEntry] = field(default_factory=dict)
     filtered: int = 0
@@ -147,7 +154,7 @@ class RoutingPipeline:
         self.write(running, moves)
         failpoints.hit("router.moved")
 
-    def decided(
+    def try_decide(
         self, running: RunningRuleSet, entry: LedgerEntry, decide: Callable[[], T]
     ) -> T | None:
         """Return the result of ``decide``; dead-letter the item and return None if it raises."""
@@ -156,7 +163,9 @@ class RoutingPipeline:
         except Exception as error:
             logger.exception("decision failed: item=%s", entry.task_uuid)
             text = f"{type(error).__name__}: {error}"
-            self.write(running, [dead(entry, "defect", text, running.version, self._clock.now())])
+            self.write(
+                running, [dead_letter(entry, "defect", text, running.version, self._clock.now())]
+            )
             return None
 
     def write(self, running: RunningRuleSet, moves: Sequence[ItemMove]) -> MovedItems:
@@ -166,17 +175,17 @@ class RoutingPipeline:
         state and are claimed again when their lease expires. Raises the error of the database when
         the router stops before it is back.
         """
-        failed = [] if running.failures is None else [move for move in moves if fails(move)]
-        if not failed:
-            return self._retry_while_away(partial(self._write, running, moves))
+        failures = [] if running.failures is None else [move for move in moves if is_failure(move)]
+        if not failures:
+            return self._retry_during_outage(partial(self._write, running, moves))
         # The other items may have been sent: without their moves they would be sent again.
-        others = [move for move in moves if not fails(move)]
-        first = self._retry_while_away(partial(self._write, running, others))
+        others = [move for move in moves if not is_failure(move)]
+        first = self._retry_during_outage(partial(self._write, running, others))
         try:
-            then = self._retry_while_away(partial(self._write, running, failed))
+            then = self._retry_during_outage(partial(self._write, running, failures))
         except FailureFileError:
-            spared = [move.entry.id for move in failed if move.to != ItemState.DEAD]
-            self._retry_while_away(partial(spare_items, ids=spared))
+            spared = [move.entry.id for move in failures if move.to != ItemState.DEAD]
+            self._retry_during_outage(partial(reset_attempts, ids=spared))
             return first
         return MovedItems(first.entries | then.entries, first.lost + then.lost)
 
@@ -186,10 +195,10 @@ class RoutingPipeline:
         return move_items(moves=moves, now=now)
 
     def _write_failures(self, running: RunningRuleSet, moves: Sequence[ItemMove]) -> None:
-        if running.failures is not None and any(map(fails, moves)):
-            running.failures.write(failed_of(running, moves, self._clock.now()))
+        if running.failures is not None and any(map(is_failure, moves)):
+            running.failures.write(failure_records(running, moves, self._clock.now()))
 
-    def _retry_while_away(self, what: Callable[[], T]) -> T:
+    def _retry_during_outage(self, what: Callable[[], T]) -> T:
         backoff = Backoff()
         thread = threading.get_ident()
         self._writing[thread] = self._clock.monotonic()
@@ -300,7 +309,7 @@ class RoutingPipeline:
             Arrival(
                 project=running.project,
                 inbound=channel.rule.name,
-                item=stored_malformed(taken.raw),
+                item=item_of_malformed(taken.raw),
                 identity=taken.identity,
                 rules_version=running.version,
             )
@@ -311,7 +320,7 @@ class RoutingPipeline:
     ) -> list[DecidedItem]:
         now = self._clock.now()
         sender = Sender(running, self._clock, self.is_stopping)
-        results = Results(running, sender, read.results, read.known)
+        results = ResultMoves(running, sender, read.results, read.known)
         batch = InboundBatch(
             project=running.project,
             inbound=channel.rule.name,
@@ -325,7 +334,7 @@ class RoutingPipeline:
 
         def end_malformed(receipts: list[Receipt]) -> list[ItemMove]:
             ends = [
-                dead(receipt.entry, why.code, str(why), running.version, now)
+                dead_letter(receipt.entry, why.code, str(why), running.version, now)
                 for receipt, why in zip(receipts, read.why, strict=True)
                 if receipt.held
             ]
@@ -339,12 +348,12 @@ class RoutingPipeline:
         self.note_outage(None)
         channel.filtered += read.filtered
         channel.malformed += done.malformed
-        decided_items = results.onward(done.moved)
+        decided_items = results.to_send_again(done.moved)
         for receipt, item in zip(done.receipts, read.items, strict=True):
             if not receipt.held:
                 continue
             decide = partial(running.life.decide, item, None)
-            decision = self.decided(running, receipt.entry, decide)
+            decision = self.try_decide(running, receipt.entry, decide)
             if decision is not None:
                 decided_items.append(
                     DecidedItem(receipt.entry, decision, sender.routing_step(decision), item)
@@ -366,15 +375,15 @@ class RoutingPipeline:
         failed_rounds = 0
         while pending and failed_rounds < ROUNDS:
             names = [name for name, _ in pending]
-            known = self._retry_while_away(
+            known = self._retry_during_outage(
                 partial(find_items, project=running.project, task_uuids=names)
             )
-            results = Results(running, sender, pending, known)
-            moved = self._retry_while_away(partial(self._write, running, results.moves))
-            self._retry_while_away(partial(note_items, notes=results.notes))
+            results = ResultMoves(running, sender, pending, known)
+            moved = self._retry_during_outage(partial(self._write, running, results.moves))
+            self._retry_during_outage(partial(note_items, notes=results.notes))
             # A later result may have ended an item that an earlier one wanted to send again.
             decided_items = [d for d in decided_items if d.entry.id not in moved.entries]
-            decided_items += results.onward(moved)
+            decided_items += results.to_send_again(moved)
             left = results.pending(moved)
             failed_rounds = failed_rounds + 1 if len(left) == len(pending) else 0
             pending = left
@@ -383,7 +392,7 @@ class RoutingPipeline:
         return decided_items
 
 
-def stored_malformed(raw: bytes) -> Item:
+def item_of_malformed(raw: bytes) -> Item:
     """Return the item under which a malformed message is stored.
 
     That is its JSON object if it is one, else its text under the key ``raw``.

@@ -14,7 +14,7 @@ from apps.routing.engine.inbounds import groups
 from apps.routing.engine.inbounds.polling import Key
 from apps.routing.engine.inbounds.registry import check_running
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
-from apps.routing.services import forget_reports, report_lines
+from apps.routing.services import delete_reports, report_router
 from yardkit.clock import Clock
 from yardkit.timers import Timers
 
@@ -32,7 +32,7 @@ class RouterReporter:
         self._router = router
         self.timers = Timers(clock.monotonic)
 
-    def turn(self) -> None:
+    def write(self) -> None:
         """Write the reports when the interval is over."""
         if not self.timers.due("report", REPORT_SECONDS):
             return
@@ -41,9 +41,9 @@ class RouterReporter:
             with self._rule_sets.using(project) as running:
                 if running is not None:
                     reports[project] = running.version, self._reports(running)
-        report_lines(router=self._router, reports=reports, now=self._clock.now())
+        report_router(router=self._router, reports=reports, now=self._clock.now())
 
-    def ask(self) -> None:
+    def query_servers(self) -> None:
         """Query servers when the interval is over. This may block."""
         if not self.timers.due("ask", ASK_SECONDS):
             return
@@ -64,8 +64,8 @@ class RouterReporter:
                     )
                 for outbound in running.outbounds.values():
                     # Connecting only for a number is not worth it where nothing was sent yet.
-                    if outbound.sent and not outbound.away:
-                        outbound.ask_depth()
+                    if outbound.sent and not outbound.unreachable:
+                        outbound.query_depth()
 
     def _seats(self) -> dict[Key, set[groups.Seat]]:
         """Return the consumer groups that each inbound takes part in."""
@@ -78,9 +78,9 @@ class RouterReporter:
                     seats[project, name] = groups.seats(running.track.entrances[name].rule)
         return seats
 
-    def end(self) -> None:
+    def delete(self) -> None:
         """Delete the reports of this router, which is stopping."""
-        forget_reports(router=self._router)
+        delete_reports(router=self._router)
 
     def _reports(self, running: RunningRuleSet) -> dict[str, object]:
         now = self._clock.now()
@@ -129,8 +129,8 @@ def _of_one_group(seats: dict[Key, set[groups.Seat]], mine: Key) -> list[tuple[s
 
 def _outbound(channel: OutboundChannel) -> OutboundReport:
     return OutboundReport(
-        problem=channel.away,
-        problem_at_ms=_milliseconds(channel.away_at),
+        problem=channel.unreachable,
+        problem_at_ms=_milliseconds(channel.unreachable_at),
         depth=channel.depth,
         full=channel.shows_full,
         sent=channel.sent,

@@ -13,7 +13,7 @@ from apps.routing.queries import LedgerEntry, known_item
 from apps.routing.services import ItemMove, ItemNote, MovedItems
 
 
-class Results:
+class ResultMoves:
     """Moves and notes for the results of a batch.
 
     Each item is moved by its first result only; further results of the same item are ``pending``
@@ -57,11 +57,11 @@ class Results:
             )
             if decision.action is Action.DISPATCH:
                 self._again[entry.id] = decided_item
-                self.moves.append(sender.retrying(decided_item, LEASE_SECONDS))
+                self.moves.append(sender.move_to_retrying(decided_item, LEASE_SECONDS))
             else:
-                self.moves.append(sender.settled(decided_item))
+                self.moves.append(sender.move_unsent(decided_item))
 
-    def onward(self, moved: MovedItems) -> list[DecidedItem]:
+    def to_send_again(self, moved: MovedItems) -> list[DecidedItem]:
         """Return the items to send again, among those whose moves were committed."""
         return [
             DecidedItem(moved.entries[pk], decided_item.decision, (), decided_item.decision.item)

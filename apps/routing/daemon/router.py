@@ -113,13 +113,13 @@ class RouterDaemon:
             )
         self.rule_sets.close()
         try:
-            self.reporter.end()
+            self.reporter.delete()
         except DATABASE_AWAY as error:
             logger.warning("report not deleted: error=%s", error)
 
     def _report(self) -> None:
         try:
-            self.reporter.turn()
+            self.reporter.write()
         except DATABASE_AWAY as error:
             self.pipeline.note_outage(error)
 
@@ -179,5 +179,5 @@ class RouterDaemon:
         return count > 0
 
     def _probe_turn(self) -> bool:
-        self.reporter.ask()
+        self.reporter.query_servers()
         return self.backlog.probe()

@@ -175,7 +175,9 @@ class RuleSetRuntime:
     def _leave(self, running: RunningRuleSet) -> None:
         with self._lock:
             running.users -= 1
-            gone = self._gone() if running.users == 0 and running in self._leaving else []
+            gone = (
+                self._unused_channels() if running.users == 0 and running in self._leaving else []
+            )
         _close(gone)
 
     # --- versions ---------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ class RuleSetRuntime:
             if before is not None:
                 self._leaving.append(before)
             self._reset_polling()
-            gone = self._gone()
+            gone = self._unused_channels()
         _close(gone)
 
     def close(self) -> None:
@@ -205,7 +207,7 @@ class RuleSetRuntime:
             for running in self._leaving:
                 running.users = 0
             self._reset_polling()
-            gone = self._gone()
+            gone = self._unused_channels()
         _close(gone)
 
     def _make(self, project: int, active: Active) -> RunningRuleSet:
@@ -228,7 +230,7 @@ class RuleSetRuntime:
             }
             failures = self._failures(slug, filled)
             # New items must not overtake items that are parked already.
-            for name in parked_of([project])[project].keys() & outbounds.keys():
+            for name in count_parked([project])[project].keys() & outbounds.keys():
                 outbounds[name].has_parked = True
         except BaseException:
             _close(made)
@@ -250,7 +252,7 @@ class RuleSetRuntime:
         made: list[_Closable],
     ) -> OutboundChannel:
         kept = before and before.outbounds.get(rule.name)
-        if kept and kept.is_for(rule):
+        if kept and kept.can_serve(rule):
             return kept
         settings = Settings(
             client_name=f"crawlyard router {self._environment.name}",
@@ -277,7 +279,7 @@ class RuleSetRuntime:
         self, slug: str, rule: rules.Inbound, before: RunningRuleSet | None, made: list[_Closable]
     ) -> InboundChannel:
         kept = before and before.inbounds.get(rule.name)
-        if kept and kept.is_for(rule):
+        if kept and kept.can_serve(rule):
             return kept
         context = Context(
             name=rule.name,
@@ -317,7 +319,7 @@ class RuleSetRuntime:
         }
         self._polling = Polling(weights, longest_rest=LONGEST_REST_SECONDS)
 
-    def _gone(self) -> list[_Closable]:
+    def _unused_channels(self) -> list[_Closable]:
         """Forget unused versions; return their channels that no other version shares."""
         ended = [running for running in self._leaving if running.users == 0]
         self._leaving = [running for running in self._leaving if running.users]
@@ -330,7 +332,7 @@ class RuleSetRuntime:
         return [part for key, part in unused.items() if key not in in_use]
 
 
-def parked_of(projects: Sequence[int]) -> dict[int, dict[str, int]]:
+def count_parked(projects: Sequence[int]) -> dict[int, dict[str, int]]:
     """Return how many items are parked for each outbound, by project and name of the outbound."""
     parked: dict[int, dict[str, int]] = {project: {} for project in projects}
     rows = (

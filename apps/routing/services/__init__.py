@@ -7,17 +7,17 @@ returned as lost, so two routers never both own an item.
 
 from apps.routing.services.arrivals import Arrival, Receipt, receive_items
 from apps.routing.services.batches import BatchResult, InboundBatch, store_batch
-from apps.routing.services.claims import claim_due, claim_parked, spare_items
+from apps.routing.services.claims import claim_due, claim_parked, reset_attempts
 from apps.routing.services.maintenance import (
     MaintenanceResult,
+    delete_old_items,
     fold_tallies,
-    forget_items,
     merge_pages,
     sweep_ledger,
 )
 from apps.routing.services.manual import cancel_item, offer_parked, resubmit_item
 from apps.routing.services.moves import ItemMove, ItemNote, MovedItems, move_items, note_items
-from apps.routing.services.router_reports import forget_old_reports, forget_reports, report_lines
+from apps.routing.services.router_reports import delete_old_reports, delete_reports, report_router
 from apps.routing.services.server_reports import report_servers
 from apps.routing.services.submissions import SubmissionResult, SubmissionStatus, submit_items
 
@@ -35,19 +35,19 @@ __all__ = [
     "cancel_item",
     "claim_due",
     "claim_parked",
+    "delete_old_items",
+    "delete_old_reports",
+    "delete_reports",
     "fold_tallies",
-    "forget_items",
-    "forget_old_reports",
-    "forget_reports",
     "merge_pages",
     "move_items",
     "note_items",
     "offer_parked",
     "receive_items",
-    "report_lines",
+    "report_router",
     "report_servers",
+    "reset_attempts",
     "resubmit_item",
-    "spare_items",
     "store_batch",
     "submit_items",
     "sweep_ledger",

@@ -18,7 +18,13 @@ from apps.routing.engine.steps import Step, StepKind, step, write_steps
 from apps.routing.engine.uuids import new_task_uuids
 from apps.routing.models import NAME_CHARACTERS, RoutedItem
 from apps.routing.queries import CountedEvent, LedgerEntry, entries
-from apps.routing.services.ledger import CounterKey, add_counts, file_values, item_text, locked
+from apps.routing.services.ledger import (
+    CounterKey,
+    add_counts,
+    encode_item,
+    index_values,
+    lock_rows,
+)
 from apps.routing.services.statements import ItemKey, NewItemRow, insert_items
 from apps.routing.states import ItemState
 from apps.runtime.services import in_short_transaction
@@ -111,7 +117,7 @@ def _receive(arrivals: list[Arrival], now: datetime, lease_seconds: float) -> li
             counted[entry.project, entry.inbound, "", entry.state] += 1
             if _may_be_duplicate(arrivals[n]):
                 counted[entry.project, entry.inbound, "", CountedEvent.REDELIVERED.value] += 1
-    file_values(((receipts[n].entry, arrivals[n].item) for n in receipts), now)
+    index_values(((receipts[n].entry, arrivals[n].item) for n in receipts), now)
     again = {n: row for n, row in named.items() if n not in receipts}
     if again:
         receipts |= _redelivered(again, set(ids.values()), due_at, now)
@@ -136,7 +142,7 @@ def _row(arrival: Arrival, name: uuid.UUID, now: datetime) -> NewItemRow:
         arrival.inbound[:NAME_CHARACTERS],
         "",
         arrival.rules_version,
-        item_text(arrival.item),
+        encode_item(arrival.item),
         write_steps(steps),
         len(steps),
         arrival.resubmit_of,
@@ -173,7 +179,7 @@ def _redelivered(
         | Q(task_uuid__in=[row.task_uuid for row in again.values()])
     )
     unclaimed = rows.filter(state=ItemState.RECEIVED).exclude(pk__in=just_made)
-    taken = set(locked(unclaimed.order_by("id")).values_list("id", flat=True))
+    taken = set(lock_rows(unclaimed.order_by("id")).values_list("id", flat=True))
     redelivered = write_steps([step(now, StepKind.REDELIVERED)])
     RoutedItem.objects.filter(pk__in=taken).update(
         generation=F("generation") + 1,

@@ -15,7 +15,7 @@ from apps.routing.engine.steps import MOST, StepKind, cut, read_steps, step, wri
 from apps.routing.models import RoutedItem
 from apps.routing.queries import LedgerEntry, entries
 from apps.routing.querysets import RoutedItemQuerySet
-from apps.routing.services.ledger import locked
+from apps.routing.services.ledger import lock_rows
 from apps.routing.states import ACTIVE, ItemState
 from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
@@ -72,7 +72,7 @@ def claim_parked(
     return in_short_transaction(partial(_claim, rows, limit, now, lease_seconds))
 
 
-def spare_items(*, ids: Iterable[int]) -> None:
+def reset_attempts(*, ids: Iterable[int]) -> None:
     """Reset the attempts of items that a failing store, not the items themselves, kept from ending.
 
     Otherwise an outage would use up their attempts and dead-letter them.
@@ -100,7 +100,7 @@ def _claim(
 
 def _unlocked(rows: RoutedItemQuerySet[RoutedItem], limit: int) -> list[RoutedItem]:
     """Lock and return the first rows that no other transaction has locked."""
-    return list(locked(rows, skip=True).only(*_LOOKED_AT)[:limit])
+    return list(lock_rows(rows, skip=True).only(*_LOOKED_AT)[:limit])
 
 
 def _lease(due: Sequence[RoutedItem], now: datetime, lease_seconds: float) -> list[LedgerEntry]:

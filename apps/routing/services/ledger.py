@@ -27,7 +27,7 @@ CounterKey = tuple[int, str, str, str]
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def item_text(item: Mapping[str, Any]) -> str:
+def encode_item(item: Mapping[str, Any]) -> str:
     """Encode an item as JSON that every supported database accepts.
 
     Raises:
@@ -51,7 +51,7 @@ def add_counts(counted: Mapping[CounterKey, int]) -> None:
         insert_counter_changes(rows)
 
 
-def file_values(changed: Iterable[tuple[LedgerEntry, Mapping[str, Any]]], now: datetime) -> None:
+def index_values(changed: Iterable[tuple[LedgerEntry, Mapping[str, Any]]], now: datetime) -> None:
     """Insert the value fingerprints by which a search finds these items.
 
     Call it in the transaction that writes the items.
@@ -65,7 +65,7 @@ def file_values(changed: Iterable[tuple[LedgerEntry, Mapping[str, Any]]], now: d
         insert_page(ValuePageRow(project, now, ids, len(rows), codes))
 
 
-def locked(rows: Rows, *, skip: bool = False) -> Rows:
+def lock_rows(rows: Rows, *, skip: bool = False) -> Rows:
     """Lock the rows until the end of the transaction, on databases with concurrent writers.
 
     ``skip`` leaves out rows that another transaction has locked. SQLite needs no lock: it has one

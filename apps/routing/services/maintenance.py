@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from apps.routing.engine.fingerprints import joined
 from apps.routing.models import RoutedItem, Tally, ValuePage
 from apps.routing.queries import CountedEvent
-from apps.routing.services.ledger import CounterKey, add_counts, locked
+from apps.routing.services.ledger import CounterKey, add_counts, lock_rows
 from apps.runtime.services import in_short_transaction
 
 # With fewer rows, a fold writes nearly as many rows as it deletes.
@@ -45,8 +45,8 @@ class MaintenanceResult:
 
 
 def sweep_ledger(*, now: datetime, days: int) -> MaintenanceResult:
-    """Run all three steps once; ``days`` is the retention of ended items."""
-    return MaintenanceResult(fold_tallies(), merge_pages(), forget_items(now=now, days=days))
+    """Fold counters, merge value pages, and delete items that ended more than ``days`` ago."""
+    return MaintenanceResult(fold_tallies(), merge_pages(), delete_old_items(now=now, days=days))
 
 
 def fold_tallies() -> int:
@@ -58,7 +58,7 @@ def fold_tallies() -> int:
 
 
 def _fold() -> int:
-    rows = locked(Tally.objects.order_by("id"), skip=True)
+    rows = lock_rows(Tally.objects.order_by("id"), skip=True)
     changes = list(
         rows.values_list("id", "project_id", "inbound", "outbound", "what", "amount")[:MOST_TALLIES]
     )
@@ -86,7 +86,7 @@ def _merge() -> int:
     gone = 0
     group: list[Any] = []
     size = 0
-    for page in locked(small, skip=True)[:MOST_PAGES]:
+    for page in lock_rows(small, skip=True)[:MOST_PAGES]:
         fits = not group or (
             page.project_id == group[0].project_id and size + page.item_count <= PAGE_ITEMS
         )
@@ -117,7 +117,7 @@ def _packed_ids(packed: bytes) -> list[bytes]:
     return [packed[at : at + 8] for at in range(0, len(packed), 8)]
 
 
-def forget_items(*, now: datetime, days: int) -> int:
+def delete_old_items(*, now: datetime, days: int) -> int:
     """Delete items that ended more than ``days`` ago, at most 50,000 in one call; return how many.
 
     The counters of ended items keep them, and the counter of forgotten items grows by the same
@@ -126,28 +126,28 @@ def forget_items(*, now: datetime, days: int) -> int:
     cutoff = now - timedelta(days=days)
     total = 0
     for _ in range(CHUNKS):
-        gone = in_short_transaction(partial(_forget, cutoff))
+        gone = in_short_transaction(partial(_delete_old, cutoff))
         total += gone
         if gone < CHUNK:
             break
-    in_short_transaction(partial(_forget_pages, cutoff, now))
+    in_short_transaction(partial(_delete_old_pages, cutoff, now))
     return total
 
 
-def _forget(cutoff: datetime) -> int:
-    rows = locked(RoutedItem.objects.ended_before(cutoff).order_by("ended_at"), skip=True)
+def _delete_old(cutoff: datetime) -> int:
+    rows = lock_rows(RoutedItem.objects.ended_before(cutoff).order_by("ended_at"), skip=True)
     ended = list(rows.values_list("id", "project_id", "inbound", "outbound")[:CHUNK])
     RoutedItem.objects.filter(pk__in=[item[0] for item in ended]).delete()
     add_counts(Counter((*item[1:], CountedEvent.FORGOTTEN.value) for item in ended))
     return len(ended)
 
 
-def _forget_pages(cutoff: datetime, now: datetime) -> None:
+def _delete_old_pages(cutoff: datetime, now: datetime) -> None:
     """Delete old value pages without remaining items.
 
     A page that still has one is dated ``now``, so that it is not checked again in every run.
     """
-    for page in locked(_old_pages(cutoff), skip=True)[:CHUNK]:
+    for page in lock_rows(_old_pages(cutoff), skip=True)[:CHUNK]:
         ids = [int.from_bytes(packed, "little") for packed in _packed_ids(bytes(page.items))]
         if not RoutedItem.objects.filter(pk__in=ids).exists():
             page.delete()

@@ -30,7 +30,7 @@ from apps.routing.models import RoutedItem
 from apps.routing.queries import LedgerEntry, active_track, read_entry
 from apps.routing.querysets import RESUBMITTABLE
 from apps.routing.services.arrivals import Arrival, receive_items
-from apps.routing.services.ledger import locked
+from apps.routing.services.ledger import lock_rows
 from apps.routing.services.moves import ItemMove, move_items
 from apps.routing.states import ItemState
 
@@ -181,7 +181,7 @@ def offer_parked(
     Takes the oldest, at most ``MOST_OFFERED``, and skips items that a router has claimed.
     """
     rows = RoutedItem.objects.parked(project.pk, outbound).filter(attempts=0, due_at__gt=now)
-    chosen = list(locked(rows, skip=True).values_list("pk", flat=True)[:MOST_OFFERED])
+    chosen = list(lock_rows(rows, skip=True).values_list("pk", flat=True)[:MOST_OFFERED])
     if not chosen:
         return 0
     offered = RoutedItem.objects.filter(pk__in=chosen, state=ItemState.PARKED, attempts=0).update(

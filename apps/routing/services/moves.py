@@ -14,7 +14,13 @@ from apps.routing.engine.steps import MOST, Step, StepKind, cut, read_steps, wri
 from apps.routing.errors import InvalidItemMove
 from apps.routing.models import NAME_CHARACTERS, RoutedItem
 from apps.routing.queries import CountedEvent, LedgerEntry
-from apps.routing.services.ledger import CounterKey, add_counts, file_values, item_text, locked
+from apps.routing.services.ledger import (
+    CounterKey,
+    add_counts,
+    encode_item,
+    index_values,
+    lock_rows,
+)
 from apps.routing.services.statements import ItemUpdate, update_items
 from apps.routing.states import FINAL, ItemState, may_move
 from apps.runtime.services import in_short_transaction
@@ -89,7 +95,7 @@ def _move(moves: list[ItemMove], now: datetime) -> MovedItems:
         counted[after.project, after.inbound, after.outbound, after.state] += 1
     add_counts(counted)
     changed = [m for m in chosen if m.item is not None and m.entry.id in done]
-    file_values(((new_entries[m.entry.id], m.item or {}) for m in changed), now)
+    index_values(((new_entries[m.entry.id], m.item or {}) for m in changed), now)
     failpoints.hit("routing.moved_before_commit")
     lost = [m for m in moves if m.entry.id not in done or once[m.entry.id] is not m]
     return MovedItems(new_entries, lost)
@@ -115,7 +121,7 @@ def _row(move: ItemMove, cut_steps: Mapping[int, list[Step]], now: datetime) -> 
         _or(move.rules_version, entry.rules_version),
         move.reason[:40],
         writable(move.detail, 500),
-        None if move.item is None else item_text(move.item),
+        None if move.item is None else encode_item(move.item),
         write_steps(steps),
         whole,
         len(steps),
@@ -153,7 +159,7 @@ def _cut_steps(moves: list[ItemMove]) -> dict[int, list[Step]]:
     if not moves:
         return {}
     rows = RoutedItem.objects.filter(pk__in=[move.entry.id for move in moves]).order_by("id")
-    before = dict(locked(rows).values_list("id", "steps"))
+    before = dict(lock_rows(rows).values_list("id", "steps"))
     return {
         move.entry.id: cut([*read_steps(before.get(move.entry.id, "")), *move.steps])
         for move in moves
@@ -178,7 +184,7 @@ def note_items(*, notes: Sequence[ItemNote]) -> int:
 
 
 def _note(notes: list[ItemNote]) -> int:
-    rows = locked(RoutedItem.objects.filter(pk__in={n.entry.id for n in notes}).order_by("id"))
+    rows = lock_rows(RoutedItem.objects.filter(pk__in={n.entry.id for n in notes}).order_by("id"))
     rows_by_id = {row.pk: row for row in rows.only("id", "steps", "step_count")}
     written = 0
     counted: Counter[CounterKey] = Counter()

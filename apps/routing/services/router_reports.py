@@ -12,7 +12,7 @@ from apps.routing.models import RouterReport
 KEPT: Final = timedelta(hours=1)
 
 
-def report_lines(
+def report_router(
     *, router: str, reports: Mapping[int, tuple[int, Mapping[str, Any]]], now: datetime
 ) -> None:
     """Insert or replace this router's report for each project.
@@ -33,11 +33,11 @@ def report_lines(
     )
 
 
-def forget_reports(*, router: str) -> None:
+def delete_reports(*, router: str) -> None:
     """Delete the reports of a router that has stopped."""
     RouterReport.objects.filter(router=router).delete()
 
 
-def forget_old_reports(*, now: datetime) -> int:
+def delete_old_reports(*, now: datetime) -> int:
     """Delete reports older than an hour, left by routers that were killed; return how many."""
     return RouterReport.objects.filter(at__lt=now - KEPT).delete()[0]

@@ -15,7 +15,7 @@ from apps.projects.models import Project
 from apps.routing.engine.files.data import to_data
 from apps.routing.engine.rules import RuleSet, Server
 from apps.routing.models import RoutedItem, ServerReport
-from apps.routing.services import report_lines, report_servers
+from apps.routing.services import report_router, report_servers
 from apps.routing.states import ItemState
 from tests.access.factories import Api, make_project, make_user
 from tests.routing.admin.pages import OVERVIEW, address, html_of, person, text_of
@@ -54,8 +54,8 @@ def test_the_active_rules_in_effective_order_with_what_routers_say(
         },
         "selector_errors": {"changes": 5},
     }
-    report_lines(router="r1", reports={project.pk: (1, lines)}, now=timezone.now())
-    report_lines(router="gone", reports={project.pk: (1, lines)}, now=NOW.replace(year=2020))
+    report_router(router="r1", reports={project.pk: (1, lines)}, now=timezone.now())
+    report_router(router="gone", reports={project.pk: (1, lines)}, now=NOW.replace(year=2020))
 
     answer = api.get(at(project))
 
@@ -82,7 +82,7 @@ def test_what_waits_and_what_it_lacks(project: Project, api: Api) -> None:
     for entry in arrive(project, 3):
         moved(entry, ItemState.PARKED, outbound="changes")
     lines = {"outbounds": {"changes": {"full": True, "problem": "away", "problem_at_ms": 1}}}
-    report_lines(router="r1", reports={project.pk: (1, lines)}, now=timezone.now())
+    report_router(router="r1", reports={project.pk: (1, lines)}, now=timezone.now())
 
     (told,) = api.get(at(project, "/parked")).json()
 

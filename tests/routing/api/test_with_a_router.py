@@ -46,14 +46,14 @@ def test_a_task_goes_to_its_spider_and_its_results_come_back(
     name = post(TASK, headers)["task_uuid"]
 
     router.until(lambda: router.states() == {"dispatched": 1}, "dispatch")
-    (sent,) = router.shelf("captcha").messages
+    (sent,) = router.target("captcha").messages
     assert (sent["task_uuid"], sent["company_name"]) == (name, TASK["company_name"])
 
     # The spider fails, and hands back what it was told.
     failed = post({"task_result": 5000, "task_params": sent}, headers)
     assert (failed["fate"], failed["state"]) == ("result", "retrying")
     router.until(lambda: router.states() == {"dispatched": 1}, "the second attempt")
-    (_first, again) = router.shelf("captcha").messages
+    (_first, again) = router.target("captcha").messages
     assert (again["task_uuid"], again["retry_times"], again["group_retry_times"]) == (name, 1, 1)
 
     # Of the first attempt once more: no news.
@@ -87,9 +87,9 @@ def test_a_result_leads_to_the_failback(router: Router, headers: dict[str, str])
     post(TASK, headers)
     router.until(lambda: router.states() == {"dispatched": 1}, "dispatch")
 
-    told = post({"task_result": 403, "task_params": router.shelf("first").messages[0]}, headers)
+    told = post({"task_result": 403, "task_params": router.target("first").messages[0]}, headers)
 
     assert (told["state"], told["reason"]) == ("retrying", "failback")
     router.until(lambda: router.states() == {"dispatched": 1}, "the failback")
-    (sent,) = router.shelf("second").messages
+    (sent,) = router.target("second").messages
     assert (sent["outbound"], sent["routed_count"]) == ("second", 2)

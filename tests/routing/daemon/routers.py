@@ -26,8 +26,8 @@ from yardkit.clock import Clock, SystemClock
 PATIENCE_SECONDS = 60.0
 
 
-class Shelf:
-    """Messages that a shelf received, and its answers; found by the name in the rule."""
+class FakeTarget:
+    """Messages that a target received, and its answers; found by the name in the rule."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -43,38 +43,38 @@ class Shelf:
         return len(self.messages) - self.consumed
 
 
-class ShelfOutbound:
+class FakeOutbound:
     """In-memory outbound with scripted answers that real servers give rarely."""
 
-    shelves: ClassVar[dict[str, Shelf]] = {}
+    targets: ClassVar[dict[str, FakeTarget]] = {}
     parameters: ClassVar[Mapping[str, Parameter]] = {
-        "shelf": Parameter(str, required=True, check=name_of("a shelf", 100))
+        "target": Parameter(str, required=True, check=name_of("a target", 100))
     }
     default_expects_result: ClassVar[bool] = True
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
         self._lock = threading.Lock()
-        self._shelf = self.shelves.setdefault(str(rule.init["shelf"]), Shelf())
-        self._shelf.made += 1
+        self._target = self.targets.setdefault(str(rule.init["target"]), FakeTarget())
+        self._target.made += 1
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
         with self._lock:
             outcomes = []
             for sent in batch:
-                outcome = self._shelf.answer(sent) or DELIVERED
+                outcome = self._target.answer(sent) or DELIVERED
                 if outcome is DELIVERED:
-                    self._shelf.messages.append(dict(sent.message))
+                    self._target.messages.append(dict(sent.message))
                 outcomes.append(outcome)
             return outcomes
 
     def depth(self) -> int | None:
-        return self._shelf.waiting
+        return self._target.waiting
 
     def close(self) -> None:
-        self._shelf.closed += 1
+        self._target.closed += 1
 
 
-registry.register("test.ShelfOutbound", ShelfOutbound)
+registry.register("test.FakeOutbound", FakeOutbound)
 
 
 def inbound(path: str, **fields: Any) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def inbound(path: str, **fields: Any) -> dict[str, Any]:
 
 
 def outbound(name: str, *selector: str, **fields: Any) -> dict[str, Any]:
-    """Rule of an outbound to the shelf of that name."""
-    values = {"name": name, "class": "test.ShelfOutbound", "init": {"shelf": name}}
+    """Rule of an outbound to the target of that name."""
+    values = {"name": name, "class": "test.FakeOutbound", "init": {"target": name}}
     return values | {"selector": list(selector)} | fields
 
 
@@ -100,7 +100,7 @@ class Router:
         self.files = folder / "files"
         self.files.mkdir(exist_ok=True)
         self.clock = clock or SystemClock()
-        ShelfOutbound.shelves.clear()
+        FakeOutbound.targets.clear()
         self.daemon = self.make(workers=workers)
         self.is_set_up = False
 
@@ -148,8 +148,8 @@ class Router:
         for name in ("ask", "report"):
             self.daemon.reporter.timers.hasten(name)
 
-    def shelf(self, name: str) -> Shelf:
-        return ShelfOutbound.shelves[name]
+    def target(self, name: str) -> FakeTarget:
+        return FakeOutbound.targets[name]
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Run steps until the condition holds."""

@@ -66,14 +66,14 @@ def test_what_cannot_be_ended_waits_and_holds_up_nobody_else(
 ) -> None:
     rules = [outbound("o", "a == 1"), outbound("p", "a == 2")]
     router.use([inbound("in.jsonl")], rules, failure=FAILURE)
-    router.shelf("p").answer = lambda sent: refused("too_large", "it is too large")
+    router.target("p").answer = lambda sent: refused("too_large", "it is too large")
     router.put({"a": 1}, {"a": 2})
     router.until(lambda: router.states() == {"dispatched": 1, "received": 1}, "the first")
     # The outage is of the file, not of the database.
     assert not router.daemon.pipeline.outage.lasting
     assert "holds other things" in problem(router, router.project)
     router.put({"a": 1}, file="other.jsonl")
-    router.until(lambda: len(router.shelf("other").messages) == 1, "the other project")
+    router.until(lambda: len(router.target("other").messages) == 1, "the other project")
     assert problem(router, other) == ""
     # Without the pause it is tried each time; failed writes do not count as attempts of the item.
     monkeypatch.setattr(failure_file, "REST_SECONDS", 0.0)
@@ -87,7 +87,7 @@ def test_what_cannot_be_ended_waits_and_holds_up_nobody_else(
     (line,) = lines(file)
     assert line["state"] == "failed"
     assert problem(router, router.project) == ""
-    assert len(router.shelf("o").messages) == 1
+    assert len(router.target("o").messages) == 1
     assert reconcile_items(router.project.pk).holds
 
 
@@ -108,11 +108,11 @@ def test_what_ends_as_it_comes_goes_back_and_holds_up_nobody_else(
     router.use([inbound("in.jsonl")], [outbound("o", "a == 1")], failure=FAILURE)
     router.put({"a": 1})
     router.until(lambda: router.states() == {"dispatched": 1}, "dispatch")
-    (message,) = router.shelf("o").messages
+    (message,) = router.target("o").messages
     router.put("{no item" if end == "poison" else {"task_result": 7, "task_params": message})
     router.until(lambda: problem(router, router.project), "the problem")
     router.put({"a": 1}, file="other.jsonl")
-    router.until(lambda: len(router.shelf("other").messages) == 1, "the other project")
+    router.until(lambda: len(router.target("other").messages) == 1, "the other project")
     assert not router.daemon.pipeline.outage.lasting
     assert router.states() == {"dispatched": 1}
     file.unlink()

@@ -33,7 +33,7 @@ class Writer:
 
     def _run(self) -> None:
         with contextlib.suppress(OperationalError):
-            self._pipeline._retry_while_away(self._write)
+            self._pipeline._retry_during_outage(self._write)
 
     def _write(self) -> None:
         if not self.back.is_set():

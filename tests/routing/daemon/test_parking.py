@@ -19,7 +19,7 @@ from tests.routing.daemon.routers import Router, inbound, outbound
 
 
 def numbers(router: Router, name: str) -> list[int]:
-    return [message["n"] for message in router.shelf(name).messages]
+    return [message["n"] for message in router.target(name).messages]
 
 
 def put(router: Router, *found: int, **more: Any) -> None:
@@ -34,7 +34,7 @@ def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(
     router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=3)])
     put(router, *range(8))
     router.until(lambda: router.states() == {"dispatched": 3, "parked": 5}, "parked ones")
-    shelf = router.shelf("o")
+    target = router.target("o")
     # Later items do not overtake them.
     put(router, 8)
     router.until(lambda: router.states().get("parked") == 6, "the last one")
@@ -42,10 +42,10 @@ def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(
     assert parked is not None
     assert parked.reason == "queue_full"
     assert [each.kind for each in parked.story] == ["received", "parked"]
-    while len(shelf.messages) < 9:
-        shelf.consumed = len(shelf.messages)
-        router.until(lambda: shelf.waiting > 0, "more of them")
-        assert shelf.waiting <= 3
+    while len(target.messages) < 9:
+        target.consumed = len(target.messages)
+        router.until(lambda: target.waiting > 0, "more of them")
+        assert target.waiting <= 3
     came = numbers(router, "o")
     measured(of=9, lost=len(set(range(9)) - set(came)), twice=len(came) - len(set(came)))
     assert came == list(range(9))
@@ -56,12 +56,12 @@ def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(
 @pytest.mark.covers("S2.38")
 def test_what_somebody_else_has_put_into_the_queue_takes_room(router: Router) -> None:
     router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=3)])
-    router.shelf("o").messages += [{"n": -2}, {"n": -1}]
+    router.target("o").messages += [{"n": -2}, {"n": -1}]
     put(router, 0, 1)
     router.until(lambda: router.states() == {"dispatched": 1, "parked": 1}, "the parked one")
     # Still no room after the next query of the depth: no message was consumed.
     channel = router.daemon.rule_sets._current[router.project.pk].outbounds["o"]
-    channel._depth_at = channel.look_at = 0.0
+    channel._depth_at = channel.offer_at = 0.0
     router.run_dry()
     assert (numbers(router, "o"), channel.depth) == ([-2, -1, 0], 3)
     assert router.states() == {"dispatched": 1, "parked": 1}
@@ -83,7 +83,7 @@ def test_what_comes_first_goes_first_under_new_rules_too(router: Router, is_new:
     while not router.daemon._take_turn():
         pass
     assert numbers(router, "o") == [0]
-    router.shelf("o").consumed = 1
+    router.target("o").consumed = 1
     router.until(lambda: router.states() == {"dispatched": 3}, "both")
     assert numbers(router, "o") == [0, 1, 2]
 
@@ -108,14 +108,14 @@ def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
 ) -> None:
     caplog.set_level("INFO", "apps.routing.daemon.channels")
     router.use([inbound("in.jsonl")], [outbound("o", "n >= 0"), outbound("p", "n < 0")])
-    shelf = router.shelf("o")
+    target = router.target("o")
     asked: list[Sent] = []
 
     def is_away(sent: Sent) -> Outcome:
         asked.append(sent)
         return away("unreachable", "no route to it")
 
-    shelf.answer = is_away
+    target.answer = is_away
     put(router, 0, 1, 2)
     router.until(lambda: router.states() == {"parked": 3}, "parked ones")
     put(router, 3, 4, -1)
@@ -126,7 +126,7 @@ def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
     assert (item.reason, item.detail) == ("target_away", "no route to it")
     router.until(lambda: len(asked) > 4, "a probe")
     assert router.daemon.rule_sets is not None
-    shelf.answer = lambda sent: None
+    target.answer = lambda sent: None
     router.until(lambda: router.states() == {"dispatched": 6}, "delivery")
     assert numbers(router, "o") == [0, 1, 2, 3, 4]
     assert reconcile_items(router.project.pk).holds
@@ -140,14 +140,14 @@ def test_a_target_that_is_away_gets_its_items_in_order_when_it_is_back(
 
 def test_a_probe_that_gets_no_token_is_no_reason_to_probe_at_once(router: Router) -> None:
     router.use([inbound("in.jsonl")], [outbound("o", "True", token_per_second=0.001)])
-    router.shelf("o").answer = lambda sent: away("unreachable", "no route to it")
+    router.target("o").answer = lambda sent: away("unreachable", "no route to it")
     put(router, 0)
     router.until(lambda: router.states() == {"parked": 1}, "the parked one")
     channel = router.daemon.rule_sets._current[router.project.pk].outbounds["o"]
     channel.probe_at = 0.0
     assert router.daemon.backlog.probe()
     assert channel.probe_at > router.clock.monotonic()
-    assert channel.away
+    assert channel.unreachable
 
 
 def test_a_refused_item_goes_to_the_failback_or_has_failed(router: Router) -> None:
@@ -160,11 +160,11 @@ def test_a_refused_item_goes_to_the_failback_or_has_failed(router: Router) -> No
         ],
     )
     for name in ("o", "p"):
-        router.shelf(name).answer = lambda sent: refused("too_large", "it is too large")
+        router.target(name).answer = lambda sent: refused("too_large", "it is too large")
     put(router, 1, 10)
     router.until(lambda: router.states() == {"dispatched": 1, "failed": 1}, "both")
     assert numbers(router, "spare") == [1]
-    assert router.shelf("spare").messages[0]["group_retry_times"] == 0
+    assert router.target("spare").messages[0]["group_retry_times"] == 0
     failed = RoutedItem.objects.get(state="failed")
     assert (failed.outbound, failed.reason) == ("p", "refused")
     assert failed.detail == "p does not take it. it is too large"
@@ -194,7 +194,7 @@ def test_each_value_of_a_scope_has_its_own_tokens(router: Router) -> None:
     )
     put(router, 0, 1, 2, province="HN")
     put(router, 3, province="GD")
-    router.until(lambda: len(router.shelf("o").messages) == 2, "one of each")
+    router.until(lambda: len(router.target("o").messages) == 2, "one of each")
     assert {0, 3} == set(numbers(router, "o"))
     router.until(lambda: router.states() == {"dispatched": 4}, "all of them")
     assert [each for each in numbers(router, "o") if each != 3] == [0, 1, 2]
@@ -226,7 +226,7 @@ def test_parked_items_of_an_outbound_that_is_gone_go_by_the_rules_again(router: 
     router.use([inbound("in.jsonl")], [outbound("p", "n < 2")])
     router.until(lambda: router.states() == {"dispatched": 2, "rejected": 1}, "the others")
     assert numbers(router, "p") == [0, 1]
-    assert router.shelf("p").messages[0]["routed_count"] == 1
+    assert router.target("p").messages[0]["routed_count"] == 1
 
 
 def test_parked_items_of_a_disabled_outbound_wait_and_are_not_asked_about_for_ever(
@@ -279,14 +279,14 @@ def test_what_another_router_has_parked_is_found(router: Router) -> None:
     put(router, 0, 1, 2)
     router.until(lambda: router.states() == {"dispatched": 1, "parked": 2}, "parked ones")
     second = router.make("two")
-    shelf = router.shelf("o")
-    shelf.consumed = 1
+    target = router.target("o")
+    target.consumed = 1
     second.setup()
     try:
         for wanted in (2, 3):
-            while len(shelf.messages) < wanted:
+            while len(target.messages) < wanted:
                 second.step()
-            shelf.consumed = wanted
+            target.consumed = wanted
     finally:
         second.teardown()
     assert numbers(router, "o") == [0, 1, 2]
@@ -298,9 +298,9 @@ def test_an_outbound_of_others_that_fails_is_away_until_it_is_mended(router: Rou
     def breaks(sent: Sent) -> Outcome:
         raise KeyError("no such thing")
 
-    router.shelf("o").answer = breaks
+    router.target("o").answer = breaks
     put(router, 0, 1)
     router.until(lambda: router.states() == {"parked": 2}, "parked ones")
     assert "KeyError" in RoutedItem.objects.earliest("id").detail
-    router.shelf("o").answer = lambda sent: None
+    router.target("o").answer = lambda sent: None
     router.until(lambda: router.states() == {"dispatched": 2}, "both")

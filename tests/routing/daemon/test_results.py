@@ -36,7 +36,7 @@ def start(router: Router, *outbounds: dict[str, Any], **more: Any) -> dict[str, 
     router.use([inbound("in.jsonl", selector=["a == 1"])], outbounds, **(TERMINAL | more))
     router.put({"a": 1, "name": "x"})
     router.until(lambda: router.states() == {"dispatched": 1}, "dispatch")
-    return dict(router.shelf(one(router).outbound).messages[0])
+    return dict(router.target(one(router).outbound).messages[0])
 
 
 @pytest.mark.covers("S2.12", "S2.34")
@@ -59,8 +59,8 @@ def test_a_failure_is_sent_again_as_often_as_its_outbound_says_and_fails_then(
     message = start(router, outbound("o", "a == 1", retry_limits=2))
     for attempt in (1, 2):
         router.put(result(message, 5000))
-        router.until(lambda: len(router.shelf("o").messages) == attempt + 1, "the retry")  # noqa: B023
-        message = router.shelf("o").messages[attempt]
+        router.until(lambda: len(router.target("o").messages) == attempt + 1, "the retry")  # noqa: B023
+        message = router.target("o").messages[attempt]
         assert (message["retry_times"], message["routed_count"]) == (attempt, 1)
         assert message["group_retry_times"] == attempt
     router.put(result(message, 5000))
@@ -83,15 +83,15 @@ def test_a_failure_goes_to_the_failback_or_by_the_rules_again(router: Router) ->
         outbound("last", "a == 1 and routed_count"),
     )  # fmt: skip
     router.put(result(message, 403))
-    router.until(lambda: router.shelf("spare").messages, "the failback")
-    message = router.shelf("spare").messages[0]
+    router.until(lambda: router.target("spare").messages, "the failback")
+    message = router.target("spare").messages[0]
     assert (message["routed_count"], message["retry_times"]) == (2, 0)
     router.put(result(message, 404))
-    router.until(lambda: router.shelf("last").messages, "the rules again")
+    router.until(lambda: router.target("last").messages, "the rules again")
     router.run_dry()
     details = [each.detail for each in one(router).story if each.kind == "matched"]
     assert details == ["matched", "failback 403", "routed_again 404"]
-    assert router.shelf("last").messages[0]["routed_count"] == 3
+    assert router.target("last").messages[0]["routed_count"] == 3
 
 
 @pytest.mark.covers("S2.11", "S2.38")
@@ -110,12 +110,12 @@ def test_routings_are_bounded(router: Router) -> None:
 def test_late_and_stale_results_change_nothing_and_are_counted(router: Router) -> None:
     first = start(router, outbound("o", "a == 1", retry_limits=1))
     router.put(result(first, 5))
-    router.until(lambda: len(router.shelf("o").messages) == 2, "the retry")
+    router.until(lambda: len(router.target("o").messages) == 2, "the retry")
     router.put(result(first, 5))
     router.run_dry()
     assert router.states() == {"dispatched": 1}
     assert "stale_result" in one(router).story[-1].detail
-    router.put(result(router.shelf("o").messages[1], 1000))
+    router.put(result(router.target("o").messages[1], 1000))
     router.until(lambda: router.states() == {"succeeded": 1}, "success")
     router.put(result(first, 5))
     router.until(lambda: item_accounting(router.project.pk).late_results == 1, "the late one")
@@ -131,7 +131,7 @@ def test_two_results_of_one_item_in_one_batch_both_have_their_effect(router: Rou
     assert item_accounting(router.project.pk).results == 2
     assert reconcile_items(router.project.pk).holds
     # The first result alone would have caused a retry.
-    assert len(router.shelf("o").messages) == 1
+    assert len(router.target("o").messages) == 1
 
 
 def test_however_many_results_of_one_item_a_batch_has_each_counts(router: Router) -> None:
@@ -149,7 +149,7 @@ def test_a_log_of_a_known_item_that_has_no_result_becomes_a_new_item(router: Rou
     message = start(router, outbound("o", "a == 1"))
     router.put({"a": 1, "found": "b", "task_params": message})
     router.until(lambda: router.states() == {"dispatched": 2}, "the derived item")
-    derived = router.shelf("o").messages[1]
+    derived = router.target("o").messages[1]
     assert derived["found"] == "b"
     assert derived["task_uuid"] != message["task_uuid"]
     assert derived["routed_count"] == 2
@@ -172,25 +172,25 @@ def test_a_result_that_is_quicker_than_the_ledger_finds_its_outbound(
     router.use([inbound("in.jsonl"), inbound("back.jsonl", name="back")], rules, **TERMINAL)
     second = router.make("two")
     second.setup()
-    shelf = router.shelf("o")
+    target = router.target("o")
 
     def answers_at_once(sent: Any) -> None:
         """The result arrives at a second router while the first one is still sending."""
-        shelf.answer = lambda sent: None
+        target.answer = lambda sent: None
         router.put(result(sent.message, status), file="back.jsonl")
         line = second.rule_sets._current[router.project.pk].inbounds["back"]
         running = second.rule_sets._current[router.project.pk]
         while second.pipeline.take(running, line) == 0:
             pass
 
-    shelf.answer = answers_at_once
+    target.answer = answers_at_once
     router.put({"a": 1})
     try:
         router.until(lambda: router.states() == {state: 1}, "the end")
     finally:
         second.teardown()
     assert one(router).outbound == (names[-1] if names else "o")
-    assert [len(router.shelf(name).messages) for name in ("o", *names)] == [1] * (1 + len(names))
+    assert [len(router.target(name).messages) for name in ("o", *names)] == [1] * (1 + len(names))
     assert reconcile_items(router.project.pk).holds
 
 
@@ -207,7 +207,7 @@ def test_without_a_result_in_time_it_is_sent_again_and_expires_at_last(router: R
     assert found.due_at is not None
     assert timedelta(seconds=590) < found.due_at - found.changed_at < timedelta(seconds=610)
     overdue(router)
-    router.until(lambda: len(router.shelf("o").messages) == 2, "the second attempt")
+    router.until(lambda: len(router.target("o").messages) == 2, "the second attempt")
     router.run_dry()
     assert kinds(one(router))[-3:] == ["overdue", "retried", "dispatched"]
     overdue(router)

@@ -27,10 +27,10 @@ def test_the_first_outbound_in_order_gets_a_new_item(router: Router) -> None:
     )
     router.until(lambda: sum(router.states().values()) == 3, "three items")
     router.run_dry()
-    (first,) = router.shelf("captcha").messages
+    (first,) = router.target("captcha").messages
     assert first["company_name"] == "宁乡县楚江冻库"
     assert first["submitter"] == "taskhub"
-    assert [each["company_name"] for each in router.shelf("second").messages] == ["b"]
+    assert [each["company_name"] for each in router.target("second").messages] == ["b"]
     assert router.states() == {"dispatched": 2, "rejected": 1}
     found = RoutedItem.objects.get(outbound="captcha")
     assert str(found.task_uuid) == first["task_uuid"]

@@ -16,7 +16,7 @@ from tests.routing.daemon.routers import Router, inbound, outbound
 
 
 def numbers(router: Router, name: str) -> list[int]:
-    return [message["n"] for message in router.shelf(name).messages]
+    return [message["n"] for message in router.target(name).messages]
 
 
 def test_a_new_version_is_used_for_what_comes_then_and_the_old_one_again(router: Router) -> None:
@@ -28,26 +28,26 @@ def test_a_new_version_is_used_for_what_comes_then_and_the_old_one_again(router:
     router.until(lambda: router.states() == {"dispatched": 3}, "the second")
     assert (numbers(router, "o"), numbers(router, "p")) == ([1, 0], [2])
     # Unchanged channels are reused: nothing was reconnected.
-    assert (router.shelf("o").made, router.shelf("o").closed) == (1, 0)
+    assert (router.target("o").made, router.target("o").closed) == (1, 0)
     revert(configuration=fresh(first), actor=None, now=router.clock.now())
     router.daemon.rules.wake()
     router.put({"n": 3})
     router.until(lambda: router.states() == {"dispatched": 4}, "the third")
     assert numbers(router, "o") == [1, 0, 3]
-    assert router.shelf("p").closed == 1
+    assert router.target("p").closed == 1
 
 
 def test_an_outbound_whose_rule_has_changed_is_made_anew(router: Router) -> None:
     router.use([inbound("in.jsonl")], [outbound("o", "True")])
-    shelf = router.shelf("o")
-    shelf.answer = lambda sent: away("x", "away")
+    target = router.target("o")
+    target.answer = lambda sent: away("x", "away")
     router.put({"n": 1})
     router.until(lambda: router.states() == {"parked": 1}, "the first")
-    shelf.answer = lambda sent: None
+    target.answer = lambda sent: None
     router.use([inbound("in.jsonl")], [outbound("o", "True", priority=7)])
-    assert (shelf.made, shelf.closed) == (2, 1)
+    assert (target.made, target.closed) == (2, 1)
     router.until(lambda: router.states() == {"dispatched": 1}, "delivery")
-    assert shelf.messages[0]["priority"] == 7
+    assert target.messages[0]["priority"] == 7
 
 
 def test_rules_that_cannot_run_leave_the_version_before_and_are_told(router: Router) -> None:
@@ -55,7 +55,7 @@ def test_rules_that_cannot_run_leave_the_version_before_and_are_told(router: Rou
     assert me is not None
     register_daemon(kind=me.kind, name=me.name, boot=me.boot, host=me.host, pid=me.pid, version="")
     router.use([inbound("in.jsonl")], [outbound("o", "True")])
-    made = router.shelf("o").made
+    made = router.target("o").made
     router.use(
         [inbound("in.jsonl"), inbound("{nobody_says}.jsonl", name="other")],
         [outbound("o", "True", priority=7)],
@@ -63,7 +63,7 @@ def test_rules_that_cannot_run_leave_the_version_before_and_are_told(router: Rou
     assert "nobody_says" in next(iter(router.daemon.rules.problems.values()))
     router.put({"n": 1})
     router.until(lambda: router.states() == {"dispatched": 1}, "the item")
-    assert router.shelf("o").made - router.shelf("o").closed == made
+    assert router.target("o").made - router.target("o").closed == made
     said = RunningVersion.objects.get()
     assert said.number == 1
     assert "nobody_says" in said.problem

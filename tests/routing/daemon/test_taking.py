@@ -50,7 +50,7 @@ def test_converters_go_before_the_conditions_and_the_converted_item_goes_on(
     )
     router.put({"task_params": {"province": "HN"}}, {"task_params": {"province": "GD"}})
     router.until(lambda: router.states() == {"dispatched": 1}, "the item")
-    assert router.shelf("o").messages[0]["province"] == "HN"
+    assert router.target("o").messages[0]["province"] == "HN"
     (item,) = RoutedItem.objects.all()
     assert kinds(item) == ["received", "converted", "matched", "dispatched"]
     assert json.loads(item.item)["province"] == "HN"
@@ -153,8 +153,8 @@ def test_what_an_inbound_finds_is_reported(router: Router) -> None:
     router.use([inbound("in.jsonl")], [outbound("p", "True")])
     router.until(lambda: router.states() == {"dispatched": 2}, "the other item")
     router.report_soon()
-    router.daemon.reporter.ask()
-    router.daemon.reporter.turn()
+    router.daemon.reporter.query_servers()
+    router.daemon.reporter.write()
     (row,) = RouterReport.objects.filter(router__startswith="two")
     ((code, text),) = row.reports["inbounds"]["logs"]["findings"]
     assert code == "file_lost"
@@ -174,8 +174,8 @@ def test_inbounds_of_two_projects_in_one_group_are_told_of(
     activate(version=other, actor=None, now=router.clock.now())
     router.use([mine, inbound("in.jsonl", name="files")], [outbound("o", "True")])
     router.report_soon()
-    router.daemon.reporter.ask()
-    router.daemon.reporter.turn()
+    router.daemon.reporter.query_servers()
+    router.daemon.reporter.write()
     rows = {row.project_id: row.reports["inbounds"] for row in RouterReport.objects.all()}
     for project in (router.project.pk, other.configuration.project_id):
         told = dict(rows[project]["logs"]["findings"])
@@ -239,7 +239,7 @@ def test_a_retry_that_the_web_has_stored_is_sent(router: Router) -> None:
     )
     move_items(moves=[move], now=timezone.now())
     router.until(lambda: router.states() == {"dispatched": 1}, "the retry")
-    (message,) = router.shelf("o").messages
+    (message,) = router.target("o").messages
     assert (message["routed_count"], message["retry_times"]) == (1, 1)
 
 
