@@ -135,15 +135,15 @@ class Sender:
         ]
         if not admitted:
             return []
-        to_send_again: list[DecidedItem] = []
+        rerouted: list[DecidedItem] = []
         batches = [
             (channel, self._messages(channel, decided_items, moves))
             for channel, decided_items in admitted
         ]
         outcomes = send_together([(channel, messages) for channel, (_, messages) in batches])
         for (channel, (decided_items, _)), part in zip(batches, outcomes, strict=True):
-            to_send_again += self._settle(channel, decided_items, part, moves)
-        return to_send_again
+            rerouted += self._settle(channel, decided_items, part, moves)
+        return rerouted
 
     def _settle(
         self,
@@ -153,7 +153,7 @@ class Sender:
         moves: list[ItemMove],
     ) -> list[DecidedItem]:
         """Append the moves of a sent batch; return refused items with their next decision."""
-        to_send_again: list[DecidedItem] = []
+        rerouted: list[DecidedItem] = []
         now = self._clock.now()
         due_at = now + timedelta(seconds=channel.rule.result_timeout_seconds)
         done = self.step(StepKind.DISPATCHED, channel.rule.name)
@@ -164,8 +164,8 @@ class Sender:
             elif outcome.verdict is Verdict.AWAY:
                 moves.append(self._parked(decided_item, Reason.TARGET_AWAY, outcome.reason))
             else:
-                to_send_again.append(self._refused(decided_item, outcome))
-        return to_send_again
+                rerouted.append(self._refused(decided_item, outcome))
+        return rerouted
 
     def _dispatched_step(self, channel: OutboundChannel, outcome: Outcome) -> Step:
         """Return the step of a delivered message with the remark of its target."""

@@ -36,21 +36,22 @@ class ResultMoves:
         self.notes: list[ItemNote] = []
         # Items to send again, by id.
         self._again: dict[int, DecidedItem] = {}
-        self._later: list[tuple[str, Item]] = []
-        self._of: dict[int, tuple[str, Item]] = {}
+        # First result of each item, by id; and all further ones.
+        self._second: list[tuple[str, Item]] = []
+        self._first: dict[int, tuple[str, Item]] = {}
         for name, item in results:
             entry = known.get(name)
             if entry is None:
                 # Deleted by retention a moment ago, so it had ended long before.
                 continue
-            if entry.id in self._of:
-                self._later.append((name, item))
+            if entry.id in self._first:
+                self._second.append((name, item))
                 continue
             decision = running.life.decide(item, known_item(entry))
             if decision.action is Action.IGNORE:
                 self.notes.append(ItemNote(entry, _note(sender, entry, decision)))
                 continue
-            self._of[entry.id] = name, item
+            self._first[entry.id] = name, item
             result_step = sender.step(StepKind.RESULT, entry.outbound, decision.status)
             decided_item = DecidedItem(
                 entry, decision, (result_step, *sender.routing_step(decision))
@@ -71,7 +72,7 @@ class ResultMoves:
 
     def pending(self, moved: MovedItems) -> list[tuple[str, Item]]:
         """Return the results to decide about again: lost moves, and second results of an item."""
-        return [self._of[move.entry.id] for move in moved.lost] + self._later
+        return [self._first[move.entry.id] for move in moved.lost] + self._second
 
 
 def _note(sender: Sender, entry: LedgerEntry, decision: Decision) -> Step:
