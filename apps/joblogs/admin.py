@@ -1,4 +1,4 @@
-"""Retention of logs in the admin. Kinds of errors have a page of their own."""
+"""Admin of log retention, and the link to the page of error groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.joblogs.models import ErrorGroup, LogPolicy
 
 @admin.register(LogPolicy)
 class LogPolicyAdmin(ProjectScopedAdmin):
-    """How long lines are kept, by project and job; the settings say it for all others."""
+    """Retention of log lines by project and job; the settings are the default."""
 
     list_display = ("of_what", "project", "kept_days", "kept_quiet", "kept_size")
     list_select_related = ("project", "job")
@@ -29,26 +29,26 @@ class LogPolicyAdmin(ProjectScopedAdmin):
 
     @display(description=_("job"), ordering="job__name")
     def of_what(self, policy: LogPolicy) -> Any:
-        """The job, or all others."""
+        """The job, or all other jobs of the project."""
         return policy.job.name if policy.job else _("all other jobs, and builds")
 
     @display(description=_("days"), ordering="days")
     def kept_days(self, policy: LogPolicy) -> str:
-        """A dash: as the project or the settings say."""
+        """Days for which lines are kept; a dash means the project's or installation's default."""
         return _or_dash(policy.days)
 
     @display(description=_("days of quiet lines"), ordering="quiet_days")
     def kept_quiet(self, policy: LogPolicy) -> str:
-        """Likewise."""
+        """Days for which quiet lines are kept; a dash means the default."""
         return _or_dash(policy.quiet_days)
 
     @display(description=_("size limit"), ordering="max_bytes")
     def kept_size(self, policy: LogPolicy) -> str:
-        """Likewise."""
+        """Maximum size of a job's lines; a dash means the default."""
         return "–" if policy.max_bytes is None else filesizeformat(policy.max_bytes)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Whose it is is settled when it is made."""
+        """Make project and job read-only after creation."""
         return ("project", "job") if obj is not None else ()
 
 
@@ -57,11 +57,11 @@ class ErrorGroupAdmin(ReadOnly, ProjectScopedAdmin):
     """Link to the page of error groups, shown to people with permission to view them."""
 
     def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The page of errors."""
+        """Redirect to the page of error groups."""
         return HttpResponseRedirect(reverse("joblogs:errors"))
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The same."""
+        """Redirect to the page of error groups."""
         return HttpResponseRedirect(reverse("joblogs:errors"))
 
 

@@ -1,4 +1,4 @@
-"""run_log_ingester: log lines from the queue into the log store, and old ones out of it."""
+"""run_log_ingester: moves log lines from the queue into the log store, and applies retention."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ from yardkit.timers import Timers
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.2
-# Messages of one transaction; each has up to 500 lines.
+# Messages per transaction; each has up to 500 lines.
 BATCH: Final = 20
 PRUNE_SECONDS: Final = 600.0
-# While the log store is away: pauses between two tries, which grow.
+# Pauses between retries while the log store is unavailable; they grow exponentially.
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 10.0
-# After these the batch goes back to its queue; any other error costs the message that causes it.
+# These errors return the batch to its queue; any other error rejects the message that causes it.
 _OUTAGES: Final = (LogStoreUnavailable, BrokerError, *DATABASE_ERRORS)
 
 
 class LogDaemon:
-    """One round: take a batch of messages, store their lines, then acknowledge them.
+    """Log ingester. Each step takes a batch of messages, stores their lines, then acknowledges
+    them.
 
-    While the log store is away nothing is taken, so that lines wait in the queue, and their senders
-    keep what the queue has no room for.
+    While the log store is unavailable nothing is taken, so that lines wait in the queue, and
+    senders buffer what the queue has no room for.
 
     Args:
-        once: raise ``LogStoreUnavailable`` in place of waiting until the store is back.
+        once: raise ``LogStoreUnavailable`` instead of waiting for the store.
     """
 
     def __init__(self, *, broker: Broker, clock: Clock, once: bool = False) -> None:
@@ -55,13 +56,13 @@ class LogDaemon:
         )
 
     def setup(self) -> None:
-        """Subscribe to the queue of logs. Raises ``CannotStart`` for a store that cannot be."""
+        """Subscribe to the queue. Raises ``CannotStart`` if the store can never be opened."""
         try:
             log_store()
         except BadAddress as error:
             raise CannotStart(f"LOGS_URL: {error}") from None
         except LogStoreUnavailable:
-            # The first step says so, and waits.
+            # The first step logs the outage, and waits.
             pass
         # ``setup`` may run again: a subscription left open would keep its deliveries.
         self.teardown()
@@ -69,7 +70,7 @@ class LogDaemon:
         self._subscribe()
 
     def step(self) -> bool:
-        """True when anything was stored or deleted, or waits for the store."""
+        """Store or delete lines; return True after any work, or while the store is unavailable."""
         if self._outage.lasting and self._timers.left("retry"):
             time.sleep(POLL_SECONDS)
             return True
@@ -84,7 +85,7 @@ class LogDaemon:
         return worked
 
     def teardown(self) -> None:
-        """Store what has come, and let go of the queue; what is not acknowledged goes back."""
+        """Store the received lines and unsubscribe; unacknowledged messages return to the queue."""
         subscription = self._subscription
         try:
             if subscription is not None and not self._outage.lasting:
@@ -101,7 +102,7 @@ class LogDaemon:
             self._subscription = None
 
     def detail(self) -> Mapping[str, Any]:
-        """For the row of this process: whether the log store is away, and why."""
+        """Return the state of the log store, for the process table."""
         return {"away": {"log store": self._outage.error} if self._outage.lasting else {}}
 
     def _subscribe(self) -> Subscription:
@@ -113,7 +114,7 @@ class LogDaemon:
         if self._outage.lasting:
             log_store().check()
         subscription = self._subscribe()
-        # After an outage one message is the probe: what can be read may not yet be written.
+        # After an outage one message is a probe: a readable store need not be writable yet.
         most = 1 if self._outage.lasting else BATCH
         deliveries = subscription.take(most, timeout=POLL_SECONDS)
         stored = self._store(subscription, deliveries)
@@ -121,8 +122,8 @@ class LogDaemon:
 
     def _wait(self, error: LogStoreUnavailable) -> None:
         self._timers.postpone("retry", self._outage.failed(error))
-        # A broker closes the channel of deliveries left unacknowledged for long; and another
-        # ingester may reach the store.
+        # Give the messages back: a broker closes a channel whose deliveries stay unacknowledged for
+        # long; and another ingester may reach the store.
         self._let_go()
 
     def _prune(self) -> int:
@@ -131,13 +132,13 @@ class LogDaemon:
         pruned = prune_lines(now=self.clock.now())
         if pruned:
             logger.info("deleted %d log lines", pruned)
-        # Else there may be more, and the next step goes on.
+        # More lines may be due for deletion; the next step continues.
         if pruned < retention.MOST:
             self._timers.postpone("prune", PRUNE_SECONDS)
         return pruned
 
     def _store(self, subscription: Subscription, deliveries: list[Delivery]) -> int:
-        """Store and settle these; return the number of messages with log lines."""
+        """Store and settle messages; return the number of those with log lines."""
         settled: set[int] = set()
 
         def work(part: Sequence[tuple[Delivery, LogBatch]]) -> None:
@@ -157,7 +158,8 @@ class LogDaemon:
                 passing=_OUTAGES,
             )
         except BaseException:
-            # Taken and not settled, they would count against the prefetch until the end.
+            # Deliveries neither acknowledged nor requeued would count against the prefetch limit
+            # until the end.
             subscription.requeue([one for one in deliveries if id(one) not in settled])
             raise
         return len(accepted)
@@ -181,7 +183,7 @@ class LogDaemon:
 def _readable(
     deliveries: Sequence[Delivery], reject: Callable[[Delivery, str], None]
 ) -> Iterator[tuple[Delivery, LogBatch]]:
-    """Yield the messages that have log lines, and reject the others."""
+    """Yield the valid messages, and reject the others."""
     for delivery in deliveries:
         try:
             message = decode(delivery.body)

@@ -10,11 +10,11 @@ from apps.access.errors import DomainError
 
 
 class LogsError(DomainError):
-    """Base of this app's refusals."""
+    """Base of this app's errors."""
 
 
 class LogsUnavailable(LogsError):
-    """The store of logs does not answer."""
+    """The log store is unavailable."""
 
     code = "logs_unavailable"
     status: ClassVar[int] = 503
@@ -22,7 +22,7 @@ class LogsUnavailable(LogsError):
 
 
 class BadSearch(LogsError):
-    """A question that no store can answer."""
+    """No store can execute this search."""
 
     code = "bad_search"
     status: ClassVar[int] = 422

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-# {"stream": "run:7"}: lines were added. The page asks for what it has not got.
+# {"stream": "run:7"}: lines were added. The page then loads the lines that it lacks.
 LOG_GREW: Final = "log.grew"

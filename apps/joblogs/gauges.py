@@ -1,4 +1,4 @@
-"""Metrics of logs: stored amounts, and whether the store answers."""
+"""Metrics of logs: stored amounts and availability of the store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _up() -> float:
 
 
 def _kept() -> dict[str, Reading]:
-    """Nothing while the store does not answer: how much it keeps is not known then."""
+    """Return the stored amounts; no value while the store is unavailable."""
     lines: Counter[tuple[str, ...]] = Counter()
     sizes: Counter[tuple[str, ...]] = Counter()
     try:

@@ -19,7 +19,7 @@ from apps.joblogs.states import GroupState
 from apps.jobs.models import Job, Run
 from apps.projects.models import Image, Project
 
-# Less and lines would be too old when they come: senders are believed a day back.
+# With less, lines would be expired on arrival: senders may be a day behind.
 FEWEST_DAYS: Final = 2
 MOST_DAYS: Final = 3650
 FEWEST_BYTES: Final = 1024**2
@@ -29,9 +29,9 @@ _DAYS: Final = [MinValueValidator(FEWEST_DAYS), MaxValueValidator(MOST_DAYS)]
 
 
 class LogPolicy(models.Model):
-    """How long the lines of a job are kept; without a job, those of the project's other jobs.
+    """Retention of a job's lines; without a job, of the project's other jobs.
 
-    What is empty is said by the project's own, else by the installation's settings.
+    Empty fields are inherited from the project's policy, then from the settings.
     """
 
     project = models.ForeignKey(
@@ -89,7 +89,7 @@ class LogPolicy(models.Model):
         return f"{self.job or self.project}"
 
     def clean(self) -> None:
-        """Refuse what contradicts itself, or says nothing."""
+        """Reject contradictory or empty policies."""
         if self.job is not None and self.job.project_id != self.project_id:
             raise ValidationError({"job": _("This job is of another project.")})
         if self.days is None and self.quiet_days is None and self.max_bytes is None:
@@ -100,10 +100,10 @@ class LogPolicy(models.Model):
 
 
 class ErrorGroup(models.Model):
-    """A kind of error of one job (of builds, without one): alike but for what differs each time.
+    """Group of similar errors of one job (or, without a job, of the project's builds).
 
-    ``first_run`` and ``first_image`` say since when there is such an error. How often it happened
-    is counted in the log store, in whatever time is asked for.
+    ``first_run`` and ``first_image`` are the first occurrence. Occurrences are counted in the log
+    store, for any period.
     """
 
     project = models.ForeignKey(
@@ -127,7 +127,7 @@ class ErrorGroup(models.Model):
     last_run = models.ForeignKey(
         Run, verbose_name=_("last run"), null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    # When this row was made, by the ingester's clock: lines may come late.
+    # Creation of this row by the ingester's clock: lines may arrive late.
     noted_at = models.DateTimeField(_("noted at"))
     state = models.CharField(
         _("state"), max_length=8, choices=GroupState.choices, default=GroupState.OPEN
@@ -170,5 +170,4 @@ class ErrorGroup(models.Model):
 
     @property
     def is_ignored(self) -> bool:
-        """The group is ignored."""
         return self.state == GroupState.IGNORED

@@ -13,7 +13,7 @@ from apps.projects.models import Build
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Owner of a log: ``job`` is 0 and ``run`` None for a build."""
+    """Owner of a log. For a build ``job`` is 0 and ``run`` None."""
 
     project: int
     job: int
@@ -22,7 +22,7 @@ class Owner:
 
 
 def owners_of(streams: Iterable[str]) -> dict[str, Owner]:
-    """The owner of each stream whose run or build exists. At most two queries."""
+    """Return the owners of the streams whose run or build exists. At most two queries."""
     named: dict[str, dict[int, str]] = {"run": {}, "build": {}}
     for stream in streams:
         kind, pk = owner_of(stream)
@@ -42,7 +42,7 @@ def owners_of(streams: Iterable[str]) -> dict[str, Owner]:
 
 
 def sees_stream(user: object, stream: str) -> bool:
-    """Whether ``user`` sees the run or the build of this stream."""
+    """Return whether ``user`` may see the run or build of this stream."""
     try:
         kind, pk = owner_of(stream)
     except BadLines:
@@ -52,6 +52,6 @@ def sees_stream(user: object, stream: str) -> bool:
 
 
 def searched_projects(user: object) -> Collection[int] | None:
-    """As ``Search.projects`` has them: those whose lines the person sees; None for all."""
+    """Return ``Search.projects`` for the user: the visible projects, None for all."""
     projects = project_ids(user)
     return None if isinstance(projects, AllProjects) else projects

@@ -1,4 +1,4 @@
-"""Named filters of what the database keeps about logs."""
+"""Querysets of retention policies and error groups."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from apps.joblogs.states import GroupState
 
 
 class LogPolicyQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """How long lines are kept."""
+    """Retention policies visible to a user."""
 
     project_path = "project"
 
 
 class ErrorGroupQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Kinds of errors."""
+    """Error groups visible to a user."""
 
     project_path = "project"
 
@@ -25,5 +25,5 @@ class ErrorGroupQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         return self.filter(state=GroupState.OPEN)
 
     def seen_since(self, at: datetime) -> Self:
-        """Those that happened again since then."""
+        """Groups with an occurrence since ``at``."""
         return self.filter(last_at__gte=at)

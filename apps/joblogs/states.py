@@ -1,4 +1,4 @@
-"""States of what is kept about logs."""
+"""States of error groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class GroupState(models.TextChoices):
-    """Whether a kind of error is worth a look."""
+    """Whether an error group needs attention."""
 
     OPEN = "open", _("open")
     IGNORED = "ignored", _("ignored")

@@ -1,4 +1,4 @@
-"""Addresses of logs."""
+"""URLs of the log pages."""
 
 from __future__ import annotations
 

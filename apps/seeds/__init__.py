@@ -1,1 +1,1 @@
-"""Seeds: what is still to be crawled, each key once in a segment of time."""
+"""Seeds: URLs still to be crawled, deduplicated by key within a segment (a slice of time)."""

@@ -1,4 +1,4 @@
-"""Refusals of this app; those of the engine and of the service itself are not among them."""
+"""Errors of this app's services; those of the engine and the daemon are defined there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from apps.access.errors import DomainError
 
 
 class SeedsRefusal(DomainError):
-    """Base of this app's refusals."""
+    """Base of this app's errors."""
 
     code = "seeds_error"
 
 
 class BadGrouping(SeedsRefusal):
-    """Segments, time zone or keys that no service could work by."""
+    """Unusable segments, time zone or keys."""
 
     code = "bad_grouping"
     status = 422
@@ -22,7 +22,7 @@ class BadGrouping(SeedsRefusal):
 
 
 class BadArguments(SeedsRefusal):
-    """An operation lacks what it needs."""
+    """An argument of an operation is missing or invalid."""
 
     code = "bad_arguments"
     status = 422
@@ -30,7 +30,7 @@ class BadArguments(SeedsRefusal):
 
 
 class RulesNeedMove(SeedsRefusal):
-    """Other segments or keys would make known seeds new."""
+    """A change of segments or keys needs a move, or known seeds would count as new."""
 
     code = "rules_need_move"
     detail = _(
@@ -47,63 +47,63 @@ class OperationRunning(SeedsRefusal):
 
 
 class OperationEnded(SeedsRefusal):
-    """There is nothing left to cancel."""
+    """The operation has ended and cannot be cancelled."""
 
     code = "operation_ended"
     detail = _("This operation has ended already.")
 
 
 class MoveUnderWay(SeedsRefusal):
-    """Half of the seeds are in their new place: only its end leaves all of them in one."""
+    """Seeds are between two places; only the end of the move brings them together."""
 
     code = "move_under_way"
     detail = _("The seeds are being moved; this can no longer be cancelled.")
 
 
 class SeedsLeased(SeedsRefusal):
-    """Seeds that would be moved or deleted are leased."""
+    """Seeds to be moved or deleted are leased."""
 
     code = "seeds_leased"
     detail = _("Seeds of this frontier are leased.")
 
 
 class FrontierHasSeeds(SeedsRefusal):
-    """A frontier is deleted when nothing is left of it."""
+    """The frontier to delete still has seeds."""
 
     code = "frontier_has_seeds"
     detail = _("This frontier still has seeds; wipe it first.")
 
 
 class FrontierInUse(SeedsRefusal):
-    """Jobs work on this frontier."""
+    """Jobs use the frontier."""
 
     code = "frontier_in_use"
     detail = _("Jobs still use this frontier; give them another one first.")
 
 
 class PoolDisabled(SeedsRefusal):
-    """A person has switched the pool off."""
+    """A user has disabled the pool."""
 
     code = "pool_disabled"
     detail = _("This pool is disabled.")
 
 
 class LeaseOver(SeedsRefusal):
-    """The lease of this call is over, so that nothing is handed out for it any more."""
+    """The lease of a repeated call has ended, so that no resource is returned for it."""
 
     code = "lease_over"
     detail = _("The lease of this call has ended.")
 
 
 class WrongResourceLease(SeedsRefusal):
-    """The lease belongs to another caller, or does not exist."""
+    """The lease belongs to another caller or does not exist."""
 
     code = "wrong_lease"
     detail = _("The caller does not hold this lease.")
 
 
 class BadLease(SeedsRefusal):
-    """An owner, a time or a reason outside what is allowed."""
+    """The owner, duration or reason of a lease is out of range."""
 
     code = "bad_lease"
     status = 422
@@ -118,7 +118,7 @@ class NotInThatState(SeedsRefusal):
 
 
 class BadResource(SeedsRefusal):
-    """A name or a secret that a resource cannot have; the text does not quote it."""
+    """The name or secret of a resource is invalid; the text does not quote it."""
 
     code = "bad_resource"
     status = 422
@@ -126,7 +126,7 @@ class BadResource(SeedsRefusal):
 
 
 class UnreadableResources(SeedsRefusal):
-    """A file of resources that cannot be taken; nothing of it was."""
+    """A file of resources is invalid; nothing was imported."""
 
     code = "unreadable_file"
     status = 422

@@ -31,7 +31,7 @@ def _frontiers() -> dict[str, Reading]:
 
 
 def _resources() -> dict[str, Reading]:
-    """Free: can be leased now."""
+    """Return the number of resources by state; free ones can be leased now."""
     ready = Q(state=ResourceState.FREE, available_at__lte=timezone.now())
     rows = Resource.objects.filter(pool__is_enabled=True).order_by()
     found = rows.values_list("pool__project", "pool__name").annotate(

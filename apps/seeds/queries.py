@@ -1,4 +1,4 @@
-"""Reads for pages of frontiers, from reports alone: none waits for the seed service."""
+"""Queries for pages of frontiers. They read stored reports and never call the seed service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_NAMES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums of a frontier's segment counts; 0 where nothing is reported yet."""
+    """Sums of a frontier's segment counts; 0 before the first report."""
 
     added: int = 0
     duplicates: int = 0
@@ -38,7 +38,9 @@ class Totals:
 
     @property
     def placed(self) -> int:
-        """Seeds in any state; equal to those added when the counts are consistent."""
+        """Return the number of seeds in any state; equal to ``added`` when the counts are
+        consistent.
+        """
         return self.pending + self.leased + self.ended
 
     @property
@@ -48,7 +50,7 @@ class Totals:
 
     @property
     def balances(self) -> bool:
-        """Is every seed in exactly one place?"""
+        """Return whether the counts by state add up to the seeds added."""
         return self.added == self.placed
 
 
@@ -57,14 +59,14 @@ _SUMS: Final = {each.name: Sum(each.name, default=0) for each in fields(Totals)}
 
 @dataclass(frozen=True, slots=True)
 class ServiceStanding:
-    """Whether a process answers calls, and when one was heard of last. None: never."""
+    """Whether the seed service is running, and its latest heartbeat; None: never seen."""
 
     alive: bool
     heard_at: datetime | None
 
 
 def service_standing(now: datetime) -> ServiceStanding:
-    """How the seed service is. One query."""
+    """Return the state of the seed service. One query."""
     daemons = list(Daemon.objects.filter(kind=KIND))
     return ServiceStanding(
         alive=any(is_live(each, now=now) for each in daemons),
@@ -83,35 +85,35 @@ def totals_of(frontiers: Iterable[int]) -> dict[int, Totals]:
 
 
 def last_report(frontier: Frontier) -> datetime | None:
-    """When the seed service last wrote something new of this frontier."""
+    """Return when the seed service last reported a change of the frontier."""
     newest = SegmentReport.objects.filter(frontier=frontier).aggregate(at=Max("reported_at"))
     at: datetime | None = newest["at"]
     return at
 
 
 def oldest_pending() -> Min:
-    """For ``annotate`` on frontiers: the first segment in which something waits, in ms."""
+    """Aggregate for frontiers: the beginning (ms) of the first segment with pending seeds."""
     return Min("reports__segment", filter=Q(reports__pending__gt=0))
 
 
 @dataclass(frozen=True, slots=True)
 class SeedsHome:
-    """The line of the home page."""
+    """Line of frontiers on the home page."""
 
     frontiers: int
     totals: Totals
-    # Those whose books do not balance, by name; at most a few.
+    # Names of a few frontiers with inconsistent counts.
     unbalanced: list[Frontier]
     service: ServiceStanding
 
     @property
     def needs_a_person(self) -> bool:
-        """No service is running for pending seeds, or the counts are inconsistent."""
+        """Return whether pending seeds have no running service, or counts are inconsistent."""
         return not self.service.alive or bool(self.unbalanced)
 
 
 def seeds_home(user: User, now: datetime) -> SeedsHome | None:
-    """All frontiers of the person's projects together; None: there is none. Four queries."""
+    """Sum up the frontiers visible to the user; None if there are none. Four queries."""
     visible = Frontier.objects.visible_to(user)
     count = visible.count()
     if not count:

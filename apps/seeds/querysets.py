@@ -1,4 +1,4 @@
-"""Whose frontiers and pools, and what hangs on them."""
+"""Querysets of frontiers, their rows, pools and resources, limited to visible projects."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from apps.seeds.states import ResourceState
 
 
 class FrontierQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Frontiers."""
+    """Frontiers visible to a user."""
 
     project_path = "project"
 
 
 class OfFrontierQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Rows of a frontier."""
+    """Rows that belong to a frontier."""
 
     project_path = "frontier__project"
 
 
 class ResourcePoolQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Pools of resources."""
+    """Resource pools visible to a user."""
 
     project_path = "project"
 
     def with_counts(self, now: datetime) -> Self:
-        """With how many each has: ``total``, ``at_hand``, ``leased``, ``cooling``, and so on."""
+        """Annotate the number of resources by state: ``total``, ``at_hand``, ``leased``,
+        ``cooling``, ...
+        """
         free = Q(resources__state=ResourceState.FREE)
         return self.annotate(
             total=Count("resources"),
@@ -51,13 +53,13 @@ class ResourceQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co
     lease_owner = "leased_by"
 
     def overdue(self, now: datetime) -> Self:
-        """Leased, and not given back in time."""
+        """Leased resources whose lease has expired."""
         return self.filter(state=ResourceState.LEASED).expired(now)
 
     def cooling(self, now: datetime) -> Self:
-        """Free, and not to be had yet."""
+        """Free resources that are cooling down."""
         return self.filter(state=ResourceState.FREE, available_at__gt=now)
 
     def at_hand(self, now: datetime) -> Self:
-        """Free, and to be had."""
+        """Free resources that can be leased now."""
         return self.filter(state=ResourceState.FREE, available_at__lte=now)

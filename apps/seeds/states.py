@@ -1,4 +1,4 @@
-"""The states of what the seed service keeps in the database."""
+"""States and kinds of operations and resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OperationKind(TextChoices):
 
 
 class OperationState(TextChoices):
-    """How far an operation is. The last three are final."""
+    """State of an operation. The last three are final."""
 
     WAITING = "waiting", _("waiting")
     RUNNING = "running", _("running")
@@ -33,7 +33,7 @@ ACTIVE_OPERATIONS: Final = (OperationState.WAITING, OperationState.RUNNING)
 
 
 class ResourceState(TextChoices):
-    """Whether a resource can be had."""
+    """State of a resource."""
 
     FREE = "free", pgettext_lazy("resource", "free")
     LEASED = "leased", pgettext_lazy("resource", "leased")

@@ -1,4 +1,6 @@
-"""Celery tasks of this app. The rows are the truth: a task too many does nothing."""
+"""Celery tasks of this app. The database decides what is to be done: a surplus task does
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name=OPERATION_TASK)
 def work(operation: int, **_later: Any) -> None:
-    """Go on with an operation on seeds for a while."""
+    """Work on an operation on seeds for one time slice."""
     work_on_operation(int(operation))
 
 
 @shared_task(name="seeds.sweep_operations")
 def sweep(**_later: Any) -> None:
-    """Operations whose worker died, and those whose wake-up was lost."""
+    """Resume operations of dead workers, and those whose wake-up was lost."""
     woken = sweep_operations(now=database_now())
     if woken:
         logger.info("the sweep has woken workers for %d operations on seeds", woken)

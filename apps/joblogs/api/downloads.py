@@ -1,4 +1,4 @@
-"""Whole logs as files: lines of text, or of JSON."""
+"""REST downloads of whole logs as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JSON_LINES: Final = "application/x-ndjson"
 
 
 class DownloadQuerySerializer(serializers.Serializer[Any]):
-    """Which lines, and how they are written."""
+    """Levels, time range and format of a download."""
 
     type = serializers.ChoiceField(
         choices=("log", "jsonl"),
@@ -38,7 +38,9 @@ class DownloadQuerySerializer(serializers.Serializer[Any]):
 
 
 class PlainText(BaseRenderer):
-    """Lets callers ask for text; the only thing it ever renders is an error."""
+    """Renderer that makes ``text/plain`` acceptable; downloads are streamed, so it renders errors
+    only.
+    """
 
     media_type = TEXT
     format = "text"
@@ -50,12 +52,12 @@ class PlainText(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> str:
-        """The error as JSON: programs read its code."""
+        """Return the error as JSON, because programs read its code."""
         return json.dumps(data, ensure_ascii=False, default=str)
 
 
 class JsonLines(PlainText):
-    """The same for the other type."""
+    """Renderer that makes the JSON lines type acceptable."""
 
     media_type = JSON_LINES
     format = "jsonl"
@@ -65,13 +67,13 @@ class _DownloadView(LogView):
     renderer_classes = (JSONRenderer, PlainText, JsonLines)
 
     def download(self, request: Request, pk: int) -> StreamingHttpResponse:
-        """The log, a page of lines at a time."""
+        """Stream the log, one page of lines at a time."""
         stream = self.visible_stream(pk)
         query = DownloadQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
         asked = query.validated_data
         with asked_store() as store:
-            # Now: once the answer has begun, there is no other status to give.
+            # Query first: once the response has started, its status cannot change.
             store.check()
         kind = TEXT if asked["type"] == "log" else JSON_LINES
         response = StreamingHttpResponse(
@@ -96,7 +98,9 @@ class RunDownloadView(_DownloadView):
         responses={(200, TEXT): OpenApiTypes.STR, (200, JSON_LINES): OpenApiTypes.STR},
     )
     def get(self, request: Request, run: int) -> StreamingHttpResponse:
-        """One line a line; at the end how many were dropped, if any."""
+        """Return the log, one line per record; the end states how many lines were dropped, if
+        any.
+        """
         return self.download(request, run)
 
 
@@ -112,12 +116,14 @@ class BuildDownloadView(_DownloadView):
         responses={(200, TEXT): OpenApiTypes.STR, (200, JSON_LINES): OpenApiTypes.STR},
     )
     def get(self, request: Request, build: int) -> StreamingHttpResponse:
-        """One line a line; at the end how many were dropped, if any."""
+        """Return the log, one line per record; the end states how many lines were dropped, if
+        any.
+        """
         return self.download(request, build)
 
 
 async def _written(stream: str, asked: Mapping[str, Any]) -> AsyncIterator[str]:
-    """Asynchronous, because the server would gather a synchronous one in memory first."""
+    """Yield the lines. Asynchronous: the server would buffer a synchronous iterator."""
     write = _text_line if asked["type"] == "log" else _json_line
     pages = lines_of(
         stream,

@@ -1,4 +1,4 @@
-"""Filters of kinds of errors and of retention."""
+"""Filters of error groups and retention policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.joblogs.states import GroupState
 
 
 class ErrorGroupFilter(FilterSet):
-    """By whose they are, since when there are any, and when they were last seen."""
+    """Filter of error groups by owner, first image and last occurrence."""
 
     project = IdFilter(field_name="project_id")
     job = IdFilter(field_name="job_id")
@@ -27,7 +27,7 @@ class ErrorGroupFilter(FilterSet):
 
 
 class LogPolicyFilter(FilterSet):
-    """By whose they are."""
+    """Filter of retention policies by project and job."""
 
     project = IdFilter(field_name="project_id")
     job = IdFilter(field_name="job_id")

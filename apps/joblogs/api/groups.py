@@ -1,4 +1,4 @@
-"""Kinds of errors over REST."""
+"""REST API of error groups."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from apps.joblogs.api.filters import ErrorGroupFilter
 from apps.joblogs.models import ErrorGroup
 from apps.joblogs.services import LineCounts, count_groups, ignore_group, watch_group
 
-# Kinds whose errors are counted in one answer.
+# Number of groups whose errors are counted in one answer.
 MOST_COUNTED = 1000
 
 
 class CountedSerializer(serializers.Serializer[Any]):
-    """Since when errors are to be counted."""
+    """Start of the period in which errors are counted."""
 
     counted_since = serializers.DateTimeField(
         required=False,
@@ -33,7 +33,7 @@ class CountedSerializer(serializers.Serializer[Any]):
 
 
 class ErrorGroupSerializer(serializers.ModelSerializer[ErrorGroup]):
-    """A kind of error. Its lines: `/logs?job=…&fingerprint=…`."""
+    """Error group. Its lines: `/logs?job=…&fingerprint=…`."""
 
     image = serializers.IntegerField(
         source="first_image_id", allow_null=True, help_text="Of the run in which it first was."
@@ -68,12 +68,12 @@ class ErrorGroupSerializer(serializers.ModelSerializer[ErrorGroup]):
         read_only_fields = fields
 
     def get_count(self, group: ErrorGroup) -> int | None:
-        """How many errors."""
+        """Return the number of errors."""
         counted = self._counted(group)
         return counted[0] if counted else None
 
     def get_logs(self, group: ErrorGroup) -> int | None:
-        """In how many logs."""
+        """Return the number of logs with such errors."""
         counted = self._counted(group)
         return counted[1] if counted else None
 
@@ -85,7 +85,7 @@ class ErrorGroupSerializer(serializers.ModelSerializer[ErrorGroup]):
 
 
 class ErrorGroupViewSet(ReadViewSet[ErrorGroup]):
-    """Errors that are alike, put together; those seen last first."""
+    """Groups of similar errors, the latest first."""
 
     queryset = ErrorGroup.objects.select_related("ignored_by")
     serializer_class = ErrorGroupSerializer
@@ -95,7 +95,7 @@ class ErrorGroupViewSet(ReadViewSet[ErrorGroup]):
 
     @extend_schema(parameters=[CountedSerializer])
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """A page."""
+        """List error groups with counts since `since`."""
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
         asked = CountedSerializer(data=request.query_params)
         asked.is_valid(raise_exception=True)
@@ -111,7 +111,7 @@ class ErrorGroupViewSet(ReadViewSet[ErrorGroup]):
     @action(detail=True, methods=["post"])
     @idempotent
     def ignore(self, request: Request, pk: str) -> Response:
-        """Put it aside: it is counted and found, but raises no alarm. Repeatable."""
+        """Ignore the group: it is still counted and searchable, but raises no alert. Idempotent."""
         group = self.get_object()
         ignore_group(group=group, actor=self.person, now=timezone.now())
         group.refresh_from_db()
@@ -121,7 +121,7 @@ class ErrorGroupViewSet(ReadViewSet[ErrorGroup]):
     @action(detail=True, methods=["post"])
     @idempotent
     def watch(self, request: Request, pk: str) -> Response:
-        """Have it among the others again. Repeatable."""
+        """Reopen an ignored group. Idempotent."""
         group = self.get_object()
         watch_group(group=group, actor=self.person)
         group.refresh_from_db()

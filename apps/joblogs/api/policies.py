@@ -17,7 +17,7 @@ from apps.projects.models import Project
 
 
 class LogPolicySerializer(serializers.ModelSerializer[LogPolicy]):
-    """How long lines are kept: of one job, or without one of the project's others."""
+    """Retention of a job's lines; without a job, of the project's other jobs."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
     job = VisibleRelatedField(
@@ -27,11 +27,11 @@ class LogPolicySerializer(serializers.ModelSerializer[LogPolicy]):
     class Meta:
         model = LogPolicy
         fields = ["id", "project", "job", "days", "quiet_days", "max_bytes"]
-        # That there is none yet is the service's to say.
+        # Disabled here: the service reports a duplicate.
         validators: list[Any] = []
 
     def get_fields(self) -> dict[str, Any]:
-        """Whose it is is settled when it is made."""
+        """Make project and job read-only after creation."""
         fields = super().get_fields()
         if isinstance(self.instance, LogPolicy):
             fields["project"].read_only = fields["job"].read_only = True
@@ -39,20 +39,17 @@ class LogPolicySerializer(serializers.ModelSerializer[LogPolicy]):
 
 
 class LogPolicyViewSet(WriteViewSet[LogPolicy]):
-    """Days and sizes; what is null is said by the project's own, else by the settings."""
+    """Days and sizes; null is inherited from the project's policy, then from the settings."""
 
     queryset = LogPolicy.objects.select_related("project", "job")
     serializer_class = LogPolicySerializer
     filterset_class = LogPolicyFilter
 
     def create_object(self, values: dict[str, Any]) -> LogPolicy:
-        """One call."""
         return add_policy(actor=self.person, **values)
 
     def update_object(self, obj: LogPolicy, values: dict[str, Any]) -> LogPolicy:
-        """One call."""
         return change_policy(policy=obj, actor=self.person, **values)
 
     def delete_object(self, obj: LogPolicy) -> None:
-        """One call."""
         remove_policy(policy=obj, actor=self.person)

@@ -1,4 +1,4 @@
-"""Search over every log that the caller sees."""
+"""REST search over all visible logs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from apps.joblogs.stores.base import MOST_LINES, Search, StoredLine
 
 
 class IdField(serializers.IntegerField):
-    """An id in a query."""
+    """ID in a query."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(min_value=1, max_value=BIGGEST_SEQ, required=False, **kwargs)
 
 
 class LogSearchSerializer(serializers.Serializer[Any]):
-    """Every given condition must hold."""
+    """Conditions of a search, combined by AND."""
 
     project = IdField()
     job = IdField()
@@ -60,7 +60,7 @@ class LogSearchSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Restrict ``contains`` to one log, and the search to one log at most."""
+        """Restrict ``contains`` to one log, and the search to at most one log."""
         if "run" in attrs and "build" in attrs:
             raise serializers.ValidationError(_("Use one of run and build."), code="two_logs")
         if attrs.get("contains") and "run" not in attrs and "build" not in attrs:
@@ -79,26 +79,26 @@ class FoundLineSerializer(LogLineSerializer):
     page = serializers.SerializerMethodField(help_text="The line in its log, for a browser.")
 
     def get_job(self, line: StoredLine) -> int | None:
-        """Whose run wrote it."""
+        """Return the job of the line's run."""
         return line.job or None
 
     def get_run(self, line: StoredLine) -> int | None:
-        """Which run wrote it."""
+        """Return the run that wrote the line."""
         kind, pk = owner_of(line.stream)
         return pk if kind == "run" else None
 
     def get_build(self, line: StoredLine) -> int | None:
-        """Which build wrote it."""
+        """Return the build that wrote the line."""
         kind, pk = owner_of(line.stream)
         return pk if kind == "build" else None
 
     def get_page(self, line: StoredLine) -> str:
-        """The path."""
+        """Return the permalink as a path."""
         return f"{reverse('joblogs:log', args=[line.stream])}#{line.ref}"
 
 
 class FoundSerializer(serializers.Serializer[Any]):
-    """The newest lines first."""
+    """Matching lines, the newest first."""
 
     results = FoundLineSerializer(many=True)
     next = serializers.CharField(
@@ -107,7 +107,7 @@ class FoundSerializer(serializers.Serializer[Any]):
 
 
 class LogSearchView(ApiView):
-    """Lines of all runs and builds that the caller sees."""
+    """Search the lines of all runs and builds that the caller may see."""
 
     @extend_schema(
         operation_id="logs_search",
@@ -116,7 +116,7 @@ class LogSearchView(ApiView):
         responses=FoundSerializer,
     )
     def get(self, request: Request) -> Response:
-        """The newest lines that fit; of projects that the caller does not see, none."""
+        """Return the newest matching lines of the projects that the caller may see."""
         query = LogSearchSerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
         asked = query.validated_data

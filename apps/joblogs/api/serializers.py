@@ -1,4 +1,4 @@
-"""Log lines, and how they are asked for."""
+"""Serializers of log lines and of the parameters to read them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _WAYS: Final = ("after", "before", "around", "tail")
 
 
 class RefField(serializers.CharField):
-    """The place of a line in its log, ``2.1234``: which execution, and which of its lines."""
+    """Place of a line in its log, such as ``2.1234``: number of the execution, and of the line in
+    it.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"max_length": 40} | kwargs)
 
     def to_internal_value(self, data: Any) -> Any:
-        """Raises ``ValidationError``."""
+        """Return a ``Ref``. Raises ``ValidationError``."""
         text = super().to_internal_value(data)
         try:
             return Ref.parse(text)
@@ -31,12 +33,12 @@ class RefField(serializers.CharField):
             raise serializers.ValidationError(message, code="bad_place") from None
 
     def to_representation(self, value: Any) -> str:
-        """``2.1234``."""
+        """Return the place as text."""
         return str(value)
 
 
 class LogLineSerializer(serializers.Serializer[StoredLine]):
-    """A line."""
+    """A log line."""
 
     ref = RefField(help_text="Its place in the log; it never changes.")
     boot = serializers.IntegerField(
@@ -51,7 +53,7 @@ class LogLineSerializer(serializers.Serializer[StoredLine]):
 
 
 class SpanSerializer(serializers.Serializer[Any]):
-    """Lines that never came."""
+    """Range of line numbers that never arrived."""
 
     boot = serializers.IntegerField()
     first = serializers.IntegerField()
@@ -59,7 +61,7 @@ class SpanSerializer(serializers.Serializer[Any]):
 
 
 class LogPageSerializer(serializers.Serializer[Any]):
-    """Lines in the order in which they were written."""
+    """Lines in the order of their places."""
 
     results = LogLineSerializer(many=True)
     next = RefField(
@@ -76,19 +78,21 @@ class LogPageSerializer(serializers.Serializer[Any]):
 
 
 class LevelField(serializers.MultipleChoiceField):
-    """Several levels, in a settled order."""
+    """Set of levels."""
 
     def __init__(self, **kwargs: Any) -> None:
         given: dict[str, Any] = {"help_text": "Only lines of these levels.", "required": False}
         super().__init__(choices=LEVELS, **given | kwargs)
 
     def to_internal_value(self, data: Any) -> Any:
-        """A sorted tuple."""
+        """Return the levels as a sorted tuple."""
         return tuple(sorted(super().to_internal_value(data)))
 
 
 class LogQuerySerializer(serializers.Serializer[Any]):
-    """From the beginning, unless one of ``after``, ``before``, ``around``, ``tail`` says else."""
+    """Part of a log: the first lines, unless ``after``, ``before``, ``around`` or ``tail`` is
+    given.
+    """
 
     after = RefField(
         required=False, help_text="The lines behind this place: that of the last one you have."
@@ -115,7 +119,7 @@ class LogQuerySerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """One way through the log at a time."""
+        """Reject combinations of ``after``, ``before``, ``around`` and ``tail``."""
         if sum(name in attrs for name in _WAYS) > 1:
             raise serializers.ValidationError(
                 _("Use one of after, before, around and tail."), code="several_ways"
@@ -124,6 +128,6 @@ class LogQuerySerializer(serializers.Serializer[Any]):
 
 
 class FirstErrorSerializer(serializers.Serializer[Any]):
-    """Where to begin reading."""
+    """Place of the first error."""
 
     line = LogLineSerializer(allow_null=True, help_text="Null when no line is an error.")

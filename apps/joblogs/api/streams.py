@@ -1,4 +1,4 @@
-"""Logs of runs and builds over REST."""
+"""REST API of the logs of runs and builds."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class LogView(ApiView):
     kind: ClassVar[str]
 
     def visible_stream(self, pk: int) -> str:
-        """The name of the log. Raises ``Http404``."""
+        """Return the stream name of a visible run or build. Raises ``Http404``."""
         stream = f"{self.kind}:{pk}"
         if not sees_stream(self.person, stream):
             raise Http404
         return stream
 
     def page(self, request: Request, pk: int) -> Response:
-        """The lines that were asked for."""
+        """Return the requested page."""
         stream = self.visible_stream(pk)
         query = LogQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
@@ -53,7 +53,9 @@ class RunLogView(LogView):
         responses=LogPageSerializer,
     )
     def get(self, request: Request, run: int) -> Response:
-        """A page of lines. To follow a log, ask again with the place of the last line you have."""
+        """Return a page of lines. To follow a log, ask again with the place of the last line you
+        have.
+        """
         return self.page(request, run)
 
 
@@ -74,7 +76,7 @@ class BuildLogView(LogView):
 
 
 class RunFirstErrorView(LogView):
-    """Where a failed run first went wrong."""
+    """First error of a run."""
 
     kind = "run"
 
@@ -84,13 +86,13 @@ class RunFirstErrorView(LogView):
         responses=FirstErrorSerializer,
     )
     def get(self, request: Request, run: int) -> Response:
-        """Its first line of level ERROR or CRITICAL."""
+        """Return its first line of level ERROR or CRITICAL."""
         line = first_error(self.visible_stream(run))
         return Response(FirstErrorSerializer({"line": line}).data)
 
 
 class BuildFirstErrorView(LogView):
-    """Where a failed build first went wrong."""
+    """First error of a build."""
 
     kind = "build"
 
@@ -100,7 +102,7 @@ class BuildFirstErrorView(LogView):
         responses=FirstErrorSerializer,
     )
     def get(self, request: Request, build: int) -> Response:
-        """Its first line of level ERROR or CRITICAL."""
+        """Return its first line of level ERROR or CRITICAL."""
         line = first_error(self.visible_stream(build))
         return Response(FirstErrorSerializer({"line": line}).data)
 

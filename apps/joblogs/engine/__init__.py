@@ -1,1 +1,1 @@
-"""Log lines as plain values, without Django."""
+"""Log lines as plain Python, without Django."""

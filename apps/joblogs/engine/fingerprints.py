@@ -1,4 +1,4 @@
-"""Fingerprint of an error, which defines its group (plain Python, no Django)."""
+"""Fingerprints of errors, which define the error groups. Plain Python."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import re
 from typing import Final
 
-# What follows is specific to one occurrence, not to the group.
+# Patterns of text that is specific to one occurrence.
 SHAPE_CHARACTERS: Final = 300
 DIGITS: Final = 16
 
-# From the most special to the most general: at each place the first that fits is taken.
+# Most specific pattern first: at each position the first match wins.
 _PARTS: Final = re.compile(
     r"""
       (?P<url>\b[a-z][a-z0-9+.-]{1,15}://[^\s/?\#"'<>]{1,255})[^\s"'<>]*
@@ -42,17 +42,17 @@ _NAMES: Final = {
 
 
 def shape(text: str) -> str:
-    """The text with everything that differs from case to case named instead of said.
+    """Return the text with placeholders for variable parts such as numbers and paths.
 
-    ``GET https://a.example/p/7?x=1 took 3.2 s`` is ``GET https://a.example/… took <n> s``.
+    ``GET https://a.example/p/7?x=1 took 3.2 s`` becomes ``GET https://a.example/… took <n> s``.
     """
-    # Slightly more than is kept: placeholders are shorter than what they replace.
+    # Cut to slightly more than is kept, because placeholders shorten the text.
     said = _PARTS.sub(_name, text[: 4 * SHAPE_CHARACTERS])
     return _SPACES.sub(" ", said).strip()[:SHAPE_CHARACTERS]
 
 
 def fingerprint(source: str, text: str) -> str:
-    """16 hexadecimal digits, the same for errors of the same logger and shape."""
+    """Return 16 hex digits, equal for errors of the same logger and shape."""
     kind = f"{source}\0{shape(text)}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(kind, digest_size=DIGITS // 2).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Parsing and sanitizing of log lines (plain Python, no Django)."""
+"""Parsing and sanitizing of log lines. Plain Python."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from apps.joblogs.engine.moments import microseconds, moment_of
 from yardkit.log_lines import one_line
 from yardkit.protocol import LogRecord
 
-# From quiet to loud.
+# In ascending order of severity.
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 ERRORS: Final = ("ERROR", "CRITICAL")
 _LEVEL_NAMES: Final = frozenset(LEVELS)
 _LOUDEST: Final = frozenset(ERRORS)
-# Deleted first when little is kept; most output of programs has no level.
+# Levels with the shorter retention; most program output has no level.
 QUIET: Final = ("", "DEBUG", "INFO")
 SHIPPED_LONGEST: Final = 17_000
-# Escape sequences are longer than the characters they replace.
+# Escapes are longer than the characters they replace.
 LONGEST_TEXT: Final = 20_000
 CUT_MARK: Final = " ... [cut]"
 SOURCE_CHARACTERS: Final = 100
-# Limits for the time of a line as given by its sender. An older line would be deleted before
-# its retention time is over.
+# Accepted range of a line's time as given by its sender. A line outside of it would be deleted
+# before its retention ends.
 OLDEST: Final = timedelta(days=1)
 NEWEST: Final = timedelta(hours=1)
 BIGGEST_SEQ: Final = 2**63 - 1
@@ -38,31 +38,31 @@ _STREAM: Final = re.compile(r"(run|build):([1-9][0-9]{0,18})")
 _BOOT: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _WORDS: Final = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 _LEVEL: Final = r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
-# As ``yardspider`` writes: 2026-11-21 10:00:00.123Z INFO name: text
+# Format of ``yardspider``: 2026-11-21 10:00:00.123Z INFO name: text
 _WHOLE: Final = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)(?P<zone>Z|[+-]\d\d:\d\d)"
     rf" {_LEVEL} (?P<source>[\w.-]{{1,{SOURCE_CHARACTERS}}}): (?P<text>.*)",
     re.ASCII | re.DOTALL,
 )
-# Other habits: [ERROR] text, INFO:root:text, 2026-11-21 10:00:00,123 - WARNING - text
+# Other common formats: [ERROR] text, INFO:root:text, 2026-11-21 10:00:00,123 - WARNING - text
 _BEGINNING: Final = re.compile(
     r"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S{0,12}[ -]{1,3})?[\[(]?" + _LEVEL + r"(?![\w=/.-])",
     re.ASCII,
 )
-# The last line of a traceback, which says what went wrong: KeyError: 'title'
+# Last line of a traceback: KeyError: 'title'
 _RAISED: Final = re.compile(
     r"(?:[A-Za-z_]\w{0,99}\.){0,9}[A-Z]\w{0,99}(?:Error|Exception|Timeout|Failure)(?::\s|$)",
     re.ASCII,
 )
-# Colours and the movements of a cursor carry no text.
+# Colours and cursor movements.
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
 class LogLine(NamedTuple):
-    """A line as it is stored."""
+    """Log line in its stored form."""
 
     seq: int
-    # Since 1970. Lines come by the thousand, and a datetime costs as much as all the rest of one.
+    # Microseconds since 1970. Not a datetime, which would take as long as all other work on a line.
     micros: int
     level: str
     source: str
@@ -72,22 +72,22 @@ class LogLine(NamedTuple):
 
     @property
     def at(self) -> datetime:
-        """When it was written."""
+        """Return the time of the line."""
         return moment_of(self.micros)
 
 
-# What a named tuple does itself, without its own function for each of them.
+# Inlined constructor of the named tuple, which is faster.
 _line: Final[Callable[[tuple[int, int, str, str, str, str]], LogLine]] = partial(
     tuple.__new__, LogLine
 )
 
 
 class BadLines(ValueError):
-    """A batch that cannot be stored, and why."""
+    """A batch cannot be stored; the text says why."""
 
 
 def owner_of(stream: str) -> tuple[str, int]:
-    """``("run", 7)`` of ``run:7``. Raises ``BadLines``."""
+    """Return the kind and ID of a stream: ``("run", 7)`` for ``run:7``. Raises ``BadLines``."""
     found = _STREAM.fullmatch(stream)
     if found is None or int(found[2]) > BIGGEST_SEQ:
         raise BadLines(f"{one_line(stream[:100])!r} names no stream of lines")
@@ -95,21 +95,21 @@ def owner_of(stream: str) -> tuple[str, int]:
 
 
 def check_boot(boot: str) -> None:
-    """Raises ``BadLines``."""
+    """Check the ID of an execution. Raises ``BadLines``."""
     if _BOOT.fullmatch(boot) is None:
         raise BadLines(f"{one_line(boot[:100])!r} is no boot")
 
 
 def read_lines(records: Sequence[LogRecord], now: datetime) -> list[LogLine]:
-    """Each as ``read_line`` has it.
+    """Convert records as ``read_line`` does, faster.
 
-    Raises ``BadLines`` for a number that no line can have.
+    Raises ``BadLines`` for an invalid line number.
     """
     if not records:
         return []
     seqs, times, levels, sources, texts = zip(*map(astuple, records), strict=True)
     oldest, newest = _limits(now)
-    # Fast path for lines of our own programs: each has a level and no escapes.
+    # Fast path for lines of yardspider: known levels and no escapes.
     if not (
         _LEVEL_NAMES.issuperset(levels)
         and _are_printable(texts)
@@ -141,7 +141,7 @@ def _are_printable(texts: Sequence[str]) -> bool:
 
 
 def read_line(record: LogRecord, now: datetime) -> LogLine:
-    """The record as it is stored. Raises ``BadLines`` for a number that no line can have."""
+    """Convert a record to its stored form. Raises ``BadLines`` for an invalid line number."""
     if not 1 <= record.seq <= BIGGEST_SEQ:
         raise BadLines(f"line {record.seq}: lines count from 1")
     text = record.text[:SHIPPED_LONGEST]
@@ -166,11 +166,11 @@ def read_line(record: LogRecord, now: datetime) -> LogLine:
 
 
 def harmless(text: str) -> str:
-    """The text without colours, everything else that is no character written as an escape.
+    """Strip terminal colours and escape all other unprintable characters.
 
-    So it can forge no other line, no page and no terminal, and every database holds it.
+    Sanitized text cannot forge lines, HTML or terminal sequences, and fits every database.
     """
-    # What one_line escapes is not printable, in no script.
+    # The rest of the unprintable characters is escaped by one_line.
     if text.isprintable():
         return text
     return one_line(_ANSI.sub("", text))
@@ -178,12 +178,14 @@ def harmless(text: str) -> str:
 
 @lru_cache(1000)
 def _source(text: str) -> str:
-    """Few of them come with most lines. Given cut: a thousand long ones would be remembered."""
+    """Sanitize a logger name. Cached, because few names repeat often; the caller cuts long names,
+    which would fill the cache.
+    """
     return harmless(text)[:SOURCE_CHARACTERS]
 
 
 def known_level(word: str) -> str:
-    """One of ``LEVELS``, or nothing."""
+    """Return the level in ``LEVELS`` for a word such as "warn"; "" if unknown."""
     if word in LEVELS:
         return word
     upper = word.upper()
@@ -192,7 +194,7 @@ def known_level(word: str) -> str:
 
 
 def moment(seconds: float, now: datetime) -> int:
-    """Unix seconds as microseconds; those of ``now`` for what no clock says."""
+    """Convert Unix seconds to microseconds; implausible times become ``now``."""
     oldest, newest = _limits(now)
     return round(1e6 * seconds) if oldest <= seconds <= newest else microseconds(now)
 

@@ -1,4 +1,4 @@
-"""Times as log lines keep them: microseconds since 1970 (plain Python, no Django)."""
+"""Conversion of times to and from microseconds since 1970. Plain Python."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def microseconds(at: datetime) -> int:
-    """Since 1970."""
+    """Convert a datetime to microseconds since 1970."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 def moment_of(micros: int) -> datetime:
-    """The reverse of ``microseconds``."""
+    """Convert microseconds since 1970 to a datetime."""
     return _EPOCH + timedelta(microseconds=micros)

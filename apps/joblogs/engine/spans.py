@@ -1,4 +1,4 @@
-"""Which lines of an execution have come: what is known of millions in a few numbers."""
+"""Received line numbers of an execution, stored as ranges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MOST_SPANS: Final = 100_000
 
 
 class TooManyGaps(ValueError):
-    """Lines with more gaps than anyone could keep account of."""
+    """The line numbers have more gaps than are tracked."""
 
 
 class Spans:
-    """Spans of seqs, from 1 on, in their order; they neither overlap nor touch."""
+    """Ordered ranges of line numbers (seqs) from 1 on, which neither overlap nor touch."""
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -26,7 +26,7 @@ class Spans:
         self._lasts = list(edges[1::2])
 
     def to_bytes(self) -> bytes:
-        """As the constructor takes it."""
+        """Encode the ranges for the constructor."""
         edges = array("q", bytes(16 * len(self._firsts)))
         edges[0::2] = array("q", self._firsts)
         edges[1::2] = array("q", self._lasts)
@@ -37,21 +37,21 @@ class Spans:
 
     @property
     def count(self) -> int:
-        """How many seqs they hold."""
+        """Return the number of seqs in all ranges."""
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
 
     @property
     def last(self) -> int:
-        """The highest seq; 0 when there is none."""
+        """Return the highest seq; 0 if empty."""
         return self._lasts[-1] if self._lasts else 0
 
     def add(self, seqs: Sequence[int]) -> list[tuple[int, int]]:
-        """Take in seqs, which rise and do not repeat.
+        """Add seqs, which must be strictly ascending.
 
-        Returns the places in ``seqs`` of what is new, as slices ``(from, to)``.
+        Return the positions in ``seqs`` of the new ones, as slices ``(from, to)``.
 
         Raises:
-            TooManyGaps: nothing has changed then, or the object is not to be used any more.
+            TooManyGaps: discard the object, which may be incomplete.
         """
         new: list[tuple[int, int]] = []
         for begin, end in _runs(seqs):
@@ -61,7 +61,7 @@ class Spans:
         return new
 
     def gaps(self, after: int = 0, most: int | None = None) -> list[tuple[int, int]]:
-        """The first spans behind ``after`` that never came, up to the highest seq."""
+        """Return up to ``most`` missing ranges after ``after``, below the highest seq."""
         found: list[tuple[int, int]] = []
         place = bisect_right(self._lasts, after)
         previous = max(after, self._lasts[place - 1] if place else 0)
@@ -73,7 +73,9 @@ class Spans:
         return found
 
     def _add_run(self, first: int, last: int, at: int) -> list[tuple[int, int]]:
-        """Take in ``first`` to ``last``; the parts that are new, as places from ``at`` on."""
+        """Add ``first`` to ``last``; return the positions of the new seqs as slices, counted from
+        ``at``.
+        """
         firsts, lasts = self._firsts, self._lasts
         if not lasts or first > lasts[-1] + 1:
             firsts.append(first)
@@ -82,7 +84,7 @@ class Spans:
         if first == lasts[-1] + 1:
             lasts[-1] = last
             return [(at, at + last - first + 1)]
-        # Those that overlap it or touch it.
+        # Ranges that overlap or touch the new one.
         low = bisect_left(lasts, first - 1)
         high = bisect_right(firsts, last + 1)
         new: list[tuple[int, int]] = []
@@ -101,7 +103,7 @@ class Spans:
 
 
 def _runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Places ``(from, to)`` of seqs that follow each other."""
+    """Yield the positions ``(from, to)`` of consecutive seqs."""
     if seqs and seqs[-1] - seqs[0] + 1 == len(seqs):
         yield 0, len(seqs)
         return

@@ -1,4 +1,4 @@
-"""Tokenizer of log lines, the same for every store without an analyzer of its own.
+"""Tokenizer of log lines for stores without a suitable analyzer of their own.
 
 A word is a run of letters and digits, case-folded and width-folded. Text without spaces between
 words (Chinese, Japanese, Korean) is cut into pairs of characters, plus its last character, so that
@@ -14,7 +14,7 @@ from functools import lru_cache
 from operator import add
 from typing import Final
 
-# Han with 々 and 〇, kana with ー, Hangul.
+# Chinese characters with 々 and 〇, kana with ー, Hangul.
 _UNSPACED: Final = (
     "\u3005\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
@@ -23,39 +23,39 @@ _PICTOGRAPHS: Final = "\u2600-\u27bf\U0001f000-\U0001faff"
 _PIECES: Final = re.compile(
     rf"[{_UNSPACED}]+|[{_PICTOGRAPHS}]|[^\W_{_UNSPACED}{_PICTOGRAPHS}]+",
 )
-# Where a text beyond ASCII has to be cut: the rest is words, or ASCII.
+# Splits non-ASCII text into words and separators.
 _BEYOND_ASCII: Final = re.compile(
     rf"[{_UNSPACED}]+|(?P<word>[{_PICTOGRAPHS}])"
     rf"|[^\w\x00-\x7f{_UNSPACED}{_PICTOGRAPHS}]+",
 )
-# The fast path: lower-case characters that have no other form.
+# Fast path: characters that folding does not change.
 _HAN: Final = re.compile("[\u4e00-\u9fff]+")
 _AROUND_HAN: Final = re.compile(f"({_HAN.pattern})")
-# Programs repeat words: pairs of short runs are cached.
+# Programs repeat words, so the pairs of short runs are cached.
 _SHORT: Final = 30
 _REMEMBERED: Final = 4096
 _IS_UNSPACED: Final = re.compile(rf"[{_UNSPACED}]")
-# For indexes that hold no longer ones.
+# Limit of indexed words.
 LONGEST_WORD: Final = 500
-# Of UTF-8: letters of ASCII become small ones, and what is no word there a space.
+# Table for UTF-8 bytes: ASCII letters to lower case, other ASCII separators to spaces.
 _WORD_BYTES: Final = bytes(
     code if code > 127 else ord(chr(code).lower()) if chr(code).isalnum() else 32
     for code in range(256)
 )
-# A quoted phrase (the closing quote is optional) or a run without spaces.
+# A quoted phrase (the closing quote is optional), or a run without spaces.
 _TERMS: Final = re.compile(r'"([^"]*)"?|([^\s"]+)')
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words that follow each other; ``prefix``: the last one is the beginning of a word."""
+    """Consecutive words; ``prefix``: the last one is the beginning of a word."""
 
     words: tuple[str, ...]
     prefix: bool = False
 
 
 def words_of(text: str) -> list[str]:
-    """All words of a text, in their order."""
+    """Return all words of a text, in order."""
     found: list[str] = []
     for piece in _pieces(text):
         if _IS_UNSPACED.match(piece):
@@ -67,8 +67,9 @@ def words_of(text: str) -> list[str]:
 
 
 def spaced(text: str) -> str:
-    """The text as it is given to an index that cuts at ASCII but for letters and digits, and puts
-    ASCII into small letters. ASCII stays as it is; of all else only words are left.
+    """Return the text for an index that splits and lower-cases ASCII only (SQLite's FTS5).
+
+    ASCII text is returned unchanged, other text as words separated by spaces.
     """
     if text.isascii():
         return text
@@ -80,7 +81,7 @@ def spaced(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """All words with a space between them, each cut to ``LONGEST_WORD`` characters."""
+    """Return all words separated by spaces, each cut to ``LONGEST_WORD`` characters."""
     if text.isascii():
         found = text.encode().translate(_WORD_BYTES).decode().split()
     else:
@@ -92,8 +93,8 @@ def joined(text: str) -> str:
 
 
 def _beyond_ascii(text: str) -> list[str]:
-    """All words, those of a run as one. Most of a text is ASCII as a rule, and that is cut as
-    bytes, a table for all.
+    """Return all words, with the pairs of a run in one string. The ASCII parts, usually most of the
+    text, are split by a fast byte table.
     """
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", text)
@@ -158,6 +159,6 @@ def _phrase(term: str) -> Phrase | None:
         if place < len(pieces) - 1:
             found.append(piece[-1])
         elif len(piece) == 1:
-            # The text may go on behind it.
+            # The text may continue after the phrase, so its last character is a prefix.
             return Phrase((*found, piece), prefix=True)
     return Phrase(tuple(found))

@@ -1,4 +1,4 @@
-"""Pages of logs: one log, search over all of them, kinds of errors."""
+"""Pages of logs: one log, search over all logs, error groups."""
 
 from apps.joblogs.pages.errors import errors_page, move_error
 from apps.joblogs.pages.log import log_page

@@ -1,4 +1,4 @@
-"""Kinds of errors across the runs of each job: how many, since when, since which image."""
+"""Page of error groups over all jobs: number, first and last occurrence, first image."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from apps.joblogs.queries import searched_projects
 from apps.joblogs.services import LineCounts, count_groups, ignore_group, watch_group
 
 PER_PAGE: Final = 50
-# Kinds that are counted at a time, those seen last.
+# Number of groups that are counted, the latest ones.
 MOST_COUNTED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """One kind, as the page shows it."""
+    """Row of an error group."""
 
     group: ErrorGroup
-    # None: the store is away, or others were seen later than are counted.
+    # None: the store is unavailable, or the group is not among the latest ones.
     count: int | None
     streams: int | None
-    # URL of one error in its log; "" when none is stored.
+    # Permalink of one error; "" if none is stored.
     sample_address: str
     lines_address: str
-    # It began with the image that the job runs now.
+    # The error first occurred with the job's current image.
     is_new: bool
     may_operate: bool
 
 
 def errors_page(request: HttpRequest) -> HttpResponse:
-    """Page of error groups, last seen first."""
+    """Page of error groups, the latest first."""
     form = ErrorsForm(request.GET, request.user)
     groups = (
         ErrorGroup.objects.visible_to(request.user)
@@ -89,7 +89,7 @@ def errors_page(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def move_error(request: HttpRequest, pk: int, what: str) -> HttpResponse:
-    """Ignore a kind of error, or have it among the others again; operators may."""
+    """Ignore or reopen an error group; requires the role operator."""
     if not isinstance(request.user, User) or what not in ("ignore", "watch"):
         raise Http404
     group = get_object_or_404(ErrorGroup.objects.visible_to(request.user), pk=pk)

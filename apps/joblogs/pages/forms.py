@@ -1,4 +1,4 @@
-"""Search form over all logs. Its state is in the URL, so that a search can be bookmarked."""
+"""Forms of the log search and of the error groups. Their state is in the URL, for bookmarks."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def _related(label: Any, rows: Any) -> forms.ModelChoiceField[Any]:
     )
 
 
-class _JobChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # of any job
+class _JobChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # of any model
     def label_from_instance(self, obj: Any) -> str:
         return f"{obj.project} / {obj.name}"
 
 
 class SearchForm(forms.Form):
-    """Which lines."""
+    """Search form over all logs."""
 
     text = forms.CharField(
         label=_("Words"),
@@ -101,7 +101,7 @@ class SearchForm(forms.Form):
         _limit(self, user)
 
     def clean(self) -> dict[str, Any]:
-        """Check that at most one log is chosen and that the time range is not reversed."""
+        """Check that at most one log is chosen, and that the time range is not reversed."""
         values = super().clean() or self.cleaned_data
         if values.get("run") and values.get("build"):
             self.add_error("build", gettext("Use one of run and build."))
@@ -111,7 +111,7 @@ class SearchForm(forms.Form):
         return values
 
     def search(self, now: datetime, projects: Any) -> Search:
-        """The question; ``projects`` are those that the person sees."""
+        """Return the search; ``projects`` are those visible to the user."""
         values = self.cleaned_data
         since = values["since"]
         if since is None and values["span"]:
@@ -131,7 +131,7 @@ class SearchForm(forms.Form):
 
 
 class ErrorsForm(forms.Form):
-    """Which kinds of errors."""
+    """Filter form of the error groups."""
 
     project = _related(_("Project"), Project.objects.none())
     job = _JobChoice(
@@ -155,7 +155,7 @@ class ErrorsForm(forms.Form):
 
 
 def _limit(form: forms.Form, user: object) -> None:
-    """Only what the person sees is there to choose from."""
+    """Limit the choices to what the user may see."""
     named: dict[str, Any] = {
         "project": Project.objects.visible_to(user).order_by("name"),
         "job": Job.objects.visible_to(user)

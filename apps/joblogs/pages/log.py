@@ -1,4 +1,4 @@
-"""Page that shows one log alone."""
+"""Page of a single log."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from apps.jobs.models import Job
 
 
 def log_page(request: HttpRequest, stream: str) -> HttpResponse:
-    """The live tail of one log; 404 unless its run or build is visible."""
+    """Live tail of one log; 404 unless its run or build is visible."""
     if not sees_stream(request.user, stream):
         raise Http404
     kind, pk = owner_of(stream)
     owner = owners_of([stream]).get(stream)
     if owner is None:
-        # Deleted this very moment.
+        # Deleted concurrently.
         raise Http404
     job = Job.objects.filter(pk=owner.job).first() if owner.job else None
     if kind == "run":

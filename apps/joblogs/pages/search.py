@@ -1,4 +1,4 @@
-"""Search over all logs: the newest lines first, each leading to its place in its log."""
+"""Page of the search over all logs, the newest lines first, each with its permalink."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PER_PAGE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A line with the names of what it belongs to."""
+    """Line with the names and URLs of its run, job or build."""
 
     line: StoredLine
     project: str
@@ -41,7 +41,7 @@ class FoundLine:
 
 
 def search_page(request: HttpRequest) -> HttpResponse:
-    """Lines of all runs and builds that the person sees."""
+    """Show matching lines of all runs and builds that the user may see."""
     form = SearchForm(request.GET, request.user)
     found, problem, status = FoundLines(lines=[]), "", 200
     if form.is_valid():
@@ -72,7 +72,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
 
 
 def named(lines: Sequence[StoredLine]) -> list[FoundLine]:
-    """These lines with names and addresses. Two queries."""
+    """Add names and URLs to the lines. Two queries."""
     jobs = Job.objects.in_bulk({line.job for line in lines if line.job})
     projects = Project.objects.in_bulk({line.project for line in lines})
     found = []
@@ -94,12 +94,12 @@ def named(lines: Sequence[StoredLine]) -> list[FoundLine]:
 
 
 def line_address(line: StoredLine) -> str:
-    """Permalink of a line."""
+    """Return the permalink of a line."""
     return f"{reverse('joblogs:log', args=[line.stream])}#{line.ref}"
 
 
 def _kind(request: HttpRequest, form: SearchForm) -> ErrorGroup | None:
-    """The kind of error that is searched for."""
+    """Return the error group that the search is limited to."""
     wanted: Any = form.cleaned_data.get("fingerprint") if form.is_valid() else ""
     if not wanted:
         return None

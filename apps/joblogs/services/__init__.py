@@ -1,4 +1,4 @@
-"""Every write of this app, and the process's log store."""
+"""Services of logs: all writes of this app, and the log store of the process."""
 
 from apps.joblogs.services.groups import ignore_group, watch_group
 from apps.joblogs.services.ingestion import RefusedBatch, store_lines

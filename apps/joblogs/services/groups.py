@@ -1,4 +1,4 @@
-"""Error groups: first and last seen, counts, ignored or open."""
+"""Error groups: first and last occurrence, ignored or open."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from apps.joblogs.models import SAMPLE_CHARACTERS, ErrorGroup
 from apps.joblogs.queries import Owner
 from apps.joblogs.states import GroupState
 
-# Most groups of one job. Beyond it, no further group is created; the lines are still found by
-# search.
+# Limit of groups per job. Beyond it no group is created; the lines are still found by search.
 MOST_GROUPS: Final = 2000
-# A group not seen for this time is deleted; seen again, it is a new one.
+# Groups without an occurrence for this time are deleted; a later one creates a new group.
 FORGET_AFTER: Final = timedelta(days=180)
 FORGET_AT_ONCE: Final = 2000
 
@@ -27,21 +26,21 @@ _SEEN_LATER: Final = (
     "UPDATE joblogs_errorgroup SET last_at = %s, last_run_id = %s WHERE id = %s AND last_at < %s"
 )
 
-# Project, job (0: builds), fingerprint.
+# Key of a group: project, job (0: builds), fingerprint.
 Kind = tuple[int, int, str]
 # Columns of ``_SEEN_LATER``: last seen, in which run, key, first seen.
 _Later = tuple[Any, int | None, int, Any]
 
 
 class Sightings:
-    """Errors by kind: of each the first and the last, with whose they are."""
+    """First and last occurrence of each error group in a batch, with its owner."""
 
     def __init__(self) -> None:
         self.first: dict[Kind, tuple[LogLine, Owner]] = {}
         self.last: dict[Kind, tuple[LogLine, Owner]] = {}
 
     def add(self, owner: Owner, line: LogLine) -> None:
-        """One error."""
+        """Add one error."""
         kind = (owner.project, owner.job, line.fingerprint)
         first, last = self.first.get(kind), self.last.get(kind)
         if first is None or line.micros < first[0].micros:
@@ -51,9 +50,10 @@ class Sightings:
 
 
 def note_errors(seen: Sightings, *, now: datetime) -> None:
-    """Add kinds that are new, and move first and last of the others; in the caller's transaction.
+    """Create new groups, and update first and last occurrence of known ones; in the caller's
+    transaction.
 
-    The same again changes nothing, in whatever order it comes.
+    Idempotent, and independent of the order of calls.
     """
     if not seen.first:
         return
@@ -61,7 +61,7 @@ def note_errors(seen: Sightings, *, now: datetime) -> None:
     missing = sorted(kind for kind in seen.first if kind not in known)
     if missing:
         _add(missing, seen, now)
-        # Another ingester may have been quicker with one of them.
+        # A concurrent ingester may have created one of them first.
         known |= _known(missing)
     _move(known, seen)
 
@@ -86,7 +86,9 @@ def _known(kinds: Collection[Kind]) -> dict[Kind, _Known]:
 
 
 def _of_jobs(kinds: Iterable[Kind]) -> Q:
-    """Rows of the same jobs, and of builds of the same projects; as their two indexes begin."""
+    """Condition for rows of the same jobs, and of builds of the same projects; matches their two
+    indexes.
+    """
     condition = Q()
     jobs = {job for _project, job, _fingerprint in kinds if job}
     if jobs:
@@ -133,13 +135,13 @@ def _row(kind: Kind, seen: Sightings, now: datetime) -> ErrorGroup:
 
 
 def _move(known: Mapping[Kind, _Known], seen: Sightings) -> None:
-    """Row after row in the same order, so that two of these do not wait for each other."""
+    """Update groups in a fixed order, so that concurrent updates do not deadlock."""
     later: list[_Later] = []
     for kind in sorted(known):
         row = known[kind]
         (first, owner), (last, last_owner) = seen.first[kind], seen.last[kind]
         if first.at < row.first_at:
-            # Rows earlier in the lock order are locked first.
+            # Lock rows in order, those with smaller keys first.
             _see_later(later)
             later = []
             ErrorGroup.objects.filter(pk=row.pk, first_at__gt=first.at).update(
@@ -155,7 +157,9 @@ def _move(known: Mapping[Kind, _Known], seen: Sightings) -> None:
 
 
 def _see_later(rows: list[_Later]) -> None:
-    """All at once: a portion of lines moves every kind of it; one by one it would cost a tenth."""
+    """Update the last occurrence of many groups in one statement: a batch updates each of its
+    groups, and single statements would take ten percent of its time.
+    """
     if rows:
         with connection.cursor() as cursor:
             cursor.executemany(_SEEN_LATER, rows)
@@ -163,7 +167,9 @@ def _see_later(rows: list[_Later]) -> None:
 
 @transaction.atomic
 def ignore_group(*, group: ErrorGroup, actor: User | None, now: datetime) -> bool:
-    """Ignore an error group: it is still counted, but needs no attention. False if it was."""
+    """Ignore an error group: it is still counted, but needs no attention. False if already
+    ignored.
+    """
     changed = ErrorGroup.objects.filter(pk=group.pk, state=GroupState.OPEN).update(
         state=GroupState.IGNORED, ignored_by=actor, ignored_at=now
     )
@@ -174,7 +180,7 @@ def ignore_group(*, group: ErrorGroup, actor: User | None, now: datetime) -> boo
 
 @transaction.atomic
 def watch_group(*, group: ErrorGroup, actor: User | None) -> bool:
-    """Have a kind that was put aside among the others again. False: it is."""
+    """Reopen an ignored error group. False if it is not ignored."""
     changed = ErrorGroup.objects.filter(pk=group.pk, state=GroupState.IGNORED).update(
         state=GroupState.OPEN, ignored_by=None, ignored_at=None
     )
@@ -184,7 +190,7 @@ def watch_group(*, group: ErrorGroup, actor: User | None) -> bool:
 
 
 def forget_groups(*, now: datetime) -> int:
-    """Delete kinds that were not seen for long, of one call a bounded number."""
+    """Delete groups without a recent occurrence; each call deletes a limited number."""
     old = ErrorGroup.objects.filter(last_at__lt=now - FORGET_AFTER).order_by("last_at")
     doomed = list(old.values_list("pk", flat=True)[:FORGET_AT_ONCE])
     return ErrorGroup.objects.filter(pk__in=doomed).delete()[0] if doomed else 0

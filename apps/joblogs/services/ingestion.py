@@ -1,4 +1,4 @@
-"""Stores log lines so that a repeated or late batch changes nothing."""
+"""Stores log lines idempotently: repeated and late batches change nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from yardkit.protocol import LogBatch
 
 @dataclass(frozen=True, slots=True)
 class RefusedBatch:
-    """A batch that cannot be stored, and why."""
+    """A batch that cannot be stored, and the reason."""
 
     batch: LogBatch
     reason: str
@@ -40,7 +40,7 @@ class _Execution:
     """Lines of one execution, merged from several batches."""
 
     dropped: int = 0
-    # A number may be among them twice; the store takes the first.
+    # Duplicate line numbers are possible; the store keeps the first.
     lines: list[LogLine] = field(default_factory=list)
 
 
@@ -48,17 +48,17 @@ _Executions = dict[tuple[str, str], _Execution]
 
 
 def store_lines(*, batches: Sequence[LogBatch], now: datetime) -> list[RefusedBatch]:
-    """Write the lines of these batches, each line once (seed S1.18).
+    """Store the lines of these batches, each line once (seed S1.18).
 
-    First the log store is written, then the error groups in the database. After a crash in between,
+    The log store is written first, then the error groups in the database. After a crash in between,
     both are repeated and no line is stored twice.
 
-    Returns the batches to reject: of a run or build that does not exist, or with content that no
-    store can hold. They do not affect the other batches.
+    Return the batches to reject: those of a run or build that does not exist, or with content that
+    no store can hold. They do not affect the other batches.
 
     Raises:
-        LogStoreUnavailable: the log store does not answer; lines already written may be sent again.
-        DatabaseError: the database does not answer.
+        LogStoreUnavailable: lines already written may be sent again.
+        DatabaseError: the database is unavailable.
     """
     try:
         return _store(batches, now)
@@ -75,7 +75,7 @@ def _store(batches: Sequence[LogBatch], now: datetime) -> list[RefusedBatch]:
     for batch in batches:
         if (batch.stream, batch.boot) in executions and batch.stream not in owners:
             refused.append(RefusedBatch(batch, f"{batch.stream} does not exist"))
-    # Always in the same order, so that two of these do not wait for each other.
+    # In a fixed order, so that concurrent ingesters do not deadlock.
     known = sorted(key for key in executions if key[0] in owners)
     failpoints.hit("joblogs.before_write")
     if known:

@@ -1,4 +1,4 @@
-"""Reading the log store for pages and REST: what it refuses becomes an error like all others."""
+"""Reads from the log store for pages and REST; translates its errors."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ WAIT_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which lines of a log: one of ``after``, ``before``, ``around`` and ``tail``, or none.
+    """Part of a log: at most one of ``after``, ``before``, ``around`` and ``tail``.
 
-    None is from the beginning.
+    Without any of them it starts at the beginning.
     """
 
     limit: int
@@ -48,24 +48,26 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Lines in the order of their places; whether there are others, before and behind."""
+    """Lines in the order of their places, and whether more exist before and after them."""
 
     lines: list[StoredLine]
     older: bool
     newer: bool
-    # None: nothing of this log ever came.
+    # None: no line of this log ever arrived.
     state: StreamState | None
 
 
 @dataclass(frozen=True, slots=True)
 class LineCounts:
-    """Errors by project, job (0: builds) and fingerprint; not ``whole``: of the newest kinds."""
+    """Error counts by project, job (0: builds) and fingerprint. ``whole``: False if only the latest
+    groups were counted.
+    """
 
     kinds: Mapping[tuple[int, int, str], ErrorCount]
     whole: bool
 
     def of(self, kind: tuple[int, int, str]) -> tuple[int, int] | None:
-        """How many, and in how many logs; None where that was not counted."""
+        """Return the number of errors and of logs; None if the group was not counted."""
         found = self.kinds.get(kind)
         if found is not None:
             return found.count, found.streams
@@ -74,7 +76,9 @@ class LineCounts:
 
 @contextmanager
 def asked_store() -> Iterator[LogStore]:
-    """The log store. Raises ``LogsUnavailable`` and ``BadSearch``, also from inside."""
+    """Yield the log store. Raises ``LogsUnavailable`` and ``BadSearch``, also for errors in the
+    block.
+    """
     try:
         yield log_store()
     except LogStoreUnavailable as error:
@@ -84,12 +88,12 @@ def asked_store() -> Iterator[LogStore]:
 
 
 def read_log(stream: str, asked: PageRequest) -> LogPage:
-    """A page of one log."""
+    """Return a page of one log."""
     limit = min(asked.limit, MOST_LINES)
     with asked_store() as store:
         state = store.stream_state(stream)
         older, newer = _pieces(store, stream, asked, limit)
-    # One more than shown, to know whether there is a next page.
+    # One more than shown, to detect a next page.
     backwards = limit if asked.around is None else limit // 2
     forwards = limit if asked.around is None else limit - limit // 2
     return LogPage(
@@ -128,8 +132,8 @@ def _pieces(
 def _from(page: Callable[..., list[StoredLine]], place: Ref, count: int) -> list[StoredLine]:
     """Return the line at this place and the ``count`` lines after it.
 
-    Reads backwards from a later number: reading forwards waits for lines that were overtaken, and
-    this line is known to exist.
+    Reads backwards from a later number: a forward read would wait at a gap, but this line is known
+    to exist.
     """
     further = Ref(place.boot_number, min(place.seq + count + 1, BIGGEST_SEQ))
     lines = [line for line in page(count, before=further) if line.ref >= place]
@@ -140,13 +144,13 @@ def _from(page: Callable[..., list[StoredLine]], place: Ref, count: int) -> list
 
 
 def first_error(stream: str) -> StoredLine | None:
-    """The first line of a log that is an error."""
+    """Return the first error of a log."""
     with asked_store() as store:
         return store.first(stream, ERRORS)
 
 
 def search_lines(search: Search, *, cursor: str, limit: int) -> FoundLines:
-    """The newest first, from ``cursor`` on."""
+    """Search lines, the newest first, from ``cursor`` on."""
     with asked_store() as store:
         return store.search(search, cursor=cursor, limit=min(limit, MOST_LINES))
 
@@ -164,10 +168,10 @@ def count_groups(
 def lines_of(
     stream: str, *, levels: Collection[str], since: datetime | None, until: datetime | None
 ) -> Iterator[list[StoredLine]]:
-    """The log as far as it goes now, some lines at a time.
+    """Yield the whole log in pages of lines.
 
-    Where lines have overtaken others that may still come, it waits for them as a follower does.
-    A generator that may be asked from several threads.
+    Waits at a gap for missing lines, like a follower. The generator may be resumed by different
+    threads.
     """
     with asked_store() as store:
         newest = store.page(stream, limit=1, levels=levels)

@@ -1,4 +1,4 @@
-"""How long lines are kept: written by people, read by the ingesters."""
+"""Create, change and delete retention policies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from apps.joblogs.models import LogPolicy
 
 @transaction.atomic
 def add_policy(*, actor: User | None, **values: Any) -> LogPolicy:
-    """Say how long the lines of a job are kept, or of a project's jobs.
+    """Create a retention policy for a job, or for a project's other jobs.
 
     Raises:
-        ValidationError: it contradicts itself, or there is one already.
+        ValidationError: the policy contradicts itself, or one exists already.
     """
     policy = LogPolicy(**values)
     policy.full_clean()
@@ -27,7 +27,7 @@ def add_policy(*, actor: User | None, **values: Any) -> LogPolicy:
 
 @transaction.atomic
 def change_policy(*, policy: LogPolicy, actor: User | None, **values: Any) -> LogPolicy:
-    """Change days or size; whose it is stays. Raises ``ValidationError``."""
+    """Change days or size; project and job stay. Raises ``ValidationError``."""
     rows = LogPolicy.objects.select_for_update(of=("self",)).select_related("project", "job")
     row = rows.get(pk=policy.pk)
     before = snapshot(row)
@@ -43,6 +43,6 @@ def change_policy(*, policy: LogPolicy, actor: User | None, **values: Any) -> Lo
 
 @transaction.atomic
 def remove_policy(*, policy: LogPolicy, actor: User | None) -> None:
-    """Let its lines be kept as the project or the installation says."""
+    """Delete a policy; the project's policy or the settings apply again."""
     record(actor=actor, action="joblogs.delete_logpolicy", obj=policy, before=snapshot(policy))
     policy.delete()

@@ -1,4 +1,4 @@
-"""Deletes lines by age, importance and size. Every ingester does, and none minds another."""
+"""Deletes lines by age, level and size. All ingesters run it concurrently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apps.joblogs.services.groups import forget_groups
 from apps.joblogs.services.store import log_store
 from apps.joblogs.stores.base import LogStore, Usage
 
-# Lines deleted by one statement, and by one call of ``prune_lines``.
+# Limits of lines deleted by one statement, and by one call of ``prune_lines``.
 CHUNK: Final = 5000
 MOST: Final = 100_000
 
@@ -30,12 +30,12 @@ class Kept:
 
 
 def prune_lines(*, now: datetime) -> int:
-    """Delete what is too old or too much, at most about ``MOST`` lines in one call.
+    """Delete expired lines and lines beyond the size limit, about ``MOST`` lines per call.
 
-    Returns how many were deleted: less than ``MOST``, and nothing was left for now.
+    Return the number of deleted lines; less than ``MOST`` means that nothing is left to delete.
 
     Raises:
-        LogStoreUnavailable: the log store is away.
+        LogStoreUnavailable: the log store is unavailable.
     """
     store, policies, left = log_store(), _policies(), MOST
     for usage in store.usages():
@@ -49,7 +49,7 @@ def prune_lines(*, now: datetime) -> int:
 
 
 def kept_of(usage: Usage, policies: Mapping[tuple[int, int], LogPolicy]) -> Kept:
-    """Return the retention of the job's policy, else the project's, else the settings."""
+    """Return the retention by the job's policy, else the project's, else the settings."""
     rows = [policies.get((usage.project, usage.job)), policies.get((usage.project, 0))]
     days = _first([row.days for row in rows if row], settings.LOG_DAYS)
     quiet = _first([row.quiet_days for row in rows if row], settings.LOG_QUIET_DAYS)

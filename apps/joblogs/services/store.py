@@ -16,7 +16,7 @@ class _SharedLogStore:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.store: LogStore | None = None
-        # Why it could not be opened, and when that was known, of the monotonic clock.
+        # Last error of opening the store, and its time on the monotonic clock.
         self.failure: LogStoreUnavailable | None = None
         self.failed_at = 0.0
 
@@ -25,7 +25,7 @@ _shared = _SharedLogStore()
 
 
 def _forget_after_fork() -> None:
-    # The parent's connections are not ours.
+    # A forked process must not use the connections of its parent.
     global _shared
     _shared = _SharedLogStore()
 
@@ -34,10 +34,10 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def log_store() -> LogStore:
-    """The store that ``LOGS_URL`` names, opened and set up at the first use. Thread-safe.
+    """Return the store at ``LOGS_URL``, opened and set up at the first use. Thread-safe.
 
     Raises:
-        LogStoreUnavailable: it does not answer; the next call tries again.
+        LogStoreUnavailable: the next call tries again.
     """
     shared = _shared
     store = shared.store
@@ -47,7 +47,8 @@ def log_store() -> LogStore:
     with shared.lock:
         if shared.store is None:
             if shared.failure is not None and shared.failed_at >= asked_at:
-                # Callers share one attempt: in turn, each would wait for the attempts before it.
+                # Waiting callers share the result of one attempt: retrying one by one would add up
+                # their waits.
                 raise LogStoreUnavailable(str(shared.failure))
             try:
                 shared.store = _opened()
@@ -58,7 +59,7 @@ def log_store() -> LogStore:
 
 
 def close_log_store() -> None:
-    """Let go of it, if it is open; the next use opens it again."""
+    """Close the store if it is open; the next use opens it again."""
     shared = _shared
     with shared.lock:
         store, shared.store = shared.store, None

@@ -1,1 +1,1 @@
-"""Where log lines are kept: one port, an adapter for each engine. No Django here."""
+"""Log stores: one interface, one adapter per engine. No Django."""

@@ -1,4 +1,4 @@
-"""State of an execution beside its lines, and the merging of batches."""
+"""Received lines of an execution: merging of batches, counts, and gaps that readers wait for."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from apps.joblogs.engine.spans import Spans
 from apps.joblogs.stores.base import GAP_SECONDS, LineBatch
 
 DAY: Final = 86_400_000_000
-# As levels are stored; 0 says nothing of itself.
+# Stored form of levels; 0 is a line without a level.
 LEVEL_NAMES: Final = ("", *LEVELS)
 LEVEL_NUMBERS: Final = {name: number for number, name in enumerate(LEVEL_NAMES)}
-# Lines of this level and louder ones have a small index of their own.
+# Lines of this level and above have a small index of their own.
 LOUD: Final = LEVEL_NUMBERS["WARNING"]
-# An execution without lines is deleted after this time; a message redelivered later would be
-# stored again.
+# An execution without lines is deleted after this time; a message redelivered later would be stored
+# again.
 SILENT: Final = timedelta(days=30)
 MOST_MISSING: Final = 100
 _MOST_FRESH: Final = 100
 _GAP: Final = int(GAP_SECONDS * 1_000_000)
-# Gaps seen so close to each other are waited for as one, where there are very many.
+# If there are many gaps, those of the same slot are merged.
 _SLOT: Final = _GAP // 20
 
 
@@ -41,25 +41,26 @@ def as_stored(contains: str) -> str:
     return harmless(contains)
 
 
-# (microseconds since 1970, execution, the line)
+# (microseconds since 1970, execution, line)
 New = tuple[int, int, LogLine]
 
 
 class PendingLines:
-    """New lines of one execution, counted as they are put among those of others."""
+    """Counts of an execution's new lines while they are merged with those of others."""
 
     def __init__(self, execution: int) -> None:
         self._execution = execution
-        # By (day, level): how many, bytes of texts, time of the first.
+        # (day, level) -> (lines, bytes of text, time of the first line)
         self.counts: dict[tuple[int, int], tuple[int, int, int]] = {}
         # Microseconds since 1970.
         self.first_at: int | None = None
         self.last_at: int | None = None
 
     def add(self, lines: Sequence[LogLine], to: list[New]) -> None:
-        """These lines, all of them: to be called once. Raises ``ValueError`` for half a surrogate.
+        """Append all new lines of the execution to ``to``; call it once. Raises ``ValueError`` for
+        a lone surrogate.
 
-        Only what differs from line to line is done line by line.
+        Work per line is minimized.
         """
         if not lines:
             return
@@ -80,7 +81,7 @@ class PendingLines:
 
     @property
     def rows(self) -> list[tuple[int, ...]]:
-        """(execution, day, level, how many, bytes of texts, time of the first)."""
+        """Return rows of (execution, day, level, lines, bytes of text, time of the first line)."""
         return [(self._execution, *key, *count) for key, count in self.counts.items()]
 
 
@@ -90,7 +91,7 @@ def _count(lines: Sequence[tuple[int, str]]) -> tuple[int, int, int]:
 
 
 def by_day(lines: list[New]) -> list[tuple[int, list[New]]]:
-    """Lines in the order of time, and for the same time of coming; days in their order."""
+    """Group lines by day; sort them by time, then by arrival."""
     lines.sort(key=itemgetter(0))
     if not lines or lines[0][0] // DAY == lines[-1][0] // DAY:
         return [(lines[0][0] // DAY, lines)] if lines else []
@@ -99,7 +100,7 @@ def by_day(lines: list[New]) -> list[tuple[int, list[New]]]:
 
 @dataclass(slots=True)
 class Incoming:
-    """Lines of one execution in a call; seqs rise and do not repeat."""
+    """Lines of one execution in one call; ``seqs`` are strictly ascending."""
 
     project: int
     job: int
@@ -111,7 +112,7 @@ class Incoming:
 
 
 def gathered(batches: Iterable[LineBatch]) -> list[Incoming]:
-    """Batches by execution, always in the same order: two writers do not wait for each other."""
+    """Merge batches by execution, in a fixed order, so that concurrent writers do not deadlock."""
     found: dict[tuple[str, str], list[LineBatch]] = {}
     for batch in batches:
         found.setdefault((batch.stream, batch.boot), []).append(batch)
@@ -125,7 +126,7 @@ def _put_together(batches: list[LineBatch]) -> Incoming:
         lines = [line for batch in batches for line in batch.lines]
     seqs = [line.seq for line in lines]
     if not all(map(lt, seqs, seqs[1:])):
-        # Of a repeated line the first one counts, as if it had been stored before.
+        # Of duplicate lines the first one counts, as if it had been stored before.
         distinct = {line.seq: line for line in reversed(lines)}
         seqs = sorted(distinct)
         lines = [distinct[seq] for seq in seqs]
@@ -139,10 +140,9 @@ def _put_together(batches: list[LineBatch]) -> Incoming:
 
 
 class ExecutionProgress:
-    """Which lines of an execution have come, and which ones a reader still waits for.
+    """Received line numbers of an execution, and gaps that a reader still waits for.
 
-    ``fresh``: gaps that others have overtaken a moment ago, as (first, last, when) with
-    microseconds since 1970.
+    ``fresh``: recent gaps as (first, last, since), with ``since`` in microseconds since 1970.
     """
 
     __slots__ = ("fresh", "spans")
@@ -154,7 +154,7 @@ class ExecutionProgress:
         ]
 
     def take(self, seqs: list[int], now: int) -> list[tuple[int, int]]:
-        """Note rising seqs; which of them are new, as slices. Raises ``TooManyGaps``."""
+        """Add strictly ascending seqs; return the new ones as slices. Raises ``TooManyGaps``."""
         last = self.spans.last
         new = self.spans.add(seqs)
         self.fresh = [one for one in self.fresh if one[2] > now - _GAP]
@@ -168,11 +168,11 @@ class ExecutionProgress:
         return new
 
     def fresh_as_text(self) -> str:
-        """As the constructor takes it."""
+        """Encode ``fresh`` for the constructor."""
         return json.dumps(self.fresh, separators=(",", ":")) if self.fresh else ""
 
     def horizon(self, now: int) -> int | None:
-        """The first seq that a reader has to wait for; None when there is none."""
+        """Return the first missing seq that readers wait for; None if there is none."""
         waiting = (
             gap[0]
             for first, last, since in self.fresh
@@ -184,7 +184,7 @@ class ExecutionProgress:
 
 
 def _in_slots(fresh: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Gaps of about the same time as one, which is as young as its last."""
+    """Merge gaps of about the same age; the merged gap is as young as its youngest."""
     found: dict[int, tuple[int, int, int]] = {}
     for first, last, since in fresh:
         begun = found.get(since // _SLOT)

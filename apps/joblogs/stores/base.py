@@ -1,8 +1,8 @@
-"""The port of a log store, and what goes in and out of it.
+"""Interface of a log store, and its input and output types.
 
-A line is known by its stream (``run:7``, ``build:3``), the number of the execution in the stream
-(``boot_number``, 1 for the first whose lines came) and its ``seq`` in that execution. That is its
-place in the log, its permalink (``2.1234``) and its cursor; it never changes.
+A line is identified by its stream (``run:7``, ``build:3``), the number of the execution in the
+stream (``boot_number``, 1 for the first whose lines arrived) and its ``seq`` in that execution.
+This is its place in the log, its permalink (``2.1234``) and its cursor; it never changes.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Final, NamedTuple, Protocol
 
 from apps.joblogs.engine.lines import LogLine
 
-# How long a reader waits for missing lines before a gap, in seconds.
+# Seconds for which a reader waits at a gap for missing lines.
 GAP_SECONDS: Final = 5.0
 MOST_LINES: Final = 1000
 _REF: Final = re.compile(r"([1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,18})")
 
 
 class LogStoreUnavailable(Exception):
-    """The store does not answer, or refuses for now: nothing was written that is not repeatable.
+    """The store is unavailable or temporarily rejects calls; the call can be repeated safely.
 
     The text holds no password.
     """
 
 
 class BadQuery(ValueError):
-    """A question that no store can answer, such as a cursor that none has given out."""
+    """The query is invalid, such as an unknown cursor."""
 
 
 class Ref(NamedTuple):
-    """The place of a line in its stream; places are compared as they follow each other."""
+    """Place of a line in its stream; sorts in reading order."""
 
     boot_number: int
     seq: int
@@ -43,7 +43,7 @@ class Ref(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Ref:
-        """``2.1234``. Raises ``BadQuery``."""
+        """Parse text such as ``2.1234``. Raises ``BadQuery``."""
         found = _REF.fullmatch(text)
         if found is None or int(found[2]) >= 2**63:
             raise BadQuery(f"{text[:40]!r} is no place in a log")
@@ -57,7 +57,7 @@ BEGINNING: Final = Ref(1, 0)
 class LineBatch:
     """Lines of one execution, from one or several messages.
 
-    ``job`` is 0 for a build. ``dropped``: lines that the sender has discarded since it started.
+    ``job`` is 0 for a build. ``dropped``: total of lines discarded by the sender since its start.
     """
 
     project: int
@@ -70,7 +70,7 @@ class LineBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredLine:
-    """A line as it comes out."""
+    """Line with its owner and place."""
 
     project: int
     job: int
@@ -92,7 +92,7 @@ class Search:
     ``projects``: None searches all; an empty set finds nothing. ``text``: words that must all occur
     (case-insensitive, phrases in double quotes, Chinese of any length, see ``engine.words``); text
     without any word is a ``BadQuery``. ``contains``: exact substring, case-insensitive; slow, for
-    one stream. ``since`` and ``until``: of ``at``, the end excluded.
+    one stream only. ``since`` (included) and ``until`` (excluded) limit ``at``.
     """
 
     projects: Collection[int] | None
@@ -108,7 +108,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """Lines, and the cursor for those behind them; "" when there are none."""
+    """Matching lines, and the cursor of the next ones; "" at the end."""
 
     lines: list[StoredLine]
     next: str = ""
@@ -116,7 +116,7 @@ class FoundLines:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCount:
-    """Errors of one fingerprint in what was asked for, the newest group first."""
+    """Number of errors with one fingerprint."""
 
     project: int
     job: int
@@ -125,62 +125,67 @@ class ErrorCount:
     streams: int
     first_at: datetime
     last_at: datetime
-    # One of them, to show.
+    # Any one of the lines, as an example.
     sample: StoredLine
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """State of a stream, all executions together."""
+    """State of a stream, over all executions."""
 
     stream: str
     project: int
     job: int
     lines: int
-    # Size of the texts, without indexes.
+    # Bytes of text, without indexes.
     bytes: int
     dropped: int
     first_at: datetime
     last_at: datetime
-    # Lines once stored and deleted since by retention.
+    # Lines deleted by retention.
     forgotten: int = 0
-    # Boot number -> (first seq, last seq) of spans that never came, oldest first, at most 100.
+    # Boot number -> ranges (first seq, last seq) that never arrived, oldest first, at most 100.
     missing: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much is kept of a job (0: builds) in all."""
+    """Stored amount of a job (0: builds)."""
 
     project: int
     job: int
     lines: int
     bytes: int
-    # No line that is kept is older; right after a deletion the oldest may be younger.
+    # Lower bound of the times of stored lines; exact except right after a deletion.
     oldest_at: datetime
 
 
 class LogStore(Protocol):
-    """Thread-safe. Everything raises ``LogStoreUnavailable`` when the engine is away."""
+    """Store of log lines. Thread-safe. All methods raise ``LogStoreUnavailable`` during an
+    outage.
+    """
 
     def setup(self) -> None:
-        """Make tables, indexes or templates; repeatable, also by several processes at once."""
+        """Create tables, indexes or templates; idempotent, also when called by several processes at
+        once.
+        """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
     def check(self) -> str:
-        """Ask the engine for its name and version, in one line."""
+        """Query the engine; return its name and version in one line."""
 
     def write(self, batches: Sequence[LineBatch], *, now: datetime) -> int:
-        """Store each line once, whatever comes again, late or out of order; how many were new.
+        """Store each line once, even if it is repeated, late or out of order; return how many were
+        new.
 
-        All or nothing where the engine can do that; else a repetition completes it. ``dropped`` of
-        an execution only rises. Searchable when this returns (SQL) or within 1 s.
+        Atomic if the engine supports it; otherwise a repetition completes the write. ``dropped`` of
+        an execution never decreases. Searchable when this returns (SQL) or within 1 s.
 
         Raises:
-            ValueError: a line no store can hold (a level that does not exist, a seq that is not
-                from 1 to 2**63 - 1, half a surrogate); the caller then tries batch by batch.
+            ValueError: a line that no store can hold (an unknown level, a seq outside 1 to 2**63 -
+                1, a lone surrogate); the caller then tries batch by batch.
         """
 
     def page(
@@ -202,19 +207,21 @@ class LogStore(Protocol):
         """
 
     def stream_state(self, stream: str) -> StreamState | None:
-        """Return the state of a stream; None when nothing ever arrived."""
+        """Return the state of a stream; None if no line ever arrived."""
 
     def find(self, stream: str, ref: Ref) -> StoredLine | None:
-        """The line at this place."""
+        """Return the line at this place; None if there is none."""
 
     def first(self, stream: str, levels: Collection[str]) -> StoredLine | None:
-        """The first line of these levels: the first error of a run."""
+        """Return the first line with one of these levels."""
 
     def search(self, search: Search, *, cursor: str = "", limit: int) -> FoundLines:
-        """The newest first (by ``at``), from ``cursor`` on. Raises ``BadQuery``."""
+        """Return matching lines, the newest first by ``at``, from ``cursor`` on. Raises
+        ``BadQuery``.
+        """
 
     def groups(self, search: Search, *, limit: int) -> list[ErrorCount]:
-        """Errors put together by project, job and fingerprint, those seen last first."""
+        """Count errors by project, job and fingerprint, the latest group first."""
 
     def delete(
         self,
@@ -225,17 +232,20 @@ class LogStore(Protocol):
         levels: Collection[str] | None = None,
         limit: int,
     ) -> int:
-        """Delete lines older than ``before`` (of these levels), at most about ``limit``; how many.
+        """Delete lines (of these levels) older than ``before``, about ``limit`` at most; return how
+        many.
 
-        More where a whole day can go at once. Less than ``limit``: nothing older is left. A deleted
-        line does not come back by a repetition of its message.
+        May exceed ``limit`` if a whole day can be dropped. Less than ``limit`` means that nothing
+        older is left. A deleted line does not come back when its message is redelivered.
         """
 
     def delete_oldest(self, *, project: int, job: int, keep_bytes: int, limit: int) -> int:
-        """Delete the oldest lines of a job until it holds no more than that; how many."""
+        """Delete the oldest lines of a job until ``keep_bytes`` are left; return how many."""
 
     def usages(self) -> list[Usage]:
         """Return the stored amount of each job. Cheap: maintained by writes and deletions."""
 
     def prune(self, *, now: datetime) -> None:
-        """Drop what holds no lines any more: partitions, indexes, executions silent for long."""
+        """Drop empty partitions and indexes, and records of executions that were silent for
+        long.
+        """

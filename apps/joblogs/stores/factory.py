@@ -1,4 +1,4 @@
-"""From an address to a store."""
+"""Opens a log store by its URL."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _SWITCH: Final = {"0": False, "1": True}
 
 
 class BadAddress(ValueError):
-    """It names no log store; the text holds no password."""
+    """The URL names no log store; the text holds no password."""
 
 
 def open_log_store(url: str) -> LogStore:
-    """The store that ``url`` names; nothing is asked of it and nothing made before ``setup``.
+    """Return the store at ``url``; nothing is connected or created before ``setup``.
 
-    - ``sqlite:///var/lib/crawlyard/logs``, a folder, with ``?sync=1`` for one that outlives a power
-      failure to the last commit;
-    - ``postgresql://...``, as libpq reads it;
+    - ``sqlite:///var/lib/crawlyard/logs``, a folder, with ``?sync=1`` for one that survives a power
+      failure up to the last commit;
+    - ``postgresql://...``, a libpq URL;
     - ``https://user:password@host:9200/?index=crawlyard-logs``, an Elasticsearch.
 
     Raises:
-        BadAddress: it is none of them.
+        BadAddress: the URL is none of them.
     """
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise BadAddress(f"the address of the log store cannot be read: {error}") from None
-    # Imported where wanted: each brings a library that the others have no use for.
+    # Imported lazily: each adapter needs a library that the others do not.
     if parts.scheme in ("postgresql", "postgres"):
         from apps.joblogs.stores.postgres import PostgresLogStore
 

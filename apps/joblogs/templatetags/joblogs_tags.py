@@ -1,4 +1,4 @@
-"""Addresses that pages of logs lead to, and lines as they show them."""
+"""Template tags: URLs of logs, and highlighted lines."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _WORDS: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 @register.filter
 def log_address(stream: str) -> str:
-    """``/api/v1/runs/7/logs`` of ``run:7``. Raises ``BadLines``: a mistake of the page."""
+    """Return the REST URL of a log: ``/api/v1/runs/7/logs`` for ``run:7``. Raises ``BadLines``."""
     kind, pk = owner_of(stream)
     return reverse(f"{kind}-logs", kwargs={kind: pk})
 
 
 @register.filter
 def search_address(stream: str) -> str:
-    """The page of search for one log, ``/logs?run=7``."""
+    """Return the URL of the search in one log, such as ``/logs?run=7``."""
     kind, pk = owner_of(stream)
     return f"{reverse('joblogs:search')}?{kind}={pk}"
 
 
 @register.filter
 def marked(text: str, words: str) -> SafeString:
-    """A line with what was searched for marked, cut where it is very long."""
+    """Highlight the searched words in a line, which is cut if it is very long."""
     wanted = [found[1] or found[2] for found in _WORDS.finditer(words or "")]
     pattern = re.compile("|".join(map(re.escape, wanted)) or r"(?!)", re.IGNORECASE)
     begin, end = 0, len(text)

@@ -1,4 +1,4 @@
-"""The admin of this app."""
+"""Admin pages of frontiers, seeds and resource pools."""
 
 from apps.seeds.admin.frontiers import FrontierAdmin
 from apps.seeds.admin.pools import ResourcePoolAdmin

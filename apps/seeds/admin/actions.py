@@ -1,4 +1,4 @@
-"""The buttons of a frontier's pages."""
+"""POST handlers behind the buttons of a frontier's pages."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from apps.seeds.states import OperationKind
 
 
 class FrontierActions(FrontierScope):
-    """Operators look after seeds; editors drop segments; only admins wipe a frontier."""
+    """Buttons of a frontier's pages: operators manage seeds, editors drop segments, admins wipe."""
 
-    # --- handing out ----------------------------------------------------------------------------
+    # --- pause and resume -----------------------------------------------------------------------
 
     def pause_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """No seed is handed out any more; those that are added are taken."""
+        """Pause the frontier: seeds are still added, but none is leased."""
         text = _("Paused. No more seeds are leased.")
         return self._hand_out(request, pk, paused=True, text=text)
 
     def resume_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Seeds are handed out again."""
+        """Resume leasing of the frontier's seeds."""
         text = _("Resumed. Seeds are leased again.")
         return self._hand_out(request, pk, paused=False, text=text)
 
@@ -55,13 +55,13 @@ class FrontierActions(FrontierScope):
     # --- one seed -------------------------------------------------------------------------------
 
     def reopen_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Let an ended seed be crawled again."""
+        """Make a finished seed pending again."""
         return self._seed(
             request, pk, services.reopen, "reopen", _("The seed will be crawled again.")
         )
 
     def forget_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Take a seed away, so that its key is new again; after a question."""
+        """Delete a seed after confirmation, so that its key counts as new."""
         frontier, key = self.frontier(request, pk, Role.OPERATOR), request.POST.get("key", "")
         segment = self._segment(request.POST.get("segment", ""))
         asked = ask_first(
@@ -102,13 +102,13 @@ class FrontierActions(FrontierScope):
     # --- many seeds -----------------------------------------------------------------------------
 
     def reopen_failed_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Add the failed seeds of a segment to that of now."""
+        """Reopen the failed seeds of a segment in the current segment."""
         frontier = self.frontier(request, pk, Role.OPERATOR)
         arguments = {"source": self._segment(request.POST.get("segment", ""))}
         return self._start(request, frontier, OperationKind.REOPEN_FAILED, arguments)
 
     def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Take a whole segment away: first what is in it, then, posted, the doing."""
+        """Show what a segment contains (GET), then delete it (POST)."""
         frontier = self.frontier(request, pk, Role.EDITOR)
         asked = request.POST if request.method == "POST" else request.GET
         segment = self._segment(asked.get("segment", ""))
@@ -123,7 +123,7 @@ class FrontierActions(FrontierScope):
         return TemplateResponse(request, "admin/seeds/frontier/drop.html", context)
 
     def wipe_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Take all seeds away: its name must be typed."""
+        """Delete all seeds of the frontier; its name must be typed as confirmation."""
         frontier = self.frontier(request, pk, Role.ADMIN)
         typed = request.POST.get("name", "").strip()
         if request.method == "POST" and typed == frontier.name:
@@ -138,7 +138,7 @@ class FrontierActions(FrontierScope):
         return TemplateResponse(request, "admin/seeds/frontier/wipe.html", context)
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """All seeds, or those of a segment, as a file; a service that is away is said here."""
+        """Export all seeds, or those of one segment; show an error if the seed service is down."""
         frontier = self.frontier(request, pk)
         asked = request.GET.get("segment")
         query = {"gzip": "true"} if asked is None else {"segment": self._segment(asked)}
@@ -150,7 +150,7 @@ class FrontierActions(FrontierScope):
         return HttpResponseRedirect(f"{rest_of(frontier, 'export')}?{urlencode(query)}")
 
     def cancel_view(self, request: HttpRequest, pk: int, operation: int) -> HttpResponse:
-        """End an operation after the slice that is being done."""
+        """Cancel an operation; the current slice is still completed."""
         frontier = self.frontier(request, pk, Role.OPERATOR)
         row = Operation.objects.filter(frontier=frontier, pk=operation).first()
         if row is None:

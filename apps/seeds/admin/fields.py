@@ -1,4 +1,4 @@
-"""Inputs of frontier forms."""
+"""Form fields and widgets of the frontier forms."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from apps.seeds.engine import keys, segments
 from apps.seeds.engine.keys import IGNORED_PARAMETERS
 from apps.seeds.models.frontier import validate_parameters
 
-# A single one of these says that nothing is left out.
+# This entry alone stands for an empty list: no parameter is ignored.
 NONE_AT_ALL = "-"
 
 
 def segment_names() -> list[str]:
-    """Return the values of ``segments``; ``days:3`` is an example of any number."""
+    """Return the suggested values of ``segments``; any number fits in place of the 3 of
+    ``days:3``.
+    """
     return ["hour", "day", "days:3", "week", "month", "none", *_plug_ins(segments.GROUP)]
 
 
 def key_names() -> list[str]:
-    """Return the values of ``keys``."""
+    """Return the suggested values of ``keys``."""
     return ["whole", "page", "canonical", *_plug_ins(keys.GROUP)]
 
 
@@ -36,17 +38,18 @@ def _plug_ins(group: str) -> list[str]:
 
 
 class SuggestingInput(UnfoldAdminTextInputWidget):
-    """A text box that offers what is usual and takes anything."""
+    """Text input with a list of suggestions (``<datalist>``); other values are accepted too."""
 
     def __init__(self, suggestions: Any, attrs: dict[str, Any] | None = None) -> None:
         super().__init__(attrs)
-        # Called when it is shown: packages and zones are looked up then.
+        # Callable, because installed packages and time zones are looked up when the form is
+        # rendered.
         self._suggestions = suggestions
 
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        """The box and its list."""
+        """Render the input followed by its ``<datalist>``."""
         known = f"{(attrs or {}).get('id', name)}-known"
         box = super().render(name, value, {**(attrs or {}), "list": known}, renderer)
         suggested: Iterable[str] = self._suggestions()
@@ -55,12 +58,12 @@ class SuggestingInput(UnfoldAdminTextInputWidget):
 
 
 def zone_input() -> SuggestingInput:
-    """For a time zone."""
+    """Input for a time zone, with the IANA names as suggestions."""
     return SuggestingInput(lambda: sorted(available_timezones()))
 
 
 def segments_input() -> SuggestingInput:
-    """For a granularity."""
+    """Input for the granularity, with the segment resolvers as suggestions."""
     return SuggestingInput(segment_names)
 
 
@@ -70,7 +73,7 @@ def keys_input() -> SuggestingInput:
 
 
 class ParametersField(forms.CharField):
-    """Names of URL parameters, one a line or apart by commas; None: the usual ones."""
+    """Names of URL parameters, separated by lines or commas; None stands for the default list."""
 
     def __init__(self, **options: Any) -> None:
         usual = ", ".join(IGNORED_PARAMETERS)
@@ -88,24 +91,24 @@ class ParametersField(forms.CharField):
         super().__init__(**(given | options))
 
     def prepare_value(self, value: Any) -> Any:
-        """A stored list as it is typed, a refused text as it was typed."""
+        """Return a stored list as text, and rejected text unchanged."""
         if isinstance(value, list):
             return "\n".join(str(each) for each in value) if value else NONE_AT_ALL
         return value
 
     def clean(self, value: Any) -> list[str] | None:
-        """The list; raises ``ValidationError``."""
+        """Return the list of names. Raises ``ValidationError``."""
         names = parameters_of(str(super().clean(value) or ""))
         validate_parameters(names)
         return names
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Other spaces are no change."""
+        """Return whether the names differ; whitespace is ignored."""
         return bool(initial != parameters_of(str(data or "")))
 
 
 def parameters_of(text: str) -> list[str] | None:
-    """The names in a text, each once."""
+    """Return the distinct names in ``text``; None if it is empty."""
     names = [each.strip() for each in text.replace(",", "\n").splitlines()]
     found = list(dict.fromkeys(each for each in names if each))
     if not found:

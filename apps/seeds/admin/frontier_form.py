@@ -1,4 +1,4 @@
-"""The form of a frontier."""
+"""Form to create and edit a frontier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from apps.seeds.admin.fields import ParametersField, keys_input, segments_input, zone_input
 from apps.seeds.models import Frontier
 
-# Read-only here: these are changed by moving the seeds.
+# Read-only here: a change of these fields moves the seeds (see the granularity page).
 RULES: Final = ("segments", "time_zone", "keys", "ignored_parameters")
 _NAMES: Final = (None, {"fields": (("project", "name"), "description", "is_paused")})
 _TIME: Final = (
@@ -51,12 +51,12 @@ _SIZE: Final = (
     },
 )
 FIELDSETS: Final = (_NAMES, _TIME, _KEYS, _LEASES, _SIZE)
-# For an existing frontier.
+# Fieldsets of an existing frontier.
 SETTINGS: Final = (_NAMES, _LEASES, _SIZE)
 
 
 class FrontierForm(forms.ModelForm):  # type: ignore[type-arg]
-    """``ignored_parameters`` are typed one a line."""
+    """Form of a frontier; ``ignored_parameters`` is entered one name per line."""
 
     ignored_parameters = ParametersField()
 

@@ -1,4 +1,4 @@
-"""The page of a frontier: its books, its segments, what is being done to it."""
+"""Data of a frontier's page: counts, segments and operations."""
 
 from __future__ import annotations
 
@@ -16,43 +16,45 @@ from apps.seeds.engine.seeds import DEFAULT_SEGMENT
 from apps.seeds.models import Frontier, SegmentReport
 from apps.seeds.queries import ServiceStanding, Totals, last_report, service_standing, totals_of
 
-# Newest first; older ones are shown where something waits in them.
+# Newest segments shown; older ones are added if they have unfinished seeds.
 SHOWN_NEWEST: Final = 20
 SHOWN_OLDER: Final = 40
 MOST_SHOWN: Final = 5000
-# Above it nearly every add looks into the store.
+# Above this false-positive rate nearly every add queries the store.
 HIGH_RATE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLine:
-    """A segment as a row. ``when``: "default", "past", "now" or "future"."""
+    """Row of the segment table. ``when``: "default", "past", "now" or "future"."""
 
     report: SegmentReport
     begins: str
     when: str
-    # Of a future one: in how long it becomes due.
+    # Time until a future segment becomes due.
     due_in: str
 
     @property
     def stored(self) -> int:
-        """Seeds that it holds."""
+        """Return the number of seeds stored in the segment."""
         return self.report.added - self.report.forgotten
 
     @property
     def done(self) -> int:
-        """Ended well, ignored or forgotten."""
+        """Return the number of seeds that succeeded, were ignored or were forgotten."""
         return self.report.succeeded + self.report.ignored + self.report.forgotten
 
     @property
     def fill_percent(self) -> float | None:
-        """How full the filter is."""
+        """Return the share of set bits in the segment's Bloom filter, in percent; None without a
+        filter.
+        """
         fill = self.report.filter_fill
         return None if fill is None else 100 * fill
 
     @property
     def rate_text(self) -> str:
-        """The share of new seeds that are looked up in vain, in percent."""
+        """Return the false-positive rate of the Bloom filter as a percentage."""
         percent = 100 * (self.report.filter_rate or 0.0)
         if 0 < percent < 0.001:
             return "<0.001"
@@ -60,7 +62,7 @@ class SegmentLine:
 
     @property
     def is_crowded(self) -> bool:
-        """More seeds than its filter was made for."""
+        """Return whether the segment has more seeds than its Bloom filter was sized for."""
         rate = self.report.filter_rate
         return rate is not None and rate > HIGH_RATE
 
@@ -77,7 +79,7 @@ class FrontierWarning:
 
 @dataclass(frozen=True, slots=True)
 class FrontierView:
-    """Everything on the page."""
+    """Template data of a frontier's page."""
 
     frontier: Frontier
     totals: Totals
@@ -92,12 +94,12 @@ class FrontierView:
 
     @property
     def hidden(self) -> int:
-        """Segments that are not among the lines."""
+        """Return the number of segments left out of the table."""
         return self.segment_count - len(self.lines)
 
     @property
     def books(self) -> list[tuple[str, str, int]]:
-        """The right-hand side of the balance: name, title, number."""
+        """Return the counters that must add up to the seeds added: (name, label, count)."""
         totals = self.totals
         return [
             ("pending", _("pending"), totals.pending),
@@ -110,7 +112,9 @@ class FrontierView:
 
 
 def frontier_view(frontier: Frontier, now: datetime, *, whole: bool = False) -> FrontierView:
-    """The page of ``frontier``; ``whole``: all its segments. Six queries."""
+    """Build the page of ``frontier`` with its newest segments, or with all if ``whole``. Six
+    queries.
+    """
     totals = totals_of([frontier.pk])[frontier.pk]
     count = SegmentReport.objects.filter(frontier=frontier).count()
     service = service_standing(now)
@@ -134,7 +138,7 @@ def frontier_view(frontier: Frontier, now: datetime, *, whole: bool = False) -> 
 
 
 def segment_line(report: SegmentReport, frontier: Frontier, now: datetime) -> SegmentLine:
-    """One segment of it."""
+    """Convert the report of a segment to a table row."""
     return _line(report, _segment_of_now(frontier, now), zone_of(frontier.time_zone), now)
 
 
@@ -148,7 +152,9 @@ def _segment_of_now(frontier: Frontier, now: datetime) -> int | None:
 
 
 def _reports(frontier: Frontier, *, whole: bool) -> list[SegmentReport]:
-    """The default segment, then the newest, then older ones with something to do."""
+    """Return the default segment, the newest ones, and older ones with pending, leased or failed
+    seeds.
+    """
     rows = SegmentReport.objects.filter(frontier=frontier).order_by("-segment")
     if whole:
         shown = list(rows[:MOST_SHOWN])

@@ -1,4 +1,4 @@
-"""How frontiers are saved and deleted: by the services, as over REST."""
+"""Save and delete frontiers through the same services as REST."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from apps.seeds.models import Frontier
 
 
 class FrontierSaving(FrontierScope):
-    """The writing half of the admin."""
+    """Write methods of the frontier admin."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """With the audit record; rules that would need a move are refused."""
+        """Save through the service, which writes the audit record and rejects rules that need a
+        move.
+        """
         if obj.project_id not in projects_of(request, Role.EDITOR):
             raise PermissionDenied
         person = person_of(request)
@@ -36,18 +38,18 @@ class FrontierSaving(FrontierScope):
         obj.pk, obj._state.adding = made.pk, False
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Nothing hangs on the form, and the service has recorded the change."""
+        """Do nothing: the form has no related objects, and the service has recorded the change."""
 
     @shows_refusals
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Outside of a transaction: the seed service must see that the frontier is frozen."""
+        """Delete outside a transaction: the seed service must see that the frontier is frozen."""
         given = {"object_id": args[0]} if args else {}
         given = {"extra_context": None} | given | kwargs
         answer: HttpResponse = self._delete_view(request, **given)
         return answer
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Only a frontier without seeds; the seed service is asked."""
+        """Delete a frontier that has no seeds; the seed service is asked for their number."""
         try:
             services.delete_frontier(actor=person_of(request), frontier=obj)
         except DomainError:
@@ -58,7 +60,7 @@ class FrontierSaving(FrontierScope):
     def get_deleted_objects(
         self, objs: Sequence[Any] | QuerySet[Any], request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """The frontiers alone: reports and operations are parts of them."""
+        """List the frontiers alone, without their reports and operations."""
         named = [f"{each._meta.verbose_name}: {each}" for each in objs]
         counts = {str(self.model._meta.verbose_name_plural): len(named)}
         denied = {

@@ -1,4 +1,4 @@
-"""Frontiers in the admin: the list, the form, and where their pages are."""
+"""Admin of frontiers: list, form and URLs of their pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CSS = [
 
 @admin.register(Frontier)
 class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScopedAdmin):
-    """Editors make and change them, operators feed them and look after their seeds."""
+    """Admin of frontiers. Editors create and change them; operators add and manage seeds."""
 
     form = FrontierForm
     list_display = (
@@ -66,7 +66,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         js = [Script("seeds/hint.js", defer=True)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Return frontiers with the sums of their segments' counts."""
+        """Return frontiers annotated with the sums of their segments' counts."""
         rows = super().get_queryset(request)
         ended = F("reports__succeeded") + F("reports__ignored") + F("reports__forgotten")
         counted = rows.annotate(
@@ -79,15 +79,17 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         return cast("QuerySet[Model]", counted)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Fields that define keys and segments are changed by moving the seeds."""
+        """Make the fields that define keys and segments read-only: changing them moves the
+        seeds.
+        """
         return () if obj is None else ("project", *RULES)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Without the rules once they are in use: they have a page of their own."""
+        """Hide the rules of an existing frontier, which have their own page."""
         return FIELDSETS if obj is None else SETTINGS
 
     def get_urls(self) -> list[URLPattern]:
-        """The pages of a frontier, what refreshes them, and their buttons."""
+        """Return the URLs of the frontier's pages, their live fragments and buttons."""
         view = self.admin_site.admin_view
         get, post = require_GET, require_POST
         pages = [
@@ -121,7 +123,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
 
     @display(description=_("frontier"), ordering="name")
     def name_link(self, frontier: Any) -> SafeString:
-        """Link to the frontier's page, and its granularity."""
+        """Link to the frontier's page, followed by its granularity."""
         return format_html(
             '<a class="cy-frontier-name" href="{}" title="{}">{}</a>'
             '<span class="cy-frontier-about">{}</span>',
@@ -133,27 +135,25 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
 
     @display(description=_("pending"), ordering="pending_count")
     def pending(self, frontier: Any) -> SafeString:
-        """Seeds that wait, those not due yet among them."""
+        """Seeds waiting to be leased, due or not."""
         return _figure(frontier.pending_count)
 
     @display(description=_("leased"), ordering="leased_count")
     def leased(self, frontier: Any) -> SafeString:
-        """Leased seeds."""
         return _figure(frontier.leased_count)
 
     @display(description=_("done"), ordering="done_count")
     def done(self, frontier: Any) -> SafeString:
-        """Seeds that have ended well, were ignored or forgotten."""
+        """Seeds that succeeded, were ignored or were forgotten."""
         return _figure(frontier.done_count)
 
     @display(description=_("failed"), ordering="failed_count")
     def failed(self, frontier: Any) -> SafeString:
-        """Seeds that have failed."""
         return _figure(frontier.failed_count, "cy-danger-text")
 
     @display(description=_("oldest pending"), ordering="oldest_segment")
     def oldest(self, frontier: Any) -> SafeString | str:
-        """The first segment in which something waits."""
+        """The earliest segment with pending seeds."""
         if frontier.oldest_segment is None:
             return ""
         shown = begins(frontier.oldest_segment, zone_of(frontier.time_zone))
@@ -165,7 +165,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         label={"open": "success", "paused": "warning", "frozen": "info"},
     )
     def hand_out(self, frontier: Frontier) -> tuple[str, str]:
-        """Whether seeds are handed out."""
+        """Whether the frontier leases seeds: active, paused or frozen by a move."""
         if frontier.is_frozen:
             return "frozen", __("moving")
         if frontier.is_paused:
@@ -173,7 +173,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         return "open", __("open")
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The list, with how the seed service is."""
+        """Show the list with the state of the seed service."""
         extra = {"service": service_standing(timezone.now())}
         kwargs["extra_context"] = {**(kwargs.get("extra_context") or {}), **extra}
         return super().changelist_view(request, *args, **kwargs)
@@ -183,7 +183,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The form, with what the rules would do."""
+        """Show the empty form with a live example of its rules."""
         blank = Frontier()
         begin = {name: str(getattr(blank, name)) for name in RULES[:3]}
         hint = hint_of(begin | request.POST.dict(), _now_ms())
@@ -197,7 +197,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The form, with what the rules do."""
+        """Show the form with a live example of its rules."""
         extra: dict[str, Any] = dict(extra_context or {})
         frontier: Any = self.get_object(request, object_id)
         if frontier is not None:
@@ -211,11 +211,11 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         return TemplateResponse(request, "admin/seeds/frontier/hint.html", {"hint": hint})
 
     def response_post_save_add(self, request: HttpRequest, obj: Any) -> HttpResponse:
-        """To its page: the next thing is to add seeds."""
+        """Redirect to the frontier's page, where seeds are added."""
         return HttpResponseRedirect(page_of(obj.pk))
 
     def response_post_save_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
-        """Back to its page."""
+        """Redirect to the frontier's page."""
         return HttpResponseRedirect(page_of(obj.pk))
 
 

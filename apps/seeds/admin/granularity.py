@@ -1,4 +1,4 @@
-"""Other segments, time zone or keys: first what they would do, then the moving."""
+"""Page to change segments, time zone or keys: preview first, then move the seeds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_WAIT_MINUTES: Final = 24 * 60
 
 
 class RulesForm(forms.Form):
-    """The rules as they shall be."""
+    """Form for new segment and key rules."""
 
     segments = forms.CharField(
         label=gettext_lazy("Segments"),
@@ -65,13 +65,13 @@ class RulesForm(forms.Form):
     )
 
     def rules(self) -> dict[str, Any]:
-        """For the services."""
+        """Return the cleaned rules as keyword arguments of the granularity services."""
         return {name: self.cleaned_data[name] for name in RULES}
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewLine:
-    """A segment of now, and where its seeds would go."""
+    """Current segment and the new segments of its seeds."""
 
     begins: str
     pending: int
@@ -84,7 +84,7 @@ class PreviewLine:
 
 @dataclass(frozen=True, slots=True)
 class ShownPreview:
-    """The preview as the page shows it."""
+    """Preview in the words of the page."""
 
     preview: MovePreview
     rules: str
@@ -93,22 +93,24 @@ class ShownPreview:
 
     @property
     def meeting(self) -> str:
-        """How many seeds meet another one, or between which two numbers it is."""
+        """Return the number of seeds whose new key is taken by another seed; a range for a
+        sample.
+        """
         return _between(self.preview.meeting_at_least, self.preview.meeting_at_most)
 
     @property
     def new_again(self) -> str:
-        """How many would be new once more if nothing were moved."""
+        """Return the number of seeds that would count as new if the seeds were not moved."""
         return _between(self.preview.new_again_at_least, self.preview.new_again_at_most)
 
     @property
     def kept(self) -> str:
-        """How many the new rules refuse."""
+        """Return the number of seeds that keep a key which the new rules reject."""
         return _between(self.preview.kept_at_least, self.preview.kept_at_most)
 
 
 def page(request: HttpRequest, frontier: Frontier, context: dict[str, Any]) -> HttpResponse:
-    """GET: the rules of now. POST: what others would do; with ``apply``, the moving begins."""
+    """Show the current rules (GET), a preview of others (POST), or start the move (``apply``)."""
     now_ms = int(timezone.now().timestamp() * 1000)
     form = RulesForm(initial={name: getattr(frontier, name) for name in RULES})
     if request.method == "POST":
@@ -144,7 +146,7 @@ def _begin(request: HttpRequest, frontier: Frontier, form: RulesForm) -> HttpRes
 
 
 def preview_of(frontier: Frontier, form: RulesForm) -> ShownPreview:
-    """Ask; raises as ``granularity.preview``."""
+    """Return the preview of the rules in ``form``. Raises the errors of ``granularity.preview``."""
     rules = form.rules()
     preview = services.preview_granularity(frontier, **rules)
     old, new = zone_of(frontier.time_zone), zone_of(rules["time_zone"])

@@ -1,4 +1,4 @@
-"""Live examples of a frontier's rules, beside the form."""
+"""Live examples of key and segment rules, shown beside the frontier form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.models.frontier import validate_parameters
 
 MOST_TYPED: Final = 4000
-# Three URLs that some rules take for one.
+# URLs that some key rules treat as the same page.
 EXAMPLES: Final = (
     "https://Example.com/list?b=2&a=1&callback=jQuery17",
     "https://example.com/list?a=1&b=2#comments",
@@ -29,7 +29,7 @@ EXAMPLES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One URL and its key; ``same``: an earlier one of the list has that key."""
+    """URL and its key; ``same``: the key of an earlier URL in the list is equal."""
 
     data: str
     key: str
@@ -39,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Live example beside the form."""
+    """Text of the live example."""
 
     lines: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -47,10 +47,7 @@ class Hint:
 
 
 def hint_of(typed: Mapping[str, str], now: int) -> Hint:
-    """``segments``, ``time_zone``, ``keys``, ``ignored_parameters`` and ``example`` as typed.
-
-    ``now``: ms since 1970.
-    """
+    """Return the example for the form's current, unvalidated values. ``now``: ms since 1970."""
     hint = Hint()
     values = {name: text[:MOST_TYPED] for name, text in typed.items()}
     _segments(hint, values, now)
@@ -106,7 +103,7 @@ def _keys(hint: Hint, typed: Mapping[str, str]) -> None:
 
 
 def _parameters(typed: Mapping[str, str]) -> list[str] | None:
-    """Raises ``InvalidFrontierSetting``."""
+    """Return the ignored parameters as entered. Raises ``InvalidFrontierSetting``."""
     names = parameters_of(typed.get("ignored_parameters", ""))
     try:
         validate_parameters(names)

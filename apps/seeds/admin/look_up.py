@@ -1,4 +1,4 @@
-"""Would this URL be new, and if not, since when? And what can be done about it."""
+"""Page to look up a URL: whether it would be new, since when it is known, and its actions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WHEN: Final = (
 
 
 class SeedLookUpForm(SeedTimeForm):
-    """``url`` is only ever posted: an address is written into logs."""
+    """Look-up form. ``url`` is sent by POST only, because query strings end up in access logs."""
 
     url = forms.CharField(
         label=gettext_lazy("URL"),
@@ -61,7 +61,7 @@ class SeedLookUpForm(SeedTimeForm):
 
 @dataclass(frozen=True, slots=True)
 class LookUpAnswer:
-    """Result of a look-up for the page."""
+    """Result of a look-up, as the page shows it."""
 
     looked_up: SeedLookedUp
     segment: str
@@ -78,22 +78,22 @@ class LookUpAnswer:
 
     @property
     def is_final(self) -> bool:
-        """It can be opened again."""
+        """Return whether the seed is finished and can be reopened."""
         return self.known is not None and self.known.state in FINAL
 
     @property
     def is_pending(self) -> bool:
-        """It waits to be handed out."""
+        """Return whether the seed waits to be leased."""
         return self.known is not None and self.known.state in PENDING
 
     @property
     def is_leased(self) -> bool:
-        """The seed is leased: it can be neither reopened nor forgotten."""
+        """Return whether the seed is leased: it can be neither reopened nor forgotten."""
         return self.known is not None and self.known.state == SeedState.RUNNING
 
 
 def look_up(form: SeedLookUpForm, now: datetime) -> LookUpAnswer:
-    """Ask; raises as ``SeedClient.look_up``."""
+    """Query the seed service. Raises the errors of ``SeedClient.look_up``."""
     frontier: Frontier = form.frontier
     seed = form.seed(form.cleaned_data["url"].strip(), now)
     found = client_of(frontier, timeout=PATIENCE_SECONDS).look_up(seed)
@@ -101,7 +101,7 @@ def look_up(form: SeedLookUpForm, now: datetime) -> LookUpAnswer:
 
 
 def answer_of(frontier: Frontier, found: SeedLookedUp, now: datetime) -> LookUpAnswer:
-    """In words, and in the frontier's clocks."""
+    """Convert the service's answer to display values in the frontier's time zone."""
     zone = zone_of(frontier.time_zone)
     due = None if found.due <= TIMELESS_DUE else moment_of(found.due)
     waits = 0.0 if due is None else (due - now).total_seconds()
@@ -127,5 +127,5 @@ def answer_of(frontier: Frontier, found: SeedLookedUp, now: datetime) -> LookUpA
 
 
 def is_segment(text: str) -> bool:
-    """A segment as a form may send it."""
+    """Return whether ``text`` is a segment as sent by the page's forms."""
     return text.isascii() and text.isdigit() and len(text) < 14 and int(text) >= DEFAULT_SEGMENT

@@ -1,4 +1,4 @@
-"""Segments as people read them: when they begin, which one is now, which one is next."""
+"""Display names of segments and times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apps.seeds.engine.seeds import DEFAULT_SEGMENT
 from apps.seeds.engine.segments import SegmentResolver, time_zone
 
 _MINUTE_MS: Final = 60_000
-# No built-in segment is longer than ten years; a plug-in's may be.
+# Built-in segments last at most ten years; a plug-in's may be longer.
 _HORIZON_MS: Final = 12 * 366 * 24 * 3_600_000
 _NAMES: Final[dict[str, Any]] = {
     "hour": gettext_lazy("by the hour"),
@@ -26,7 +26,7 @@ _NAMES: Final[dict[str, Any]] = {
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """The zone, or UTC where this machine has none of that name any more."""
+    """Return the time zone, or UTC if this host does not know the name."""
     try:
         return time_zone(name)
     except InvalidFrontierSetting:
@@ -34,7 +34,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def moment_of(ms: int) -> datetime:
-    """Milliseconds since 1970 as a time; what no calendar holds is its last moment."""
+    """Convert ms since 1970 to a datetime; values out of range become the latest datetime."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -42,14 +42,16 @@ def moment_of(ms: int) -> datetime:
 
 
 def begins(segment: int, zone: ZoneInfo) -> str:
-    """When a segment begins by the clocks of the frontier; a name for the default one."""
+    """Return the beginning of a segment in the frontier's time zone; the default segment has a
+    name.
+    """
     if segment == DEFAULT_SEGMENT:
         return _("default segment")
     return f"{moment_of(segment).astimezone(zone):%Y-%m-%d %H:%M}"
 
 
 def granularity_of(segments: str) -> str:
-    """``days:3`` as people say it; the name of a plug-in as it is."""
+    """Return ``days:3`` as readable text; the name of a plug-in unchanged."""
     if segments in _NAMES:
         return str(_NAMES[segments])
     name, colon, number = segments.partition(":")
@@ -60,9 +62,9 @@ def granularity_of(segments: str) -> str:
 
 
 def next_segment(resolver: SegmentResolver, now: int) -> int | None:
-    """The beginning of the segment after that of ``now``, ms; None: none within 12 years.
+    """Return the beginning (ms) of the segment after that of ``now``; None if none within 12 years.
 
-    Raises whatever a plug-in does.
+    Raises the errors of a plug-in.
     """
     here = resolver(now)
     before, step = now, _MINUTE_MS
@@ -82,7 +84,7 @@ def next_segment(resolver: SegmentResolver, now: int) -> int | None:
 
 
 def lasting(seconds: float) -> str:
-    """A time to come, in its two largest units."""
+    """Return a duration in its two largest units."""
     minutes = max(0, round(seconds / 60))
     if minutes < 1:
         return _("less than a minute")

@@ -1,4 +1,4 @@
-"""Operations as rows: how far they are, and what came of them."""
+"""Table rows of operations: progress and result."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OperationLine:
 
     @property
     def tone(self) -> str:
-        """The colour of its state."""
+        """Return the badge colour of the state."""
         return TONES[OperationState(self.operation.state)]
 
     @property
@@ -67,7 +67,7 @@ class OperationLine:
 
 
 def lines_of(frontier: Frontier, now: datetime) -> list[OperationLine]:
-    """The newest ones, and whatever is still to be done. One query."""
+    """Return the active and the latest operations of a frontier. One query."""
     rows = list(Operation.objects.filter(frontier=frontier)[: SHOWN * 3])
     kept = [
         row for place, row in enumerate(rows) if place < SHOWN or row.state in ACTIVE_OPERATIONS
@@ -76,7 +76,7 @@ def lines_of(frontier: Frontier, now: datetime) -> list[OperationLine]:
 
 
 def line_of(row: Operation, frontier: Frontier, now: datetime) -> OperationLine:
-    """One of them."""
+    """Convert an operation to a table row."""
     active = row.state in ACTIVE_OPERATIONS
     sign = row.beat_at or row.started_at or row.created_at
     return OperationLine(
@@ -89,7 +89,7 @@ def line_of(row: Operation, frontier: Frontier, now: datetime) -> OperationLine:
 
 
 def about(row: Operation, frontier: Frontier) -> str:
-    """Return the subject of an operation: a segment, the new rules, a file."""
+    """Return the subject of an operation: a segment, the new rules or a file name."""
     arguments = row.arguments if isinstance(row.arguments, dict) else {}
     for name in ("segment", "source"):
         segment = arguments.get(name)
@@ -103,7 +103,7 @@ def about(row: Operation, frontier: Frontier) -> str:
 
 
 def rules_text(rules: Mapping[str, Any]) -> str:
-    """Granularity, zone and keys in a line."""
+    """Return segments, time zone and keys in one line."""
     parts = [granularity_of(str(rules.get("segments", ""))), rules.get("time_zone")]
     parts.append(rules.get("keys"))
     return ", ".join(each for each in parts if isinstance(each, str) and each)

@@ -1,4 +1,4 @@
-"""The pages of a frontier."""
+"""Views of a frontier's pages."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from apps.seeds.models import Frontier
 
 
 class FrontierPages(FrontierScope):
-    """They read, except where seeds are typed in."""
+    """Pages of a frontier. Read-only except for the form that adds seeds."""
 
     def page_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Books, segments, operations; live."""
+        """Show counts, segments and operations, refreshed live."""
         frontier = self.frontier(request, pk)
         context = self.page_context(request, frontier, "overview", _("Frontier"))
         context |= self._live(request, frontier)
         return TemplateResponse(request, "admin/seeds/frontier/page.html", context)
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The changing part of it."""
+        """Return the live part of the frontier's page."""
         frontier = self.frontier(request, pk)
         context = {"frontier": frontier, "tabs": self.tabs(request, frontier, "overview")}
         context |= self._live(request, frontier)
@@ -39,7 +39,7 @@ class FrontierPages(FrontierScope):
         return {"view": frontier_view(frontier, timezone.now(), whole=whole), "whole": whole}
 
     def look_up_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Would this URL be new? The address of the page does not hold it."""
+        """Look up a URL. It is sent by POST, so that it is not part of the page's address."""
         frontier = self.frontier(request, pk)
         context = self.page_context(request, frontier, "look_up", _("Look up a URL"))
         asked = request.POST if request.method == "POST" else None
@@ -53,7 +53,7 @@ class FrontierPages(FrontierScope):
         return TemplateResponse(request, "admin/seeds/frontier/look_up.html", context)
 
     def seeds_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Add seeds that are typed in; a file is imported by another button of the page."""
+        """Add typed seeds; another button of the page imports a file."""
         frontier = self.frontier(request, pk, Role.OPERATOR)
         context = self.page_context(request, frontier, "seeds", _("Add seeds"))
         asked = request.POST if request.method == "POST" else None
@@ -74,7 +74,7 @@ class FrontierPages(FrontierScope):
         return TemplateResponse(request, "admin/seeds/frontier/seeds.html", context)
 
     def granularity_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Other rules: first what they would do, then the moving."""
+        """Preview and start a change of segments, time zone or keys."""
         role = Role.EDITOR if request.method == "POST" else Role.VIEWER
         frontier = self.frontier(request, pk, role)
         context = self.page_context(request, frontier, "granularity", _("Rules"))

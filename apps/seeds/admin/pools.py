@@ -1,4 +1,4 @@
-"""Resource pools in the admin: how many are free, and files of resources."""
+"""Admin of resource pools: counts, import and export."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ COUNTS = ("at_hand", "leased", "cooling", "banned", "disabled")
 
 
 class ImportForm(forms.Form):
-    """A file, or its text. What was typed is not shown again: it holds secrets."""
+    """Upload of resources as a file or as text. Errors do not repeat the input: it contains
+    secrets.
+    """
 
     file = forms.FileField(
         label=_("File"),
@@ -64,7 +66,7 @@ class ImportForm(forms.Form):
     )
 
     def clean(self) -> dict[str, Any]:
-        """With ``raw``, the file as bytes or text."""
+        """Return the cleaned data with ``raw``: the file as bytes, or the text."""
         values = super().clean() or self.cleaned_data
         file = values.get("file")
         if file is not None and file.size > MAX_BYTES:
@@ -74,7 +76,7 @@ class ImportForm(forms.Form):
             if file.name.lower().endswith((".jsonl", ".ndjson")):
                 values["kind"] = FileFormat.JSONL.value
         elif values.get("text"):
-            # Browsers send line breaks their own way.
+            # Browsers differ in the line breaks they send.
             values["raw"] = values["text"].replace("\r\n", "\n")
         elif "file" not in self.errors:
             self.add_error("file", gettext("Choose a file, or paste its text below."))
@@ -83,7 +85,7 @@ class ImportForm(forms.Form):
 
 @admin.register(ResourcePool)
 class ResourcePoolAdmin(ProjectScopedAdmin):
-    """Editors make pools and fill them; what they hand out is on the page of resources."""
+    """Admin of resource pools. Editors create and fill pools; the resources have their own page."""
 
     list_display = ("name_link", "project", *COUNTS, "enabled")
     list_display_links = None
@@ -106,16 +108,16 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
         css = {"all": CSS}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """With their counts, in one query."""
+        """Return pools annotated with the number of resources per state, in one query."""
         rows = cast("Any", super().get_queryset(request))
         return cast("QuerySet[Model]", rows.with_counts(timezone.now()))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """A pool stays in its project."""
+        """Keep an existing pool in its project."""
         return () if obj is None else ("project",)
 
     def get_urls(self) -> list[URLPattern]:
-        """Its files."""
+        """Return the URLs of import and export."""
         view = self.admin_site.admin_view
         return [
             path("<int:pk>/import", view(self.import_view), name="seeds_resourcepool_import"),
@@ -131,7 +133,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
 
     @display(description=_("pool"), ordering="name")
     def name_link(self, pool: ResourcePool) -> SafeString:
-        """Its resources are behind its name, its settings behind the small link."""
+        """Link to the pool's resources, with a smaller link to its settings."""
         resources = reverse("admin:seeds_resource_changelist")
         return format_html(
             '<a class="cy-pool-name" href="{}?pool__id__exact={}">{}</a>'
@@ -145,27 +147,26 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
 
     @display(description=_("free"), ordering="at_hand")
     def at_hand(self, pool: Any) -> SafeString:
-        """To be had now."""
+        """Resources that can be leased now."""
         return _figure(pool.at_hand, "" if pool.at_hand else "cy-danger-text")
 
     @display(description=_("leased"), ordering="leased")
     def leased(self, pool: Any) -> SafeString:
-        """Leased resources."""
         return _figure(pool.leased)
 
     @display(description=_("cooling"), ordering="cooling")
     def cooling(self, pool: Any) -> SafeString:
-        """Free, to be had later."""
+        """Free resources that are cooling down."""
         return _figure(pool.cooling)
 
     @display(description=_("banned"), ordering="banned")
     def banned(self, pool: Any) -> SafeString:
-        """Not handed out any more."""
+        """Resources excluded from leasing until they are unbanned."""
         return _figure(pool.banned, "cy-warning-text" if pool.banned else "")
 
     @display(description=_("disabled"), ordering="disabled")
     def disabled(self, pool: Any) -> SafeString:
-        """Switched off by a person."""
+        """Resources disabled by a user."""
         return _figure(pool.disabled)
 
     @display(
@@ -174,7 +175,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
         label={"on": "success", "off": "warning"},
     )
     def enabled(self, pool: ResourcePool) -> tuple[str, Any]:
-        """Whether anything is."""
+        """Whether the pool leases resources."""
         return ("on", gettext("on")) if pool.is_enabled else ("off", gettext("off"))
 
     # --- one pool -------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The settings, and how many resources are how."""
+        """Show the settings and the number of resources per state."""
         extra = dict(extra_context or {})
         pool = cast("Any", self.get_object(request, object_id))
         if pool is not None and self.has_view_permission(request, pool):
@@ -198,7 +199,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     def import_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Add resources and change secrets, all or nothing."""
+        """Add resources and change secrets; all or nothing."""
         pool = self._pool(request, pk, Role.EDITOR)
         form = ImportForm(request.POST or None, request.FILES or None)
         problems: list[str] = []
@@ -228,7 +229,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
             "opts": self.opts,
             "original": pool,
             "pool": pool,
-            # Never what was typed.
+            # The submitted text contains secrets and is not shown again.
             "form": ImportForm(initial=kept),
             "errors": [text for texts in form.errors.values() for text in texts],
             "problems": problems,
@@ -238,7 +239,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
         return response
 
     def export_view(self, request: HttpRequest, pk: int) -> StreamingHttpResponse:
-        """All resources as CSV, without their secrets."""
+        """Stream all resources as CSV, without their secrets."""
         pool = self._pool(request, pk, Role.VIEWER)
         headers = {"Content-Disposition": f'attachment; filename="{pool.name}.csv"'}
         return StreamingHttpResponse(

@@ -1,4 +1,4 @@
-"""Texts for errors of the seed service."""
+"""Texts for errors of the seed service, for admin pages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from apps.access.errors import DomainError
 from yardkit.broker.base import BrokerUnavailable
 from yardkit.seeds import CallRefused, SeedServiceAway
 
-# A person waits for a page: a service that is well answers within milliseconds.
+# Short, because a page waits for it; a healthy service answers within milliseconds.
 PATIENCE_SECONDS: Final = 4.0
 AWAY: Final = (SeedServiceAway, BrokerUnavailable)
-# All that asking may raise.
+# All exceptions that a call to the seed service may raise.
 REFUSALS: Final = (*AWAY, CallRefused, DomainError)
 
 _TEXTS: Final[dict[str, Any]] = {
@@ -38,7 +38,7 @@ _TEXTS: Final[dict[str, Any]] = {
 
 
 def text_of(error: Exception) -> str:
-    """Return the error text to show."""
+    """Return the text of an error from the seed service."""
     if isinstance(error, DomainError):
         return error.text
     if isinstance(error, CallRefused):
@@ -50,6 +50,6 @@ def text_of(error: Exception) -> str:
 
 
 def code_text(code: str, detail: str) -> str:
-    """Return the text of an error code, with the details."""
+    """Return the text of an error code, with its detail."""
     known = _TEXTS.get(code)
     return f"{known} ({detail})" if known else f"{code}: {detail}"

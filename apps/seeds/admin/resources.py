@@ -1,4 +1,4 @@
-"""Resources in the admin: score, holder, ban, enable, release."""
+"""Admin of resources: score, lease holder, ban, disable, release."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ Decide = Callable[..., Resource]
 
 
 class ResourceForm(_ModelForm):
-    """A name and a secret; the secret is taken and never shown."""
+    """Name and secret of a resource; the secret is write-only."""
 
     class Meta:
         model = Resource
         fields = ("pool", "name", "secret")
 
     def clean_name(self) -> str:
-        """As it is stored."""
+        """Return the normalized name."""
         try:
             return checked_name(self.cleaned_data["name"])
         except BadName as error:
             raise forms.ValidationError(str(error)) from None
 
     def clean_secret(self) -> Any:
-        """As it is stored; nothing typed keeps what there is."""
+        """Return the normalized secret; an empty field keeps the stored one."""
         secret = self.cleaned_data["secret"]
         if not secret and self.instance.pk is not None:
             return ""
@@ -81,7 +81,9 @@ class ResourceForm(_ModelForm):
 
 @admin.register(Resource)
 class ResourceAdmin(ProjectScopedAdmin):
-    """Editors add them and change their secrets; operators ban them and bring them back."""
+    """Admin of resources. Editors add them and change secrets; operators ban, disable and
+    release.
+    """
 
     form = ResourceForm
     list_display = ("name_of", "standing", "score_bar", "uses", "used", "holder")
@@ -112,12 +114,14 @@ class ResourceAdmin(ProjectScopedAdmin):
         css = {"all": CSS}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The form; below it how the resource is."""
+        """Show the form, followed by the state of an existing resource."""
         form = (None, {"fields": (("pool", "name"), "secret")})
         return (form,) if obj is None else (form, (_("How it is"), {"fields": FIGURES}))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """What only leases and buttons change; a resource stays in its pool."""
+        """Make the fields read-only that only leases and buttons change; a resource stays in its
+        pool.
+        """
         if obj is None:
             return ()
         return ("pool", *(name for pair in FIGURES for name in pair))
@@ -126,7 +130,7 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @display(description=_("resource"), ordering="name")
     def name_of(self, resource: Resource) -> SafeString:
-        """Its name, and that of its pool."""
+        """Name of the resource and of its pool."""
         return format_html(
             '<span class="cy-resource-name">{}</span><span class="cy-resource-pool">{}</span>',
             resource.name,
@@ -135,14 +139,14 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @display(description=_("state"), ordering="state", label=TONES)
     def standing(self, resource: Resource) -> tuple[str, Any]:
-        """Free, cooling down, leased, banned or disabled."""
+        """State: free, cooling down, leased, banned or disabled."""
         if resource.state == ResourceState.FREE and resource.available_at > timezone.now():
             return "cooling", gettext("cooling down")
         return resource.state, resource.get_state_display()
 
     @display(description=_("score"), ordering="score")
     def score_bar(self, resource: Resource) -> SafeString:
-        """The moving average of the last ten or so uses."""
+        """Moving average of about the last ten uses."""
         percent = round(100 * resource.score)
         return format_html(
             '<span class="cy-score" title="{}"><svg class="cy-bar" role="img" aria-label="{}"'
@@ -157,7 +161,7 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @display(description=_("ok / not ok"), ordering="used_count")
     def uses(self, resource: Resource) -> SafeString:
-        """How often it worked, and how often not."""
+        """Successful and failed uses."""
         return format_html(
             '<span class="cy-figure-cell" title="{}">{} / {}</span>',
             gettext("uses: %(count)d") % {"count": resource.used_count},
@@ -167,14 +171,16 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @display(description=_("last used"), ordering="last_used_at")
     def used(self, resource: Resource) -> SafeString | str:
-        """How long ago."""
+        """Time since the last use."""
         if resource.last_used_at is None:
             return gettext("never")
         return _moment(resource.last_used_at, gettext("%(time)s ago"), timesince)
 
     @display(description=_("leased by, reason"), ordering="leased_by")
     def holder(self, resource: Resource) -> SafeString:
-        """Holder and end of the lease, or when it is free; below, the last reason."""
+        """Lease holder and end of the lease, or when the resource is free; then the latest
+        reason.
+        """
         holder, moment = "", SafeString("")
         if resource.state == ResourceState.LEASED and resource.leased_until is not None:
             holder = resource.leased_by
@@ -191,7 +197,9 @@ class ResourceAdmin(ProjectScopedAdmin):
     # --- writing --------------------------------------------------------------------------------
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
-        """By the service: it records, and leaves alone what leases write."""
+        """Save through the service, which writes an audit record and keeps the fields of the
+        lease.
+        """
         data = form.cleaned_data
         person = person_of(request)
         if change:
@@ -211,39 +219,41 @@ class ResourceAdmin(ProjectScopedAdmin):
         obj.__dict__.update(made.__dict__)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Nothing hangs on a resource."""
+        """Do nothing: a resource has no related objects."""
 
-    # --- what people decide ---------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Operators of its project."""
+        """Return whether the user is an operator of the resource's project."""
         return self._may_decide(request, object_id, tuple(ResourceState))
 
     def has_ban_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Operators, for what is not banned."""
+        """Allow operators to ban a resource that is not banned."""
         states = (ResourceState.FREE, ResourceState.LEASED, ResourceState.DISABLED)
         return self._may_decide(request, object_id, states)
 
     def has_unban_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Operators, for what is banned."""
+        """Allow operators to unban a banned resource."""
         return self._may_decide(request, object_id, (ResourceState.BANNED,))
 
     def has_disable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Operators, for what is handed out."""
+        """Allow operators to disable a free or leased resource."""
         return self._may_decide(request, object_id, (ResourceState.FREE, ResourceState.LEASED))
 
     def has_enable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Operators, for what is disabled."""
+        """Allow operators to enable a disabled resource."""
         return self._may_decide(request, object_id, (ResourceState.DISABLED,))
 
     def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Operators, for what is leased."""
+        """Allow operators to release a leased resource."""
         return self._may_decide(request, object_id, (ResourceState.LEASED,))
 
     def _may_decide(
         self, request: HttpRequest, object_id: str | None, states: tuple[ResourceState, ...]
     ) -> bool:
-        """Buttons are shown where they fit; without an object, in any project."""
+        """Return whether to show a button: by role and state; without an object, by role in any
+        project.
+        """
         projects = projects_of(request, Role.OPERATOR)
         if object_id is None:
             return bool(projects)
@@ -256,14 +266,14 @@ class ResourceAdmin(ProjectScopedAdmin):
     @confirmed(_("Ban it? It is not leased again until the ban is lifted."), verb=_("Ban"))
     @shows_refusals
     def ban(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Never hand it out again."""
+        """Exclude the resource from leasing until it is unbanned."""
         return self._decide(request, object_id, _ban(), gettext("It is banned."))
 
     @action(description=_("Lift the ban"), permissions=["unban"], url_path="unban")
     @confirmed(_("Hand it out again?"), verb=_("Lift the ban"))
     @shows_refusals
     def unban(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Free at once."""
+        """Lift the ban; the resource is free at once."""
         done = partial(pools.unban, now=database_now())
         return self._decide(request, object_id, done, gettext("It is free."))
 
@@ -271,14 +281,14 @@ class ResourceAdmin(ProjectScopedAdmin):
     @confirmed(_("Not hand it out for now?"), verb=_("Disable"))
     @shows_refusals
     def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Not handed out for now."""
+        """Exclude the resource from leasing until it is enabled."""
         return self._decide(request, object_id, pools.disable, gettext("It is disabled."))
 
     @action(description=_("Enable"), permissions=["enable"], url_path="enable")
     @confirmed(_("Hand it out again?"), verb=_("Enable"))
     @shows_refusals
     def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Handed out again."""
+        """Make a disabled resource available again."""
         done = partial(pools.enable, now=database_now())
         return self._decide(request, object_id, done, gettext("It is free."))
 
@@ -297,7 +307,7 @@ class ResourceAdmin(ProjectScopedAdmin):
     @confirmed(_("Forget its failures, and give it the best score?"), verb=_("Reset score"))
     @shows_refusals
     def reset(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """As good as new."""
+        """Reset score, failures and cool-down."""
         done = partial(pools.reset, now=database_now())
         return self._decide(request, object_id, done, gettext("It is as good as new."))
 
@@ -318,22 +328,22 @@ class ResourceAdmin(ProjectScopedAdmin):
         final=False,
     )
     def ban_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
-        """Never hand them out again."""
+        """Exclude the resources from leasing until they are unbanned."""
         self._decide_all(request, queryset, _ban())
 
     @action(description=_("Lift the ban"), permissions=["operate"])
     def unban_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
-        """Free at once."""
+        """Lift the bans; the resources are free at once."""
         self._decide_all(request, queryset, partial(pools.unban, now=database_now()))
 
     @action(description=_("Disable"), permissions=["operate"])
     def disable_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
-        """Not handed out for now."""
+        """Exclude the resources from leasing until they are enabled."""
         self._decide_all(request, queryset, pools.disable)
 
     @action(description=_("Enable"), permissions=["operate"])
     def enable_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
-        """Handed out again."""
+        """Make the disabled resources available again."""
         self._decide_all(request, queryset, partial(pools.enable, now=database_now()))
 
     @action(description=_("Take back"), permissions=["operate"])
@@ -350,13 +360,15 @@ class ResourceAdmin(ProjectScopedAdmin):
         verb=_("Reset score"), loss=_("Their failures are forgotten, and they get the best score.")
     )
     def reset_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
-        """As good as new."""
+        """Reset scores, failures and cool-downs."""
         self._decide_all(request, queryset, partial(pools.reset, now=database_now()))
 
     def _decide_all(
         self, request: HttpRequest, queryset: QuerySet[Resource], decide: Decide
     ) -> None:
-        """Each by itself; those that are not in a state for it are counted."""
+        """Apply ``decide`` to each resource; report how many are in a state that does not allow
+        it.
+        """
         rows = list(queryset)
         projects = projects_of(request, Role.OPERATOR)
         if not all(resource.pool.project_id in projects for resource in rows):

@@ -1,4 +1,4 @@
-"""Which frontier a page is about, and what the person may do with it."""
+"""Base of the frontier pages: loads the frontier and checks permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REST: Final = "/api/v1/frontiers/"
 
 @dataclass(frozen=True, slots=True)
 class FrontierTabs:
-    """The pages of a frontier; ``here`` is the one that is open."""
+    """Tabs of a frontier's pages; ``here`` is the active one."""
 
     frontier: Frontier
     here: str
@@ -30,7 +30,7 @@ class FrontierTabs:
 
 
 class FrontierScope(ProjectScopedAdmin):
-    """Base of the pages and actions of frontiers."""
+    """Base class of the pages and actions of frontiers."""
 
     def expect_view(self, request: HttpRequest) -> None:
         """Deny access without permission to view any frontier."""
@@ -38,7 +38,9 @@ class FrontierScope(ProjectScopedAdmin):
             raise PermissionDenied
 
     def frontier(self, request: HttpRequest, pk: int, role: Role = Role.VIEWER) -> Frontier:
-        """404 for one that is not there or not to be seen, 403 where the role is missing."""
+        """Return the frontier. 404 if it is missing or not visible, 403 if the user lacks
+        ``role``.
+        """
         self.expect_view(request)
         rows = Frontier.objects.visible_to(request.user).select_related("project")
         frontier = rows.filter(pk=pk).first()
@@ -49,11 +51,11 @@ class FrontierScope(ProjectScopedAdmin):
         return frontier
 
     def may(self, request: HttpRequest, frontier: Frontier, role: Role) -> bool:
-        """Whether the person has the role in its project."""
+        """Return whether the user has ``role`` in the frontier's project."""
         return frontier.project_id in projects_of(request, role)
 
     def tabs(self, request: HttpRequest, frontier: Frontier, here: str) -> FrontierTabs:
-        """For the head of a page."""
+        """Return the tabs for the page header."""
         return FrontierTabs(
             frontier,
             here,
@@ -79,10 +81,10 @@ class FrontierScope(ProjectScopedAdmin):
 
 
 def page_of(pk: int) -> str:
-    """The address of the page of a frontier."""
+    """Return the URL of a frontier's page."""
     return reverse("admin:seeds_frontier_page", args=[pk])
 
 
 def rest_of(frontier: Frontier, what: str) -> str:
-    """The REST address for files of its seeds: pages and programs use the same."""
+    """Return the REST URL for files of the frontier's seeds, which pages use too."""
     return f"{_REST}{frontier.pk}/{what}"

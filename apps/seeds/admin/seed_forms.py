@@ -1,4 +1,4 @@
-"""Seeds from a text box: a line each, and what became of them."""
+"""Forms that add seeds, from text or a file, and their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from yardkit.protocol.seeds import MAX_SEEDS
 
 SHOWN_REFUSED: Final = 20
 MOMENTS: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"]
-# More is a file.
+# More seeds have to be imported as a file.
 MOST_CHARACTERS: Final = 4 * 1024 * 1024
 FILES: Final = ".txt,.jsonl,.ndjson,.gz,text/plain,application/gzip"
 NOW: Final = "now"
@@ -45,7 +45,7 @@ WHEN: Final = (
 
 
 class SeedTimeForm(forms.Form):
-    """When a seed is to be crawled: asked alike wherever seeds are typed in."""
+    """Fields for the time of a seed, shared by all forms that accept seeds."""
 
     when = forms.ChoiceField(
         label=gettext_lazy("Crawl"), choices=WHEN, initial=NOW, widget=UnfoldAdminSelectWidget
@@ -65,7 +65,7 @@ class SeedTimeForm(forms.Form):
         }
 
     def clean(self) -> dict[str, Any]:
-        """A later time needs to be said."""
+        """Require a time when "later" is chosen."""
         values = super().clean() or self.cleaned_data
         lacks = values.get("when") == LATER and not values.get("not_before")
         if lacks and "not_before" not in self.errors:
@@ -73,7 +73,7 @@ class SeedTimeForm(forms.Form):
         return values
 
     def seed(self, data: str, now: datetime) -> Seed:
-        """One seed as the form says."""
+        """Return a seed with ``data`` and the time of the form."""
         when = self.cleaned_data["when"]
         most = self.cleaned_data.get("max_retry")
         if when in (NEVER_AGAIN, URGENT):
@@ -86,7 +86,7 @@ class SeedTimeForm(forms.Form):
 
 
 class AddSeedsForm(SeedTimeForm):
-    """Many of them."""
+    """Form that adds one seed per line."""
 
     seeds = forms.CharField(
         label=gettext_lazy("Seeds, one a line"),
@@ -107,7 +107,7 @@ class AddSeedsForm(SeedTimeForm):
     field_order = ("seeds", "when", "not_before", "max_retry")
 
     def clean_seeds(self) -> list[str]:
-        """The lines."""
+        """Return the non-empty lines. Raises ``ValidationError`` for too many."""
         lines = [line.strip() for line in self.cleaned_data["seeds"].splitlines()]
         lines = [line for line in lines if line]
         if len(lines) > MAX_SEEDS:
@@ -119,7 +119,7 @@ class AddSeedsForm(SeedTimeForm):
 
 
 class FileForm(forms.Form):
-    """A file to import: the script of the page sends it as it is."""
+    """File to import; the page's script sends it to the REST API unchanged."""
 
     use_required_attribute = False
     file = forms.FileField(
@@ -134,7 +134,7 @@ class FileForm(forms.Form):
 
 @dataclass(slots=True)
 class AddedSeeds:
-    """Results of adding a text box of seeds."""
+    """Result of adding typed seeds."""
 
     new: int = 0
     duplicates: int = 0
@@ -142,23 +142,23 @@ class AddedSeeds:
 
     @property
     def shown(self) -> list[tuple[str, str]]:
-        """The first of those that were refused, with the reason."""
+        """Return the first rejected seeds, each with its reason."""
         return self.refused[:SHOWN_REFUSED]
 
     @property
     def more(self) -> int:
-        """Refused ones that are not shown."""
+        """Return the number of rejected seeds that are not listed."""
         return len(self.refused) - len(self.shown)
 
 
 def add_seeds(frontier: Frontier, seeds: list[Seed]) -> AddedSeeds:
-    """Add them at once; raises as ``SeedClient.add``."""
+    """Add all seeds in one call. Raises the errors of ``SeedClient.add``."""
     client = client_of(frontier, timeout=PATIENCE_SECONDS)
     return counted(seeds, client.add(seeds))
 
 
 def counted(seeds: Iterable[Seed], answers: Iterable[SeedAnswer]) -> AddedSeeds:
-    """How many are new, how many known, and which were refused."""
+    """Count new and known seeds, and collect the rejected ones."""
     added = AddedSeeds()
     codes: Counter[str] = Counter()
     for seed, answer in zip(seeds, answers, strict=True):

@@ -1,1 +1,1 @@
-"""The REST API of seeds."""
+"""REST API of frontiers, seeds and resource pools."""

@@ -1,7 +1,7 @@
-"""Bodies of JSON, read more strictly than elsewhere, since programs write them by the thousand.
+"""Strict parser and validator for JSON bodies of seed calls.
 
-Refused with the place: keys that are there twice, numbers that other programs cannot read, values
-nested too deep, halves of characters, values of a wrong type.
+Rejected with the place of the error: duplicate keys, numbers that other programs cannot read, deep
+nesting, lone surrogates, values of a wrong type.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from apps.access.api.parsers import BodyTooLarge
 from apps.seeds.engine.limits import MAX_BODY_BYTES
 
 MAX_DEPTH: Final = 64
-# Whole numbers beyond 64 bits are no other program's numbers.
+# Integers beyond 64 bits are not portable.
 _INTEGERS: Final = range(-(2**63), 2**64)
 _DIGITS: Final = 20
-# Texts are passed over, also one that never ends; "++" and "*+": without trying again.
+# Matches string literals, terminated or not; possessive quantifiers ("++", "*+") prevent
+# backtracking.
 _MARKS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _HALF: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -38,10 +39,10 @@ _T = TypeVar("_T")
 
 
 class SeedsJSONParser(BaseParser):
-    """UTF-8, at most ``MAX_BODY_BYTES``, and nothing that could be understood in two ways.
+    """JSON parser for UTF-8 bodies of at most ``MAX_BODY_BYTES``; rejects ambiguous JSON.
 
-    No ``JSONParser`` by inheritance: of those the framework reads the body itself, and no more of
-    it than ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
+    Not a subclass of ``JSONParser``, for which the framework reads the body itself and limits it to
+    ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
     """
 
     media_type = "application/json"
@@ -52,7 +53,7 @@ class SeedsJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The value. Raises ``ParseError`` or ``BodyTooLarge``."""
+        """Return the decoded body. Raises ``ParseError`` or ``BodyTooLarge``."""
         raw: bytes = stream.read(MAX_BODY_BYTES + 1)
         if len(raw) > MAX_BODY_BYTES:
             raise BodyTooLarge
@@ -60,10 +61,10 @@ class SeedsJSONParser(BaseParser):
 
 
 def read_json(raw: bytes) -> Any:
-    """The value of a JSON text. Raises ``ParseError`` that says where it is wrong."""
+    """Return the decoded JSON text. Raises ``ParseError`` with the position of the error."""
     try:
         text = raw.decode()
-        # Fewer brackets than that need no count of how they are nested.
+        # With fewer brackets than the limit, the nesting need not be counted.
         if text.count("[") + text.count("{") > MAX_DEPTH:
             _check_depth(text)
         value = _decoder.decode(text)
@@ -85,7 +86,7 @@ def read_json(raw: bytes) -> Any:
         words = {"what": error.msg, "place": _place(text, error.pos)}
         raise _refused(_("%(what)s at %(place)s") % words) from None
     half = _HALF.search(text) if "\\u" in text else None
-    # Not what only looks so, behind an escaped backslash.
+    # Skip what only looks like a surrogate escape because its backslash is itself escaped.
     if half and not _writable(value):
         words = {"place": _place(text, half.start())}
         raise _refused(_("half a character at %(place)s") % words)
@@ -93,7 +94,7 @@ def read_json(raw: bytes) -> Any:
 
 
 def read_as(kind: type[_T], value: Any) -> _T:
-    """Convert ``value`` to that type. Raises ``ValidationError`` with the place of the error."""
+    """Convert ``value`` to ``kind``. Raises ``ValidationError`` with the path of the error."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -102,7 +103,9 @@ def read_as(kind: type[_T], value: Any) -> _T:
 
 
 def checked(kind: type[Serializer[Any]], data: Any) -> dict[str, Any]:
-    """The values of a small body. Raises ``ValidationError``, also for names it does not know."""
+    """Validate a small body against ``kind``, unknown names included. Raises
+    ``ValidationError``.
+    """
     body = kind(data=data)
     body.is_valid(raise_exception=True)
     if unknown := [str(name) for name in data if name not in body.fields]:
@@ -111,7 +114,9 @@ def checked(kind: type[Serializer[Any]], data: Any) -> dict[str, Any]:
 
 
 def dotted(path: str) -> str:
-    """``.seeds[3].data`` as ``seeds.3.data``, the way all errors name fields."""
+    """Convert a path such as ``.seeds[3].data`` to ``seeds.3.data``, the form used in all
+    errors.
+    """
     found = [name or number for name, number in _PART.findall(path)]
     return ".".join(found) or "non_field_errors"
 
@@ -195,7 +200,7 @@ def _writable(value: Any) -> bool:
 
 
 def _object_with(text: str, key: str) -> int:
-    """Where the object begins that has ``key`` twice: read again, slowly, counting places."""
+    """Return the offset of the object that has ``key`` twice, by a second, slower pass."""
     found = -1
 
     def read(begin: tuple[str, int], *rest: Any) -> Any:

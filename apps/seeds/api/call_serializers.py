@@ -1,4 +1,4 @@
-"""Serializers of seed calls; the large ones only for the schema (see ``shapes``)."""
+"""Serializers of seed calls; the large bodies are only described here (see ``shapes``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_GENERATION: Final = 2**63 - 1
 
 
 class OwnerField(serializers.CharField):
-    """Caller's own name; the user name is put before it."""
+    """Caller-chosen part of the lease owner; the user name is put before it."""
 
     def __init__(self, **kwargs: Any) -> None:
         options: dict[str, Any] = {
@@ -34,7 +34,7 @@ class OwnerField(serializers.CharField):
         super().__init__(**(options | kwargs))
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
-        """Also refuses what no owner may hold."""
+        """Also reject characters that an owner must not contain."""
         value = super().run_validation(data)
         if not value.isprintable():
             raise serializers.ValidationError(gettext("Only printable characters are allowed."))
@@ -42,7 +42,7 @@ class OwnerField(serializers.CharField):
 
 
 class SecondsField(serializers.FloatField):
-    """A lease's time; 0 is the frontier's own."""
+    """Duration of a lease in seconds; 0 means the frontier's default."""
 
     def __init__(self, **kwargs: Any) -> None:
         options: dict[str, Any] = {
@@ -62,7 +62,7 @@ def _generation(**options: Any) -> serializers.IntegerField:
     )
 
 
-# A value of JSON of any kind, as a schema says it.
+# OpenAPI schema of any JSON value.
 def _anything(text: Any) -> serializers.JSONField:
     return serializers.JSONField(required=False, allow_null=True, help_text=text)
 
@@ -71,7 +71,7 @@ def _anything(text: Any) -> serializers.JSONField:
 
 
 class SeedSerializer(serializers.Serializer[Any]):
-    """A seed."""
+    """A seed to add."""
 
     data = serializers.CharField(  # type: ignore[assignment]  # the wire name is fixed
         help_text=_("Nearly always a URL; 64 KiB at most.")
@@ -136,7 +136,7 @@ class AddedSerializer(serializers.Serializer[Any]):
 
 
 class LeaseSerializer(serializers.Serializer[Any]):
-    """How many, for whom, for how long."""
+    """Owner, number of seeds and duration of a lease."""
 
     owner = OwnerField()
     limit = serializers.IntegerField(default=100, min_value=1, max_value=MAX_SEEDS)
@@ -150,7 +150,7 @@ class LeaseSerializer(serializers.Serializer[Any]):
 
 
 class LeasedSeedSerializer(serializers.Serializer[Any]):
-    """A seed handed out; ``segment`` and ``key`` name it."""
+    """Leased seed, identified by ``segment`` and ``key``."""
 
     segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
     key = serializers.CharField()
@@ -165,7 +165,7 @@ class LeasedSeedSerializer(serializers.Serializer[Any]):
 
 
 class LeasedSerializer(serializers.Serializer[Any]):
-    """A lease. Without seeds there is none, and its number means nothing."""
+    """A lease. Without seeds there is no lease, and ``generation`` has no meaning."""
 
     owner = serializers.CharField()
     generation = _generation()
@@ -189,7 +189,7 @@ class FinishSerializer(serializers.Serializer[Any]):
 
 
 class FinishesSerializer(serializers.Serializer[Any]):
-    """Seeds that have ended, and seeds that were found meanwhile."""
+    """Outcomes of leased seeds, and newly discovered seeds to add."""
 
     owner = OwnerField()
     generation = _generation(required=False)
@@ -207,33 +207,33 @@ class FinishAnswerSerializer(serializers.Serializer[Any]):
 
 
 class FinishedSerializer(serializers.Serializer[Any]):
-    """One answer for each, in order."""
+    """Results in the order of the request."""
 
     answers = FinishAnswerSerializer(many=True)
     added = SeedAnswerSerializer(many=True)
 
 
 class HeldLeaseSerializer(serializers.Serializer[Any]):
-    """Which lease."""
+    """Lease to refer to."""
 
     owner = OwnerField()
     generation = _generation()
 
 
 class ExtendSerializer(HeldLeaseSerializer):
-    """Which lease, and how long it lasts from now on."""
+    """Lease to extend, and its duration from now."""
 
     seconds = SecondsField()
 
 
 class ExtendedSerializer(serializers.Serializer[Any]):
-    """Until when it lasts now."""
+    """New end of the lease."""
 
     deadline = serializers.DateTimeField()
 
 
 class GivenBackSerializer(serializers.Serializer[Any]):
-    """Seeds that are pending again."""
+    """Number of seeds returned to pending."""
 
     count = serializers.IntegerField()
 
@@ -242,7 +242,7 @@ class GivenBackSerializer(serializers.Serializer[Any]):
 
 
 class LookUpSerializer(serializers.Serializer[Any]):
-    """A seed as it would be added, or as it is known."""
+    """Seed to look up, either as it would be added or by segment and key."""
 
     data = serializers.CharField(required=False, trim_whitespace=False)  # type: ignore[assignment]  # the wire name is fixed
     active_at = MillisecondsField(required=False, allow_null=True)
@@ -251,7 +251,7 @@ class LookUpSerializer(serializers.Serializer[Any]):
 
 
 class KnownSeedSerializer(serializers.Serializer[Any]):
-    """All that is stored of a seed."""
+    """All stored fields of a seed."""
 
     segment = serializers.IntegerField()
     begins_at = serializers.DateTimeField(allow_null=True)
@@ -270,7 +270,7 @@ class KnownSeedSerializer(serializers.Serializer[Any]):
 
 
 class LookedUpSerializer(serializers.Serializer[Any]):
-    """Would it be new, and if not, since when is it known?"""
+    """Whether a seed would be new and, if not, since when it is known."""
 
     new = serializers.BooleanField()
     segment = serializers.IntegerField()
@@ -281,7 +281,7 @@ class LookedUpSerializer(serializers.Serializer[Any]):
 
 
 class LookUpsSerializer(serializers.Serializer[Any]):
-    """One for each that was asked."""
+    """Results in the order of the request."""
 
     results = LookedUpSerializer(many=True)
 
@@ -316,7 +316,7 @@ LOOK_UP_REQUEST: Final = {
 
 
 class GrabSerializer(serializers.Serializer[Any]):
-    """A seed to be crawled now, before all others."""
+    """Seed to crawl now, before all others."""
 
     data = serializers.CharField(trim_whitespace=False)  # type: ignore[assignment]  # the wire name is fixed
     max_retry = serializers.IntegerField(
@@ -335,7 +335,7 @@ class GrabSerializer(serializers.Serializer[Any]):
 
 
 class GrabbedSerializer(serializers.Serializer[Any]):
-    """How far it is; ``result`` is what its spider hands back, once it has ended."""
+    """State of a grabbed seed; ``result`` is the value returned by its spider at the end."""
 
     segment = serializers.IntegerField()
     key = serializers.CharField()
@@ -349,14 +349,14 @@ class GrabbedSerializer(serializers.Serializer[Any]):
 
 
 class OneSeedSerializer(serializers.Serializer[Any]):
-    """Which seed."""
+    """Segment and key of a seed."""
 
     segment = MillisecondsField(default=0, help_text=_("When it begins; 0: the default segment."))
     key = serializers.CharField(trim_whitespace=False)
 
 
 class SeedStateSerializer(serializers.Serializer[Any]):
-    """How it is now; null: it is known no more."""
+    """Current state of the seed; null if it no longer exists."""
 
     segment = serializers.IntegerField()
     key = serializers.CharField()

@@ -1,4 +1,4 @@
-"""Adding, leasing, finishing, looking up and grabbing over REST."""
+"""REST actions: add, lease, finish, look up and grab seeds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _URL = "https://example.com/"
 
 
 class SeedCallsMixin:
-    """Calls of spiders and rules, for the view set of frontiers."""
+    """Actions of spiders and rules, for the view set of frontiers."""
 
     @extend_schema(
         request=SEEDS_REQUEST,
@@ -70,9 +70,9 @@ class SeedCallsMixin:
     @action(detail=True, methods=["post"])
     @repeatable
     def add(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Add one seed, or a list of at most 10,000; each is answered by itself.
+        """Add one seed, or a list of at most 10,000; each has its own result.
 
-        The same once more changes nothing: it is answered with `duplicate`.
+        A repeated call changes nothing: its seeds are answered with `duplicate`.
         """
         frontier = self.get_object()
         answers = asker(frontier).add(seeds_of(request.data))
@@ -84,7 +84,7 @@ class SeedCallsMixin:
     def lease(self: Any, request: Request, pk: str | None = None) -> Response:
         """Lease due seeds. Seeds not finished in time are leased to another caller.
 
-        An empty answer means that nothing is due. 409 `frozen` while the frontier is moved.
+        An empty answer means that nothing is due. 409 `frozen` while the seeds are being moved.
         """
         frontier = self.get_object()
         values = checked(LeaseSerializer, request.data)
@@ -104,9 +104,9 @@ class SeedCallsMixin:
     @action(detail=True, methods=["post"])
     @repeatable
     def finish(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Say what came of leased seeds, and add those that were found; each is answered by itself.
+        """Report the outcome of leased seeds, and add discovered ones; each has its own result.
 
-        The same once more changes nothing: it is answered with `repeated`.
+        A repeated call changes nothing: it is answered with `repeated`.
         """
         frontier = self.get_object()
         body = read_as(FinishesBody, request.data)
@@ -135,7 +135,7 @@ class SeedCallsMixin:
     @action(detail=True, methods=["post"], url_path="give-back")
     @repeatable
     def give_back(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Give back what is left of a lease: pending again, no try is counted."""
+        """Return the unfinished seeds of a lease to pending, without counting a try."""
         frontier = self.get_object()
         values = checked(HeldLeaseSerializer, request.data)
         client = asker(frontier, owner_of(request, values["owner"]))
@@ -152,10 +152,10 @@ class SeedCallsMixin:
     )
     @action(detail=True, methods=["get", "post"], url_path="look-up", pagination_class=None)
     def look_up(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Would a seed be new, and if not, since when is it known, and in which state?
+        """Return whether a seed would be new and, if not, since when it is known and its state.
 
-        By `data` (and `active_at`) as it would be added, or by `segment` and `key`. By POST also
-        a list of at most 100.
+        By `data` (and `active_at`) as it would be added, or by `segment` and `key`. By POST also a
+        list of at most 100.
         """
         frontier = self.get_object()
         if request.method == "GET":
@@ -174,7 +174,7 @@ class SeedCallsMixin:
     def grab(self: Any, request: Request, pk: str | None = None) -> Response:
         """Crawl a seed now and wait for the result (seed S3.20).
 
-        202 when there is no result in time: the seed is crawled all the same, and `look_up` (also
+        202 when there is no result in time: the seed is still crawled, and `look_up` (also
         `Location`) shows its state. 409 `seed_known` when it was crawled before, unless `again`;
         `seed_in_use` when it is pending or leased.
         """
@@ -182,7 +182,7 @@ class SeedCallsMixin:
         values = checked(GrabSerializer, request.data)
         body = SeedBody(values["data"], None, values.get("max_retry"), values.get("ext"), True)
         seed = body.seed("")
-        # Refused here what the service would refuse, and the key known whatever comes.
+        # Validate like the service does, so that the key is known even if the service is down.
         resolved = frontier.rules().resolve(seed)
         with waiting():
             grabbed = asker(frontier).grab(
@@ -207,7 +207,7 @@ def _outcome(frontier: Any, seed: Seed, grabbed: SeedGrabbed | None) -> dict[str
         return {"state": grabbed.state.name.lower(), "ended": True, "result": grabbed.result}
     known = looked_up_one(frontier, seed)["known"]
     if known is None:
-        # No service took the call: the seed is not added, and will not be.
+        # No service took the call from the queue: the seed is not added, and will not be.
         raise SeedServiceAway("the seed service has not taken the call")
     ended = known["state"] in ("succeeded", "failed", "ignored")
     return {"state": known["state"], "ended": ended, "result": None}

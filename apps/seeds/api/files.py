@@ -1,4 +1,4 @@
-"""Seeds as files over REST: all of a frontier out, and into another one."""
+"""REST import and export of a frontier's seeds as files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GZIP: Final = "application/gzip"
 
 
 class ExportQuerySerializer(serializers.Serializer[Any]):
-    """Which seeds, and how."""
+    """Filters and format of an export."""
 
     segment = MillisecondsField(
         required=False, help_text=_("Only of this segment; 0: the default one.")
@@ -45,7 +45,7 @@ class ExportQuerySerializer(serializers.Serializer[Any]):
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """Why a line was refused."""
+    """Reason why a line was rejected."""
 
     line = serializers.IntegerField(help_text=_("Counted from 1."))
     code = serializers.CharField()
@@ -78,11 +78,11 @@ class SeedFilesMixin:
     )
     @repeatable
     def import_file(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Add the seeds of a file of at most 256 MiB, perhaps compressed (`Content-Encoding`).
+        """Add the seeds of a file of at most 256 MiB, optionally compressed (`Content-Encoding`).
 
         JSON lines: each a text, a seed, or a line of an export, which keeps its state. As
-        `text/plain`: each line is a seed's data. What is refused keeps no other line out; the same
-        file once more adds nothing.
+        `text/plain`: each line is the data of a seed. A rejected line does not affect the others;
+        importing the same file again adds nothing.
         """
         frontier = self.get_object()
         lines = request.data
@@ -96,10 +96,11 @@ class SeedFilesMixin:
     )
     @action(detail=True, methods=["get"], pagination_class=None)
     def export(self: Any, request: Request, pk: str | None = None) -> StreamingHttpResponse:
-        """All seeds with their states as JSON lines, segment by segment; what `import` takes.
+        """Stream all seeds with their states as JSON lines, segment by segment, in the format of
+        `import`.
 
-        What changes meanwhile may be seen or not. A file that breaks off is cut off by the
-        connection: it has no proper end.
+        Changes during the export may or may not be included. If the export fails, the connection is
+        closed early, without a proper end.
         """
         frontier = self.get_object()
         query = ExportQuerySerializer(data=request.query_params)
@@ -110,7 +111,7 @@ class SeedFilesMixin:
             segments = [values["segment"]]
         else:
             segments = [each.segment for each in services.show_segments(frontier)]
-        # Asked before anything is answered: a service that is away is an error, not half a file.
+        # Query the service before the response starts, so that an outage gives an error status.
         first = _page(frontier, segments[0], b"") if segments else None
         pages = _pages(frontier, segments, first, states)
         compressed = values["gzip"]
@@ -133,7 +134,9 @@ def _page(frontier: Frontier, segment: int, after: bytes) -> SeedPage:
 async def _pages(
     frontier: Frontier, segments: list[int], page: SeedPage | None, states: frozenset[str]
 ) -> AsyncIterator[bytes]:
-    """Asynchronous, because the server would gather a synchronous one in memory first."""
+    """Yield the lines page by page. Asynchronous: the server would buffer a synchronous
+    iterator.
+    """
     read = sync_to_async(_page)
     for segment in segments:
         if page is None:

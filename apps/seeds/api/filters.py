@@ -11,7 +11,7 @@ from apps.seeds.models import Frontier, Operation
 
 
 class FrontierFilter(FilterSet):
-    """``?project=1&name=news&is_paused=true``."""
+    """Filter of frontiers, such as ``?project=1&name=news&is_paused=true``."""
 
     project = IdFilter(field_name="project_id")
     name = django_filters.CharFilter(lookup_expr="icontains")
@@ -22,7 +22,7 @@ class FrontierFilter(FilterSet):
 
 
 class OperationFilter(FilterSet):
-    """``?frontier=7&kind=move&state=running``."""
+    """Filter of operations, such as ``?frontier=7&kind=move&state=running``."""
 
     project = IdFilter(field_name="frontier__project_id")
     frontier = IdFilter(field_name="frontier_id")

@@ -1,4 +1,4 @@
-"""Other segments, time zone or keys over REST: what that would do, and doing it."""
+"""REST preview and change of segments, time zone or keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = ("segments", "time_zone", "keys", "ignored_parameters")
 
 
 class RulesSerializer(serializers.Serializer[Any]):
-    """Rules that say where a seed belongs; what is left out stays as it is."""
+    """New rules for segments and keys; omitted fields stay unchanged."""
 
     segments = serializers.CharField(required=False, max_length=100)
     time_zone = serializers.CharField(required=False, max_length=50)
@@ -41,7 +41,7 @@ class ChangeSerializer(RulesSerializer):
 
 
 class GroupingSerializer(serializers.Serializer[Any]):
-    """All of the rules."""
+    """All rules that determine a seed's segment and key."""
 
     segments = serializers.CharField()
     time_zone = serializers.CharField()
@@ -50,14 +50,14 @@ class GroupingSerializer(serializers.Serializer[Any]):
 
 
 class BetweenSerializer(serializers.Serializer[Any]):
-    """A number that is not known exactly."""
+    """Range of a number that is estimated from a sample."""
 
     at_least = serializers.IntegerField()
     at_most = serializers.IntegerField()
 
 
 class MoveTargetSerializer(serializers.Serializer[Any]):
-    """Some seeds of a segment go into another one."""
+    """Number of seeds that go from one segment to another."""
 
     segment = serializers.IntegerField()
     begins_at = serializers.DateTimeField(allow_null=True)
@@ -65,7 +65,7 @@ class MoveTargetSerializer(serializers.Serializer[Any]):
 
 
 class MoveSegmentSerializer(serializers.Serializer[Any]):
-    """A segment of now, and where its seeds would go."""
+    """Current segment and the new segments of its seeds."""
 
     segment = serializers.IntegerField()
     begins_at = serializers.DateTimeField(allow_null=True)
@@ -91,14 +91,14 @@ class MovePreviewSerializer(serializers.Serializer[Any]):
 
 
 class GranularityAnswerSerializer(serializers.Serializer[Any]):
-    """Rules, and what they would do where others were asked for."""
+    """Current rules, and a preview of other rules if requested."""
 
     rules = GroupingSerializer()
     preview = MovePreviewSerializer(allow_null=True)
 
 
 class GranularityMixin:
-    """For the view set of frontiers."""
+    """Granularity actions, for the view set of frontiers."""
 
     @extend_schema(
         parameters=[RulesSerializer], responses=GranularityAnswerSerializer, filters=False
@@ -126,9 +126,9 @@ class GranularityMixin:
     @granularity.mapping.post
     @repeatable
     def change_granularity(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Move all seeds to where other rules put them; the rules count when that is done.
+        """Move all seeds to their place by other rules, which take effect at the end of the move.
 
-        Meanwhile nothing is added or handed out. 409 `seeds_leased` unless `wait_seconds` allows to
+        Meanwhile no seed is added or leased. 409 `seeds_leased` unless `wait_seconds` allows to
         wait for them; 422 `bad_grouping`.
         """
         frontier = self.get_object()

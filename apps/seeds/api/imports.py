@@ -1,4 +1,4 @@
-"""Taking seeds in, line by line: new ones, and those of an export with their states."""
+"""Import of seeds line by line: new seeds, and lines of an export with their states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from yardkit.protocol.seeds import KnownSeed, SeedState
 _MOST_TOLD: Final = 20
 _BATCH: Final = 2048
 _BATCH_BYTES: Final = 4 * 1024 * 1024
-# While a file is taken in, a service that restarts is waited for.
+# Long, so that an import survives a restart of the seed service.
 PATIENCE_SECONDS: Final = 30.0
 
 
@@ -39,7 +39,7 @@ class ImportCounts:
     problems: list[dict[str, Any]] = field(default_factory=list)
 
     def count(self, line: int, answer: SeedAnswer) -> None:
-        """One more."""
+        """Count the result of one line."""
         if answer.code == "new":
             self.new += 1
         elif answer.code == "duplicate":
@@ -48,14 +48,14 @@ class ImportCounts:
             self.refuse(line, answer.code, answer.text)
 
     def refuse(self, line: int, code: str, text: str) -> None:
-        """One that is none."""
+        """Count a rejected line and keep its reason."""
         self.refused += 1
         if len(self.problems) < _MOST_TOLD:
             self.problems.append({"line": line, "code": code, "text": text})
 
 
 class KnownBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of an export. Its key and segment follow from the rules of the frontier."""
+    """Line of an export. Key and segment are computed by the rules of the importing frontier."""
 
     data: str
     state: str
@@ -75,23 +75,23 @@ class KnownBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def take_in(frontier: Frontier, lines: Lines) -> ImportCounts:
-    """Add what the lines hold.
+    """Add the seeds of all lines.
 
     Raises:
-        SeedServiceAway, CallRefused: those before have been added.
-        ParseError, BodyTooLarge: as ``Lines``.
+        SeedServiceAway, CallRefused: earlier lines have been added.
+        ParseError, BodyTooLarge: see ``Lines``.
     """
     batch = _Batch(frontier)
     for number, line in enumerate(lines, 1):
         batch.take(number, line, plain=lines.plain)
     batch.flush()
-    # What the service refuses is known later than what is no seed at all.
+    # Lines rejected by the service are known later than lines that are not seeds.
     batch.tally.problems.sort(key=lambda problem: problem["line"])
     return batch.tally
 
 
 class _Batch:
-    """Seeds that go to the service together: all new ones, or all with states."""
+    """Lines sent to the service in one call: either all new seeds, or all with states."""
 
     def __init__(self, frontier: Frontier) -> None:
         self.tally = ImportCounts()
@@ -103,7 +103,7 @@ class _Batch:
         self._bytes = 0
 
     def take(self, number: int, line: bytes | None, *, plain: bool) -> None:
-        """One line."""
+        """Parse one line and queue its seed."""
         if line is not None:
             line = line.strip()
             if number == 1:
@@ -126,7 +126,7 @@ class _Batch:
             self._put(number, seed, len(line))
 
     def flush(self) -> None:
-        """Send what has gathered."""
+        """Send the queued seeds."""
         answers: list[SeedAnswer] = []
         if self._seeds:
             answers = self._client.add(self._seeds)
@@ -168,7 +168,7 @@ def _known(frontier: Frontier, body: KnownBody) -> KnownSeed:
         known = ", ".join(each.name.lower() for each in SeedState)
         text = _("One of these is needed: %s.") % known
         raise ValidationError({"state": [text]}) from None
-    # What no seed of its own may bring is refused of those too.
+    # An exported seed is held to the same limits as a new one.
     SeedBody(body.data, None, body.max_retry, body.ext).seed("")
     due = URGENT_DUE if body.urgent else TIMELESS_DUE
     if body.due_at is not None:

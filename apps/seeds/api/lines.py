@@ -1,4 +1,4 @@
-"""Seeds as JSON lines: read from a body without holding it, and written the same way."""
+"""JSON lines: streamed from a request body without buffering it, and written for exports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from yardkit.protocol.seeds import KnownSeed
 # Limit of a decompressed body.
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024 * 1024
 MAX_LINE_BYTES: Final = 512 * 1024
-# Millions of them with nothing in them would keep a process busy for minutes.
+# Millions of empty lines would keep a process busy for minutes.
 MAX_MEMBERS: Final = 20_000
 _PIECE: Final = 64 * 1024
 _SPOOLED: Final = 1024 * 1024
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Lines:
-    """A body, line by line. ``plain``: each line is a seed's data instead of JSON."""
+    """Lines of a request body. ``plain``: each line is a seed's data instead of JSON."""
 
     def __init__(self, stream: IO[bytes], *, compressed: bool, plain: bool) -> None:
         self._stream = stream
@@ -40,17 +40,17 @@ class Lines:
         self.plain = plain
 
     def __iter__(self) -> Iterator[bytes | None]:
-        """Each without its end; None for one that is too long.
+        """Yield each line without its line break; None for one that is too long.
 
         Raises:
-            ParseError: it is not compressed as it says.
+            ParseError: the body does not have the compression that its header states.
             BodyTooLarge
         """
         pieces = self._unpacked() if self._compressed else self._pieces()
         return _lines(pieces)
 
     def fingerprint(self) -> str:
-        """Return the hash of the whole body, which stays readable. Raises ``BodyTooLarge``."""
+        """Return the hash of the whole body, which can still be read. Raises ``BodyTooLarge``."""
         self._kept = SpooledTemporaryFile(_SPOOLED)  # noqa: SIM115  # ``close`` does
         digest = hashlib.sha256(f"{self._compressed} {self.plain} ".encode())
         for piece in self._pieces():
@@ -61,7 +61,7 @@ class Lines:
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Forget what was kept to be read again."""
+        """Delete the temporary copy of the body."""
         if self._kept is not None:
             self._kept.close()
 
@@ -89,7 +89,7 @@ class Lines:
                 yield plain
                 is_open, piece = True, unpack.unconsumed_tail
                 if unpack.eof:
-                    # Files of gzip may follow one another.
+                    # A gzip file may consist of several members.
                     members += 1
                     if members > MAX_MEMBERS:
                         raise _not_gzip(
@@ -134,7 +134,7 @@ class _LinesParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Lines:
-        """The lines."""
+        """Return the unread body as ``Lines``."""
         request = (parser_context or {})["request"]
         encoding = request.headers.get("Content-Encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip"):
@@ -143,26 +143,26 @@ class _LinesParser(BaseParser):
 
 
 class NdjsonParser(_LinesParser):
-    """``application/x-ndjson``."""
+    """Parser of ``application/x-ndjson``."""
 
     media_type = JSON_LINES
 
 
 class JsonlParser(_LinesParser):
-    """``application/jsonl``."""
+    """Parser of ``application/jsonl``."""
 
     media_type = "application/jsonl"
 
 
 class TextParser(_LinesParser):
-    """``text/plain``: a seed a line, as it is."""
+    """Parser of ``text/plain``: each line is the data of a seed."""
 
     media_type = "text/plain"
     plain = True
 
 
 def written(known: KnownSeed) -> bytes:
-    """One line of an export, its end included."""
+    """Return one export line, line break included."""
     shown = shown_known(known)
     if known.due == URGENT_DUE:
         shown["urgent"] = True

@@ -21,7 +21,7 @@ _NAMES = frozenset({"data", "active_at", "segment", "key"})
 
 
 def looked_up(frontier: Frontier, asked: Sequence[Any]) -> list[dict[str, Any]]:
-    """One answer for each, in order. Raises ``ValidationError``, ``BadSeed``."""
+    """Look up each seed; return the results in order. Raises ``ValidationError`` or ``BadSeed``."""
     many = len(asked) > 1
     questions = [_question(each, f"{number}." if many else "") for number, each in enumerate(asked)]
     return [
@@ -31,7 +31,7 @@ def looked_up(frontier: Frontier, asked: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def looked_up_one(frontier: Frontier, seed: Seed) -> dict[str, Any]:
-    """Would it be new?"""
+    """Return whether a seed would be new, with its state if it is known."""
     found: SeedLookedUp = asker(frontier).look_up(seed)
     return _shown(found.segment, found.key, found.due, found.known)
 

@@ -1,4 +1,4 @@
-"""Management of a frontier: single seeds at once, many seeds as an operation."""
+"""REST management of a frontier: single seeds directly, many seeds as an operation."""
 
 from __future__ import annotations
 
@@ -30,27 +30,29 @@ from apps.seeds.states import OperationKind
 
 
 class ManagingMixin:
-    """For the view set of frontiers."""
+    """Management actions, for the view set of frontiers."""
 
     @extend_schema(request=OneSeedSerializer, responses=SeedStateSerializer)
     @action(detail=True, methods=["post"])
     @repeatable
     def reopen(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Let an ended seed be crawled again, with all its tries. 409 `seed_not_final`."""
+        """Make a finished seed pending again, with its full number of tries. 409
+        `seed_not_final`.
+        """
         return _with_seed(self, request, services.reopen, "init")
 
     @extend_schema(request=OneSeedSerializer, responses=SeedStateSerializer)
     @action(detail=True, methods=["post"])
     @repeatable
     def forget(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Take a seed away, so that its key is new again. 409 `seed_in_use` while it is leased."""
+        """Delete a seed, so that its key counts as new. 409 `seed_in_use` while it is leased."""
         return _with_seed(self, request, services.forget, None)
 
     @extend_schema(request=ReopenFailedSerializer, responses={202: OperationSerializer})
     @action(detail=True, methods=["post"], url_path="reopen-failed")
     @idempotent
     def reopen_failed(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Have the failed seeds of a segment crawled again, in the segment of now or `target`."""
+        """Reopen the failed seeds of a segment in the current segment or in `target`."""
         frontier = self.get_object()
         values = checked(ReopenFailedSerializer, request.data)
         source = segment_at(frontier, values["segment"])
@@ -61,7 +63,7 @@ class ManagingMixin:
     @action(detail=True, methods=["post"], url_path="drop-segment")
     @idempotent
     def drop_segment(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Delete a whole segment, named by its beginning or any time in it; its keys are new again.
+        """Delete a whole segment, given by its beginning or any time in it; its keys count as new.
 
         404 `unknown_segment`: the frontier has no such segment.
         """
@@ -74,7 +76,7 @@ class ManagingMixin:
     @action(detail=True, methods=["post"])
     @idempotent
     def wipe(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Take every seed of the frontier away. While some are leased only with `leased_too`."""
+        """Delete all seeds of the frontier. While some are leased, `leased_too` is required."""
         frontier = self.get_object()
         values = checked(WipeSerializer, request.data)
         if values["confirm"] != frontier.name:

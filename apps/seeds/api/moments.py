@@ -1,4 +1,4 @@
-"""Times: milliseconds inside, ISO 8601 outside; both are taken."""
+"""Conversion of times: milliseconds internally, ISO 8601 in answers; both are accepted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BAD: Final = gettext_lazy("A time is needed: ISO 8601, or milliseconds since 19
 
 
 def to_ms(value: object, place: str) -> int:
-    """``value`` in ms since 1970; without an offset it is UTC.
+    """Return ``value`` in ms since 1970; a time without an offset is UTC.
 
     Raises:
-        ValidationError: of the field ``place``.
+        ValidationError: for the field ``place``.
     """
     ms = _ms(value)
     if ms is None or not 0 <= ms < LAST_TIME:
@@ -47,7 +47,7 @@ def _ms(value: object) -> int | None:
 
 
 def iso(ms: int | None) -> str | None:
-    """Return a time in ms as ISO 8601 in UTC, as in all answers."""
+    """Return a time in ms as ISO 8601 in UTC, the format of all answers."""
     if ms is None:
         return None
     moment = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
@@ -55,12 +55,12 @@ def iso(ms: int | None) -> str | None:
 
 
 def due(ms: int | None) -> str | None:
-    """When a seed is due; None for those without a time, which are due at once."""
+    """Return the due time of a seed; None for a seed without a time, which is due at once."""
     return None if ms is None or ms <= TIMELESS_DUE else iso(ms)
 
 
 def beginning(segment: int) -> str | None:
-    """When a segment begins; None for the default one."""
+    """Return the beginning of a segment; None for the default one."""
     return None if segment == DEFAULT_SEGMENT else iso(segment)
 
 
@@ -68,17 +68,17 @@ def beginning(segment: int) -> str | None:
     {"oneOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "format": "int64"}]}
 )
 class MillisecondsField(Field[int, Any, str, Any]):
-    """ISO 8601 or milliseconds since 1970, as ms."""
+    """Field that accepts ISO 8601 or ms since 1970, and holds ms."""
 
     default_error_messages = {"invalid": _BAD}
 
     def to_internal_value(self, data: Any) -> int:
-        """Raises ``ValidationError``."""
+        """Return ms since 1970. Raises ``ValidationError``."""
         ms = _ms(data)
         if ms is None or not 0 <= ms < LAST_TIME:
             self.fail("invalid")
         return ms
 
     def to_representation(self, value: Any) -> str:
-        """As a text."""
+        """Return the time as ISO 8601."""
         return iso(value) or ""

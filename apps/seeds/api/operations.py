@@ -1,4 +1,4 @@
-"""Operations on many seeds over REST: how far each is, and its end before its time."""
+"""REST list of operations on many seeds, and their cancellation."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class OperationViewSet(ReadViewSet[Operation]):
     @action(detail=True, methods=["post"])
     @idempotent
     def cancel(self, request: Request, pk: str | None = None) -> Response:
-        """End it after what it is doing now; what is done stays done.
+        """Cancel the operation after the current slice; completed slices stay.
 
-        409 when it has ended, or when seeds are between their places (`move_under_way`).
+        409 when it has ended, or when seeds are being moved (`move_under_way`).
         """
         services.cancel_operation(self.get_object(), actor=self.person)
         return self.answer(self.get_object())

@@ -1,4 +1,4 @@
-"""JSON of resource pools. Only what a lease answers has a secret."""
+"""Serializers of resource pools. Only the answer to a lease contains a secret."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from yardkit.protocol.resources import MAX_REASON
 
 
 class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
-    """A pool, with how many of its resources are how."""
+    """Resource pool, with the number of its resources per state."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
     total = serializers.IntegerField(read_only=True)
@@ -54,7 +54,7 @@ class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
         read_only_fields = ("created_at", "updated_at")
 
     def get_fields(self) -> dict[str, Any]:
-        """A pool stays in its project."""
+        """Make the project read-only after creation."""
         fields: dict[str, Any] = super().get_fields()
         if self.instance is not None and not isinstance(self.instance, list):
             fields["project"].read_only = True
@@ -70,14 +70,14 @@ class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
     }
 )
 class SecretField(serializers.JSONField):
-    """One text or an object of texts; taken, never given back."""
+    """Write-only secret: a text, or an object of texts."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "write_only": True})
 
 
 class ResourceSerializer(serializers.ModelSerializer[Resource]):
-    """A resource without its secret."""
+    """Resource without its secret."""
 
     pool = VisibleRelatedField(queryset=ResourcePool.objects.all(), at_least=Role.VIEWER)
     project = serializers.IntegerField(source="pool.project_id", read_only=True)
@@ -109,11 +109,11 @@ class ResourceSerializer(serializers.ModelSerializer[Resource]):
             "reason",
         )
         read_only_fields = fields[5:]
-        # The service says it in words that fit a change too.
+        # Disabled here: the error of the service also fits a rename.
         validators: list[Any] = []
 
     def get_fields(self) -> dict[str, Any]:
-        """A resource stays in its pool."""
+        """Make the pool read-only after creation."""
         fields: dict[str, Any] = super().get_fields()
         if self.instance is not None and not isinstance(self.instance, list):
             fields["pool"].read_only = True
@@ -121,7 +121,7 @@ class ResourceSerializer(serializers.ModelSerializer[Resource]):
 
 
 class ResourceLeaseSerializer(serializers.Serializer[Any]):
-    """How long, and the name of the call."""
+    """Duration and idempotency key of a lease."""
 
     seconds = serializers.FloatField(
         default=0.0,
@@ -143,7 +143,7 @@ class OpenedSecretField(serializers.DictField):
 
 
 class HandedOutSerializer(serializers.Serializer[Any]):
-    """One resource in the caller's hands."""
+    """Leased resource with its secret."""
 
     id = serializers.IntegerField()
     name = serializers.CharField()
@@ -153,14 +153,14 @@ class HandedOutSerializer(serializers.Serializer[Any]):
 
 
 class LeasedResourceSerializer(serializers.Serializer[Any]):
-    """A resource, or when there may be one."""
+    """Leased resource, or the time at which one may be free."""
 
     resource = HandedOutSerializer(allow_null=True)
     next_at = serializers.DateTimeField(allow_null=True)
 
 
 class ResourceReturnSerializer(serializers.Serializer[Any]):
-    """Which lease, and how it went."""
+    """Lease to end, and the outcome of the use."""
 
     lease = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
     outcome = serializers.ChoiceField(choices=[each.name.lower() for each in ResourceOutcome])
@@ -175,13 +175,13 @@ class ReturnedResourceSerializer(serializers.Serializer[Any]):
 
 
 class ResourceBanSerializer(serializers.Serializer[Any]):
-    """Why."""
+    """Reason of a ban."""
 
     reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
 
 
 class ResourceFileSerializer(serializers.Serializer[Any]):
-    """A file of resources."""
+    """Uploaded file of resources."""
 
     file_format = serializers.ChoiceField(
         choices=[each.value for each in FileFormat], default=FileFormat.CSV.value

@@ -1,4 +1,4 @@
-"""Resource pools over REST: what they hand out, and what people decide about it."""
+"""REST API of resource pools: lease, return, ban, disable, import, export."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from apps.seeds.services.resource_files import export_resources, import_resource
 from apps.seeds.services.resources import Leased, give_back, lease
 from yardkit.protocol import ResourceOutcome
 
-# A secret is in the answer.
+# The answer contains a secret and must not be cached.
 _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_RETRY_SECONDS = 3600
 
@@ -50,16 +50,14 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
     required_roles = dict.fromkeys(("lease", "import_file"), Role.EDITOR)
 
     def get_queryset(self) -> Any:
-        """With how many resources are free, leased, and so on; one query."""
+        """Return pools annotated with the number of resources per state; one query."""
         rows = cast("Any", super().get_queryset())
         return rows.with_counts(timezone.now())
 
     def create_object(self, values: dict[str, Any]) -> ResourcePool:
-        """Make a pool."""
         return self._counted(pools.create_pool(actor=self.person, values=values))
 
     def update_object(self, obj: ResourcePool, values: dict[str, Any]) -> ResourcePool:
-        """Change a pool."""
         return self._counted(pools.change_pool(pool=obj, actor=self.person, values=values))
 
     def delete_object(self, obj: ResourcePool) -> None:
@@ -79,8 +77,8 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         """Lease the best free resource and return its secret; 200 and null while none is free.
 
         ``Retry-After`` then says when the next one may be free. Leases are recorded in the audit
-        trail. An `Idempotency-Key` replaces `key`, for this caller alone; no secret is kept for
-        repeats: the same call gets the same resource until its lease ends, then 409 `lease_over`.
+        trail. An `Idempotency-Key` replaces `key`, for this caller only. No secret is stored for
+        repeats: a repeated call gets the same resource until its lease ends, then 409 `lease_over`.
         """
         pool = self.get_object()
         body = ResourceLeaseSerializer(data=request.data)
@@ -123,7 +121,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         return Response(data, status=201, headers=_NO_STORE)
 
     def _key(self, request: Request) -> str:
-        # Lease keys are unique in a pool; idempotency keys for each caller.
+        # Lease keys are unique in a pool, idempotency keys per caller.
         key = key_of(request)
         return "" if key is None else sha256(f"{self.person.pk} {key}".encode()).hexdigest()
 
@@ -146,7 +144,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.STR})
     @action(detail=True, methods=["get"], pagination_class=None, filter_backends=[])
     def export(self, request: Request, pk: str) -> StreamingHttpResponse:
-        """All resources as CSV, without their secrets."""
+        """Export all resources as CSV, without their secrets."""
         pool = self.get_object()
         headers = {"Content-Disposition": f'attachment; filename="{pool.name}.csv"'}
         return StreamingHttpResponse(
@@ -155,7 +153,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
 
 
 class ResourceViewSet(WriteViewSet[Resource]):
-    """Resources; their secrets are taken and never shown here."""
+    """Resources. Secrets are write-only."""
 
     queryset = Resource.objects.select_related("pool__project").defer("secret")
     serializer_class = ResourceSerializer
@@ -165,7 +163,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     )
 
     def create_object(self, values: dict[str, Any]) -> Resource:
-        """Add one to a pool."""
+        """Add a resource to a pool."""
         return pools.create_resource(
             pool=values["pool"],
             name=values["name"],
@@ -174,20 +172,19 @@ class ResourceViewSet(WriteViewSet[Resource]):
         )
 
     def update_object(self, obj: Resource, values: dict[str, Any]) -> Resource:
-        """Another name, another secret."""
+        """Change the name or the secret."""
         return pools.change_resource(
             resource=obj, actor=self.person, name=values.get("name"), secret=values.get("secret")
         )
 
     def delete_object(self, obj: Resource) -> None:
-        """Delete one."""
         pools.delete_resource(resource=obj, actor=self.person)
 
     @extend_schema(request=ResourceReturnSerializer, responses=ReturnedResourceSerializer)
     @action(detail=True, methods=["post"], url_path="return", url_name="return")
     @idempotent
     def give_back(self, request: Request, pk: str) -> Response:
-        """End a lease and say how it went; an older lease number is counted and changes nothing."""
+        """End a lease with its outcome; an older lease number is counted and changes nothing."""
         resource = self.get_object()
         body = ResourceReturnSerializer(data=request.data)
         body.is_valid(raise_exception=True)
@@ -223,7 +220,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     @action(detail=True, methods=["post"])
     @idempotent
     def unban(self, request: Request, pk: str) -> Response:
-        """Free at once."""
+        """Lift the ban; the resource is free at once."""
         resource = self.get_object()
         pools.unban(resource=resource, actor=self.person, now=database_now())
         return self.answer(resource)
@@ -232,7 +229,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     @action(detail=True, methods=["post"])
     @idempotent
     def disable(self, request: Request, pk: str) -> Response:
-        """Not handed out for now."""
+        """Exclude the resource from leasing until it is enabled; the current holder may finish."""
         resource = self.get_object()
         pools.disable(resource=resource, actor=self.person)
         return self.answer(resource)
@@ -241,7 +238,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     @action(detail=True, methods=["post"])
     @idempotent
     def enable(self, request: Request, pk: str) -> Response:
-        """Handed out again."""
+        """Make a disabled resource available again."""
         resource = self.get_object()
         pools.enable(resource=resource, actor=self.person, now=database_now())
         return self.answer(resource)
@@ -250,7 +247,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     @action(detail=True, methods=["post"])
     @idempotent
     def release(self, request: Request, pk: str) -> Response:
-        """Take it out of its holder's hands."""
+        """End the lease without waiting for its holder."""
         resource = self.get_object()
         pools.release(resource=resource, actor=self.person, now=database_now())
         return self.answer(resource)
@@ -259,7 +256,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     @action(detail=True, methods=["post"])
     @idempotent
     def reset(self, request: Request, pk: str) -> Response:
-        """As good as new: the best score, no failures, no cool-down."""
+        """Reset score, failures and cool-down."""
         resource = self.get_object()
         pools.reset(resource=resource, actor=self.person, now=database_now())
         return self.answer(resource)

@@ -26,7 +26,7 @@ class StandingMixin:
     @extend_schema(parameters=[StatsQuerySerializer], responses=StatsSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def stats(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Segments with their books and filters, a few seconds old, or as they are now (`live`)."""
+        """Return segments with counts and filters, a few seconds old, or current with `live`."""
         frontier = self.get_object()
         query = StatsQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)

@@ -1,4 +1,4 @@
-"""Frontiers, segments and operations as REST shows and takes them."""
+"""Serializers of frontiers, segments and operations."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _RULES: Final = ("time_zone", "segments", "keys", "ignored_parameters")
 class FrontierSerializer(serializers.ModelSerializer[Frontier]):
     """Frontier: project, rules and limits.
 
-    ``time_zone``, ``segments``, ``keys`` and ``ignored_parameters`` place a seed: they are set at
-    creation, and changed by ``granularity``.
+    ``time_zone``, ``segments``, ``keys`` and ``ignored_parameters`` determine a seed's segment and
+    key: they are set at creation, and changed by ``granularity``.
     """
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
@@ -58,7 +58,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
             "updated_at",
         ]
         read_only_fields = ["is_frozen", "created_at", "updated_at"]
-        # That a name is taken is said of the name, by the service.
+        # Disabled here: the service reports a duplicate name as an error of the field ``name``.
         validators: list[Any] = []
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
         return Frontier.objects.filter(project=project, name=name).exclude(pk=frontier.pk).exists()
 
 
-# --- standing -------------------------------------------------------------------------------------
+# --- statistics -----------------------------------------------------------------------------------
 
 
 class SeedBooksSerializer(serializers.Serializer[Any]):
@@ -119,7 +119,7 @@ class SeedFilterSerializer(serializers.Serializer[Any]):
 
 
 class SegmentSerializer(serializers.Serializer[Any]):
-    """A segment: its books and its filter."""
+    """Segment with its counts and Bloom filter."""
 
     segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
     begins_at = serializers.DateTimeField(allow_null=True)
@@ -160,7 +160,7 @@ class StatsQuerySerializer(serializers.Serializer[Any]):
 
 
 class ReopenFailedSerializer(serializers.Serializer[Any]):
-    """Whose failed seeds are to be crawled again, and where."""
+    """Segment whose failed seeds are reopened, and the segment that they are added to."""
 
     segment = MillisecondsField(default=0)
     target = MillisecondsField(
@@ -172,7 +172,7 @@ class ReopenFailedSerializer(serializers.Serializer[Any]):
 
 
 class DropSegmentSerializer(serializers.Serializer[Any]):
-    """Which segment."""
+    """Segment to delete."""
 
     segment = MillisecondsField()
     leased_too = serializers.BooleanField(
@@ -181,14 +181,14 @@ class DropSegmentSerializer(serializers.Serializer[Any]):
 
 
 class WipeSerializer(serializers.Serializer[Any]):
-    """Taken away is everything, so the name is asked for."""
+    """Confirmation of a wipe by the frontier's name."""
 
     confirm = serializers.CharField(help_text=_("The frontier's name."))
     leased_too = serializers.BooleanField(default=False, help_text=_("Also when seeds are leased."))
 
 
 class OperationSerializer(serializers.ModelSerializer[Operation]):
-    """How far something is that is done to many seeds."""
+    """Progress and result of an operation on many seeds."""
 
     project = serializers.IntegerField(source="frontier.project_id", read_only=True)
     kind = serializers.ChoiceField(choices=OperationKind.choices, read_only=True)

@@ -1,4 +1,4 @@
-"""How REST asks the seed service, and what it answers when that refuses or is away."""
+"""Calls from REST views to the seed service, and the HTTP answers to its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from apps.seeds.models import Frontier
 from apps.seeds.services import client_of
 from yardkit.seeds import CallRefused, SeedClient, SeedServiceAway
 
-# Calls of this process that wait for seeds at the same time; each has a thread.
+# Limit of concurrently waiting calls per process; each blocks a thread.
 MAX_WAITING: Final = 64
 MAX_NAME: Final = 40
 
@@ -42,7 +42,7 @@ _AWAY: Final = frozenset(
         "wrong_token",
         "bad_answer",
         "service_error",
-        # Its row is there: the service has not seen it yet.
+        # The frontier exists in the database, but the service has not loaded it yet.
         "unknown_frontier",
     }
 )
@@ -50,7 +50,7 @@ _waiting = threading.BoundedSemaphore(MAX_WAITING)
 
 
 class TooManyWait(APIException):
-    """Every place for calls that wait is taken."""
+    """Too many concurrent calls of this process wait for seeds."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "too_many_wait"
@@ -58,10 +58,10 @@ class TooManyWait(APIException):
 
 
 class AsksService:
-    """For views: refusals of the service become errors like all others."""
+    """View mixin that converts errors of the seed service to API errors."""
 
     def handle_exception(self, exc: Exception) -> Response:
-        """The answer to whatever was raised."""
+        """Return the response to an exception."""
         answer = answer_to(exc)
         if answer is None:
             other: Response = super().handle_exception(exc)  # type: ignore[misc]
@@ -92,7 +92,7 @@ def answer_to(error: Exception) -> Response | None:
 
 
 def status_of(code: str) -> int:
-    """The HTTP status of a refusal."""
+    """Return the HTTP status of an error code."""
     if code in _NOT_FOUND:
         return status.HTTP_404_NOT_FOUND
     if code in _CONFLICTS:
@@ -108,12 +108,14 @@ def _answer(code: str, text: str, http_status: int, retry_seconds: float) -> Res
 
 
 def asker(frontier: Frontier, owner: str = "", *, patience: float = 0.0) -> SeedClient:
-    """A client that asks once, for as long as a web request may take, unless it has patience."""
+    """Return a client that sends once, within the time of a web request, unless ``patience`` is
+    given.
+    """
     return client_of(frontier, owner=owner, patience=patience)
 
 
 def owner_of(request: Request, name: str) -> str:
-    """Return the owner of leases: user name and the caller's own name."""
+    """Return the owner of leases: the user name and the caller's own name."""
     if not isinstance(request.user, User):
         raise TypeError("only people lease")
     return f"rest:{request.user.get_username()}:{name}"
@@ -121,7 +123,7 @@ def owner_of(request: Request, name: str) -> str:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Wait for seeds here: with a place, and without a connection to the database.
+    """Reserve one of the slots for waiting calls, and release the database connection meanwhile.
 
     Raises:
         TooManyWait

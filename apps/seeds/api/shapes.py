@@ -1,4 +1,4 @@
-"""Bodies of frequent calls, decoded by msgspec, and their answers."""
+"""Structs of the frequent calls' bodies, decoded by msgspec, and their answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from apps.seeds.engine.seeds import MAX_KEY_BYTES, check_text
 from yardkit.protocol import LeasedSeed, Seed, SeedAnswer, SeedFinish, SeedFinished, SeedsLeased
 from yardkit.protocol.seeds import GRAB, MAX_SEEDS, KnownSeed, SeedOutcome
 
-# Callers over REST cannot choose the receiver of a result, only return the one from the lease.
+# Callers over REST cannot choose the recipient of a result, only return the one from the lease.
 _grabs: Final = signing.Signer(salt="seeds.grab")
 
 
 class SeedBody(msgspec.Struct, forbid_unknown_fields=True):
-    """One seed of a call."""
+    """Seed in the body of a call."""
 
     data: str
     active_at: Moment | None = None
@@ -30,7 +30,9 @@ class SeedBody(msgspec.Struct, forbid_unknown_fields=True):
     urgent: bool = False
 
     def seed(self, place: str) -> Seed:
-        """As the service takes it. Raises ``ValidationError`` of a field below ``place``."""
+        """Return the seed for the service. Raises ``ValidationError`` for a field below
+        ``place``.
+        """
         active_at = self.active_at
         if active_at is not None:
             active_at = to_ms(active_at, f"{place}active_at")
@@ -41,7 +43,7 @@ class SeedBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SeedsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Several, under a name."""
+    """Body with a list of seeds."""
 
     seeds: list[SeedBody | str]
 
@@ -58,7 +60,7 @@ class FinishBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FinishesBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A call that ends seeds. ``generation``: of those that bring none."""
+    """Body of a finish call. ``generation``: of finishes without their own."""
 
     finishes: list[FinishBody]
     owner: str = ""
@@ -67,10 +69,10 @@ class FinishesBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def seeds_of(value: Any) -> list[Seed]:
-    """The seeds of a body: one or a list, each an object or a text, perhaps below ``seeds``.
+    """Return the seeds of a body: one or a list, each an object or a text, optionally in ``seeds``.
 
     Raises:
-        ValidationError: by the place of what is no seed.
+        ValidationError: with the path of an item that is not a seed.
     """
     if isinstance(value, dict) and "seeds" in value:
         return _seeds(read_as(SeedsBody, value).seeds, "seeds")
@@ -90,7 +92,7 @@ def _seeds(bodies: Sequence[SeedBody | str], name: str) -> list[Seed]:
 
 
 def check_number(items: Sequence[object], name: str, most: int = MAX_SEEDS) -> None:
-    """Raises ``ValidationError``."""
+    """Reject a list longer than ``most``. Raises ``ValidationError``."""
     if len(items) > most:
         words = {"number": len(items), "most": most}
         text = _("%(number)d at once; at most %(most)d can be.") % words
@@ -98,7 +100,7 @@ def check_number(items: Sequence[object], name: str, most: int = MAX_SEEDS) -> N
 
 
 def finishes_of(body: FinishesBody) -> tuple[list[SeedFinish], list[Seed]]:
-    """Return the finishes and the seeds found. Raises ``ValidationError``."""
+    """Return the outcomes and the discovered seeds. Raises ``ValidationError``."""
     check_number(body.finishes, "finishes")
     finishes = []
     for number, each in enumerate(body.finishes):
@@ -144,7 +146,7 @@ def _grab(value: str | None, place: str) -> str:
 
 
 def checked_key(value: str, place: str = "key") -> str:
-    """``value`` where some seed may have it. Raises ``BadSeed``."""
+    """Return ``value`` if a seed may have it as its key. Raises ``BadSeed``."""
     return check_text("key", value, MAX_KEY_BYTES)
 
 
@@ -152,7 +154,7 @@ def checked_key(value: str, place: str = "key") -> str:
 
 
 def shown_answers(answers: Sequence[SeedAnswer]) -> list[dict[str, Any]]:
-    """One for each seed, in order."""
+    """Return the results of an add as JSON, in order."""
     return [_answer(each) for each in answers]
 
 
@@ -167,14 +169,14 @@ def _answer(answer: SeedAnswer) -> dict[str, Any]:
 
 
 def tally(answers: Sequence[SeedAnswer]) -> dict[str, int]:
-    """How many of each kind."""
+    """Return the number of results by code."""
     new = sum(each.code == "new" for each in answers)
     duplicates = sum(each.code == "duplicate" for each in answers)
     return {"new": new, "duplicates": duplicates, "refused": len(answers) - new - duplicates}
 
 
 def shown_lease(lease: SeedsLeased, owner: str) -> dict[str, Any]:
-    """Seeds handed out."""
+    """Return a lease as JSON."""
     return {
         "owner": owner,
         "generation": lease.generation,
@@ -206,7 +208,7 @@ def shown_finish(answer: SeedFinished) -> dict[str, Any]:
 
 
 def shown_known(known: KnownSeed) -> dict[str, Any]:
-    """All that is stored of a seed."""
+    """Return all stored fields of a seed as JSON."""
     ext = {name: value for name, value in (known.ext or {}).items() if name != GRAB}
     return {
         "segment": known.segment,

@@ -1,4 +1,4 @@
-"""Frontiers over REST. Each action is one call of a service."""
+"""REST view set of frontiers. Each action calls one service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FrontierViewSet(
     SeedFilesMixin,
     WriteViewSet[Frontier],
 ):
-    """Frontiers and their seeds. Editors change them, operators work with their seeds."""
+    """Frontiers and their seeds. Editors change frontiers, operators work with their seeds."""
 
     queryset = Frontier.objects.all()
     serializer_class = FrontierSerializer
@@ -62,22 +62,21 @@ class FrontierViewSet(
     }
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """To look up is a question, though it may be asked by POST."""
+        """Treat ``look_up`` as a read, although it may be sent by POST."""
         self.only_reads = self.action == "look_up"
         super().initial(request, *args, **kwargs)
 
     def create_object(self, values: dict[str, Any]) -> Frontier:
-        """One call."""
         return services.create_frontier(values=values, actor=self.person)
 
     def update_object(self, obj: Frontier, values: dict[str, Any]) -> Frontier:
-        """One call; 409 for rules that only `granularity` changes."""
+        """Update a frontier; 409 for rules that only `granularity` changes."""
         return services.update_frontier(frontier=obj, values=values, actor=self.person)
 
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """204. A frontier that has seeds stays, with 409, and so does one that jobs use.
+        """Delete a frontier. 409 if it still has seeds, or if jobs use it.
 
-        The seed service is asked, so no transaction is open meanwhile.
+        The seed service is queried, so no transaction is open meanwhile.
         """
         frontier = self.get_object()
         require_match(request, etag_of(frontier, self.get_serializer(frontier).data))

@@ -1,4 +1,4 @@
-"""The seed service: calls from the queue, answers from the store."""
+"""The seed service: takes calls from the queue and answers them from the store."""
 
 from apps.seeds.daemon.service import SeedDaemon
 

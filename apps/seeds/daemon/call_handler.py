@@ -1,4 +1,4 @@
-"""Calls of spiders and rules, answered from the store. Knows no broker."""
+"""Executes the seed calls of spiders and rules on the store, without knowing the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apps.seeds.daemon.refusals import SeedCallRefused, was_away
 from apps.seeds.engine.errors import BadCall, BadSeed
 from apps.seeds.engine.seeds import FINAL, ResolvedSeed
 from apps.seeds.stores.base import SeedStore, check_batch, check_owner
-from apps.seeds.stores.explaining import explain
+from apps.seeds.stores.explanations import explain
 from yardkit import failpoints
 from yardkit.broker import Outgoing
 from yardkit.broker.replies import REPLY_TTL_SECONDS
@@ -39,12 +39,12 @@ from yardkit.protocol import (
 )
 from yardkit.protocol.seeds import GRAB, MAX_RESULT_BYTES, MAX_WAIT_SECONDS
 
-# A reply is no larger than this unless one seed alone is.
+# Limit of a reply; a single larger seed is sent alone.
 MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
 MAX_CALL_NAME: Final = 100
 _NEW: Final = SeedAnswer("new")
-# Of askers alone: nothing else can be written to through a seed.
-# Names of processes have spaces.
+# Only reply queues of callers match, so a seed cannot be used to write to other queues.
+# Names of processes may contain spaces.
 _ASKER: Final = re.compile(r"(reply\.[^\x00-\x1f\x7f]{1,200}) ([0-9a-f]{32})")
 
 
@@ -59,7 +59,7 @@ class SeedCallHandler:
         self.frontiers = frontiers
 
     def add(self, frontier: int, token: str, seeds: Sequence[Seed], now: int) -> list[SeedAnswer]:
-        """One answer for each."""
+        """Add seeds; return one answer for each, in order."""
         ground = self.frontiers.of(frontier, token)
         ground.check_open()
         check_batch(seeds)
@@ -87,7 +87,8 @@ class SeedCallHandler:
         now: int,
         check: Callable[[], None],
     ) -> SeedsLeased:
-        """``name``: of this call. One that comes again may have been given a lease before.
+        """Lease due seeds. ``name``: name of this call; a redelivered call may already have a
+        lease.
 
         ``check``: see ``SeedStore.lease``.
         """
@@ -104,7 +105,7 @@ class SeedCallHandler:
                     generation=found.generation, deadline=found.deadline, seeds=found.seeds
                 )
         if redelivered:
-            # An empty answer may have been sent already, so no caller waits for this one.
+            # An empty answer may have been sent before: then nobody waits for seeds leased now.
             raise was_away()
         ground.check_open()
         if ground.is_paused:
@@ -131,7 +132,7 @@ class SeedCallHandler:
             size = sum(_size(one.data, one.key, one.ext) for one in lease.seeds)
             if size <= MAX_REPLY_BYTES or len(lease.seeds) == 1:
                 break
-            # No broker takes such a message: fewer of them.
+            # Larger than a broker accepts: lease fewer seeds.
             store.give_back(call.frontier, lease.generation, owner=owner, now=now)
             limit = max(1, len(lease.seeds) * MAX_REPLY_BYTES // (2 * size))
         return SeedsLeased(
@@ -159,7 +160,7 @@ class SeedCallHandler:
         return SeedsFinished(answers=answers, added=added), grabbed
 
     def extend(self, call: ExtendLease, now: int) -> LeaseExtended:
-        """The new deadline."""
+        """Extend a lease; return its new deadline."""
         ground = self.frontiers.of(call.frontier, call.token)
         seconds = call.seconds or float(ground.lease_seconds)
         deadline = self.store.extend(
@@ -168,20 +169,22 @@ class SeedCallHandler:
         return LeaseExtended(deadline=deadline)
 
     def give_back(self, call: GiveBackLease, now: int) -> LeaseGivenBack:
-        """How many seeds are pending again."""
+        """Return leased seeds to pending; return their number."""
         self.frontiers.of(call.frontier, call.token)
         count = self.store.give_back(call.frontier, call.generation, owner=call.owner, now=now)
         return LeaseGivenBack(count=count)
 
     def look_up(self, call: LookUpSeed) -> SeedLookedUp:
-        """Would it be new?"""
+        """Return whether a seed would be new."""
         ground = self.frontiers.of(call.frontier, call.token)
         ground.check_usable()
         found = explain(self.store, call.frontier, ground.rules, call.seed)
         return SeedLookedUp(segment=found.segment, key=found.key, due=found.due, known=found.known)
 
     def grab(self, call: GrabSeed, asker: str, now: int) -> None:
-        """The seed is urgent; ``asker``, "queue correlation", hears of its end."""
+        """Add an urgent seed. Its result is sent to ``asker`` ("queue correlation") when it is
+        finished.
+        """
         ground = self.frontiers.of(call.frontier, call.token)
         ground.check_open()
         if not _ASKER.fullmatch(asker):
@@ -194,7 +197,7 @@ class SeedCallHandler:
         known = store.lookup(frontier, seed.segment, seed.key)
         if known is not None:
             if (known.ext or {}).get(GRAB) == asker:
-                # This very call has come before.
+                # The same call was delivered before.
                 return
             if known.state not in FINAL:
                 raise SeedCallRefused(
@@ -210,12 +213,12 @@ class SeedCallHandler:
 
 
 def _refused(seed: BadSeed) -> SeedAnswer:
-    # A plug-in's text may hold what no message can.
+    # Text from a plug-in may contain characters that a message cannot.
     return SeedAnswer(seed.code, text=str(seed).encode("utf-8", "replace").decode())
 
 
 def _size(data: str, key: str, ext: dict[str, Any] | None) -> int:
-    # No character has more than four bytes; most have one.
+    # A character has at most four bytes of UTF-8, and usually one.
     size = len(data) + len(key)
     if not data.isascii():
         size *= 4

@@ -1,4 +1,4 @@
-"""Calls as they come from the queue, in turn; leases of which nothing is due are parked."""
+"""Dispatches calls from the queue in order; leases that find no due seed go to the long poll."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from yardkit.protocol.seeds import MAX_SEEDS
 
 logger = logging.getLogger(__name__)
 
-# Parked leases beyond this number are acknowledged while they wait; after a kill the callers
+# Waiting leases beyond this number are acknowledged early; if this process is killed, their callers
 # repeat them.
 MAX_HELD: Final = 96
-# After a standstill, calls sent before it arrive for this time.
+# After a standstill, calls sent during it arrive for this time.
 DOUBT_SECONDS: Final = 1.0
 
 
@@ -49,10 +49,11 @@ class CallDispatcher:
     """Dispatcher of calls from the queue. Not thread-safe.
 
     Args:
-        aside: receives slow calls. on_failure: called when the store has failed. still_seconds: a
-        longer pause between two looks at the queue counts as a standstill. Calls that
-            waited meanwhile may have been repeated and answered by another service: a lease granted
-            now would have no receiver.
+        aside: receives slow calls.
+        on_failure: called when the store has failed.
+        still_seconds: a longer pause between two looks at the queue counts as a standstill. Calls
+            received before it may have been repeated and answered by another service: a lease
+            granted now would have no receiver.
     """
 
     def __init__(
@@ -87,14 +88,14 @@ class CallDispatcher:
         }
 
     def look(self) -> None:
-        """Note that the queue is looked at, at every step."""
+        """Record that the queue is being read; called at every step."""
         at = time.monotonic()
         if at > self._looked_at + self._still_seconds:
             self._doubt_until = at + DOUBT_SECONDS
         self._looked_at = at
 
     def answer(self, deliveries: Sequence[Delivery]) -> None:
-        """Adds that follow each other become one: each change waits for the disk."""
+        """Answer calls. Consecutive adds are merged, because each write waits for the disk."""
         self.look()
         adds: list[tuple[Delivery, AddSeeds]] = []
         for delivery in deliveries:
@@ -114,7 +115,7 @@ class CallDispatcher:
             self._add(adds)
 
     def _taken(self, delivery: Delivery) -> AnyMessage | None:
-        """The call; None: it was no call, and is done with."""
+        """Decode a delivery; None if it is not a valid call, which is then settled."""
         try:
             failpoints.hit("seeds.daemon.taken")
             self.look()
@@ -126,7 +127,7 @@ class CallDispatcher:
     def _read(self, delivery: Delivery) -> AnyMessage | None:
         sender = sender_of(delivery)
         if sender and not belongs_to(delivery.reply_to, sender):
-            # No answer: the owner of that queue has asked for nothing.
+            # No answer: the owner of the reply queue has sent no call.
             self._out.set_aside(delivery, f"{sender} wants its answer in another's queue")
             return None
         try:
@@ -151,7 +152,9 @@ class CallDispatcher:
             self._aside(delivery, call)
 
     def _guard(self, delivery: Delivery, work: Callable[[], None], *more: Delivery) -> None:
-        """``work``, which answers ``delivery`` and ``more``, or what is said instead."""
+        """Run ``work``, which answers ``delivery`` and ``more``; on an error, answer with the
+        error.
+        """
         store = self._desk.store
         try:
             with self._desk.frontiers.lock:
@@ -165,7 +168,7 @@ class CallDispatcher:
             self._break(error, delivery, *more)
 
     def _break(self, error: Exception, *deliveries: Delivery) -> None:
-        """Dead-letter the calls: a repetition would fail again."""
+        """Dead-letter the calls: a redelivery would fail in the same way."""
         logger.error("a call of the seed service has failed", exc_info=error)
         for one in deliveries:
             self._out.dead_letter(one, f"{type(error).__name__}: {error}", code="service_error")
@@ -191,7 +194,7 @@ class CallDispatcher:
     def _lease(self, delivery: Delivery, call: LeaseSeeds) -> None:
         name, redelivered = _name(delivery, call), delivery.redelivered or self._is_in_doubt()
         if call.again:
-            # Served later, its seeds would have no receiver.
+            # If it were answered later, its seeds would have no receiver.
             waiting = self._parking.take(call.frontier, call.owner, name)
             self._out.reply([], settled=[one.delivery for one in waiting])
         answer = self._desk.lease(
@@ -229,23 +232,23 @@ class CallDispatcher:
         asker = f"{delivery.reply_to} {delivery.correlation_id}"
         self._desk.grab(call, asker, self._now())
         failpoints.hit("seeds.daemon.committed")
-        # Answered when the seed has ended.
+        # Answered when the seed is finished.
         self._out.reply([], settled=[delivery])
         self._touch(call.frontier)
 
     def _touch(self, frontier: int) -> None:
-        """Something was added, or is pending again."""
+        """Note that the frontier has a new pending seed."""
         self._parking.wake(frontier)
         self._reporting.touch(frontier)
 
-    # --- leases that wait -------------------------------------------------------------------------
+    # --- waiting leases ---------------------------------------------------------------------------
 
     def serve_parked(self) -> None:
-        """Answer parked leases that may get seeds, or whose wait is over."""
+        """Answer waiting leases that may get seeds, and those whose wait is over."""
         self._parking.serve(self._serve, now=self._now(), at=self._clock.monotonic())
 
     def end(self) -> None:
-        """Empty the queue of waiting leases."""
+        """Answer all waiting leases, and empty the long poll."""
         for parked in self._parking.take_all():
             self._serve(parked, last=True)
 
@@ -273,7 +276,7 @@ class CallDispatcher:
         return self._looked_at < self._doubt_until
 
     def _check_awake(self) -> None:
-        """Raises ``Refused`` where it has stood still with a call in its hands."""
+        """Raise ``SeedCallRefused`` if this process stood still while it had a call."""
         self.look()
         if self._is_in_doubt():
             raise was_away()

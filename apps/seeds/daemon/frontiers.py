@@ -1,4 +1,4 @@
-"""Frontiers as in the database, and the check of tokens."""
+"""Cache of the frontiers in the database, and validation of their tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from yardkit.tokens import frontier_scope, manage_scope, sign_scope
 
 logger = logging.getLogger(__name__)
 
-# A frontier that is not known may be new: it is looked for, but not oftener than this.
+# An unknown frontier may be new: the database is read again, but not more often than this.
 _ASK_SECONDS: Final = 0.1
 _FIELDS: Final = (
     "id",
@@ -40,7 +40,9 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ActiveFrontier:
-    """A frontier as its calls are answered. ``problem``: why none can be; ``row``: its fields."""
+    """Frontier with its parsed rules. ``problem``: why its calls fail; ``row``: its database
+    fields.
+    """
 
     frontier: int
     rules: FrontierRules
@@ -52,21 +54,20 @@ class ActiveFrontier:
     row: tuple[Any, ...]
 
     def check_usable(self) -> None:
-        """Raises ``SeedCallRefused``: its rules cannot be worked by."""
+        """Raise ``SeedCallRefused`` if the rules of the frontier cannot be loaded."""
         if self.problem:
             raise SeedCallRefused("bad_setting", self.problem)
 
     def check_open(self) -> None:
-        """Raises ``SeedCallRefused``: it takes and hands out nothing now."""
+        """Raise ``SeedCallRefused`` while the frontier is frozen."""
         self.check_usable()
         if self.is_frozen:
             raise SeedCallRefused("frozen", "the seeds of this frontier are being moved")
 
 
 class Frontiers:
-    """Cache of frontiers. Thread-safe. ``lock`` is held while working with an ``ActiveFrontier``,
-    so
-    that it is not outdated.
+    """Cache of frontiers. Thread-safe. Hold ``lock`` while working with an ``ActiveFrontier``, so
+    that it is not replaced meanwhile.
 
     Args:
         on_change: called with each new or changed frontier, under the lock.
@@ -86,17 +87,17 @@ class Frontiers:
         self.lock = threading.RLock()
 
     def look(self) -> None:
-        """Read them from the database.
+        """Reload the frontiers from the database.
 
         Raises:
             DatabaseError
         """
         number = next(self._looks)
-        # Not under the lock: the database may take its time.
+        # Not under the lock, because the database may be slow.
         rows = list(Frontier.objects.order_by("pk").values_list(*_FIELDS))
         with self.lock:
             if number < self._latest:
-                # Another thread has begun later and was faster.
+                # Another thread started later and finished first.
                 return
             self._latest = number
             before, self._grounds = self._grounds, {}
@@ -108,11 +109,11 @@ class Frontiers:
                     self._on_change(ground)
 
     def all(self) -> list[ActiveFrontier]:
-        """All that are known."""
+        """Return all cached frontiers."""
         return list(self._grounds.values())
 
     def of(self, frontier: int, token: str) -> ActiveFrontier:
-        """For a spider's or a rule's call. Raises ``SeedCallRefused``."""
+        """Return the frontier of a spider's or a rule's call. Raises ``SeedCallRefused``."""
         return self._of(frontier, frontier_scope(frontier), token)
 
     def managed(self, frontier: int, token: str) -> ActiveFrontier:
@@ -124,7 +125,7 @@ class Frontiers:
         if not hmac.compare_digest(expected, token.encode("utf-8", "surrogatepass")):
             raise SeedCallRefused("wrong_token", f"the token is not that of {scope}")
         found = self._grounds.get(frontier) or self._ask(frontier)
-        # Kept for existing frontiers only, so that guessed numbers fill no memory.
+        # Cached for existing frontiers only, so that guessed numbers cannot fill the memory.
         self._tokens[scope] = expected
         return found
 

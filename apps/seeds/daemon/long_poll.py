@@ -1,4 +1,4 @@
-"""Leases that found nothing and wait for the first seed."""
+"""Long poll: leases that found no due seed and wait for one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from yardkit.protocol import LeaseSeeds
 
 @dataclass(frozen=True, slots=True)
 class WaitingLease:
-    """A call of which nothing was due. ``until``: on the monotonic clock."""
+    """Call that waits for a due seed. ``until``: deadline on the monotonic clock."""
 
     delivery: Delivery
     call: LeaseSeeds
     until: float
 
 
-# Whether the call was answered, and when else the next seed is due; True: whatever there is.
+# Tries to answer a call; returns whether it did and, if not, when the next seed is due. With True
+# it answers even without seeds.
 Ask = Callable[[WaitingLease, bool], tuple[bool, int | None]]
 
 
 class LongPollQueue:
-    """Calls by frontier, the first one first. ``wake`` may be called from any thread."""
+    """FIFO queues of waiting calls, one per frontier. ``wake`` may be called from any thread."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, deque[WaitingLease]] = {}
@@ -36,21 +37,21 @@ class LongPollQueue:
         return sum(map(len, self._waiting.values()))
 
     def park(self, parked: WaitingLease, next_due: int | None) -> None:
-        """It waits now."""
+        """Let a call wait until a seed is due or its wait is over."""
         frontier = parked.call.frontier
         self._waiting.setdefault(frontier, deque()).append(parked)
         self._note(frontier, next_due)
 
     def wake(self, frontier: int) -> None:
-        """There may be a seed, or another answer."""
+        """Mark a frontier as changed: its waiting calls are tried again."""
         self._woken.add(frontier)
 
     def wake_all(self) -> None:
-        """The same for all."""
+        """Try all waiting calls again."""
         self._woken.update(list(self._waiting))
 
     def serve(self, ask: Ask, *, now: int, at: float) -> None:
-        """Answer leases that may get seeds, and those whose wait is over."""
+        """Answer calls that may get seeds, and those whose wait is over."""
         for frontier, line in list(self._waiting.items()):
             awake = frontier in self._woken or self._due.get(frontier, now + 1) <= now
             self._woken.discard(frontier)
@@ -70,7 +71,7 @@ class LongPollQueue:
         self._woken.intersection_update(list(self._waiting))
 
     def take(self, frontier: int, owner: str, name: str) -> list[WaitingLease]:
-        """Remove the parked leases of this call: a repetition replaces them."""
+        """Remove and return the waiting leases of this call: its repetition replaces them."""
         line = self._waiting.get(frontier, deque())
         found = [one for one in line if (one.call.owner, one.call.call) == (owner, name)]
         for parked in found:
@@ -78,14 +79,14 @@ class LongPollQueue:
         return found
 
     def take_all(self) -> list[WaitingLease]:
-        """Empty the queue of waiting leases."""
+        """Empty the queues; return all waiting calls."""
         found = [one for line in self._waiting.values() for one in line]
         self._waiting.clear()
         self._due.clear()
         return found
 
     def pause(self, *, now: int, at: float, most: float) -> float:
-        """Return the seconds until the next parked lease must be served."""
+        """Return the seconds until the next waiting lease must be served."""
         if self._woken and self._waiting:
             return 0.0
         ends = [line[0].until - at for line in self._waiting.values() if line]

@@ -1,4 +1,4 @@
-"""Refusals of the service itself."""
+"""Errors that the seed service sends to callers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from apps.seeds.engine.errors import SeedError
 from yardkit.protocol import SeedsRefused
 
-# Errors of an outage of the control plane's database.
+# Error texts for an outage of the control plane's database.
 
-# Codes that are worth a retry, with the seconds to wait.
+# Codes that are worth a retry, with the pause in seconds.
 _RETRY_SECONDS: Final = {
     "ask_again": 0.1,
     "frozen": 1.0,
@@ -22,11 +22,11 @@ _RETRY_SECONDS: Final = {
 
 
 class SeedCallRefused(SeedError):
-    """A call is not done. ``code``: see ``SeedsRefused``."""
+    """A call cannot be executed. ``code``: see ``SeedsRefused``."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code = code  # type: ignore[misc]  # each refusal has its own
+        self.code = code  # type: ignore[misc]  # code differs per instance
 
 
 def was_away() -> SeedCallRefused:
@@ -36,7 +36,7 @@ def was_away() -> SeedCallRefused:
 
 def refusal(error: SeedError) -> SeedsRefused:
     """Return the refusal as the message to the caller."""
-    # A plug-in's text may hold what no message can.
+    # Text from a plug-in may contain characters that a message cannot.
     text = str(error).encode("utf-8", "replace").decode()
     return SeedsRefused(
         code=error.code, text=text, retry_seconds=_RETRY_SECONDS.get(error.code, 0.0)

@@ -1,4 +1,4 @@
-"""Answers: first they are sent, then the call is acknowledged."""
+"""Sends answers, and acknowledges a call only after its answer is sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class CallReplies:
-    """Thread-safe. ``subscription``: where the calls came from; None: they come again."""
+    """Sender of answers. Thread-safe. ``subscription``: source of the calls; None after it is lost,
+    when unacknowledged calls are redelivered.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -33,7 +35,9 @@ class CallReplies:
         *,
         settled: Sequence[Delivery] = (),
     ) -> None:
-        """Send; what is ``settled`` gets no answer from here."""
+        """Send answers and acknowledge their calls; those in ``settled`` were answered
+        elsewhere.
+        """
         deliveries = [*(delivery for delivery, _ in answers), *settled]
         messages = [reply_message(delivery, encode(answer)) for delivery, answer in answers]
         messages += more
@@ -45,7 +49,7 @@ class CallReplies:
         sent.add_done_callback(partial(self._sent, deliveries))
 
     def refuse(self, delivery: Delivery, error: SeedError) -> None:
-        """Say why not."""
+        """Send an error as the answer."""
         self.reply([(delivery, refusal(error))])
 
     def dead_letter(self, delivery: Delivery, reason: str, *, code: str = "bad_call") -> None:
@@ -56,18 +60,18 @@ class CallReplies:
         self.set_aside(delivery, reason)
 
     def set_aside(self, delivery: Delivery, reason: str) -> None:
-        """A dead letter, without a word to anybody."""
+        """Dead-letter a call without informing its caller."""
         logger.warning("refused a message of %s: %s", delivery.queue, reason)
         if self.subscription is not None:
             self.subscription.dead_letter(delivery, reason)
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """Done with these."""
+        """Acknowledge calls."""
         if self.subscription is not None:
             self.subscription.ack(deliveries)
 
     def flush(self, seconds: float) -> None:
-        """Wait until what was sent is acknowledged."""
+        """Wait until the broker has confirmed the answers."""
         wait_for(list(self._sending), timeout=seconds)
 
     def _sent(self, deliveries: Sequence[Delivery], sent: Future[None]) -> None:
@@ -75,5 +79,5 @@ class CallReplies:
             failpoints.hit("seeds.daemon.replied")
             self.acknowledge(deliveries)
             failpoints.hit("seeds.daemon.acknowledged")
-        # Otherwise the connection is lost, and they come again.
+        # The connection is lost: the calls are redelivered.
         self._sending.discard(sent)

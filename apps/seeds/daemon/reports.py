@@ -10,12 +10,12 @@ from apps.seeds.stores.base import SeedStore, Segment
 from yardkit.clock import Clock
 
 REPORT_SECONDS: Final = 5.0
-# Interval of full reports: changes by other processes, and missed ones.
+# Interval of full reports, which include changes by other processes and missed ones.
 REPORT_ALL_SECONDS: Final = 60.0
 
 
 class SegmentReporter:
-    """Writes what has changed. ``touch`` may be called from any thread."""
+    """Writes the counts of changed frontiers. ``touch`` may be called from any thread."""
 
     def __init__(self, frontiers: Frontiers, clock: Clock) -> None:
         self._frontiers = frontiers
@@ -25,11 +25,11 @@ class SegmentReporter:
         self._at = self._all_at = 0.0
 
     def touch(self, frontier: int) -> None:
-        """Its books may have changed."""
+        """Mark the counts of a frontier as changed."""
         self._touched.add(frontier)
 
     def touch_all(self) -> None:
-        """Those of all."""
+        """Mark the counts of all frontiers as changed."""
         self._touched.update(ground.frontier for ground in self._frontiers.all())
 
     def turn(self, store: SeedStore) -> None:

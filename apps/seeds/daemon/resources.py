@@ -1,6 +1,6 @@
-"""Calls about resources: what the daemon of the seed service answers for spiders.
+"""Answers spiders' calls about resources in the daemon of the seed service.
 
-No seeds are needed, only the control plane's database; connections are looked after by the caller.
+Needs the control plane's database and no seed store; the caller manages database connections.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ from yardkit.tokens import pools_scope, verify_scope
 
 logger = logging.getLogger(__name__)
 
-# How often what ran out is looked for, beside each lease.
+# Interval of the search for expired leases; each lease call looks for them, too.
 SWEEP_SECONDS: Final = 5.0
 
 
 class ResourceRefused(SeedError):
-    """A call about resources is not done. ``code``: see ``SeedsRefused``, and ``unknown_pool``."""
+    """A resource call cannot be executed. ``code``: see ``SeedsRefused``, and ``unknown_pool``."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code = code  # type: ignore[misc]  # each refusal has its own
+        self.code = code  # type: ignore[misc]  # code differs per instance
 
 
 def lease_resource(call: LeaseResource) -> ResourceLeased:
-    """The best one, or when there may be one. Raises ``ResourceRefused``, ``DatabaseError``."""
+    """Lease the best resource, or return when one may be free. Raises ``ResourceRefused``,
+    ``DatabaseError``.
+    """
     _check_token(call.project, call.token)
     pool = _pool(call)
     try:
@@ -69,7 +71,7 @@ def lease_resource(call: LeaseResource) -> ResourceLeased:
 
 
 def return_resource(call: ReturnResource) -> ResourceReturned:
-    """Return a resource. Raises ``ResourceRefused``, ``DatabaseError``."""
+    """End the lease of a resource. Raises ``ResourceRefused``, ``DatabaseError``."""
     _check_token(call.project, call.token)
     try:
         done = give_back(
@@ -93,7 +95,7 @@ def return_resource(call: ReturnResource) -> ResourceReturned:
     )
 
 
-# What the daemon answers by these.
+# Message types and the functions that answer them.
 HANDLERS: Final[dict[type[AnyMessage], Any]] = {
     LeaseResource: lease_resource,
     ReturnResource: return_resource,
@@ -101,8 +103,8 @@ HANDLERS: Final[dict[type[AnyMessage], Any]] = {
 
 
 def sweep() -> None:
-    """Take back what ran out. Raises ``DatabaseError``."""
-    # A plain look first: most sweeps find nothing, and need no transaction.
+    """Release expired leases. Raises ``DatabaseError``."""
+    # Query first: most sweeps find nothing and need no transaction.
     now = database_now()
     if Resource.objects.overdue(now).exists():
         release_expired(now=now)
@@ -114,7 +116,7 @@ def _check_token(project: int, token: str) -> None:
 
 
 def _pool(call: LeaseResource) -> ResourcePool:
-    # No database has a name with a zero character.
+    # No pool can have a name with NUL, and databases reject such a query.
     named = ResourcePool.objects.filter(project=call.project, name=call.pool.replace("\x00", "?"))
     pool = named.first()
     if pool is None:

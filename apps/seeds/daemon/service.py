@@ -1,8 +1,7 @@
-"""run_seeds: takes calls from the queue and answers them, then acknowledges.
+"""run_seeds: takes calls from the queue, answers and then acknowledges them.
 
-The main thread answers what is quick. Threads follow the frontiers, take back leases that are over,
-write reports, and answer what may take its time. A call whose answer was not sent comes again; each
-may come twice.
+The main thread answers quick calls. Other threads reload frontiers, expire leases, write reports
+and answer slow calls. A call is redelivered until its answer is sent, so each may arrive twice.
 """
 
 from __future__ import annotations
@@ -48,40 +47,41 @@ from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-# Unacknowledged calls, each up to a megabyte; waiting leases among them.
+# Limit of unacknowledged calls, each up to a megabyte; waiting leases are included.
 PREFETCH: Final = 128
 TAKE: Final = 32
 POLL_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 0.5
 EXPIRE_SECONDS: Final = 1.0
-# Other processes that share the store send no wake-ups here.
+# Interval at which waiting leases are retried on a shared store, whose other processes send no
+# wake-ups.
 SHARED_SECONDS: Final = 1.0
-# Extension of leases that could not be extended during an outage.
+# Extension of leases after an outage, in which they could not be extended.
 GRACE_SECONDS: Final = 60.0
-# How long a second process waits for the store's owner to end.
+# How long a second process waits for the owner of the store to end.
 _OWNER_SECONDS: Final = 2.0
-# A longer pause than this in serving leases or calls is a standstill.
+# A longer pause between two steps counts as a standstill.
 STILL_SECONDS: Final = 5.0
-# How much later leases end, at most, while calls wait that may be about them.
+# Longest delay of lease expiry while calls that may refer to the leases are waiting.
 LATER_SECONDS: Final = 30.0
-# Part of the 4 s in which a process must end; the rest closes connections.
+# Part of the 4 s within which the process must end; the rest is for closing connections.
 _END_SECONDS: Final = 2.0
 _FLUSH_SECONDS: Final = 1.0
 
 
 class SeedStoreAway(OSError):
-    """The store cannot be opened again; an ``OSError``, so that the daemon retries."""
+    """The store cannot be reopened; an ``OSError``, so that the daemon retries."""
 
 
 class SeedDaemon:
-    """See the module.
+    """Daemon of the seed service.
 
     Args:
-        open_store: raises ``SeedError``; called again when a store has failed.
-        secret: of the installation, for tokens.
+        open_store: may raise ``SeedError``; called again when a store has failed.
+        secret: secret of the installation, which signs tokens.
         shared: other processes change the same store.
-        threads: False does everything in ``step``, for tests and for databases that threads
-            cannot share.
+        threads: False does everything in ``step``, for tests and for databases that threads cannot
+            share.
     """
 
     def __init__(
@@ -108,21 +108,22 @@ class SeedDaemon:
         self._with_threads = threads
         self._out = CallReplies(broker)
         self._upkeep = PeriodicThreads()
-        # Calls that need no seeds do not wait behind what goes through a whole segment.
+        # Separate, so that calls without seeds do not wait behind calls that scan a segment.
         self._aside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._beside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._timers = Timers(lambda: self.clock.monotonic())
-        # When no call was left, and when the leases were looked after, on the clock of the machine.
+        # Times on the monotonic clock: when the queue was last empty, and when leases were last
+        # expired.
         self._caught_up_at = self._watched_at = time.monotonic()
         self._is_cut_off = False
         # Wall clock minus monotonic clock, in seconds.
         self._ahead = _ahead_of_monotonic(clock)
         self._calls: CallDispatcher | None = None
 
-    # --- the daemon's life ------------------------------------------------------------------------
+    # --- life cycle -------------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Read the frontiers, open the store, subscribe."""
+        """Load the frontiers, open the store, subscribe to the queue."""
         self._unsubscribe()
         self.frontiers.look()
         if self.desk is None:
@@ -148,7 +149,7 @@ class SeedDaemon:
                 self._upkeep.start(name, partial(self._work_aside, queue), 0.0)
 
     def step(self) -> bool:
-        """Answer what is there; whether there was anything."""
+        """Answer the available calls; return whether there were any."""
         assert self.desk is not None  # noqa: S101 - setup comes first
         assert self._calls is not None  # noqa: S101 - setup comes first
         assert self._subscription is not None  # noqa: S101 - setup comes first
@@ -175,7 +176,7 @@ class SeedDaemon:
         return self._tend(desk)
 
     def teardown(self) -> None:
-        """Answer waiting leases, refuse new calls, close the store."""
+        """Answer waiting leases, reject new calls, close the store."""
         self._upkeep.stop()
         self._aside.put(None)
         self._beside.put(None)
@@ -211,7 +212,7 @@ class SeedDaemon:
             try:
                 return self._open_store()
             except StoreInUse as error:
-                # The owner may be about to end, or a check opens the store for a moment.
+                # The owner may be about to end, or a check has opened the store briefly.
                 if self.clock.monotonic() >= give_up or self._upkeep.stopping.wait(POLL_SECONDS):
                     raise CannotStart(str(error)) from None
             except InvalidFrontierSetting as error:
@@ -224,7 +225,7 @@ class SeedDaemon:
         try:
             self._prepare(store)
         except BaseException:
-            # Otherwise the next attempt finds the store in use by this process.
+            # Closed first: otherwise the next attempt finds the store in use by this very process.
             store.close()
             raise
         return store
@@ -236,7 +237,7 @@ class SeedDaemon:
         store.extend_all(seconds=GRACE_SECONDS, now=self._now())
 
     def _open_again(self, desk: SeedCallHandler) -> None:
-        """Open the store again: RocksDB writes nothing after a failed write until then."""
+        """Reopen the store after a failure: RocksDB accepts no write until then."""
         desk.store.close()
         desk.store = self._open_prepared()
         self._failed_store = None
@@ -254,7 +255,7 @@ class SeedDaemon:
         self.parking.wake(ground.frontier)
         self._news.set()
 
-    # --- aside ------------------------------------------------------------------------------------
+    # --- slow calls -------------------------------------------------------------------------------
 
     def _put_aside(self, delivery: Delivery, call: AnyMessage) -> None:
         if self._with_threads:
@@ -291,7 +292,7 @@ class SeedDaemon:
                 delivery, SeedCallRefused("database_away", f"the database is away: {error}")
             )
         except Exception as error:
-            # Dead-letter the calls: a repetition would fail again.
+            # Dead-letter the calls: a redelivery would fail in the same way.
             logger.exception("a call of the seed service has failed")
             reason = f"{type(error).__name__}: {error}"
             self._out.dead_letter(delivery, reason, code="service_error")
@@ -321,12 +322,12 @@ class SeedDaemon:
             # Without the broker, callers can neither finish seeds nor extend leases.
             self._is_cut_off = True
             return
-        # Before it is judged whether this process stood still: what it sleeps through here is none
-        # of anybody's lease.
+        # Read before the check for a standstill: if the process is suspended in between, the time
+        # it slept expires no lease.
         now, at = self._now(), time.monotonic()
         was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS or self._clock_was_set()
         self._is_cut_off, self._watched_at = False, at
-        # A waiting call may be the end of a lease.
+        # A waiting call may finish or extend a lease.
         behind = min(at - self._caught_up_at, LATER_SECONDS)
         store = desk.store
         try:
@@ -343,7 +344,9 @@ class SeedDaemon:
             self._news.set()
 
     def _clock_was_set(self) -> bool:
-        """Forward since the last look, or the host has slept: leases were not used up by that."""
+        """Return whether the wall clock jumped forward or the host slept: leases must not expire by
+        that.
+        """
         before, self._ahead = self._ahead, _ahead_of_monotonic(self.clock)
         return self._ahead > before + CLOCK_TOLERANCE_MS / 1000
 
@@ -366,6 +369,6 @@ class SeedDaemon:
 def _ahead_of_monotonic(clock: Clock) -> float:
     while True:
         at, wall = clock.monotonic(), clock.time()
-        # Read together, and not before and after a standstill.
+        # Both clocks are read together, so that no standstill can lie between.
         if clock.monotonic() < at + 1.0:
             return wall - at

@@ -1,7 +1,7 @@
-"""Calls that may take their time, answered by threads of their own, one after another.
+"""Slow calls, answered one after another by separate threads.
 
-What needs no seeds has its place in ``HANDLERS``: from a message to the function that answers it.
-It may raise ``SeedError`` for what is refused; connections to the database are looked after.
+Calls that need no seeds are in ``HANDLERS``: from a message type to the function that answers it,
+which may raise ``SeedError``. The caller manages database connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def manage(desk: SeedCallHandler, call: ManageSeeds, now: int) -> SeedsManaged:
     """Execute a management call. Raises ``SeedError``, ``DatabaseError``."""
     frontiers = desk.frontiers
     frontiers.managed(call.frontier, call.token)
-    # A change of the frontier made before this call is in effect for all calls.
+    # Reload, so that earlier changes of the frontier apply to this call.
     frontiers.look()
     ground = frontiers.managed(call.frontier, call.token)
     ground.check_usable()

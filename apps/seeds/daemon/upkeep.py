@@ -1,4 +1,4 @@
-"""Threads that do one thing again and again."""
+"""Threads with periodic work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class PeriodicThreads:
-    """Threads with periodic work. Failures are logged once for each outage, and retried.
+    """Threads with periodic work. Failures are logged once per outage, and the work is retried.
 
     ``stopping`` is set by ``stop``.
     """
@@ -29,11 +29,11 @@ class PeriodicThreads:
 
     @property
     def started(self) -> bool:
-        """Is there any thread?"""
+        """Return whether any thread was started."""
         return bool(self._threads)
 
     def start(self, name: str, work: Callable[[], None], seconds: float) -> None:
-        """Call ``work`` from a thread, with ``seconds`` between."""
+        """Start a thread that calls ``work`` with a pause of ``seconds`` between calls."""
         thread = threading.Thread(
             target=self._run, args=(name, work, seconds), name=f"seeds {name}", daemon=True
         )
@@ -41,18 +41,18 @@ class PeriodicThreads:
         thread.start()
 
     def stop(self) -> None:
-        """No turn begins any more."""
+        """Ask the threads to end after their current call."""
         self.stopping.set()
 
     def join(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the running turns."""
+        """Wait up to ``seconds`` for the threads to end."""
         end = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
         self._threads.clear()
 
     def attempt(self, name: str, work: Callable[[], None]) -> None:
-        """One turn."""
+        """Call ``work`` once; log an error instead of raising it."""
         outage = self._outages.setdefault(name, Outage(logger, f"seed service, {name}"))
         try:
             work()
@@ -60,7 +60,7 @@ class PeriodicThreads:
             connections.close_all()
             outage.failed(error)
         except Exception:
-            # One turn fails; the next one comes, and the other threads go on.
+            # Catch everything: one failed call must not end the thread.
             connections.close_all()
             logger.exception("seed service, %s", name)
         else:

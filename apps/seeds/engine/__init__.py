@@ -1,1 +1,1 @@
-"""Seeds: keys, segments, states. Plain Python."""
+"""Seeds as plain Python: keys, segments, states, scores."""

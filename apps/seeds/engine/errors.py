@@ -6,27 +6,27 @@ from typing import ClassVar
 
 
 class SeedError(Exception):
-    """Base of all refusals; ``str()`` says what was wrong and where."""
+    """Base of the seed service's errors; ``str()`` says what was wrong and where."""
 
     code: ClassVar[str] = "seed_error"
 
 
 class BadSeed(SeedError):
-    """One seed cannot be taken. ``code`` says why: ``empty_data``, ``key_too_large``, ..."""
+    """The seed is invalid. ``code`` says why: ``empty_data``, ``key_too_large``, ..."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code = code  # type: ignore[misc]  # each seed has its own reason
+        self.code = code  # type: ignore[misc]  # code differs per instance
 
 
 class InvalidFrontierSetting(SeedError):
-    """A frontier cannot work with this resolver, time zone or filter."""
+    """Unusable resolver, time zone or filter setting of a frontier."""
 
     code = "bad_setting"
 
 
 class BadCall(SeedError):
-    """A caller's owner, limit, lease time or batch is outside what is allowed."""
+    """The owner, limit, lease time or batch of a call is out of range."""
 
     code = "bad_call"
 
@@ -44,13 +44,13 @@ class UnknownSegment(SeedError):
 
 
 class SeedInUse(SeedError):
-    """The seed, or seeds of the segment, are leased."""
+    """The seed, or a seed of the segment, is leased."""
 
     code = "seed_in_use"
 
 
 class SeedNotFinal(SeedError):
-    """Only a seed that has ended can be opened again."""
+    """Only a finished seed can be reopened."""
 
     code = "seed_not_final"
 
@@ -62,24 +62,24 @@ class CallInWork(SeedError):
 
 
 class WrongSeedLease(SeedError):
-    """There is no such lease of this owner; it may have expired."""
+    """The lease does not exist or belongs to another owner; it may have expired."""
 
     code = "wrong_lease"
 
 
 class ClockBack(SeedError):
-    """The clock has gone back further than the store puts up with."""
+    """The clock went back further than the store tolerates."""
 
     code = "clock_back"
 
 
 class StoreInUse(SeedError):
-    """Another process owns the store's folder."""
+    """Another process owns the folder of the store."""
 
     code = "store_in_use"
 
 
 class SeedStoreUnavailable(SeedError):
-    """The store cannot be opened, read or written now."""
+    """The store cannot be opened, read or written at the moment."""
 
     code = "store_unavailable"

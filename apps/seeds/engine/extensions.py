@@ -1,4 +1,4 @@
-"""Resolvers of installed packages, by entry point."""
+"""Loader of resolvers from installed packages, by entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def load_extension(group: str, name: str, built_in: Sequence[str]) -> Any:
     """Load the entry point ``name`` of ``group`` from an installed package.
 
     Raises:
-        InvalidFrontierSetting: no package or several have it, or it cannot be loaded or called.
+        InvalidFrontierSetting: no package or several packages define it, or loading or calling it
+            fails.
     """
     points = {point.value: point for point in entry_points(group=group, name=name)}
     if not points:

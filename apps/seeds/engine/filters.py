@@ -1,7 +1,7 @@
-"""The bloom filter of a segment: a cheap "surely new", never the last word on "seen".
+"""Bloom filter of a segment: a miss proves that a key is new, a hit must be confirmed.
 
-A hit is confirmed in the store, because a filter also says "seen" of keys it has never met
-(seed S3.7: the original loses those seeds).
+A hit is confirmed in the store, because a Bloom filter has false positives (seed S3.7: the original
+system loses those seeds).
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ FALSE_POSITIVES: Final = 0.001
 MAX_EXPECTED: Final = 1_000_000_000
 
 _MAGIC: Final = b"yardbloom1"
-# Mark of the segment, expected keys, rate.
+# File header: mark of the segment, expected keys, rate.
 _HEAD: Final = struct.Struct(">QQd")
 _CHECK_BYTES: Final = 16
 
 
 class FilterSettings(msgspec.Struct, frozen=True):
-    """``expected`` keys of a segment, and the share of new ones that may look seen by then.
+    """Settings of new filters: ``expected`` keys of a segment, and the false-positive rate at that
+    size.
 
-    At the default rate a filter takes 1.8 bytes for each expected key. With more keys than
-    expected more of them have to be looked up; no answer changes.
+    At the default rate a filter takes 1.8 bytes per expected key. With more keys the false-positive
+    rate rises, so that more lookups go to the store; answers stay exact.
     """
 
     expected: int = EXPECTED
     rate: float = FALSE_POSITIVES
 
     def checked(self) -> FilterSettings:
-        """These settings. Raises ``InvalidFrontierSetting``."""
+        """Return the settings if they are valid. Raises ``InvalidFrontierSetting``."""
         if not 1 <= self.expected <= MAX_EXPECTED:
             raise InvalidFrontierSetting(
                 f"a filter for {self.expected} keys: 1 to {MAX_EXPECTED} can be"
@@ -54,7 +55,9 @@ class FilterSettings(msgspec.Struct, frozen=True):
 
 
 class FilterState(msgspec.Struct, frozen=True):
-    """State of a filter. ``fill``: share of bits set; ``rate``: estimated by it."""
+    """State of a filter. ``fill``: share of bits set; ``rate``: false-positive rate estimated from
+    it.
+    """
 
     expected: int
     wanted_rate: float
@@ -65,7 +68,7 @@ class FilterState(msgspec.Struct, frozen=True):
 
 
 class FilterUnreadable(Exception):
-    """The file is no filter, damaged, or not of this moment of its segment."""
+    """The file is damaged, not a filter, or older than its segment."""
 
 
 def _number(key: bytes) -> int:
@@ -73,7 +76,7 @@ def _number(key: bytes) -> int:
 
 
 class SegmentFilter:
-    """A filter of 16-byte hashes."""
+    """Bloom filter of 16-byte hashes."""
 
     def __init__(self, settings: FilterSettings, bloom: Bloom | None = None) -> None:
         self.settings = settings
@@ -83,18 +86,17 @@ class SegmentFilter:
         return key in self._bloom
 
     def add(self, keys: Iterable[bytes]) -> None:
-        """Remember them."""
         self._bloom.update(keys)
 
     def maybe_seen(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Those that have to be looked up; all others are new."""
+        """Return the keys that may be known and have to be looked up; all others are new."""
         bloom = self._bloom
         return [key for key in keys if key in bloom]
 
     def state(self) -> FilterState:
-        """Size, fill and estimated rate."""
+        """Return size, fill and estimated false-positive rate."""
         bits = self._bloom.size_in_bits
-        # Inverse of the library's formulas for the number of items.
+        # Inverts the library's formula for the number of items.
         hashes = max(1, int(-math.log2(self.settings.rate)))
         fill = 1 - math.exp(-self._bloom.approx_items * hashes / bits)
         return FilterState(
@@ -106,7 +108,9 @@ class SegmentFilter:
         )
 
     def save(self, path: Path, mark: int) -> None:
-        """Write it beside, sync, rename. ``mark``: a number that no later key leaves as it is."""
+        """Write the filter atomically: temporary file, fsync, rename. ``mark``: version of the
+        segment, changed by each later key.
+        """
         head = _HEAD.pack(mark, self.settings.expected, self.settings.rate)
         content = head + self._bloom.save_bytes()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,10 +128,10 @@ class SegmentFilter:
 
     @classmethod
     def load(cls, path: Path, mark: int) -> SegmentFilter:
-        """The filter that was saved when its segment had this ``mark``.
+        """Load the filter that was saved when its segment had this ``mark``.
 
         Raises:
-            FilterUnreadable: there is no such file, it is damaged, or keys came after it.
+            FilterUnreadable: the file is missing or damaged, or keys were added after it was saved.
         """
         try:
             raw = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Key resolvers (seed S3.9): from a seed to the key that identifies it, and the key's hash."""
+"""Key resolvers (seed S3.9): compute the key that identifies a seed, and its hash."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from apps.seeds.engine.extensions import load_extension
 GROUP: Final = "crawlyard.resolvers"
 HASH_BYTES: Final = 16
 
-# What a server only gives back (JSONP) or what only keeps caches away (jQuery's "_"). Names that
-# some server may read are not among them: a wrong guess would merge different pages.
+# Parameters that a server only echoes (JSONP) or that only defeat caches (jQuery's "_"). Names that
+# some server may read are left out: a wrong guess would merge different pages.
 IGNORED_PARAMETERS: Final = ("callback", "jsonp", "jsoncallback", "jsonpcallback", "_")
 
-# Fast path for URLs that are canonical already, ten times as fast.
+# Fast path for URLs that are already canonical, ten times as fast.
 _PLAIN: Final = re.compile(
     r"https?://[a-z0-9][a-z0-9.-]*(?:/(?!\.)[A-Za-z0-9._~-]*)+(?:\?([A-Za-z0-9_-]+)=[A-Za-z0-9_.-]+)?"
 )
 
-# From a seed's data to its key. Any exception refuses that one seed.
+# Computes a seed's key from its data. Any exception rejects that one seed.
 KeyResolver = Callable[[str], str]
 
 
 def whole(data: str) -> str:
-    """The key is the whole text."""
+    """Return the whole text as the key."""
     return data
 
 
 def page(data: str) -> str:
-    """Everything before ``#``: a page is one seed, whichever part of it a link leads to."""
+    """Return everything before ``#``: all fragments of a page are one seed."""
     return data.partition("#")[0]
 
 
 def canonical(ignored: Sequence[str] = IGNORED_PARAMETERS) -> KeyResolver:
-    """The URL as Scrapy compares it, without the ``ignored`` parameters.
+    """Return a resolver that normalizes URLs as Scrapy does and drops the ``ignored`` parameters.
 
-    Parameters are sorted, the fragment goes, the host is in lower case, letters are escaped alike.
+    Parameters are sorted, the fragment is dropped, the host is lower-cased, escapes are normalized.
     """
     names = tuple(ignored)
 
@@ -51,7 +51,7 @@ def canonical(ignored: Sequence[str] = IGNORED_PARAMETERS) -> KeyResolver:
             return data
         url: str = canonicalize_url(data)
         if names and "?" in url:
-            # unique would merge ?id=1&id=2 with ?id=1.
+            # unique=True would treat ?id=1&id=2 as ?id=1.
             url = url_query_cleaner(url, names, remove=True, unique=False)
         return url
 
@@ -59,12 +59,12 @@ def canonical(ignored: Sequence[str] = IGNORED_PARAMETERS) -> KeyResolver:
 
 
 def key_resolver(name: str, ignored: Sequence[str] | None = None) -> KeyResolver:
-    """The resolver called ``name``: ``whole``, ``page``, ``canonical``, or an entry point.
+    """Return the resolver called ``name``: ``whole``, ``page``, ``canonical``, or an entry point.
 
     ``ignored``: parameters for ``canonical``; None: ``IGNORED_PARAMETERS``.
 
     Raises:
-        InvalidFrontierSetting: nothing has that name, or it cannot be loaded.
+        InvalidFrontierSetting: the name is unknown, or the resolver cannot be loaded.
     """
     if name != "canonical" and ignored is not None:
         raise InvalidFrontierSetting(f"only canonical leaves out parameters, {name!r} does not")
@@ -79,5 +79,5 @@ def key_resolver(name: str, ignored: Sequence[str] | None = None) -> KeyResolver
 
 def key_hash(key: str) -> bytes:
     """Return a 16-byte collision-resistant hash of ``key``."""
-    # Half characters, which no stored key has, are only looked for in vain.
+    # Lone surrogates occur in no stored key, so such a lookup finds nothing.
     return blake2b(key.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest()

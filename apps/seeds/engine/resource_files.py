@@ -1,4 +1,7 @@
-"""Files of resources: CSV or JSON lines with a name and a secret each. No error quotes a secret."""
+"""Parser and writer of resource files: CSV or JSON lines with name and secret.
+
+No error text contains a secret.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ MAX_NAME: Final = 200
 MAX_SECRET_BYTES: Final = 8 * 1024
 MAX_ENTRIES: Final = 50
 MAX_PROBLEMS: Final = 20
-# Key of a secret given as plain text.
+# Key under which a plain-text secret is stored.
 PLAIN: Final = "secret"
 _MAX_KEY: Final = 100
 _FORMULA: Final = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
@@ -33,19 +36,21 @@ class FileFormat(StrEnum):
 
 
 class BadSecret(SeedError):
-    """This is no secret that a resource may have; the text does not quote it."""
+    """The secret is invalid; the text does not quote it."""
 
     code = "bad_secret"
 
 
 class BadName(SeedError):
-    """No resource may be called so."""
+    """The resource name is invalid."""
 
     code = "bad_name"
 
 
 class UnreadableFile(SeedError):
-    """``problems``: each with its line; nothing was taken."""
+    """The file cannot be imported. ``problems``: line number and text of each; nothing was
+    imported.
+    """
 
     code = "unreadable_file"
 
@@ -56,7 +61,7 @@ class UnreadableFile(SeedError):
 
 @dataclass(frozen=True, slots=True)
 class NewResource:
-    """One of a file. Its ``repr`` has no secret."""
+    """Resource of a file. Its ``repr`` omits the secret."""
 
     name: str
     secret: str
@@ -66,7 +71,7 @@ class NewResource:
 
 
 def checked_name(name: object) -> str:
-    """``name`` as it is stored. Raises ``BadName``."""
+    """Return ``name`` without surrounding spaces. Raises ``BadName``."""
     if not isinstance(name, str) or not name.strip():
         raise BadName("a name is needed")
     name = name.strip()
@@ -76,7 +81,8 @@ def checked_name(name: object) -> str:
 
 
 def checked_secret(secret: object) -> str:
-    """A secret as it is stored, a JSON object of texts; one text becomes ``{"secret": text}``.
+    """Return a secret in its stored form, a JSON object of texts; a plain text becomes ``{"secret":
+    text}``.
 
     Raises ``BadSecret``.
     """
@@ -97,7 +103,7 @@ def checked_secret(secret: object) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        # Half of a pair; the error itself would quote all of it.
+        # A lone surrogate; the exception itself would quote the whole secret.
         raise BadSecret("a secret holds characters that are none") from None
     if size > MAX_SECRET_BYTES:
         raise BadSecret(f"a secret has at most {MAX_SECRET_BYTES} bytes")
@@ -105,14 +111,14 @@ def checked_secret(secret: object) -> str:
 
 
 def opened(stored: str) -> dict[str, str]:
-    """A stored secret as it is handed out; {} where there is none."""
+    """Decode a stored secret; {} if it cannot be read."""
     try:
         found = json.loads(stored) if stored else {}
     except (ValueError, RecursionError):
         found = stored
     if isinstance(found, dict):
         return {str(key): value if isinstance(value, str) else "" for key, value in found.items()}
-    # Written past this module, such as by a person in the database.
+    # Not written by this module, such as by a manual database change.
     return {PLAIN: stored}
 
 
@@ -123,14 +129,14 @@ def _object_in(text: str) -> Any:
         raise BadSecret("the secret is nested too deep") from None
     except ValueError as error:
         where = f" (column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        # Not the error itself: it holds the whole text.
+        # Not the exception itself: it contains the whole text.
         raise BadSecret(f"the secret begins like JSON and is none{where}") from None
 
 
 def read_resources(raw: bytes | str, kind: FileFormat) -> list[NewResource]:
-    """The resources of a file, each name once. Raises ``UnreadableFile`` with all problems.
+    """Parse the resources of a file; names are unique. Raises ``UnreadableFile`` with all problems.
 
-    CSV: the first row names the columns. ``name`` must be there; ``secret`` is a text or a JSON
+    CSV: the first row names the columns. ``name`` is required; ``secret`` is a text or a JSON
     object; without it every other column is an entry of the secret, as in ``name,user,password``.
     JSON lines: ``{"name": ..., "secret": ...}``.
     """
@@ -189,7 +195,7 @@ def _json_rows(text: str) -> Iterator[tuple[int, object, object]]:
 
 def _csv_rows(text: str) -> Iterator[tuple[int, object, object]]:
     first = text.split("\n", 1)[0]
-    # Where the comma is the decimal point, spreadsheets part cells by semicolons.
+    # In locales with a decimal comma, spreadsheets separate cells by semicolons.
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
@@ -216,7 +222,9 @@ def _csv_row(header: Sequence[str], cells: Sequence[str]) -> tuple[object, objec
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Lines of a CSV file; cells that a spreadsheet would take for a formula are quoted."""
+    """Yield the lines of a CSV file; cells that a spreadsheet would read as a formula are
+    quoted.
+    """
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     out.write("\ufeff")

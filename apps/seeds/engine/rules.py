@@ -1,4 +1,4 @@
-"""Rules of a frontier: from an added seed to the stored one."""
+"""Rules of a frontier: validate an added seed and compute its key, segment and due time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _by_day() -> SegmentResolver:
 
 
 class NewPlace(NamedTuple):
-    """Where a stored seed belongs. ``kept``: its key or its segment is still the old one."""
+    """Segment, key and due time of a stored seed under new rules. ``kept``: its old key or segment
+    is kept, because the new rules reject it.
+    """
 
     segment: int
     key: str
@@ -54,11 +56,11 @@ class FrontierRules:
     max_key_bytes: int = MAX_KEY_BYTES
 
     def resolve(self, seed: Seed) -> ResolvedSeed:
-        """The seed with its segment and key.
+        """Return the seed with its segment and key.
 
         Raises:
-            BadSeed: it cannot be taken; ``code`` is ``empty_data``, ``data_too_large``,
-                ``binary_data``, the same of ``key``, ``bad_key``, ``bad_time``, ``bad_segment``,
+            BadSeed: the seed is invalid; ``code`` is ``empty_data``, ``data_too_large``,
+                ``binary_data``, the same for ``key``, ``bad_key``, ``bad_time``, ``bad_segment``,
                 ``bad_retry`` or ``bad_ext``.
         """
         data = check_text("data", seed.data, self.max_data_bytes)
@@ -72,7 +74,7 @@ class FrontierRules:
         return ResolvedSeed(segment, key, key_hash(key), due, most, data, seed.ext or None)
 
     def resolve_all(self, seeds: Iterable[Seed]) -> list[ResolvedSeed | BadSeed]:
-        """One answer for each: a refused one does not keep the others out."""
+        """Resolve each seed by itself; an invalid one does not affect the others."""
         answers: list[ResolvedSeed | BadSeed] = []
         for seed in seeds:
             try:
@@ -82,10 +84,10 @@ class FrontierRules:
         return answers
 
     def regroup(self, segment: int, key: str, data: str, due: int) -> NewPlace:
-        """Where a seed belongs that was stored under other rules.
+        """Return where a seed stored under other rules belongs under these.
 
-        What these rules refuse stays as it is: no seed is lost to them. A seed is in time what
-        ``due`` says; one without a time stays without.
+        If these rules reject the seed, it keeps its key or segment, so that no seed is lost.
+        ``due`` counts as its time; a seed without a time stays without.
         """
         kept = False
         try:
@@ -105,13 +107,13 @@ class FrontierRules:
             key = self.keys(data)
         except Exception as error:  # noqa: BLE001 - people's URLs, plug-ins of others
             raise BadSeed("bad_key", f"no key: {type(error).__name__}: {error}") from None
-        # Checked as data; no character has more than four bytes.
+        # The data was checked before; a character has at most four bytes.
         if key is data and 4 * len(key) <= self.max_key_bytes:
             return key
         return check_text("key", key, self.max_key_bytes)
 
     def _place(self, seed: Seed) -> tuple[int, int]:
-        """Segment and due time; a custom segment may begin after ``active_at``."""
+        """Return segment and due time; a plug-in's segment may begin after ``active_at``."""
         active_at = seed.active_at
         if active_at is None:
             return DEFAULT_SEGMENT, URGENT_DUE if seed.urgent else TIMELESS_DUE

@@ -1,4 +1,4 @@
-"""A seed: what is given in, what it becomes, its states and what it may not be."""
+"""Seeds: input, resolved form, state transitions and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from apps.seeds.engine.errors import BadSeed
 from yardkit.protocol.seeds import Seed, SeedOutcome, SeedState
 
-# Tries of a seed until it has failed (seed S3.11).
+# Default number of tries until a seed counts as failed (seed S3.11).
 MAX_RETRY: Final = 3
 MAX_RETRY_LIMIT: Final = 1000
 MAX_DATA_BYTES: Final = 64 * 1024
@@ -19,15 +19,15 @@ MAX_KEY_BYTES: Final = 8 * 1024
 MAX_EXT_BYTES: Final = 64 * 1024
 _MAX_EXT_DEPTH: Final = 20
 
-# Where seeds without a time go; its seeds are never crawled again by time (seed S3.4).
+# Segment of seeds without a time, which are crawled only once (seed S3.4).
 DEFAULT_SEGMENT: Final = 0
 
-# Times are milliseconds since 1970. A segment begins above 0 in every zone; from 1973 on clocks
-# change at full minutes.
+# Times are ms since 1970. A segment begins above 0 in every zone; from 1973 on, UTC offsets change
+# at full minutes only.
 FIRST_TIME: Final = 94_694_400_000  # 1973
 LAST_TIME: Final = 4_102_444_800_000  # 2100
 
-# When seeds without a time are due: the urgent ones before all others.
+# Due times of seeds without a time: urgent ones come before all others.
 URGENT_DUE: Final = 0
 TIMELESS_DUE: Final = 1
 
@@ -36,7 +36,7 @@ __all__ = ["Outcome", "ResolvedSeed", "Seed", "State", "after", "check_ext", "ch
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-# One class each, on the wire and in the stores.
+# Shared by the wire format and the stores.
 State: TypeAlias = SeedState
 Outcome: TypeAlias = SeedOutcome
 
@@ -45,10 +45,10 @@ FINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.IGNORED})
 
 
 class ResolvedSeed(msgspec.Struct, frozen=True):
-    """A seed with its place: what a store takes.
+    """Validated seed with segment and key, ready to be stored.
 
-    ``key``: what must not be twice in a segment; ``hash``: 16 bytes of it. ``due``: not handed
-    out before, ms since 1970.
+    ``key``: unique within a segment; ``hash``: its 16-byte hash. ``due``: earliest lease, ms since
+    1970.
     """
 
     segment: int
@@ -61,7 +61,7 @@ class ResolvedSeed(msgspec.Struct, frozen=True):
 
 
 def after(outcome: Outcome, retry: int, max_retry: int) -> tuple[State, int]:
-    """State and retry count of a leased seed after ``outcome`` (seed S3.11, S3.15)."""
+    """Return state and retry count of a leased seed after ``outcome`` (seed S3.11, S3.15)."""
     if outcome == Outcome.SUCCESS:
         return State.SUCCEEDED, retry
     if outcome == Outcome.IGNORED:
@@ -73,19 +73,19 @@ def after(outcome: Outcome, retry: int, max_retry: int) -> tuple[State, int]:
 
 
 def check_text(what: str, value: object, most_bytes: int) -> str:
-    """``value`` when it is a text of at most ``most_bytes`` in UTF-8.
+    """Return ``value`` if it is a text of at most ``most_bytes`` in UTF-8.
 
     Raises:
-        BadSeed: ``<what>`` with what is wrong: ``empty_key``, ``key_too_large``, ``binary_key``.
+        BadSeed: code with ``what`` as a part: ``empty_key``, ``key_too_large``, ``binary_key``.
     """
     if not isinstance(value, str):
         raise BadSeed(f"binary_{what}", f"the {what} is {type(value).__name__}, not text")
-    # Nearly all: each character is one byte, and none a control character.
+    # Fast path for most texts: ASCII without control characters.
     if value.isascii() and value.isprintable() and 0 < len(value) <= most_bytes:
         return value
     if not value:
         raise BadSeed(f"empty_{what}", f"the {what} is empty")
-    # No character takes less than one byte: most are judged without encoding them.
+    # Every character takes at least one byte, so most texts are judged without encoding them.
     if len(value) > most_bytes:
         raise BadSeed(f"{what}_too_large", _too_large(what, len(value), most_bytes))
     found = _CONTROL.search(value)
@@ -107,7 +107,7 @@ def _too_large(what: str, size: int, most_bytes: int) -> str:
 
 
 def check_ext(ext: object) -> None:
-    """Refuse what JSON could not give back as it was. Raises ``BadSeed`` (``bad_ext``)."""
+    """Reject values that JSON does not preserve. Raises ``BadSeed`` (``bad_ext``)."""
     if not isinstance(ext, dict):
         raise BadSeed("bad_ext", f"ext is {type(ext).__name__}, not an object")
     try:

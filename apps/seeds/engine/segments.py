@@ -1,7 +1,7 @@
-"""Which slice of time a seed belongs to: segment resolvers (seed S3.2, S3.3).
+"""Segment resolvers (seed S3.2, S3.3): the slice of time that a seed belongs to.
 
-A segment is known by the moment it begins, in milliseconds since 1970. Two seeds with one key are
-allowed in two segments, never in one: the same URL is crawled once a day, a week, ...
+A segment is identified by its beginning in ms since 1970. A key is unique within a segment, and may
+occur again in the next one: the same URL is crawled once a day, a week, ...
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_DAYS: Final = 3660
 _DAYS = re.compile(r"days:([1-9][0-9]{0,3})")
 _FIRST_DAY: Final = datetime(1970, 1, 1).toordinal()  # noqa: DTZ001 - a calendar's day, of no zone
 
-# From a time to the beginning of its segment, both in ms since 1970.
+# Computes the beginning of the segment of a time, both in ms since 1970.
 SegmentResolver = Callable[[int], int]
-# The wall clock's beginning of the segment that a wall clock's time is in.
+# Computes the local beginning of the segment of a local time.
 _Floor = Callable[[datetime], datetime]
 
 
 def time_zone(name: str) -> ZoneInfo:
-    """Raises ``InvalidFrontierSetting`` for a zone that is not in the tz database."""
+    """Return the zone. Raises ``InvalidFrontierSetting`` if it is not in the tz database."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -45,21 +45,21 @@ def segment_text(segment: int) -> str:
 
 
 def time_text(ms: int) -> str:
-    """Return a time in ms since 1970 as ISO 8601 in UTC, without milliseconds where they are 0."""
+    """Return a time in ms since 1970 as ISO 8601 in UTC; milliseconds are omitted if they are 0."""
     moment = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
     parts = "milliseconds" if ms % 1000 else "seconds"
     return moment.isoformat(timespec=parts).replace("+00:00", "Z")
 
 
 def segment_resolver(name: str, zone: ZoneInfo) -> SegmentResolver:
-    """The resolver called ``name``, by the clocks of ``zone``.
+    """Return the resolver called ``name`` for the time zone ``zone``.
 
-    ``hour``, ``day``, ``days:3``, ``week`` (from Monday), ``month``, ``none`` (one segment for
-    all times), or an entry point of ``crawlyard.segments``: a callable that takes the zone and
-    returns the resolver.
+    ``hour``, ``day``, ``days:3``, ``week`` (from Monday), ``month``, ``none`` (one segment for all
+    times), or an entry point of ``crawlyard.segments``: a callable that takes the zone and returns
+    the resolver.
 
     Raises:
-        InvalidFrontierSetting: nothing has that name, or it cannot be loaded.
+        InvalidFrontierSetting: the name is unknown, or the resolver cannot be loaded.
     """
     if name == "none":
         return lambda time: DEFAULT_SEGMENT
@@ -87,18 +87,18 @@ def segment_resolver(name: str, zone: ZoneInfo) -> SegmentResolver:
 
 
 class Slices:
-    """Segments that begin where the wall clock of a zone shows a round time.
+    """Segments that begin at a round local time of a zone.
 
-    A time that the clock shows twice begins a segment when it is shown first; the hour that is
-    repeated in autumn is a segment of its own. Where the round time is left out, the segment
-    begins when the clock jumps over it.
+    A local time that occurs twice begins a segment at its first occurrence; the hour repeated in
+    autumn is a segment of its own. If the round time is skipped, the segment begins when the clock
+    jumps over it.
     """
 
     def __init__(self, zone: ZoneInfo, floor: _Floor) -> None:
         self._zone = zone
         self._floor = floor
-        # The minute asked for last and its segment: nearly all seeds of a batch are of one.
-        # No clocks change within a minute (FIRST_TIME).
+        # One-entry cache of minute and segment: most seeds of a batch share both.
+        # UTC offsets change at full minutes only (see FIRST_TIME).
         self._last = (-1, 0)
 
     def __call__(self, time: int) -> int:
@@ -115,7 +115,7 @@ class Slices:
 
 
 def _first_moment(wall: datetime, zone: ZoneInfo) -> int:
-    """When the clocks of ``zone`` first show ``wall`` or, if they leave it out, jump over it."""
+    """Return the first moment at which the zone's local time reaches ``wall``."""
     moment = wall.replace(tzinfo=zone).astimezone(UTC)
     if moment.astimezone(zone).replace(tzinfo=None, fold=0) != wall.replace(fold=0):
         # fold=1 uses the offset after the jump, so it is before the jump.
@@ -125,7 +125,9 @@ def _first_moment(wall: datetime, zone: ZoneInfo) -> int:
 
 
 def _jump(before: datetime, later: datetime, zone: ZoneInfo) -> datetime:
-    """The first second, at most ``later``, at which the offset is no more that of ``before``."""
+    """Return the first second, up to ``later``, whose UTC offset differs from that of
+    ``before``.
+    """
     offset = before.astimezone(zone).utcoffset()
     while later - before > timedelta(seconds=1):
         middle = before + timedelta(seconds=int((later - before).total_seconds()) // 2)
@@ -137,7 +139,7 @@ def _jump(before: datetime, later: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _floor_hour(local: datetime) -> datetime:
-    # fold stays: the second 02:00 of a night is not the first one.
+    # fold is kept: the second 02:00 of a night is not the first one.
     return local.replace(tzinfo=None, minute=0, second=0, microsecond=0)
 
 

@@ -22,7 +22,7 @@ _SEGMENT: Final = "default, today, yesterday, 2026-11-21, 2026-11-21T14:00, or m
 
 
 def add_verbs(parser: CommandParser) -> None:
-    """Each verb and its arguments."""
+    """Add a subparser for each verb."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     listing = verbs.add_parser("list", help="all frontiers with what is in them")
     listing.add_argument("--project", metavar="P", help="only those of this project")
@@ -137,11 +137,11 @@ def _json(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
-# --- from words to things ------------------------------------------------------------------------
+# --- lookup by name ------------------------------------------------------------------------------
 
 
 def frontier_named(name: str) -> Frontier:
-    """``NAME`` where only one project has it, ``PROJECT/NAME``, or its number.
+    """Return the frontier by ``NAME`` if it is unique, ``PROJECT/NAME``, or ID.
 
     Raises ``CommandError``.
     """
@@ -167,12 +167,14 @@ def frontier_named(name: str) -> Frontier:
 
 
 def full_name(frontier: Frontier) -> str:
-    """As people type it."""
+    """Return ``PROJECT/NAME``, as accepted by ``frontier_named``."""
     return f"{frontier.project.slug}/{frontier.name}"
 
 
 def segment_named(frontier: Frontier, text: str) -> int:
-    """The segment that begins at, or has, the time ``text``. Raises ``CommandError``."""
+    """Return the segment that begins at, or contains, the time ``text``. Raises
+    ``CommandError``.
+    """
     if text == "default":
         return DEFAULT_SEGMENT
     if text.isascii() and text.isdigit():
@@ -187,7 +189,9 @@ def segment_named(frontier: Frontier, text: str) -> int:
 
 
 def time_named(frontier: Frontier, text: str) -> int:
-    """In ms since 1970; without an offset by the frontier's clock. Raises ``CommandError``."""
+    """Return a time in ms; without an offset it is in the frontier's time zone. Raises
+    ``CommandError``.
+    """
     zone = ZoneInfo(frontier.time_zone)
     if text == "now":
         return now_ms()
@@ -207,12 +211,12 @@ def time_named(frontier: Frontier, text: str) -> int:
 
 
 def shown_segment(frontier: Frontier, segment: int) -> str:
-    """When it begins, by the frontier's clock."""
+    """Return the beginning of a segment in the frontier's time zone."""
     return "default" if segment == DEFAULT_SEGMENT else shown_time(frontier, segment)
 
 
 def shown_time(frontier: Frontier, ms: int) -> str:
-    """By the frontier's clock, to the second."""
+    """Return a time in the frontier's time zone, to the second."""
     moment = datetime.fromtimestamp(ms // 1000, UTC).astimezone(ZoneInfo(frontier.time_zone))
     short = "%Y-%m-%d %H:%M" if not moment.second else "%Y-%m-%d %H:%M:%S"
     if (moment.hour, moment.minute, moment.second) == (0, 0, 0):
@@ -221,10 +225,10 @@ def shown_time(frontier: Frontier, ms: int) -> str:
 
 
 def who() -> str:
-    """For the audit trail."""
+    """Return the name of the operating system's user, for the audit trail."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError, ImportError):
-        # A container's user may have a number and no name.
+        # The user of a container may have a UID without a name.
         name = "unknown"
     return f"{name} (manage.py seeds)"

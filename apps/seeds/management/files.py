@@ -1,4 +1,4 @@
-"""Files of seeds: read line by line, written wholly or not at all, packed by their names."""
+"""Files of seeds: read line by line, written atomically, compressed according to their names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _FLUSH_LINES: Final = 2000
 
 
 def read_lines(name: str, most_bytes: int) -> Iterator[bytes]:
-    """The lines of a file or, for ``-``, of standard input, without their ends.
+    """Yield the lines of a file, or of standard input for ``-``, without their line breaks.
 
-    Of one that is longer than ``most_bytes`` some more than that are given: enough to see it.
+    A line longer than ``most_bytes`` is cut slightly above the limit, so that the caller can detect
+    it.
 
     Raises:
-        CommandError: it cannot be read.
+        CommandError: the file cannot be read.
     """
     try:
         with _opened(name) as file:
@@ -47,15 +48,15 @@ def _opened(name: str) -> IO[bytes]:
 
 
 def write_lines(name: str, lines: Iterable[bytes]) -> int:
-    """Their number. A file appears when all of it is written; ``-`` is standard output.
+    """Write a file atomically; return the number of lines. ``-`` is standard output.
 
     Raises:
-        CommandError: it cannot be written.
+        CommandError: the file cannot be written.
     """
     if name == "-":
         return _to_stdout(lines)
     path = Path(name)
-    # In the same folder: only there a rename is one step.
+    # In the same folder, because a rename is atomic only there.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         try:
@@ -73,7 +74,7 @@ def write_lines(name: str, lines: Iterable[bytes]) -> int:
 
 def _write(raw: Any, lines: Iterable[bytes], *, packed: bool) -> int:
     if packed:
-        # No time of now inside: the same seeds make the same file.
+        # mtime=0: equal seeds give an equal file.
         with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as file:
             return _write_all(file, lines)
     return _write_all(raw, lines)
@@ -90,7 +91,7 @@ def _to_stdout(lines: Iterable[bytes]) -> int:
         count = _write_all(out, lines)
         out.flush()
     except BrokenPipeError:
-        # "| head" has seen enough; the interpreter must not try again at its end.
+        # The reader closed the pipe (``| head``); the interpreter must not flush it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise CommandError("nobody reads any more", returncode=FAILED) from None
     return count

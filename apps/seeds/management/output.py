@@ -1,4 +1,4 @@
-"""Tables and progress, for people."""
+"""Tables and progress lines for terminals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _cell(value: object) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes as people say them."""
+    """Return a number of bytes with a unit."""
     amount = float(number)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:
@@ -48,7 +48,7 @@ def size(number: int) -> str:
 
 
 class ProgressLine:
-    """One line that is drawn again on a terminal, and now and then one elsewhere."""
+    """Progress line, redrawn on a terminal and printed now and then elsewhere."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -57,7 +57,7 @@ class ProgressLine:
         self._width = 0
 
     def tell(self, text: str) -> None:
-        """If it is time for it."""
+        """Show ``text`` unless the last line was shown a moment ago."""
         now = time.monotonic()
         if now - self._told_at < (_DRAW_SECONDS if self._terminal else _LINE_SECONDS):
             return

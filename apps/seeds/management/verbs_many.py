@@ -1,4 +1,4 @@
-"""Verbs of ``manage.py seeds`` that go through many seeds."""
+"""Verbs of ``manage.py seeds`` that work on many seeds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from apps.seeds.services.portable import (
 from apps.seeds.states import OperationKind, OperationState
 
 MOST_LISTED: Final = 50
-# New segments of an old one that are shown.
+# Number of target segments shown for a segment in a preview.
 _TARGETS: Final = 3
 
 
@@ -47,14 +47,14 @@ class _Talks(Protocol):
 
 
 class ManyVerbs:
-    """The part of the command that begins operations."""
+    """Mixin with the verbs that start operations."""
 
     def _reopen_failed(self: _Talks, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
         arguments: dict[str, Any] = {"source": segment_named(frontier, options["segment"])}
         if options["into"]:
             arguments["target"] = segment_named(frontier, options["into"])
-        # Is the service there, and the segment?
+        # Fail early if the service is unavailable or the segment unknown.
         _books_of(frontier, arguments["source"])
         done = _run(self, frontier, OperationKind.REOPEN_FAILED, arguments)
         into = shown_segment(frontier, done.arguments["target"])
@@ -218,7 +218,9 @@ def _run(
 
 
 def _follow(talks: _Talks, operation: Operation) -> Operation:
-    """Work on the operation here; after an interrupt the workers go on. Raises ``CommandError``."""
+    """Execute the operation in this process; after Ctrl-C a worker continues it. Raises
+    ``CommandError``.
+    """
     progress = ProgressLine(talks.stderr)
 
     def tell(now: Operation) -> None:
@@ -244,7 +246,7 @@ def _follow(talks: _Talks, operation: Operation) -> Operation:
 
 
 def _books_of(frontier: Frontier, segment: int) -> Any:
-    """Raises ``CommandError`` where there is none."""
+    """Return the counts of a segment. Raises ``CommandError`` if it does not exist."""
     found = {one.segment: one.books for one in services.show_segments(frontier)}
     if segment not in found:
         there = ", ".join(shown_segment(frontier, one) for one in list(found)[-5:]) or "none"

@@ -1,4 +1,4 @@
-"""Frontiers, what is reported of their segments, what is done to them, and pools of resources."""
+"""Frontiers, reports of their segments, operations on them, and resource pools."""
 
 from apps.seeds.models.frontier import Frontier
 from apps.seeds.models.operation import Operation

@@ -1,4 +1,4 @@
-"""Frontiers: sets of seeds of a project, with the rules that identify a seed."""
+"""Frontier: the seeds of a project for one purpose, and the rules that identify a seed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ validate_name = RegexValidator(
 
 
 def validate_time_zone(value: str) -> None:
-    """Accept a zone of the IANA database, such as ``Asia/Shanghai``."""
+    """Validator: a zone of the IANA database, such as ``Asia/Shanghai``."""
     _validate(time_zone, value)
 
 
 def validate_parameters(value: object) -> None:
-    """Accept a list of names of URL parameters, or None."""
+    """Validator: a list of URL parameter names, or None."""
     names = isinstance(value, list) and all(
         isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() for name in value
     )
@@ -132,7 +132,7 @@ class Frontier(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuse rules that no service could work by."""
+        """Reject rules that cannot be loaded."""
         try:
             self.rules()
         except InvalidFrontierSetting as error:

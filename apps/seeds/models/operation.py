@@ -15,7 +15,7 @@ from apps.seeds.states import OperationKind, OperationState
 
 
 class Operation(models.Model):
-    """One of ``OperationKind``; ``result`` counts what it did. At most one of a frontier moves."""
+    """Operation on many seeds. ``result``: its counters. A frontier has at most one active move."""
 
     frontier = models.ForeignKey(
         Frontier, verbose_name=_("frontier"), on_delete=models.CASCADE, related_name="operations"

@@ -55,6 +55,6 @@ class SegmentReport(models.Model):
 
     @property
     def balances(self) -> bool:
-        """Is every seed in exactly one place?"""
+        """Return whether the counts by state add up to the seeds added."""
         ended = self.succeeded + self.failed + self.ignored + self.forgotten
         return self.added == self.pending + self.leased + ended

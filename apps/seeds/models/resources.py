@@ -1,4 +1,4 @@
-"""Pools of what may be used by one at a time: accounts, tokens, proxies (seed S3.21)."""
+"""Pools of resources with one holder at a time: accounts, tokens, proxies (seed S3.21)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
-from apps.seeds.engine.scoring import NEVER_USED, ScoringRules
+from apps.seeds.engine.scores import NEVER_USED, ScoringRules
 from apps.seeds.models.frontier import validate_name
 from apps.seeds.querysets import ResourcePoolQuerySet, ResourceQuerySet
 from apps.seeds.states import ResourceState
@@ -21,7 +21,7 @@ _DAY = 24 * 3600
 
 
 class ResourcePool(models.Model):
-    """How the resources of a pool are handed out and judged."""
+    """Pool of resources, with its lease and scoring settings."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="resource_pools"
@@ -96,7 +96,7 @@ class Resource(models.Model):
     score = models.FloatField(
         _("score"), default=1.0, help_text=_("moving average of the last ten or so uses, 0 to 1")
     )
-    # Smaller is better, see ``engine.scoring.rank``; an index brings the zone.
+    # Sort key, smallest first: see ``engine.scores.rank``. Indexed, to find the rotation zone.
     rank = models.FloatField(_("rank"), default=NEVER_USED, editable=False)
     lease = models.PositiveBigIntegerField(_("lease number"), default=0)
     # Idempotency key of the lease call: a repeated call gets the same resource.

@@ -1,4 +1,4 @@
-"""Clients of the seed service for processes that hold the installation's secret."""
+"""Clients of the seed service for processes that have the installation's secret."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from apps.seeds.models import Frontier
 from yardkit.seeds import SeedClient
 from yardkit.tokens import frontier_scope, manage_scope, sign_scope
 
-# Default timeout of a call.
+# Default timeout of a call, in seconds.
 TIMEOUT_SECONDS = 10.0
 
 
 def client_of(
     frontier: Frontier, *, owner: str = "", timeout: float | None = None, patience: float = 0.0
 ) -> SeedClient:
-    """To add, lease, finish and look up, as a spider does.
+    """Return a client to add, lease, finish and look up seeds, as spiders do.
 
-    ``patience``: as ``SeedClient``; a web request asks once.
+    ``patience``: as in ``SeedClient``; web requests send once.
     """
     timeout = TIMEOUT_SECONDS if timeout is None else timeout
     token = sign_scope(settings.SECRET_KEY, frontier_scope(frontier.pk))
@@ -30,7 +30,7 @@ def client_of(
 def manager_of(
     frontier: Frontier, *, timeout: float | None = None, patience: float = 0.0
 ) -> SeedClient:
-    """For ``manage`` alone."""
+    """Return a client for ``manage`` calls only."""
     timeout = TIMEOUT_SECONDS if timeout is None else timeout
     token = sign_scope(settings.SECRET_KEY, manage_scope(frontier.pk))
     return SeedClient(shared_broker(), frontier.pk, token, timeout=timeout, patience=patience)

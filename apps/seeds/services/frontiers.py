@@ -1,4 +1,4 @@
-"""Every write of frontiers."""
+"""Create, update and delete frontiers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from apps.seeds.stores.operations import DropSegment, ShowSegments
 def create_frontier(
     *, actor: User | None, values: Mapping[str, Any], actor_label: str = ""
 ) -> Frontier:
-    """Make one from validated ``values``."""
+    """Create a frontier from validated ``values``."""
     frontier = Frontier.objects.create(**values)
     record(
         actor=actor,
@@ -47,12 +47,12 @@ def create_frontier(
 def update_frontier(
     *, actor: User | None, frontier: Frontier, values: Mapping[str, Any], actor_label: str = ""
 ) -> Frontier:
-    """Change the given validated fields; nothing is written when nothing differs.
+    """Change the given validated fields; write nothing if none differs.
 
     Raises:
-        RulesNeedMove: segments, time zone or keys would be others; see ``granularity.change``.
+        RulesNeedMove: segments, time zone or keys would change; see ``granularity.change``.
     """
-    # The values shown in the form may be outdated.
+    # Lock and read again: the values shown in the form may be outdated.
     locked = Frontier.objects.select_for_update().get(pk=frontier.pk)
     for name in GROUPING_FIELDS:
         if name in values and values[name] != getattr(locked, name):
@@ -79,15 +79,15 @@ def update_frontier(
 def delete_frontier(
     *, actor: User | None, frontier: Frontier, wipe: bool = False, actor_label: str = ""
 ) -> None:
-    """Delete a frontier that has no seeds, or with them when ``wipe`` says so.
+    """Delete a frontier without seeds or, if ``wipe`` is set, together with its seeds.
 
-    The seed service is asked first, and answers within seconds; nothing is deleted without it.
+    The seed service is queried first and must answer within seconds.
 
     Raises:
         FrontierInUse: jobs use it.
-        OperationRunning: it is being moved.
+        OperationRunning: its seeds are being moved.
         FrontierHasSeeds: and ``wipe`` is not set.
-        SeedsLeased: some are being crawled now.
+        SeedsLeased: seeds are being crawled.
         SeedServiceAway, CallRefused
     """
     refuse_used(frontier)
@@ -104,7 +104,7 @@ def delete_frontier(
         raise SeedsLeased
     freeze(frontier.pk)
     try:
-        # Seeds added before the service sees this would stay in the store.
+        # Freeze first: seeds added before the service sees the deletion would remain in the store.
         time.sleep(SETTLE_SECONDS)
         _wipe(frontier)
     except BaseException:
@@ -130,7 +130,7 @@ def _delete(actor: User | None, frontier: Frontier, actor_label: str) -> None:
 
 
 def refuse_used(frontier: Frontier) -> None:
-    """Raise ``FrontierInUse`` where rows of others point to it; nothing is deleted."""
+    """Raise ``FrontierInUse`` if rows of other apps refer to the frontier. Deletes nothing."""
     try:
         Collector(using="default", origin=frontier).collect([frontier])
     except ProtectedError as error:

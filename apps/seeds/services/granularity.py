@@ -1,4 +1,4 @@
-"""Other segments, time zone or keys: what that would do, and doing it."""
+"""Preview and start a change of segments, time zone or keys."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from apps.seeds.states import OperationKind
 from apps.seeds.stores.base import Segment
 from apps.seeds.stores.operations import Grouping, Regrouped, RegroupSlice, now_ms
 
-# Seeds examined one by one; beyond it only the first of each segment are.
+# Limit of seeds that are all examined; of a larger frontier, a sample of each segment is.
 EXACT_SEEDS: Final = 200_000
 MAX_WAIT_SECONDS: Final = 24 * 3600
 _SLICE: Final = 2000
-# A move of seeds has these fields of the frontier changed.
+# Fields of the frontier that a move changes.
 GROUPING_FIELDS: Final = ("segments", "time_zone", "keys", "ignored_parameters")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPreview:
-    """A segment of now. ``targets``: how many of its seeds would go into each new segment."""
+    """Current segment. ``targets``: number of its seeds per new segment."""
 
     segment: int
     pending: int
@@ -67,12 +67,12 @@ def grouping_with(
     keys: str | None = None,
     ignored_parameters: list[str] | None = None,
 ) -> Grouping:
-    """The frontier's rules with what is given changed.
+    """Return the frontier's rules with the given changes.
 
-    None leaves a rule as it is; parameters go when ``keys`` is given without them.
+    None leaves a rule unchanged; ignored parameters are reset when only ``keys`` is given.
 
     Raises:
-        BadGrouping: ``fields`` says which.
+        BadGrouping: ``fields`` names the invalid rules.
     """
     if ignored_parameters is None and keys in (None, frontier.keys):
         ignored_parameters = frontier.ignored_parameters
@@ -146,7 +146,7 @@ def preview(
         frontier.keys,
         frontier.ignored_parameters,
     )
-    # Of the largest segment none meets another one of it, unless keys become one.
+    # Seeds of one segment collide only if the new rules merge their keys.
     first = (max(sizes.values(), default=0) if keys_stay else 1) if total else 0
     met = look.met
     return MovePreview(
@@ -167,7 +167,7 @@ def preview(
 
 
 class _Look:
-    """Counters of a pass through the segments."""
+    """Accumulated counts of a preview."""
 
     def __init__(self, frontier: Frontier, grouping: Grouping) -> None:
         self._frontier = frontier
@@ -178,15 +178,15 @@ class _Look:
 
     @property
     def met(self) -> int:
-        """Seeds whose new place another one had."""
+        """Return the number of seeds whose new place is taken by another seed."""
         return self.looked_at - len(self._new)
 
     def new_again(self) -> int:
-        """New places that no old seed occupies."""
+        """Return the number of new places that no old seed occupies."""
         return len(self._new - self._old)
 
     def at(self, segment: Segment, most: int) -> SegmentPreview:
-        """Go through up to ``most`` seeds of one."""
+        """Examine up to ``most`` seeds of a segment."""
         targets: Counter[int] = Counter()
         looked_at = 0
         after: bytes | None = b""
@@ -227,16 +227,16 @@ def change(
     requested_by: str = "",
     actor: User | None = None,
 ) -> Operation:
-    """Begin to move all seeds to where other rules put them; the rules count when that is done.
+    """Start a move of all seeds to their place by other rules, which take effect at its end.
 
-    Meanwhile the frontier is frozen: nothing is added or handed out, callers wait. Leased seeds
-    are waited for, ``wait_seconds`` at most; then the move is given up and all is as before. Of
-    seeds that meet the one of the earlier segment stays, with its state.
+    Meanwhile the frontier is frozen: nothing is added or leased, and callers wait. Leased seeds are
+    waited for, up to ``wait_seconds``; then the move is abandoned without changes. Of seeds with
+    the same new key, the one of the earlier segment is kept with its state.
 
     Raises:
         BadGrouping
         SeedsLeased: and ``wait_seconds`` is 0.
-        OperationRunning: something else is being done to the seeds.
+        OperationRunning: another operation works on the seeds.
         SeedServiceAway, CallRefused
     """
     grouping = grouping_with(

@@ -1,7 +1,8 @@
-"""Single steps on a frontier's seeds, asked of the seed service.
+"""Management calls on a frontier's seeds, sent to the seed service.
 
-Each may raise ``yardkit.seeds.SeedServiceAway`` and ``CallRefused``, whose ``code`` is that of the
-engine's errors: ``unknown_key``, ``unknown_segment``, ``seed_in_use``, ``seed_not_final``, ...
+All functions may raise ``yardkit.seeds.SeedServiceAway`` and ``CallRefused``, whose ``code`` is
+that of the engine's errors: ``unknown_key``, ``unknown_segment``, ``seed_in_use``,
+``seed_not_final``, ...
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from apps.seeds.stores.operations import (
 from yardkit.protocol import Seed, SeedLookedUp
 from yardkit.protocol.seeds import KnownSeed
 
-# Seeds in one call: the service is not held up for others.
+# Limit of seeds per call, so that the service stays responsive to others.
 SLICE: Final = 2000
-# Timeout on a busy disk.
+# Timeout in seconds, long enough for a busy disk.
 LONG_SECONDS: Final = 60.0
 
 
@@ -42,14 +43,14 @@ def manage(
     timeout: float | None = None,
     patience: float = 0.0,
 ) -> Any:
-    """Have one done; what it gives."""
+    """Send a management operation; return its result."""
     raw = msgspec.Raw(msgspec.msgpack.encode(operation))
     result = manager_of(frontier, timeout=timeout, patience=patience).manage(raw)
     return msgspec.msgpack.decode(result, type=RESULTS[type(operation)])
 
 
 def show_segments(frontier: Frontier, *, timeout: float | None = None) -> list[Segment]:
-    """All segments as they are now; pages read ``SegmentReport`` instead."""
+    """Return all segments with current counts; pages read ``SegmentReport`` instead."""
     segments: list[Segment] = manage(frontier, ShowSegments(), timeout=timeout)
     return segments
 
@@ -77,22 +78,22 @@ def find_seed(frontier: Frontier, segment: int, key: str) -> KnownSeed | None:
 
 
 def reopen(frontier: Frontier, segment: int, key: str) -> None:
-    """Let an ended seed be crawled again."""
+    """Make a finished seed pending again."""
     manage(frontier, Reopen(segment, key))
 
 
 def forget(frontier: Frontier, segment: int, key: str) -> None:
-    """Take a seed away, so that its key is new again."""
+    """Delete a seed, so that its key counts as new."""
     manage(frontier, Forget(segment, key))
 
 
 def reopen_failed(frontier: Frontier, source: int, target: int | None = None) -> ReopenedCount:
-    """Add the failed seeds of a segment to that of now, or to ``target``.
+    """Add the failed seeds of a segment to the current segment, or to ``target``.
 
-    Slice by slice until all are done; ``operations.start_operation`` leaves that to a worker.
+    Blocks until all slices are done; ``operations.start_operation`` leaves the work to a worker.
     """
     if target is None:
-        # One for all slices: midnight may come between two.
+        # Computed once: the slices must not be split by midnight.
         target = frontier.rules().segments(now_ms())
     reopened = duplicates = 0
     after: bytes | None = b""
@@ -105,11 +106,11 @@ def reopen_failed(frontier: Frontier, source: int, target: int | None = None) ->
 
 
 def drop_segment(frontier: Frontier, segment: int, *, leased_too: bool = False) -> SegmentCounts:
-    """Take a whole segment away; its last books."""
+    """Delete a whole segment; return its last counts."""
     books: SegmentCounts = manage(frontier, DropSegment(segment, leased_too), timeout=LONG_SECONDS)
     return books
 
 
 def look_up(frontier: Frontier, seed: Seed) -> SeedLookedUp:
-    """Would this seed be new, and if not, since when?"""
+    """Return whether a seed would be new and, if not, since when it is known."""
     return client_of(frontier).look_up(seed)

@@ -1,4 +1,4 @@
-"""One slice of each kind of operation. A step says whether the operation is done."""
+"""Executes one slice of an operation, by kind. A step returns whether the operation is done."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from apps.seeds.stores.operations import (
 )
 from yardkit.seeds import CallRefused
 
-# Each is read, placed and written twice.
+# Slice of a move; each seed is read and written twice.
 MOVE_SLICE: Final = 1000
-# By then every process of the seed service has heard that a frontier is frozen.
+# Seconds within which every process of the seed service sees that a frontier is frozen.
 SETTLE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.5
 
 
 class OperationFailed(Exception):
-    """The operation cannot be done; the text is for people."""
+    """The operation has failed; the text is shown to users."""
 
 
 def read_arguments(
@@ -48,7 +48,7 @@ def read_arguments(
         case OperationKind.REOPEN_FAILED:
             target = arguments.get("target")
             if target is None:
-                # Now, and not when a worker comes to it: midnight may be between the two.
+                # Computed now and not when a worker starts: midnight may be between the two.
                 target = _segment_of_now(frontier, now)
             return {
                 "source": _segment(arguments, "source"),
@@ -114,7 +114,7 @@ def _drop(operation: Operation) -> bool:
     except CallRefused as error:
         if error.code != UnknownSegment.code:
             raise
-        # Dropped by a process that died before it recorded this.
+        # A process dropped it and died before recording this.
         operation.done = operation.total
         return True
     operation.done = operation.total = _seeds(books)
@@ -122,7 +122,7 @@ def _drop(operation: Operation) -> bool:
 
 
 def _wipe(operation: Operation) -> bool:
-    """One segment; also what a move that was given up has left beside the frontier."""
+    """Delete one segment, including segments that an abandoned move has staged."""
     for staged in (False, True):
         segments = _segments(operation, staged=staged)
         if operation.total is None:
@@ -148,14 +148,15 @@ def _dropped(operation: Operation, segment: int, *, staged: bool = False) -> Seg
     return books
 
 
-# --- moving ------------------------------------------------------------------------------------
+# --- move --------------------------------------------------------------------------------------
 
 
 def _move(operation: Operation) -> bool:
-    """Freeze, wait for leases, take all seeds out, bring them back, and have the new rules.
+    """Execute one slice of a move: freeze, wait for leases, stage all seeds, put them back, set the
+    rules.
 
-    Seeds are gathered beside the frontier, because a segment of the old rules and one of the new
-    ones may begin at the same moment, and a key of the one may be another seed's of the other.
+    Seeds are staged beside the frontier, because a segment of the old rules and one of the new ones
+    may begin at the same moment, and a key of one may belong to another seed in the other.
     """
     arguments = operation.arguments
     match arguments["phase"]:
@@ -210,21 +211,21 @@ def _move_slice(operation: Operation, grouping: Grouping | None, then: str) -> N
         )
     except CallRefused as error:
         if error.code == SeedInUse.code:
-            # Leased by a process that had not seen the freeze; the lease ends as usual.
+            # A process leased them before it saw the freeze; the lease ends as usual.
             time.sleep(_LOOK_SECONDS)
             return
         if error.code == UnknownSegment.code:
-            # Emptied by a process that died before it recorded this.
+            # A process emptied it and died before recording this.
             moved = MovedSlice(0, 0, 0, None)
         elif error.retry_seconds or _segments(operation, staged=True):
             raise
         else:
-            # Nothing has been moved: all is as before.
+            # Nothing has been moved yet, so the move can be abandoned.
             unfreeze(operation.frontier_id)
             raise OperationFailed(str(error)) from error
     arguments["segment"] = None if moved.after is None else segment
     arguments["after"] = "" if moved.after is None else moved.after.hex()
-    # Each seed goes twice, and those that met others once.
+    # Each seed is moved twice, but colliding seeds only once.
     arguments["steps"] = arguments.get("steps", 0) + moved.moved + 2 * moved.met
     if grouping is not None:
         _count(operation.result, moved=moved.moved, met=moved.met, kept=moved.kept)
@@ -233,12 +234,12 @@ def _move_slice(operation: Operation, grouping: Grouping | None, then: str) -> N
 
 
 def grouping_of(operation: Operation) -> Grouping:
-    """The rules that a move brings."""
+    """Return the new rules of a move."""
     return Grouping(**operation.arguments["grouping"])
 
 
 def save_grouping(operation: Operation) -> None:
-    """The new rules count, and the frontier goes on, at the same moment."""
+    """Apply the new rules and unfreeze the frontier in one transaction."""
     Frontier.objects.filter(pk=operation.frontier_id).update(
         **operation.arguments["grouping"], is_frozen=False, updated_at=timezone.now()
     )
@@ -246,24 +247,24 @@ def save_grouping(operation: Operation) -> None:
 
 
 def freeze(frontier: int) -> None:
-    """Nothing is added or handed out from now on."""
+    """Stop adding and leasing seeds of the frontier."""
     Frontier.objects.filter(pk=frontier).update(is_frozen=True, updated_at=timezone.now())
 
 
 @transaction.atomic
 def _freeze(operation: Operation) -> None:
-    """Unless it was cancelled at this moment."""
+    """Freeze the frontier unless the operation has been cancelled."""
     rows = Operation.objects.select_for_update()
     if rows.filter(pk=operation.pk, state=OperationState.RUNNING).exists():
         freeze(operation.frontier_id)
 
 
 def unfreeze(frontier: int) -> None:
-    """As before."""
+    """Resume adding and leasing seeds of the frontier."""
     Frontier.objects.filter(pk=frontier).update(is_frozen=False, updated_at=timezone.now())
 
 
-# --- small things ------------------------------------------------------------------------------
+# --- helpers -----------------------------------------------------------------------------------
 
 
 def _segments(operation: Operation, *, staged: bool = False) -> list[Segment]:

@@ -26,13 +26,13 @@ from yardkit import failpoints, topology
 from yardkit.seeds import CallRefused, SeedServiceAway
 
 OPERATION_TASK: Final = "seeds.work_on_operation"
-# Time slot of one operation in a worker, in seconds.
+# Time slice of one operation in a worker, in seconds.
 SLOT_SECONDS: Final = 20.0
 # Without a heartbeat for this time, a worker counts as dead.
 STALE_SECONDS: Final = 30.0
-# Operations that wait longer wake the workers again.
+# Seconds after which waiting operations wake the workers again.
 WAKE_SECONDS: Final = 10.0
-# Workers that may die of an operation before it fails.
+# Limit of worker deaths, after which the operation fails.
 MAX_ATTEMPTS: Final = 5
 _LOOK_SECONDS: Final = 0.5
 
@@ -49,18 +49,19 @@ def start_operation(
     *,
     actor: User | None = None,
 ) -> Operation:
-    """Begin one; a worker takes it up at the commit.
+    """Create an operation; a worker starts it after the commit.
 
-    ``arguments``: of ``reopen_failed`` ``source`` and ``target`` (None: the segment of now), of
-    ``drop`` ``segment`` and ``leased_too``, of ``wipe`` ``leased_too``. A ``move`` begins by
-    ``granularity.change``, an ``import`` by ``portable.import_seeds``.
+    ``arguments``: ``reopen_failed`` takes ``source`` and ``target`` (None: the current segment),
+    ``drop`` takes ``segment`` and ``leased_too``, ``wipe`` takes ``leased_too``. A ``move`` is
+    started by ``granularity.change``, an ``import`` by ``portable.import_seeds``.
 
     Raises:
         BadArguments
-        OperationRunning: the frontier is being moved or, for a move, anything else is done to it.
+        OperationRunning: the frontier is being moved or, for a move, has any other active
+            operation.
     """
     now = database_now()
-    # Two at once wait for each other here.
+    # Lock: two concurrent starts must not both succeed.
     frontier = Frontier.objects.select_for_update().get(pk=frontier.pk)
     active = Operation.objects.filter(frontier=frontier, state__in=ACTIVE_OPERATIONS)
     if kind != OperationKind.MOVE:
@@ -94,7 +95,7 @@ def start_operation(
 def begin_import(
     frontier: Frontier, arguments: Mapping[str, Any], requested_by: str, actor: User | None
 ) -> Operation:
-    """The row of an import that this process does itself.
+    """Create the row of an import that this process executes itself.
 
     Raises:
         OperationRunning: the frontier is being moved.
@@ -126,11 +127,11 @@ def begin_import(
 
 @transaction.atomic
 def cancel_operation(operation: Operation, *, actor: User | None = None) -> Operation:
-    """End it after the slice that is being done; what is done stays done.
+    """Cancel the operation after the current slice; completed slices stay.
 
     Raises:
         OperationEnded
-        MoveUnderWay: seeds are between their places.
+        MoveUnderWay: seeds are between two places.
     """
     now = database_now()
     locked = Operation.objects.select_for_update().get(pk=operation.pk)
@@ -152,7 +153,7 @@ def work_on_operation(
     """Work on a waiting operation for about ``seconds``; return its state, None if it was not
     claimed.
 
-    An operation that has not ended waits again, and a worker is woken.
+    An unfinished operation returns to waiting, and a worker is woken.
     """
     operation = _claim(operation_id)
     if operation is None:
@@ -169,7 +170,7 @@ def work_on_operation(
             if time.monotonic() > end:
                 return _release(operation)
     except SeedServiceAway as error:
-        # The sweep comes back to it.
+        # The sweep retries the operation.
         return _release(operation, error=str(error), wake=False)
     except CallRefused as error:
         if error.retry_seconds:
@@ -184,7 +185,7 @@ def work_on_operation(
 
 
 def follow_operation(operation: Operation, told: Told) -> Operation:
-    """Work on the operation until it has ended, or follow it while another process does."""
+    """Execute the operation until it ends, or poll it while another process executes it."""
     while True:
         work_on_operation(operation.pk, told=told)
         operation.refresh_from_db()
@@ -196,13 +197,15 @@ def follow_operation(operation: Operation, told: Told) -> Operation:
 
 
 def sweep_operations(*, now: datetime) -> int:
-    """Take those of dead workers back, and wake the workers for those that wait; how many."""
+    """Return operations of dead workers to waiting, and wake workers for waiting ones; return how
+    many.
+    """
     stale = Operation.objects.filter(
         state=OperationState.RUNNING, beat_at__lt=now - timedelta(seconds=STALE_SECONDS)
     )
     for operation in stale:
         if operation.kind == OperationKind.IMPORT:
-            # Its lines went with the process that read them.
+            # The lines of an import were lost with the process that read them.
             end_operation(operation, OperationState.FAILED, _("its process died"))
             continue
         attempts = int(operation.arguments.get("attempts", 0)) + 1
@@ -238,7 +241,9 @@ def _claim(operation_id: int) -> Operation | None:
 
 
 def beat_operation(operation: Operation) -> bool:
-    """Write how far it is. False when it is no longer this worker's."""
+    """Save the progress and heartbeat. False if the operation is no longer claimed by this
+    worker.
+    """
     now = database_now()
     operation.arguments.pop("attempts", None)
     if not _mine(operation).update(beat_at=now, **_progress(operation)):
@@ -258,7 +263,7 @@ def _release(operation: Operation, *, error: str = "", wake: bool = True) -> str
 
 
 def end_operation(operation: Operation, state: OperationState, error: str = "") -> str:
-    """It has come to ``state``; nothing happens when it is no longer this worker's."""
+    """End the operation with ``state``, unless it is no longer claimed by this worker."""
     now = database_now()
     _mine(operation).update(
         state=state,
@@ -276,7 +281,7 @@ def _progress(operation: Operation) -> dict[str, Any]:
 
 
 def _mine(operation: Operation) -> Any:
-    """The row, while it is still claimed by this process."""
+    """Return the queryset of the operation, limited to claims of this process."""
     return Operation.objects.filter(
         pk=operation.pk, state=OperationState.RUNNING, beat_at=operation.beat_at
     )

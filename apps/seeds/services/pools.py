@@ -1,4 +1,4 @@
-"""Actions of people on pools and resources; each is recorded in the audit trail."""
+"""Manage resource pools and resources; every change is recorded in the audit trail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from apps.access.models import User
 from apps.access.services import changes, record, snapshot
 from apps.seeds.engine.resource_files import BadName, BadSecret, checked_name, checked_secret
-from apps.seeds.engine.scoring import BEST, rank
+from apps.seeds.engine.scores import BEST, rank
 from apps.seeds.errors import BadResource, NotInThatState
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.states import ResourceState
@@ -21,7 +21,7 @@ from yardkit.protocol.resources import MAX_REASON
 
 @transaction.atomic
 def create_pool(*, actor: User | None, values: Mapping[str, Any]) -> ResourcePool:
-    """Make a pool from validated ``values``."""
+    """Create a pool from validated ``values``."""
     pool = ResourcePool.objects.create(**values)
     record(actor=actor, action="seeds.add_resourcepool", obj=pool, after=snapshot(pool))
     return pool
@@ -31,13 +31,13 @@ def create_pool(*, actor: User | None, values: Mapping[str, Any]) -> ResourcePoo
 def change_pool(
     *, pool: ResourcePool, actor: User | None, values: Mapping[str, Any]
 ) -> ResourcePool:
-    """Change what ``values`` names; what is leased stays as it was leased."""
+    """Change the fields in ``values``; current leases keep their terms."""
     return _changed(pool, actor, "seeds.change_resourcepool", values)
 
 
 @transaction.atomic
 def delete_pool(*, pool: ResourcePool, actor: User | None) -> None:
-    """With all its resources."""
+    """Delete a pool with all its resources."""
     record(actor=actor, action="seeds.delete_resourcepool", obj=pool, before=snapshot(pool))
     pool.delete()
 
@@ -46,7 +46,7 @@ def delete_pool(*, pool: ResourcePool, actor: User | None) -> None:
 def create_resource(
     *, pool: ResourcePool, name: str, secret: object, actor: User | None
 ) -> Resource:
-    """One resource. Raises ``BadResource``."""
+    """Create a resource. Raises ``BadResource``."""
     name, text = _taken(name, secret)
     if Resource.objects.filter(pool=pool, name=name).exists():
         raise BadResource(fields={"name": [_("The pool has a resource of this name.")]})
@@ -59,7 +59,7 @@ def create_resource(
 def change_resource(
     *, resource: Resource, actor: User | None, name: str | None = None, secret: object = None
 ) -> Resource:
-    """Another name or another secret. Raises ``BadResource``."""
+    """Change the name or the secret of a resource. Raises ``BadResource``."""
     values: dict[str, Any] = {}
     if name is not None:
         values["name"] = _name(name)
@@ -79,7 +79,7 @@ def change_resource(
 
 @transaction.atomic
 def delete_resource(*, resource: Resource, actor: User | None) -> None:
-    """Also while it is leased: its holder's word will find nothing."""
+    """Delete a resource, even if it is leased: the holder's return then finds nothing."""
     record(actor=actor, action="seeds.delete_resource", obj=resource, before=snapshot(resource))
     resource.delete()
 
@@ -94,7 +94,7 @@ def ban(*, resource: Resource, actor: User | None, now: datetime, reason: str = 
 
 
 def unban(*, resource: Resource, actor: User | None, now: datetime) -> Resource:
-    """Free at once. Its score stays, and its failures in a row are forgotten."""
+    """Lift a ban; the resource is free at once. The score stays, consecutive failures are reset."""
     fields: dict[str, Any] = {"banned_at": None, "reason": "", "failures_in_a_row": 0}
     fields |= {"state": ResourceState.FREE, "available_at": now}
     return _move(resource, actor, "seeds.unban_resource", (ResourceState.BANNED,), fields)
@@ -108,19 +108,19 @@ def disable(*, resource: Resource, actor: User | None) -> Resource:
 
 
 def enable(*, resource: Resource, actor: User | None, now: datetime) -> Resource:
-    """Handed out again."""
+    """Make a disabled resource available again."""
     fields = {"state": ResourceState.FREE, "available_at": now}
     return _move(resource, actor, "seeds.enable_resource", (ResourceState.DISABLED,), fields)
 
 
 def release(*, resource: Resource, actor: User | None, now: datetime) -> Resource:
-    """Take it out of its holder's hands; nothing is said about it."""
+    """End the lease of a resource without counting an outcome."""
     fields = {"state": ResourceState.FREE, "available_at": now}
     return _move(resource, actor, "seeds.release_resource", (ResourceState.LEASED,), fields)
 
 
 def reset(*, resource: Resource, actor: User | None, now: datetime) -> Resource:
-    """As good as new: the best score, no failures, no cool-down. Its state and counts stay."""
+    """Reset score, consecutive failures and cool-down. State and counters stay."""
     fields: dict[str, Any] = {"score": BEST, "failures_in_a_row": 0, "available_at": now}
     return _move(resource, actor, "seeds.reset_resource", tuple(ResourceState), fields)
 

@@ -1,4 +1,4 @@
-"""Seeds as JSON lines: out of a frontier with all that has become of them, and into another one."""
+"""Export and import of seeds as JSON lines, including their states."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from apps.seeds.stores.operations import ReadSegment, Restore, now_ms
 from yardkit.protocol import SeedAnswer
 from yardkit.protocol.seeds import GRAB
 
-# Seeds, and bytes of their lines, in one call.
+# Limits of one call: seeds, and bytes of their lines.
 BATCH: Final = 2048
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-# No seed makes a longer line: data, key and ext at their largest, each character escaped.
+# Longest possible line: data, key and ext at their limits, with every character escaped.
 MAX_LINE_BYTES: Final = 1024 * 1024
 # Rejected lines reported one by one.
 MOST_TOLD: Final = 1000
@@ -44,8 +44,8 @@ Moment = int | str
 class ExportLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seed as a JSON line, here and over REST; only ``data`` is required.
 
-    Times are ISO 8601 or ms since 1970. ``segment`` and ``key`` are informative: an import places
-    the seed by its own rules, with ``due_at`` (or ``active_at``) as its time.
+    Times are ISO 8601 or ms since 1970. ``segment`` and ``key`` are informative: an import computes
+    them by its own rules, with ``due_at`` (or ``active_at``) as the time of the seed.
     """
 
     data: str
@@ -60,7 +60,7 @@ class ExportLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     active_at: Moment | None = None
     urgent: bool = False
     ext: dict[str, Any] | None = None
-    # Part of an export over REST, ignored here.
+    # Written by exports over REST, ignored by imports.
     begins_at: Moment | None = None
     generation: int = 0
     owner: str | None = None
@@ -68,7 +68,7 @@ class ExportLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class BadLine(ValueError):
-    """The line is no seed; the text says where and why."""
+    """The line is not a valid seed; the text says where and why."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class SeedImport:
     cancelled: bool = False
 
     def refuse(self, number: int, code: str, text: str) -> None:
-        """One more."""
+        """Count a rejected line and keep its reason."""
         self.refused_count += 1
         if len(self.refused) < MOST_TOLD:
             self.refused.append((number, code, text))
@@ -96,9 +96,9 @@ _decoder: Final = msgspec.json.Decoder(ExportLine)
 
 
 def export_seeds(frontier: Frontier, segments: Sequence[int] | None = None) -> Iterator[Known]:
-    """All seeds, or those of some segments, by segment and hash.
+    """Yield all seeds, or those of some segments, ordered by segment and hash.
 
-    Each as it is when its page is read: what changes meanwhile is seen or not. Raises
+    Pages are read one by one, so changes during the export may or may not be included. Raises
     ``SeedServiceAway`` or ``CallRefused``.
     """
     found = [one.segment for one in show_segments(frontier)]
@@ -111,7 +111,7 @@ def export_seeds(frontier: Frontier, segments: Sequence[int] | None = None) -> I
 
 
 def write_line(seed: Known) -> bytes:
-    """Without the end of the line. A leased seed is one that waits: its lease stays behind."""
+    """Return the line without a line break. A leased seed is exported as pending."""
     state = seed.state
     if state == State.RUNNING:
         state = State.RETRY if seed.retry else State.INIT
@@ -133,7 +133,7 @@ def write_line(seed: Known) -> bytes:
 
 
 def read_line(line: bytes, *, max_retry: int, now: int) -> Known:
-    """``max_retry``, ``now``: of a seed that brings none. Raises ``BadLine``."""
+    """Parse a line. ``max_retry``, ``now``: defaults for missing fields. Raises ``BadLine``."""
     if len(line) > MAX_LINE_BYTES:
         raise BadLine(_("the line has more than %(most)d bytes") % {"most": MAX_LINE_BYTES})
     try:
@@ -176,7 +176,7 @@ def _iso(ms: int) -> str:
 
 
 def _ms(name: str, value: Moment | None) -> int | None:
-    """Raises ``BadLine``."""
+    """Return a time in ms. Raises ``BadLine``."""
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
@@ -201,14 +201,15 @@ def import_seeds(
     requested_by: str = "",
     actor: User | None = None,
 ) -> SeedImport:
-    """Take in what ``write_line`` wrote, placed by the rules of this frontier.
+    """Import lines written by ``write_line``; key and segment are computed by this frontier's
+    rules.
 
-    What is known counts as a duplicate and stays as it is, so a repeat changes nothing. A line
-    that is refused keeps no other out. Empty lines are skipped. ``source``: for the audit trail.
+    Known seeds count as duplicates and stay unchanged, so an import can be repeated. A rejected
+    line does not affect the others. Empty lines are skipped. ``source``: for the audit trail.
 
     Raises:
         OperationRunning: the frontier is being moved.
-        SeedServiceAway, CallRefused: those before may have been taken.
+        SeedServiceAway, CallRefused: earlier lines may have been imported.
     """
     operation = begin_import(frontier, {"source": source}, requested_by, actor)
     done = SeedImport()
@@ -219,7 +220,7 @@ def import_seeds(
                 done.cancelled = True
                 return done
     except BaseException as error:
-        # The row must not stay in state running, whatever the error is.
+        # Catch everything: the row must not stay in state running.
         text = str(error) or type(error).__name__
         end_operation(operation, OperationState.FAILED, text)
         raise

@@ -1,4 +1,4 @@
-"""Segment reports of the seed service."""
+"""Stores segment reports of the seed service."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _FIELDS: Final = (
 def report_segments(
     *, frontier: int, segments: Sequence[Segment], all_segments: Sequence[int], now: datetime
 ) -> None:
-    """Write what is known of ``segments``; rows of others than ``all_segments`` go.
+    """Store the counts of ``segments``, and delete rows of segments not in ``all_segments``.
 
-    Nothing where the frontier itself is gone.
+    Does nothing if the frontier has been deleted.
     """
     if not Frontier.objects.select_for_update(no_key=True).filter(pk=frontier).exists():
         return

@@ -1,4 +1,4 @@
-"""Many resources at once: imported from a file, exported without their secrets."""
+"""Import of resources from a file, and export without their secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apps.seeds.errors import UnreadableResources
 from apps.seeds.models import Resource, ResourcePool
 
 _BATCH: Final = 500
-# Columns of an export; never the secret.
+# Columns of an export, without the secret.
 COLUMNS: Final = (
     "name",
     "state",
@@ -43,24 +43,24 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ResourceImport:
-    """How many were new, got another secret, and were as in the file already."""
+    """Number of resources that were new, got another secret, and were unchanged."""
 
     added: int
     changed: int
     unchanged: int
 
     def as_dict(self) -> dict[str, int]:
-        """By name."""
+        """Return the counters by name."""
         return {"added": self.added, "changed": self.changed, "unchanged": self.unchanged}
 
 
 def import_resources(
     *, pool: ResourcePool, raw: bytes | str, kind: FileFormat, actor: User | None
 ) -> ResourceImport:
-    """Add what the pool does not have and change the secrets of what it has; all or nothing.
+    """Add missing resources and update the secrets of existing ones; all or nothing.
 
-    Scores, states and leases stay; what the file does not name stays too.
-    Raises ``UnreadableResources`` with every problem and its line, and no secret.
+    Scores, states and leases stay; resources missing from the file stay, too. Raises
+    ``UnreadableResources`` with every problem and its line, and no secret.
     """
     try:
         found = read_resources(raw, kind)
@@ -94,7 +94,7 @@ def _write(pool: ResourcePool, found: list[NewResource]) -> ResourceImport:
 
 
 def export_resources(pool: ResourcePool) -> Iterator[str]:
-    """Lines of a CSV file of all resources, by name."""
+    """Yield a CSV file of all resources, sorted by name."""
     rows: Any = Resource.objects.filter(pool=pool).order_by("name").values_list(*COLUMNS)
     return write_csv(
         COLUMNS, ([_text(value) for value in row] for row in rows.iterator(chunk_size=1000))

@@ -1,7 +1,8 @@
-"""Handing out the resources of a pool, and taking them back (seed S3.21).
+"""Leases of resources (seed S3.21).
 
-The row is the truth: a resource is in at most one hand, and its lease number grows with each lease
-and each forced release, so that what comes from an older one is known for late.
+The database row decides: a resource has at most one holder, and its lease number (fencing token)
+grows with each lease and each forced release, so that a return with an older number is recognized
+as late.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.services import record
 from apps.seeds.engine.resource_files import opened
-from apps.seeds.engine.scoring import ResourceScore, judge, rank, zone_size
+from apps.seeds.engine.scores import ResourceScore, judge, rank, zone_size
 from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongResourceLease
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.querysets import ResourceQuerySet
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 MAX_OWNER: Final = 200
 MAX_KEY: Final = 64
 MAX_LEASE_SECONDS: Final = 7 * 24 * 3600
-# Others may take the best in the same moment; then there are more.
+# More candidates than one, because concurrent callers may take the best at the same moment.
 _TRIES: Final = 5
 # Limit of one sweep.
 _RELEASED_AT_ONCE: Final = 500
@@ -39,7 +40,7 @@ _RELEASED_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """``resource`` is in the owner's hands until ``until``. The secret is not in its ``repr``."""
+    """``resource`` is leased until ``until``. The ``repr`` omits the secret."""
 
     resource: Resource
     lease: int
@@ -52,14 +53,16 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class NoneFree:
-    """``next_at``: when one cools down or a lease ends; None where only people can help."""
+    """No resource is free. ``next_at``: end of the first cool-down or lease; None if only users can
+    free one.
+    """
 
     next_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """``code``: "returned", "repeated" or "late"; the resource as it is now."""
+    """Result of a return. ``code``: "returned", "repeated" or "late"; the resource as it is now."""
 
     code: str
     resource: Resource
@@ -73,13 +76,14 @@ def run_owner(run: int, boot: str) -> str:
 def lease(
     *, pool: ResourcePool, owner: str, now: datetime, seconds: float = 0.0, key: str = ""
 ) -> Leased | NoneFree:
-    """The best free resource, as ``engine.scoring.choose`` says, for ``owner``. Seven statements.
+    """Lease the best free resource for ``owner``, as chosen by ``engine.scores.choose``. Seven
+    statements.
 
-    ``seconds``: 0 is as long as the pool says. ``key``: of a call that may come twice.
+    ``seconds``: 0 is the pool's default. ``key``: idempotency key of the call.
 
     Raises:
         BadLease, PoolDisabled
-        LeaseOver: this call had its resource, and it was given back since.
+        LeaseOver: the lease of this call has been returned.
     """
     _check(owner, seconds, key)
     if not pool.is_enabled:
@@ -94,7 +98,7 @@ def lease(
             continue
         if found is not None:
             return found
-    # All that is free is being taken by others in this very moment.
+    # Concurrent callers are taking all free resources.
     return NoneFree(now)
 
 
@@ -110,7 +114,7 @@ def _check(owner: str, seconds: float, key: str) -> None:
 def _lease(
     pool: ResourcePool, owner: str, now: datetime, until: datetime, key: str
 ) -> Leased | NoneFree | None:
-    """None: others were quicker with every one."""
+    """Try to lease one of the best resources; None if concurrent callers took all candidates."""
     _release_expired(Resource.objects.filter(pool=pool), now)
     if key and (known := Resource.objects.filter(pool=pool, lease_key=key).first()):
         return _again(known, owner)
@@ -122,7 +126,7 @@ def _lease(
     resource = chosen.select_for_update(skip_locked=True).first()
     if resource is None:
         return None
-    # Where no row can be locked, the lease number keeps a second caller away.
+    # For databases without row locks: the lease number in the condition excludes a second caller.
     lease_number = free.claim(
         resource.pk,
         resource.lease,
@@ -155,9 +159,9 @@ def _leased(resource: Resource) -> Leased:
 
 
 def in_turn(free: QuerySet[Resource], count: int, zone: int) -> QuerySet[Resource]:
-    """The best ``zone`` of the ``count`` free ones, that which is unused longest first.
+    """Return the best ``zone`` of the ``count`` free resources, the longest unused first.
 
-    One statement finds the last of the zone, from the nearer end: the others need no sorting.
+    A subquery finds the rank of the zone's end from the nearer side, which avoids sorting the rest.
     """
     if zone > count // 2:
         ranked = free.order_by("-rank", "-pk")[count - zone : count - zone + 1]
@@ -166,14 +170,14 @@ def in_turn(free: QuerySet[Resource], count: int, zone: int) -> QuerySet[Resourc
     last = ranked.values_list("rank", "pk").first()
     rows = free.order_by(F("last_used_at").asc(nulls_first=True), "pk")
     if last is None:
-        # Others have taken some since they were counted.
+        # Concurrent callers took some after they were counted.
         return rows
     rank_of_last, pk = last
     return rows.filter(Q(rank__lt=rank_of_last) | Q(rank=rank_of_last, pk__lte=pk))
 
 
 def next_available(pool: ResourcePool) -> datetime | None:
-    """When the first one that is not free now may be. Two statements."""
+    """Return when the first unavailable resource may be free. Two statements."""
     mine = Resource.objects.filter(pool=pool)
     cool = mine.filter(state=ResourceState.FREE).aggregate(at=Min("available_at"))["at"]
     back = mine.filter(state=ResourceState.LEASED).aggregate(at=Min("leased_until"))["at"]
@@ -191,9 +195,9 @@ def give_back(
     owner: str | None = None,
     reason: str = "",
 ) -> Returned:
-    """End a lease with its outcome; only the first report of a lease changes anything.
+    """End a lease with its outcome; only the first return of a lease has an effect.
 
-    ``owner``: who must hold it; None skips the check, for people.
+    ``owner``: required holder; None skips the check, for users.
 
     Raises:
         Resource.DoesNotExist: not in this project.
@@ -228,7 +232,7 @@ def give_back(
 
 
 def _end(held: Resource, outcome: ResourceOutcome, reason: str, now: datetime) -> None:
-    """Judge it, and make it free, to be had after a pause, or banned."""
+    """Update score and state after a use: free, cooling down or banned."""
     pool = held.pool
     pause, banned = float(pool.rest_seconds), outcome is ResourceOutcome.BAN
     if outcome in (ResourceOutcome.OK, ResourceOutcome.NOT_OK):
@@ -249,7 +253,7 @@ def _end(held: Resource, outcome: ResourceOutcome, reason: str, now: datetime) -
         if not held.reason:
             held.reason = _("%(count)d failures in a row") % {"count": held.failures_in_a_row}
     _free(held, ResourceState.BANNED if banned else ResourceState.FREE)
-    # The lock of the row is ours; a secret is not written again.
+    # The row is locked by us; the secret is not written again.
     held.save(update_fields=_KEPT)
 
 
@@ -295,7 +299,7 @@ def _release_expired(rows: ResourceQuerySet[Resource], now: datetime) -> int:
 
 @transaction.atomic
 def give_back_of_run(*, run: int, now: datetime) -> int:
-    """Take back what an ended run still holds; how many it were. It says nothing about them."""
+    """Release the resources of an ended run without counting an outcome; return their number."""
     rows = Resource.objects.filter(
         state=ResourceState.LEASED, leased_by__startswith=run_owner(run, "")
     )
@@ -306,7 +310,9 @@ def give_back_of_run(*, run: int, now: datetime) -> int:
 
 
 def _take_back(rows: QuerySet[Resource], now: datetime) -> list[Resource]:
-    """Free, and with a new lease number; not saved yet. What others work on is left to them."""
+    """Free the rows and advance their lease numbers, without saving; rows locked by others are
+    skipped.
+    """
     locked = rows.select_for_update(of=("self",), skip_locked=True).select_related("pool")
     released = list(locked.order_by("pk")[:_RELEASED_AT_ONCE])
     for each in released:

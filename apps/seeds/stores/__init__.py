@@ -1,1 +1,1 @@
-"""Where seeds live: one port, RocksDB and PostgreSQL behind it. Plain Python."""
+"""Seed stores: one interface with adapters for RocksDB and PostgreSQL. No Django."""

@@ -1,9 +1,9 @@
-"""The port of a seed store: what both adapters promise, and what one contract test holds.
+"""Interface of a seed store, implemented by both adapters and verified by one contract test.
 
-Times are milliseconds since 1970; every change takes the caller's ``now``. A frontier is a number.
-Seeds are never removed by being handed out: they are leased, and ``finish`` alone ends them. The
-books of a segment balance whenever they are read: ``added = pending + leased + succeeded + failed
-+ ignored + forgotten``; duplicates are counted apart.
+Times are ms since 1970; every change takes the caller's ``now``. A frontier is given by its number.
+Leasing does not remove a seed: only ``finish`` ends it. The counts of a segment are consistent at
+every read: ``added = pending + leased + succeeded + failed + ignored + forgotten``; duplicates are
+counted apart.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from yardkit.protocol.seeds import (
     SeedFinished,
 )
 
-# One class each for messages and storage.
+# Shared by messages and storage.
 Finish: TypeAlias = SeedFinish
 Finished: TypeAlias = SeedFinished
 Known: TypeAlias = KnownSeed
 
-# Where a stored seed belongs by other rules, asked with its segment, key, data and due time.
+# Returns the place of a stored seed by other rules, from its segment, key, data and due time.
 Regroup: TypeAlias = Callable[[int, str, str, int], NewPlace]
 
 MAX_BATCH: Final = MAX_SEEDS
-# Bytes of keys, data and ext in a page of ``read``, unless one seed is larger.
+# Limit of keys, data and ext in a page of ``read``, in bytes; a single larger seed is returned
+# alone.
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_OWNER: Final = 200
 MAX_LEASE_SECONDS: Final = 24 * 3600
-# How far clocks of several processes may differ, or one be corrected.
+# Tolerated clock difference between processes, and tolerated correction of one clock.
 CLOCK_TOLERANCE_MS: Final = 60_000
 
 
 class AddResult(msgspec.Struct, frozen=True):
-    """The answer to one seed: ``new``, or known ``since`` (ms) and by now in ``state``."""
+    """Result of adding one seed: ``new``, or known ``since`` (ms) and now in ``state``."""
 
     new: bool
     since: int
@@ -64,7 +65,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class SegmentCounts(msgspec.Struct):
-    """Counters of a segment. ``expired``: leases that ran out; ``late``: finishes too late."""
+    """Counters of a segment. ``expired``: leases that expired; ``late``: finishes after expiry."""
 
     added: int = 0
     duplicates: int = 0
@@ -79,19 +80,21 @@ class SegmentCounts(msgspec.Struct):
     late: int = 0
 
     def balance(self) -> bool:
-        """Is every seed in exactly one place?"""
+        """Return whether the counts by state add up to the seeds added."""
         ended = self.succeeded + self.failed + self.ignored + self.forgotten
         return self.added == self.pending + self.leased + ended
 
     def move(self, old: State | None, new: State | None, count: int = 1) -> None:
-        """``count`` seeds went from one state to another; None: they were or are not there."""
+        """Count the move of ``count`` seeds from one state to another; None: not stored before or
+        after.
+        """
         for state, difference in ((old, -count), (new, count)):
             if state is not None:
                 name = COUNTERS[state]
                 setattr(self, name, getattr(self, name) + difference)
 
     def plus(self, other: SegmentCounts) -> SegmentCounts:
-        """Both together."""
+        """Return the sum of both."""
         return SegmentCounts(*(getattr(self, name) + getattr(other, name) for name in BOOKS_FIELDS))
 
 
@@ -107,7 +110,7 @@ COUNTERS: Final = {
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A segment as a table shows it. ``size_bytes``: about what it takes on disk."""
+    """Segment with its counts. ``size_bytes``: approximate size on disk."""
 
     segment: int
     books: SegmentCounts
@@ -116,14 +119,14 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class ReopenedCount(msgspec.Struct, frozen=True):
-    """Failed seeds that are pending again, and those the other segment knew already."""
+    """Failed seeds that are pending again, and those already known in the other segment."""
 
     reopened: int
     duplicates: int
 
 
 class ReopenedSlice(msgspec.Struct, frozen=True):
-    """Result of one slice. ``after``: where the next one begins; None: it was the last."""
+    """Result of one slice. ``after``: cursor of the next slice; None after the last one."""
 
     reopened: int
     duplicates: int
@@ -131,7 +134,9 @@ class ReopenedSlice(msgspec.Struct, frozen=True):
 
 
 class SeedPage(msgspec.Struct, frozen=True):
-    """Some seeds of a segment by their hashes. ``after``: of the next page; None: the last one."""
+    """Seeds of a segment, ordered by hash. ``after``: cursor of the next page; None after the last
+    one.
+    """
 
     seeds: list[Known]
     after: bytes | None
@@ -141,8 +146,8 @@ class MovedSlice(msgspec.Struct, frozen=True):
     """Result of moving one slice of a segment.
 
     ``moved``: seeds in their new place; ``met``: those whose place was taken, now counted there as
-    duplicates; ``kept``: moved seeds that keep a key or segment which the new rules refuse.
-    ``after``: of the next slice; None: the segment is empty and deleted.
+    duplicates; ``kept``: moved seeds that keep a key or segment which the new rules reject.
+    ``after``: cursor of the next slice; None: the segment is empty and deleted.
     """
 
     moved: int
@@ -152,13 +157,13 @@ class MovedSlice(msgspec.Struct, frozen=True):
 
 
 class SeedStore(Protocol):
-    """A store of seeds. Thread-safe. Every call may raise ``SeedStoreUnavailable``."""
+    """Store of seeds. Thread-safe. Every call may raise ``SeedStoreUnavailable``."""
 
     def set_filter(self, frontier: int, settings: FilterSettings) -> None:
-        """For the filters that are made from now on. Raises ``InvalidFrontierSetting``."""
+        """Set the settings of new Bloom filters. Raises ``InvalidFrontierSetting``."""
 
     def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[AddResult]:
-        """One answer for each, in order; all of them are stored, or none.
+        """Add seeds, all or none; return one result for each, in order.
 
         Raises:
             BadCall: more than ``MAX_BATCH``.
@@ -179,11 +184,11 @@ class SeedStore(Protocol):
     ) -> Lease:
         """Lease up to ``limit`` due seeds to ``owner`` for ``seconds``.
 
-        Seeds without a time come first, then the segments from the oldest on; inside a segment by
-        due time, then in the order of adding or of the return after a try. ``call``: the owner's
-        name of this call, for ``recall``. ``again``: the call may have been granted a lease before,
-        which is returned again. ``check``: raises when another service has taken over the call;
-        called when no other can answer it any more, and before anything is leased.
+        Seeds without a time come first, then the segments from the oldest on; within a segment by
+        due time, then in the order in which they became pending. ``call``: the owner's name of this
+        call, for ``recall``. ``again``: the call may already have a lease, which is returned again.
+        ``check``: raises when another service has taken over the call; called when no other service
+        can answer it any more, and before anything is leased.
 
         Raises:
             BadCall, ClockBack
@@ -191,9 +196,9 @@ class SeedStore(Protocol):
         """
 
     def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
-        """The lease that this very call was given, with what of it is still leased.
+        """Return the lease granted to this call, with the seeds that are still leased.
 
-        None: it was given none, or that one is over. For answers that got lost on their way.
+        For calls whose answer was lost. None: the call has no lease, or it has ended.
         """
 
     def extend(
@@ -212,7 +217,9 @@ class SeedStore(Protocol):
     def finish(
         self, frontier: int, finishes: Sequence[Finish], *, owner: str, now: int
     ) -> list[Finished]:
-        """One answer for each, in order. Raises ``BadCall`` or ``ClockBack``."""
+        """Finish leased seeds; return one result for each, in order. Raises ``BadCall`` or
+        ``ClockBack``.
+        """
 
     def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
         """Return the leased seeds to pending, at their old place and without counting a try.
@@ -222,32 +229,32 @@ class SeedStore(Protocol):
         """
 
     def expire(self, *, now: int) -> int:
-        """Take back what is leased beyond its deadline; the number of seeds.
+        """Return the seeds of expired leases to pending; return their number.
 
-        Each counts as a failed try, so that a seed which kills its crawlers ends, too.
+        Each counts as a failed try, so that a seed which crashes its spiders fails in the end.
         """
 
     def next_due(self, frontier: int, *, now: int) -> int | None:
-        """When the next seed that must wait now becomes due; None: there is none."""
+        """Return when the next pending seed becomes due; None if there is none in the future."""
 
     def pending(self, frontier: int) -> int:
-        """How many seeds wait, those not due yet among them."""
+        """Return the number of pending seeds, due or not."""
 
     def segments(self, frontier: int) -> list[Segment]:
-        """All segments, the default one first, then by time."""
+        """Return all segments, the default one first, then by time."""
 
     def lookup(self, frontier: int, segment: int, key: str) -> Known | None:
         """Return the seed stored under a key; None if it would be new."""
 
     def reopen(self, frontier: int, segment: int, key: str, *, now: int) -> None:
-        """Let an ended seed be crawled again, with all its retries.
+        """Make a finished seed pending again, with its full number of tries.
 
         Raises:
             UnknownSeed, SeedNotFinal
         """
 
     def forget(self, frontier: int, segment: int, key: str, *, now: int) -> None:
-        """Take a seed away, so that its key is new again.
+        """Delete a seed, so that its key counts as new.
 
         Raises:
             UnknownSeed, SeedInUse
@@ -256,35 +263,35 @@ class SeedStore(Protocol):
     def reopen_failed_slice(
         self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
     ) -> ReopenedSlice:
-        """Add the failed ones among the next ``limit`` seeds of a segment to another one.
+        """Add the failed ones among the next ``limit`` seeds of a segment to another segment.
 
-        In the same one, reopen them; in another one they stay failed where they are. A repeat
-        finds only duplicates. ``after``: b"", then as answered.
+        With equal segments they are reopened; otherwise they also stay failed in the old one. A
+        repeat finds only duplicates. ``after``: b"" at first, then the cursor returned.
 
         Raises:
-            UnknownSegment: there is no ``source``.
-            BadCall: ``target`` is no segment.
+            UnknownSegment: ``source`` does not exist.
+            BadCall: ``target`` cannot be a segment.
             ClockBack
         """
 
     def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[AddResult]:
-        """Add seeds with their state, retries and times; one answer for each, as ``add`` gives.
+        """Add seeds with their state, retries and times, all or none; return results as ``add``
+        does.
 
-        Pending ones wait behind those that have the same due time already. One that was leased is
-        pending. All of them are stored, or none.
+        Pending ones queue behind those with the same due time. Leased ones become pending.
 
         Raises:
-            BadCall: more than ``MAX_BATCH``, or a segment that can be none.
+            BadCall: more than ``MAX_BATCH``, or an invalid segment.
             ClockBack
         """
 
     def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> SeedPage:
-        """Up to ``limit`` seeds as they are now, in the order of their hashes.
+        """Return up to ``limit`` seeds in their current state, ordered by hash.
 
-        What changes between two pages may be seen or not. A segment that is not there is empty.
+        Changes between two pages may be included or not. An unknown segment is empty.
 
         Raises:
-            BadCall: no seeds or more than ``MAX_BATCH`` are asked for.
+            BadCall: ``limit`` is outside 1 to ``MAX_BATCH``.
         """
 
     def move(
@@ -298,12 +305,12 @@ class SeedStore(Protocol):
         limit: int,
         now: int,
     ) -> MovedSlice:
-        """Take up to ``limit`` seeds out of a segment, and put each where ``regroup`` says.
+        """Remove up to ``limit`` seeds from a segment, and store each where ``regroup`` says.
 
-        ``target``: another frontier. Both happen at once: a seed is in one of the two, whenever
-        the process dies. States, times, tries and the order in the queue stay. When the segment is
-        empty it goes, and what its books counted beside its seeds goes to the segment of its
-        beginning, so that the sums over all segments stay.
+        ``target``: another frontier. The change is atomic: a seed is in exactly one of the two
+        frontiers even after a crash. States, times, tries and queue order stay. An emptied segment
+        is deleted; its counts that belong to no seed (such as duplicates) go to the new segment of
+        its beginning, so that the sums over all segments stay.
 
         Raises:
             UnknownSegment
@@ -314,7 +321,7 @@ class SeedStore(Protocol):
     def drop_segment(
         self, frontier: int, segment: int, *, leased_too: bool = False
     ) -> SegmentCounts:
-        """Take a whole segment away; its last books. Its leases find unknown keys then.
+        """Delete a whole segment; return its last counts. Its leases then find unknown keys.
 
         Raises:
             UnknownSegment
@@ -322,23 +329,25 @@ class SeedStore(Protocol):
         """
 
     def export(self, frontier: int, segment: int) -> Iterator[Known]:
-        """All seeds of a segment as they are now, in no order; changes meanwhile are not seen."""
+        """Yield all seeds of a segment from a snapshot, in no order."""
 
     def tend(self) -> bool:
-        """A slice of upkeep, some ms long; is there more? To be called where nothing else waits."""
+        """Do some ms of background work, such as rebuilding filters; return whether more is left.
+        Call it when idle.
+        """
 
     def close(self) -> None:
-        """Save filters and let go; idempotent. Any other call fails then."""
+        """Save filters and release the store; idempotent. Later calls fail."""
 
 
 class Guard:
-    """Checks of calls, shared by both adapters. ``latest``: the highest time this process saw."""
+    """Argument checks shared by both adapters. ``latest``: highest time seen by this process."""
 
     def __init__(self) -> None:
         self.latest = 0
 
     def time(self, now: int) -> None:
-        """Raises ``ClockBack``."""
+        """Check that ``now`` is not long before an earlier time. Raises ``ClockBack``."""
         if now < self.latest - CLOCK_TOLERANCE_MS:
             back = (self.latest - now) / 1000
             raise ClockBack(
@@ -348,7 +357,7 @@ class Guard:
         self.latest = max(self.latest, now)
 
     def lease(self, owner: str, limit: int, seconds: float) -> None:
-        """Raises ``BadCall``."""
+        """Check the arguments of a lease. Raises ``BadCall``."""
         check_owner(owner)
         if not 1 <= limit <= MAX_BATCH:
             raise BadCall(f"a lease of {limit} seeds: 1 to {MAX_BATCH} can be")
@@ -356,9 +365,10 @@ class Guard:
 
 
 def refusal(shown: int, owner: str, *, state: int, generation: int, holder: str | None) -> str:
-    """Return why ``owner`` with lease ``shown`` may not finish a seed; "" if allowed.
+    """Return why ``owner`` with lease ``shown`` may not finish a seed; "" if it may.
 
-    ``state``, ``generation``: the seed's own; ``holder``: the current owner of its lease.
+    ``state``, ``generation``: stored with the seed; ``holder``: the current owner of lease
+    ``shown``.
     """
     if not 0 < shown <= generation:
         return "wrong_lease"
@@ -370,25 +380,25 @@ def refusal(shown: int, owner: str, *, state: int, generation: int, holder: str 
 
 
 def check_segment(segment: int) -> None:
-    """Raises ``BadCall``."""
+    """Check that ``segment`` is in range. Raises ``BadCall``."""
     if not DEFAULT_SEGMENT <= segment < LAST_TIME:
         raise BadCall(f"{segment} is no beginning of a segment")
 
 
 def check_owner(owner: str) -> None:
-    """Raises ``BadCall``."""
+    """Check the length and characters of an owner. Raises ``BadCall``."""
     if not 0 < len(owner) <= MAX_OWNER or not owner.isprintable():
         raise BadCall(f"an owner has 1 to {MAX_OWNER} printable characters")
 
 
 def check_seconds(seconds: float) -> None:
-    """Raises ``BadCall``."""
+    """Check the duration of a lease. Raises ``BadCall``."""
     if not 0 < seconds <= MAX_LEASE_SECONDS:
         raise BadCall(f"a lease for {seconds} s: above 0, at most {MAX_LEASE_SECONDS} can be")
 
 
 def check_limit(limit: int) -> None:
-    """Raises ``BadCall``."""
+    """Check the number of seeds asked for. Raises ``BadCall``."""
     if not 1 <= limit <= MAX_BATCH:
         raise BadCall(f"{limit} seeds at once: 1 to {MAX_BATCH} can be")
 
@@ -413,6 +423,6 @@ def pending_state(known: Known) -> State:
 
 
 def check_batch(items: Sequence[object]) -> None:
-    """Raises ``BadCall``."""
+    """Check the size of a batch. Raises ``BadCall``."""
     if len(items) > MAX_BATCH:
         raise BadCall(f"{len(items)} at once, at most {MAX_BATCH} can be")

@@ -1,4 +1,4 @@
-"""From an address to a store."""
+"""Opens a seed store by its URL."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SWITCH = {"0": False, "1": True}
 
 
 def open_store(url: str) -> SeedStore:
-    """The store that ``url`` names.
+    """Open the store at ``url``.
 
-    - ``rocksdb:///var/lib/crawlyard/seeds``, with ``?sync=0`` for one that need not outlive a power
-      failure, and ``?max_filters=64`` for the filters kept in memory;
-    - ``postgresql://...``, as libpq reads it.
+    - ``rocksdb:///var/lib/crawlyard/seeds``, with ``?sync=0`` for one that need not survive a power
+      failure, and ``?max_filters=64`` for the number of Bloom filters in memory;
+    - ``postgresql://...``, a libpq URL.
 
     Raises:
-        InvalidFrontierSetting: it is neither; the text holds no password.
+        InvalidFrontierSetting: the URL is invalid; the text holds no password.
         StoreInUse, SeedStoreUnavailable
     """
     try:
@@ -29,7 +29,7 @@ def open_store(url: str) -> SeedStore:
         raise InvalidFrontierSetting(
             f"the address of the seed store cannot be read: {error}"
         ) from None
-    # Imported where wanted: each brings a library that the other has no use for.
+    # Imported lazily: each adapter needs a library that the other one does not.
     if parts.scheme in ("postgresql", "postgres"):
         from apps.seeds.stores.postgres import PostgresStore
 

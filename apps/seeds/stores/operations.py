@@ -1,6 +1,6 @@
 """Management operations on a store, as sent to the process that owns it.
 
-None takes long: work on many seeds is done in slices, one call each.
+All are short: work on many seeds is split into slices, one call each.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from apps.seeds.stores.base import (
 )
 from yardkit.protocol import SeedAnswer
 
-# Where the seeds of a frontier are while they are moved: beside it, under a number of their own.
+# Frontier number under which the seeds of a frontier are staged during a move.
 _STAGING: Final = 1 << 31
 
 
 class StoreOperation(msgspec.Struct, frozen=True, tag_field="operation"):
-    """Base of all; the tag names it."""
+    """Base class of all operations; the tag identifies the operation in a message."""
 
 
 class Grouping(msgspec.Struct, frozen=True):
-    """The part of a frontier's rules that places a seed, in the terms of its form."""
+    """Rules that determine the segment and key of a seed, in the notation of the frontier form."""
 
     segments: str
     time_zone: str
@@ -49,7 +49,7 @@ class Grouping(msgspec.Struct, frozen=True):
     ignored_parameters: list[str] | None = None
 
     def rules(self) -> FrontierRules:
-        """Raises ``InvalidFrontierSetting``."""
+        """Return the parsed rules. Raises ``InvalidFrontierSetting``."""
         return FrontierRules(
             segments=segment_resolver(self.segments, time_zone(self.time_zone)),
             keys=key_resolver(self.keys, self.ignored_parameters),
@@ -57,36 +57,37 @@ class Grouping(msgspec.Struct, frozen=True):
 
 
 class ShowSegments(StoreOperation, frozen=True, tag="segments"):
-    """``list[Segment]``: all of them, now. ``staged``: those that are on their way in a move."""
+    """Return ``list[Segment]`` with current counts. ``staged``: segments staged by a move."""
 
     staged: bool = False
 
 
 class FindSeed(StoreOperation, frozen=True, tag="find"):
-    """``Known | None``: what is stored under a key."""
+    """Return ``Known | None``: the seed stored under a key."""
 
     segment: int
     key: str
 
 
 class Reopen(StoreOperation, frozen=True, tag="reopen"):
-    """Let an ended seed be crawled again; no result."""
+    """Make a finished seed pending again; no result."""
 
     segment: int
     key: str
 
 
 class Forget(StoreOperation, frozen=True, tag="forget"):
-    """Take a seed away, so that its key is new again; no result."""
+    """Delete a seed, so that its key counts as new; no result."""
 
     segment: int
     key: str
 
 
 class ReopenFailedSlice(StoreOperation, frozen=True, tag="reopen_failed_slice"):
-    """``ReopenedSlice``: failed ones among the next ``limit`` seeds behind the hash ``after``.
+    """Return ``ReopenedSlice``: failed seeds among the next ``limit`` seeds after the hash
+    ``after``.
 
-    ``target`` None: the segment of now.
+    ``target`` None: the current segment.
     """
 
     source: int
@@ -96,7 +97,7 @@ class ReopenFailedSlice(StoreOperation, frozen=True, tag="reopen_failed_slice"):
 
 
 class DropSegment(StoreOperation, frozen=True, tag="drop_segment"):
-    """``SegmentCounts``: the last ones of the segment."""
+    """Return ``SegmentCounts``: the last counts of the deleted segment."""
 
     segment: int
     leased_too: bool = False
@@ -104,7 +105,7 @@ class DropSegment(StoreOperation, frozen=True, tag="drop_segment"):
 
 
 class ReadSegment(StoreOperation, frozen=True, tag="read"):
-    """``SeedPage``: the next ``limit`` seeds behind the hash ``after``."""
+    """Return ``SeedPage``: the next ``limit`` seeds after the hash ``after``."""
 
     segment: int
     after: bytes = b""
@@ -112,13 +113,15 @@ class ReadSegment(StoreOperation, frozen=True, tag="read"):
 
 
 class Restore(StoreOperation, frozen=True, tag="restore"):
-    """``list[SeedAnswer]``: seeds with their state and times, placed by the frontier's rules."""
+    """Return ``list[SeedAnswer]``: seeds added with state and times, placed by the frontier's
+    rules.
+    """
 
     seeds: list[Known]
 
 
 class RegroupSlice(StoreOperation, frozen=True, tag="regroup"):
-    """``Regrouped``: where the next seeds of a segment would belong by other rules."""
+    """Return ``Regrouped``: where the next seeds of a segment would belong by other rules."""
 
     segment: int
     grouping: Grouping
@@ -127,9 +130,9 @@ class RegroupSlice(StoreOperation, frozen=True, tag="regroup"):
 
 
 class MoveSlice(StoreOperation, frozen=True, tag="move"):
-    """``MovedSlice``: a slice goes beside the frontier, to its place by ``grouping``.
+    """Return ``MovedSlice``: a slice is staged beside the frontier, placed by ``grouping``.
 
-    ``grouping`` None: it comes back from there.
+    ``grouping`` None: a staged slice is put back into the frontier.
     """
 
     segment: int
@@ -139,7 +142,7 @@ class MoveSlice(StoreOperation, frozen=True, tag="move"):
 
 
 class Regrouped(msgspec.Struct, frozen=True):
-    """New segment, new and old hash of each seed; ``kept``: see ``MovedSlice``."""
+    """New segment, new hash and old hash of each seed; ``kept``: see ``MovedSlice``."""
 
     places: list[tuple[int, bytes, bytes]]
     kept: int
@@ -176,7 +179,7 @@ _decoder: msgspec.msgpack.Decoder[AnyOperation] = msgspec.msgpack.Decoder(AnyOpe
 
 
 def decode_operation(raw: msgspec.Raw | bytes) -> AnyOperation:
-    """Raises ``BadCall``."""
+    """Decode an operation. Raises ``BadCall``."""
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -186,10 +189,10 @@ def decode_operation(raw: msgspec.Raw | bytes) -> AnyOperation:
 def perform(
     store: SeedStore, frontier: int, rules: FrontierRules, operation: AnyOperation, now: int
 ) -> Any:
-    """Do it; what it gives can be encoded.
+    """Execute an operation; return its result, which can be encoded.
 
     Raises:
-        SeedError: what the store refuses.
+        SeedError: the store rejects the operation.
     """
     match operation:
         case ShowSegments(staged):
@@ -247,7 +250,7 @@ def _regroup(
 def _restore(
     store: SeedStore, frontier: int, rules: FrontierRules, seeds: list[Known], now: int
 ) -> list[SeedAnswer]:
-    """Each to its place by the rules; what they refuse keeps no other out."""
+    """Add seeds by the frontier's rules; a rejected one does not affect the others."""
     answers: list[SeedAnswer | None] = []
     taken = []
     for one in seeds:
@@ -265,7 +268,7 @@ def _answer(added: Any) -> SeedAnswer:
 
 
 def _replaced(rules: FrontierRules, one: Known) -> Known:
-    """Raises ``BadSeed``."""
+    """Return the seed with segment and key by ``rules``. Raises ``BadSeed``."""
     if not 0 <= one.retry <= MAX_RETRY_LIMIT:
         raise BadSeed("bad_retry", f"retry {one.retry} is outside 0 to {MAX_RETRY_LIMIT}")
     for name, time_of in (("added_at", one.added_at), ("changed_at", one.changed_at)):
@@ -280,5 +283,5 @@ def _replaced(rules: FrontierRules, one: Known) -> Known:
 
 
 def now_ms() -> int:
-    """The time as the stores count it."""
+    """Return the current time in ms since 1970."""
     return int(time.time() * 1000)

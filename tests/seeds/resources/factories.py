@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from apps.projects.models import Project
-from apps.seeds.engine.scoring import rank
+from apps.seeds.engine.scores import rank
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.services.resources import Leased, lease
 from tests.access.factories import make_project

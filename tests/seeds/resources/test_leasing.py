@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from apps.access.models import AuditRecord
-from apps.seeds.engine.scoring import Candidate, choose, rank
+from apps.seeds.engine.scores import Candidate, choose, rank
 from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongResourceLease
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.services.resources import (

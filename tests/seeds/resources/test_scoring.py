@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.seeds.engine.errors import InvalidFrontierSetting
-from apps.seeds.engine.scoring import (
+from apps.seeds.engine.scores import (
     FACTOR,
     FORGIVING_SECONDS,
     LEASE_SECONDS,

@@ -12,7 +12,7 @@ from apps.seeds.engine.errors import BadSeed, SeedError
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.models import Frontier
 from apps.seeds.stores.base import SeedStore
-from apps.seeds.stores.explaining import explain
+from apps.seeds.stores.explanations import explain
 from apps.seeds.stores.operations import decode_operation, now_ms, perform
 from yardkit import topology
 from yardkit.broker import Delivery

@@ -9,7 +9,7 @@ import pytest
 from apps.seeds.engine.errors import BadSeed, InvalidFrontierSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Seed
 from apps.seeds.stores.base import SeedStore
-from apps.seeds.stores.explaining import explain
+from apps.seeds.stores.explanations import explain
 from apps.seeds.stores.factory import open_store
 from apps.seeds.stores.postgres import PostgresStore
 from apps.seeds.stores.rocks import RocksStore

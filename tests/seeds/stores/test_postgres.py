@@ -275,7 +275,7 @@ def test_a_call_in_which_another_one_stands_still_gets_the_lease_of_that_one(
 def test_who_stands_still_in_a_call_for_long_has_leased_nothing(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.seeds.stores.postgres.leasing.STILL_SECONDS", 0.2)
+    monkeypatch.setattr("apps.seeds.stores.postgres.leases.STILL_SECONDS", 0.2)
     with opened(postgres_url, 2) as (first, second):
         add(first, "a", "b", "c", "d", active_at=NOW)
         with Standstill(first, "c1") as still:

@@ -1,4 +1,4 @@
-"""manage.py run_log_ingester: log lines into the log store."""
+"""manage.py run_log_ingester: the daemon that stores log lines."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from yardkit.garbage_collector import spare_the_collector
 
 
 class Command(DaemonCommand):
-    """The log."""
+    """Store log lines from the queue."""
 
     help = "Run the consumer of log lines."
     kind = "log_ingester"
-    # The step itself waits for messages.
+    # No pause between steps: each step waits for messages itself.
     poll_seconds = 0.0
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """A consumer of the queue of logs."""
-        # Lines come by the thousand.
+        """Return the daemon with its consumer of the log queue."""
+        # Large prefetch, because lines arrive by the thousand.
         spare_the_collector()
         return LogDaemon(broker=broker, clock=SystemClock(), once=bool(options["once"]))

@@ -1,4 +1,4 @@
-"""Pages of one log, and its state."""
+"""Pages of one log, and the state of its stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.joblogs.stores.days.session import SHIFT, Row, StoreSession, table
 
 _GAP = int(GAP_SECONDS * 1_000_000)
 _LINE = "id, execution, seq, level, source, text, fingerprint"
-# SQLite puts no more than 500 questions together.
+# Limit of SELECTs in one UNION, below SQLite's 500.
 _DAYS_AT_ONCE = 200
 
 
@@ -36,7 +36,7 @@ class ExecutionRow(NamedTuple):
 
 
 def line_of(row: Row, day: int, execution: ExecutionRow) -> StoredLine:
-    """``row``: as ``_LINE`` names it."""
+    """Convert a row with the columns ``_LINE``."""
     return StoredLine(
         execution.project,
         execution.job,
@@ -52,21 +52,23 @@ def line_of(row: Row, day: int, execution: ExecutionRow) -> StoredLine:
 
 
 class Filter(NamedTuple):
-    """Further conditions on lines, as SQL with the values in it."""
+    """Additional conditions on lines, as SQL and its values."""
 
     sql: str
     values: list[Any]
 
 
 def filtered(session: StoreSession, levels: Collection[str], contains: str = "") -> Filter:
-    """Lines of these levels (none: all) that contain this (nothing: all)."""
+    """Return a filter for lines of these levels (empty: all) that contain ``contains`` (empty:
+    all).
+    """
     sql, values = "", list[Any]()
     if levels:
         numbers = level_numbers(levels)
         if numbers and numbers[0] >= LOUD:
-            # So that the small index of loud lines can be used.
+            # Lets the database use the small index of severe lines.
             sql += f" AND level >= {LOUD}"
-        # Those that do not exist are no lines' level.
+        # Unknown levels match no line.
         sql += f" AND level IN ({', '.join(map(str, numbers or [-1]))})"
     if contains:
         part, value = session.containing(contains)
@@ -76,7 +78,7 @@ def filtered(session: StoreSession, levels: Collection[str], contains: str = "")
 
 
 def days_held(session: StoreSession, execution: int, levels: Collection[str]) -> list[int]:
-    """Days in which lines of it (of these levels) are kept, ascending."""
+    """Return the days with lines of the execution (of these levels), ascending."""
     rows = session.all(
         f"SELECT DISTINCT day FROM holdings WHERE execution = ?{filtered(session, levels).sql}"  # noqa: S608 - numbers of our own
         " ORDER BY day",
@@ -99,7 +101,7 @@ def following(
     for place, row in enumerate(rows):
         execution, created_at = ExecutionRow(*row[:6]), row[6]
         if place and created_at > now - _GAP:
-            # The last lines of the execution before may have been overtaken by these.
+            # The last lines of the previous execution may still be on their way.
             break
         horizon = ExecutionProgress(row[8] or b"", row[7]).horizon(now)
         low = after.seq if execution.boot_number == after.boot_number else -1
@@ -150,7 +152,7 @@ def find(session: StoreSession, stream: str, ref: Ref) -> StoredLine | None:
 
 
 def executions_of(session: StoreSession, stream: str) -> list[ExecutionRow]:
-    """Oldest first."""
+    """Return the executions of a stream, the oldest first."""
     rows = session.all(
         "SELECT id, project, job, stream, boot, boot_number FROM executions"
         " WHERE stream = ? ORDER BY boot_number",
@@ -162,7 +164,7 @@ def executions_of(session: StoreSession, stream: str) -> list[ExecutionRow]:
 def _lines(
     session: StoreSession, execution: ExecutionRow, where: Filter, limit: int, *, last: bool = False
 ) -> list[StoredLine]:
-    """In the order of seq, or from the ``last`` one on back."""
+    """Return lines ordered by seq or, with ``last``, backwards from there."""
     days = days_held(session, execution.id, ())
     if not days or limit <= 0:
         return []
@@ -170,7 +172,7 @@ def _lines(
     rows: list[Row] = []
     for begin in range(0, len(days), _DAYS_AT_ONCE):
         some = days[begin : begin + _DAYS_AT_ONCE]
-        # No more of each day than wanted in all, so that merging reads no more than needed.
+        # Limit each day, so that merging reads no more rows than needed.
         parts = [
             f"SELECT * FROM (SELECT {_LINE}, {day} FROM lines_{table(day)}"  # noqa: S608 - names and numbers of our own
             f" WHERE execution = {execution.id}{where.sql} {order} LIMIT {limit}) AS part"

@@ -1,4 +1,4 @@
-"""Deleting old lines, a portion in each transaction, and dropping what is empty."""
+"""Deletes old lines in small transactions, and drops empty days."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apps.joblogs.stores.accounts import DAY, SILENT
 from apps.joblogs.stores.base import Usage
 from apps.joblogs.stores.days.session import SHIFT, StoreSession, table
 
-# Lines deleted in one transaction, for which writers may have to wait.
+# Limit of lines deleted in one transaction, for which writers may have to wait.
 PORTION: Final = 5_000
 
 
@@ -23,7 +23,7 @@ class _Hold(NamedTuple):
 
 
 class _Old(NamedTuple):
-    """A line that is to go."""
+    """Line to delete."""
 
     id: int
     text: str
@@ -70,11 +70,11 @@ def _held(
 
 
 def _drop_if(session: StoreSession, day: int, holds: int) -> int:
-    """Drop a day that holds nothing but these; how many lines were in it, 0 when it is kept."""
+    """Drop a day that holds nothing else; return the number of its lines, 0 if it is kept."""
     if _holds_in(session, day) != holds:
         return 0
     session.lock_day(day)
-    # Checked again under the lock.
+    # Check again under the lock.
     return drop_day(session, day) if _holds_in(session, day) == holds else 0
 
 
@@ -84,7 +84,7 @@ def _holds_in(session: StoreSession, day: int) -> int:
 
 
 def drop_day(session: StoreSession, day: int) -> int:
-    """Drop a day that is locked; how many lines were in it."""
+    """Drop a locked day; return the number of its lines."""
     ((lines,),) = session.all(
         "SELECT CAST(coalesce(sum(lines), 0) AS BIGINT) FROM holdings WHERE day = ?", (day,)
     )
@@ -97,7 +97,7 @@ def drop_day(session: StoreSession, day: int) -> int:
 def _delete_older(
     session: StoreSession, project: int, job: int, holds: Sequence[_Hold], bound: int, limit: int
 ) -> int:
-    """``bound``: microseconds of the day."""
+    """Delete lines before ``bound``, in microseconds of the day."""
     total = 0
     for hold in holds:
         rows = session.all(
@@ -109,7 +109,7 @@ def _delete_older(
         total += len(rows)
         if total >= limit:
             break
-        # All that were older are gone: what is left is not looked at before its time.
+        # All older lines are deleted: the day is skipped until its next lines expire.
         session.execute(
             "UPDATE holdings SET first_at = ?"
             " WHERE execution = ? AND day = ? AND level = ? AND first_at < ?",
@@ -148,7 +148,7 @@ def _delete(session: StoreSession, project: int, job: int, day: int, old: Sequen
 def delete_oldest_some(
     session: StoreSession, project: int, job: int, keep_bytes: int, limit: int
 ) -> int:
-    """Delete up to ``limit`` of the oldest lines until the rest is small enough; how many."""
+    """Delete up to ``limit`` of the oldest lines until ``keep_bytes`` are left; return how many."""
     rows = session.all(
         "SELECT h.day, CAST(sum(h.bytes) AS BIGINT), count(*) FROM executions e"
         " JOIN holdings h ON h.execution = e.id"

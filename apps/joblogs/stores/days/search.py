@@ -1,4 +1,4 @@
-"""Lines by what they are, the newest first, day by day; and errors put together."""
+"""Search and error counts, day by day, the newest first."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _line(row: Row, day: int) -> StoredLine:
 
 
 def _place(cursor: str) -> tuple[int, int] | None:
-    """The day and the id of the line after which it goes on."""
+    """Parse a cursor: day and ID of the last line returned."""
     if not cursor:
         return None
     found = _CURSOR.fullmatch(cursor)
@@ -62,7 +62,7 @@ def _phrases(asked: Search) -> list[Phrase]:
 
 
 def _days(session: StoreSession, asked: Search) -> Iterator[tuple[int, int, int]]:
-    """Days to look at, the newest first, with the ids between which (second excluded)."""
+    """Yield the days to search, the newest first, with their range of IDs (end excluded)."""
     if asked.projects is not None and not asked.projects:
         return
     since = microseconds(asked.since) if asked.since is not None else 0
@@ -80,12 +80,12 @@ def _days(session: StoreSession, asked: Search) -> Iterator[tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Kind:
-    """Errors of one kind, as far as they are counted."""
+    """Accumulated counts of one error group."""
 
     count: int = 0
     streams: set[str] = field(default_factory=set)
     first: int = 2**62
-    # (day, id) of the newest.
+    # (day, ID) of the newest line.
     last: tuple[int, int] = (-1, -1)
 
 
@@ -111,7 +111,7 @@ def groups(session: StoreSession, asked: Search, limit: int) -> list[ErrorCount]
 def _learn(
     session: StoreSession, known: dict[int, tuple[int, int, str]], executions: set[int]
 ) -> None:
-    """Project, job and stream of these."""
+    """Load project, job and stream of these executions."""
     unknown = sorted(executions - known.keys())
     for begin in range(0, len(unknown), _AT_ONCE):
         numbers = ", ".join(map(str, unknown[begin : begin + _AT_ONCE]))

@@ -1,6 +1,6 @@
 """Database session of a SQL log store.
 
-Statements have ``?`` where a value goes, and no other question mark or percent sign.
+Statements have ``?`` as placeholder, and no other question mark or percent sign.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from apps.joblogs.stores.base import Search
 
 Row = tuple[Any, ...]
 
-# The id of a line: microseconds of the day above, a number below that no other line of the same
-# microsecond has. So lines are found by time as they are by id.
+# The ID of a line: microseconds of the day in the high bits, a counter in the low bits that is
+# unique within the microsecond. So a range of IDs is a range of times.
 SHIFT: Final = 26
 MASK: Final = (1 << SHIFT) - 1
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def table(day: int) -> str:
-    """The end of the names of a day's tables: 20261121."""
+    """Return the suffix of a day's table names, such as 20261121."""
     return f"{date.fromordinal(_EPOCH + day):%Y%m%d}"
 
 
 class StoreSession(ABC):
-    """A transaction of an engine."""
+    """Transaction of a SQL engine."""
 
-    # Ends a SELECT of lines that are then deleted.
+    # Suffix of a SELECT whose rows are then deleted.
     FOR_UPDATE: ClassVar[str] = ""
 
     @abstractmethod
@@ -39,19 +39,21 @@ class StoreSession(ABC):
 
     @abstractmethod
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """A statement that finds nothing."""
+        """Execute a statement without a result."""
 
     @abstractmethod
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute the statement once for each of these values."""
+        """Execute the statement once for each row of values."""
 
     @abstractmethod
     def containing(self, wanted: str) -> tuple[str, str]:
-        """A condition on the column ``text``, case aside, and its value."""
+        """Return a condition for ``text`` containing ``wanted`` (case-insensitive), and its
+        value.
+        """
 
     @abstractmethod
     def lock_day(self, day: int) -> None:
-        """Keep other transactions from adding lines to the day until this one ends."""
+        """Block inserts into the day by other transactions until this one ends."""
 
     @abstractmethod
     def drop_tables(self, day: int) -> None:
@@ -59,17 +61,18 @@ class StoreSession(ABC):
 
     @abstractmethod
     def forget(self, day: int, project: int, job: int, rows: Sequence[Row]) -> None:
-        """Delete lines: (id, text, execution, level), ids rising."""
+        """Delete lines given as (id, text, execution, level), ids ascending."""
 
     @abstractmethod
     def newest(
         self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int, limit: int
     ) -> list[Row]:
-        """Lines of the day as ``search.COLUMNS`` says, with ids from ``low`` to below ``high``,
-        the highest first."""
+        """Return the newest matching lines (``search.COLUMNS``) with ids from ``low`` to below
+        ``high``, descending.
+        """
 
     @abstractmethod
     def alike(
         self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int
     ) -> list[Row]:
-        """Errors of the day: (fingerprint, execution, lines, lowest id, highest id)."""
+        """Count errors of the day: (fingerprint, execution, lines, lowest id, highest id)."""

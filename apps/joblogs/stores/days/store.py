@@ -1,4 +1,4 @@
-"""The part of the port that both SQL engines share."""
+"""``LogStore`` methods shared by the SQL engines."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ T = TypeVar("T")
 
 
 class DayStore(ABC):
-    """See ``LogStore``."""
+    """Base of the SQL stores, see ``LogStore``."""
 
     @abstractmethod
     def _reading(self, work: Callable[[StoreSession], T]) -> T:
-        """``work`` sees everything as it is at one moment; it may be called more than once."""
+        """Run ``work`` on a snapshot; it may be called several times."""
 
     @abstractmethod
     def _writing(self, work: Callable[[StoreSession], T]) -> T:
-        """``work`` in a transaction; it may be called more than once, and counts once."""
+        """Run ``work`` in a transaction; it may be called several times and is committed once."""
 
     def page(
         self,

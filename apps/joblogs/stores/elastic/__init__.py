@@ -1,4 +1,4 @@
-"""Log lines in an Elasticsearch. Only this package imports its client."""
+"""Log store in Elasticsearch. Only this package imports its client."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def open_elastic(url: str) -> ElasticLogStore:
-    """The store that ``http(s)://...`` names; it connects when it is first asked.
+    """Return the store at ``http(s)://...``; it connects at the first call.
 
     Raises:
-        BadAddress: the address cannot be read, or the client's library is not installed.
+        BadAddress: the URL is invalid, or the client library is not installed.
     """
     address = read_address(url)
     if importlib.util.find_spec("elasticsearch") is None:
@@ -24,7 +24,7 @@ def open_elastic(url: str) -> ElasticLogStore:
             f"{address.shown} is an Elasticsearch, and its client is not installed:"
             " pip install '.[elasticsearch]'"
         )
-    # Imported where wanted: others have no use for its library.
+    # Imported lazily: other stores do not need the client library.
     from apps.joblogs.stores.elastic.store import ElasticLogStore
 
     return ElasticLogStore(address)

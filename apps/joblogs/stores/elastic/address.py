@@ -12,7 +12,7 @@ from apps.joblogs.stores.factory import BadAddress
 DEFAULT_PREFIX: Final = "crawlyard-logs"
 _REMEDY: Final = "write https://user:password@host:9200/?index=crawlyard-logs"
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
-# Prefix of index names; the suffixes need 17 bytes of the 255.
+# Limit of the prefix of index names: 255 bytes minus 17 for the suffix.
 _PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _PORTS: Final = {"http": 9200, "https": 443}
 
@@ -37,12 +37,12 @@ class ElasticAddress:
 
     @property
     def shown(self) -> str:
-        """Where, without anything secret."""
+        """Return the address without credentials."""
         return ", ".join(self.nodes)
 
 
 def read_address(url: str) -> ElasticAddress:
-    """Raises ``BadAddress``; its text holds no password."""
+    """Parse an address. Raises ``BadAddress``, whose text holds no password."""
     scheme, _slashes, rest = url.partition("://")
     servers = re.split(r"[/?#]", rest, maxsplit=1)[0]
     try:

@@ -1,4 +1,4 @@
-"""The client: made when first needed, and what the server's answers mean."""
+"""Lazily opened Elasticsearch client, and translation of the server's errors."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from apps.joblogs.stores.elastic.address import ElasticAddress
 from yardkit.backoff import back_off
 from yardkit.log_lines import one_line
 
-# The client logs every request, and failures with a traceback; here they are raised.
+# The client would log every request, and failures with a traceback; here they are raised.
 logging.getLogger("elastic_transport").setLevel(logging.ERROR)
 
 Answer = dict[str, Any]
 
 REQUEST_SECONDS: Final = 15.0
-# One request of bulk operations, well below what servers and the proxies before them accept.
+# Bytes of a bulk request, well below the limits of servers and proxies.
 BULK_OPERATIONS: Final = 2000
 BULK_BYTES: Final = 4 * 1024 * 1024
-# An operation that the server has no room for now; then the caller's own wait begins.
+# Pauses between retries of an overloaded operation; then the call fails, and its caller waits.
 TRIES: Final = 6
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 2.0
@@ -48,15 +48,15 @@ _TEXT: Final = 300
 _CLIENT: Final = version("elasticsearch")
 _WRITE_BLOCK: Final = "index.blocks.write"
 _OTHER_VERSION: Final = re.compile(r"Accept version must be either version (\d+) or")
-# Temporary: a full queue, a full disk, a moving shard.
+# Temporary errors: a full queue, a full disk, a moving shard.
 _FOR_NOW: Final = frozenset({403, 408, 429, 500, 502, 503, 504})
-# A second or third try within a call helps with these alone.
+# Errors for which a retry within the call helps.
 _BRIEF: Final = frozenset({408, 429, 502, 503, 504})
 
 
 @dataclass(slots=True)
 class BulkOperation:
-    """One line or two of a bulk request. ``head`` such as ``{"create": {"_index": ...}}``."""
+    """One or two lines of a bulk request. ``head``: such as ``{"create": {"_index": ...}}``."""
 
     head: dict[str, dict[str, Any]]
     document: Any = None
@@ -93,10 +93,11 @@ class ElasticConnection:
 
     @property
     def client(self) -> Elasticsearch:
-        """The library's own; it connects by itself."""
+        """Return the library's client, which connects by itself."""
         with self._lock:
             if os.getpid() != self._process:
-                # Neither used nor closed: the parent talks through the same sockets.
+                # The connection of the parent process is neither used nor closed: both would share
+                # its sockets.
                 self._abandoned.append(self._made)
                 self._made, self._process = None, os.getpid()
             if self._made is None:
@@ -104,14 +105,14 @@ class ElasticConnection:
             return self._made
 
     def close(self) -> None:
-        """Let go of the sockets; a later call connects again."""
+        """Close the sockets; a later call connects again."""
         with self._lock:
             made, self._made = self._made, None
         if made is not None and os.getpid() == self._process:
             made.close()
 
     def ask(self, call: Callable[[Elasticsearch], Any], *, missing: Any = None) -> Any:
-        """The answer's body; ``missing`` when it is 404 and that is given."""
+        """Return the body of the answer, or ``missing`` (if given) for a 404."""
         try:
             return call(self.client).body
         except (ApiError, TransportError) as error:
@@ -120,9 +121,9 @@ class ElasticConnection:
             raise self._unavailable(error) from error
 
     def search(self, indexes: str, body: Answer) -> Answer:
-        """``_search``; an index that is not there holds nothing.
+        """Execute ``_search``; a missing index counts as empty.
 
-        All shards must answer: half a log would look like a whole one.
+        All shards must answer, so that a partial log is never shown as a whole one.
         """
 
         def call(client: Elasticsearch) -> Any:
@@ -140,7 +141,7 @@ class ElasticConnection:
         return answer
 
     def refresh(self, indexes: str) -> None:
-        """Make searchable what was written."""
+        """Make written documents searchable."""
         self.ask(
             lambda client: client.indices.refresh(
                 index=indexes, ignore_unavailable=True, allow_no_indices=True
@@ -165,7 +166,7 @@ class ElasticConnection:
         return {name for name, one in answer.items() if one["settings"].get(_WRITE_BLOCK) == "true"}
 
     def block_writes(self, index: str) -> bool:
-        """Refuse writes to an index; running ones have ended when this returns.
+        """Block writes to an index; running ones have ended when this returns.
 
         False: the user lacks the privilege ``manage``.
         """
@@ -178,7 +179,7 @@ class ElasticConnection:
         return True
 
     def unblock_writes(self, index: str) -> None:
-        """Take writes again."""
+        """Remove the write block of an index."""
         self.ask(
             lambda client: client.indices.put_settings(
                 index=index, settings={_WRITE_BLOCK: None}, ignore_unavailable=True
@@ -193,7 +194,7 @@ class ElasticConnection:
         left = list(range(len(operations)))
         for attempt in range(TRIES):
             if attempt:
-                # A thread of the store, which has nothing else to do.
+                # Blocking is fine here: the thread has nothing else to do.
                 time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
             for places in _pieces(operations, left):
                 for place, result in zip(
@@ -262,7 +263,7 @@ def _make(address: ElasticAddress) -> Elasticsearch:
     return Elasticsearch(
         list(address.nodes),
         request_timeout=REQUEST_SECONDS,
-        # Repeating is decided here: what a lost answer means depends on the request.
+        # The client must not retry by itself: what a lost answer means depends on the request.
         max_retries=0,
         retry_on_timeout=False,
         **options,

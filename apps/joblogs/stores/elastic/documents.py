@@ -1,4 +1,4 @@
-"""Lines as documents, and back."""
+"""Conversion of lines to documents and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kind_of(project: int, job: int, fingerprint: str) -> str:
 def create_line(
     index: str, ledger: StreamRecord, execution: ExecutionRecord, line: LogLine
 ) -> BulkOperation:
-    """The operation that stores a line unless it is there."""
+    """Return the operation that stores a line unless it exists."""
     document: dict[str, Any] = {
         "@timestamp": line.at.isoformat(),
         "at": line.micros,
@@ -44,7 +44,7 @@ def create_line(
 
 
 def stored_line(hit: Answer) -> StoredLine:
-    """Back from a hit of a search."""
+    """Convert a search hit to a line."""
     source = hit["_source"]
     return StoredLine(
         project=source["project"],

@@ -23,15 +23,15 @@ from elasticsearch.dsl.field import Field
 from apps.joblogs.stores.elastic.address import ElasticAddress
 from apps.joblogs.stores.elastic.connection import ElasticConnection
 
-# Explicit: otherwise an index not searched for a while is not refreshed.
+# Explicit: by default an index that was not searched for a while is not refreshed.
 REFRESH: Final = "1s"
-# Above what the server brings along itself.
+# Priority above the templates that come with the server.
 PRIORITY: Final = 300
 # Days of this age are no longer written to.
 WARM_DAYS: Final = 2
 
 LINE_FIELDS: Final[dict[str, Field]] = {
-    # For people and their tools; ours sort and compare by microseconds.
+    # For people and other tools; our code sorts and compares by microseconds.
     "@timestamp": Date(),
     "at": Long(),
     "project": Long(),
@@ -43,15 +43,14 @@ LINE_FIELDS: Final[dict[str, Field]] = {
     "level": Keyword(),
     "source": Keyword(),
     "text": Wildcard(),
-    # Our own words with spaces between them, see engine.words: the same lines are found by the
-    # same question, whatever the store.
+    # Words of ``engine.words`` separated by spaces, so that all stores find the same lines.
     "words": Text(analyzer="whitespace", norms=False),
     "bytes": Integer(index=False),
     "fingerprint": Keyword(),
-    # project.job.fingerprint, of errors.
+    # project.job.fingerprint of an error.
     "kind": Keyword(),
 }
-# Not given back: they are made of the others.
+# Not returned by searches: derived from the other fields.
 UNSEEN: Final = ("words", "at", "kind")
 LEDGER_FIELDS: Final[dict[str, Field]] = {
     "stream": Keyword(),
@@ -78,25 +77,25 @@ class IndexNames:
 
     @property
     def lines(self) -> str:
-        """All lines."""
+        """Return the pattern that matches the indexes of all days."""
         return f"{self.prefix}-lines-*"
 
     @property
     def ledgers(self) -> str:
-        """The documents of streams."""
+        """Return the name of the index of stream records."""
         return f"{self.prefix}-streams"
 
     def day(self, day: str) -> str:
-        """The lines of one day, such as ``2026.11.22``."""
+        """Return the index of a day such as ``2026.11.22``."""
         return f"{self.prefix}-lines-{day}"
 
     def day_of(self, index: str) -> str:
-        """Back from ``day``."""
+        """Return the day of an index."""
         return index.removeprefix(f"{self.prefix}-lines-")
 
 
 def set_up(connection: ElasticConnection, names: IndexNames) -> None:
-    """Policy, templates and the index of streams; repeatable, also at the same time."""
+    """Create policy, templates and the index of stream records; idempotent, also concurrently."""
     address = connection.address
     connection.ask(
         lambda client: client.ilm.put_lifecycle(name=names.prefix, policy=policy(address))
@@ -112,11 +111,13 @@ def set_up(connection: ElasticConnection, names: IndexNames) -> None:
 
 
 def policy(address: ElasticAddress) -> dict[str, Any]:
-    """Recover recent days first after a restart, and delete days older than ``keep_days``."""
+    """Return the lifecycle policy: recover recent days first, delete days older than
+    ``keep_days``.
+    """
     phases: dict[str, Any] = {
         "hot": {"min_age": "0ms", "actions": {"set_priority": {"priority": 100}}}
     }
-    # The server refuses a policy that deletes before its earlier phases have begun.
+    # The server rejects a policy that deletes before its earlier phases have begun.
     if not address.keep_days or address.keep_days > WARM_DAYS:
         warm = {"set_priority": {"priority": 50}}
         phases["warm"] = {"min_age": f"{WARM_DAYS}d", "actions": warm}
@@ -145,7 +146,7 @@ def _mapping(fields: dict[str, Field], **meta: Any) -> Mapping:
 
 
 def _create(connection: ElasticConnection, name: str) -> None:
-    """An index that may be there already."""
+    """Create an index unless it exists."""
 
     def call(client: Elasticsearch) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Lines of one stream, in their order."""
+"""Pages of one log."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from apps.joblogs.stores.elastic.indexes import IndexNames
 from apps.joblogs.stores.elastic.stream_record import MOST_DAYS, StreamRecord
 from apps.joblogs.stores.elastic.stream_records import StreamRecords
 
-# Most hits of one search.
+# Maximum of hits of one search.
 MOST_HITS: Final = 10_000
-# Hits per page where the caller filters them.
+# Hits per page if the caller filters them.
 LOOKED_AT: Final = 500
 MOST_PATTERN: Final = 200
 
 
 class ElasticPages:
-    """Thread-safe. Raises ``LogStoreUnavailable``."""
+    """Reads of one stream. Thread-safe. Raises ``LogStoreUnavailable``."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class ElasticPages:
             return self._backwards(ledger, before, limit, levels, contains)
         if horizon <= after:
             return []
-        # Lines in the record exist, but only refreshed lines are found. When both agree, no refresh
-        # is needed.
+        # Recorded lines exist but are found only after a refresh. If both agree, no refresh is
+        # needed.
         if plain and not ledger.forgotten:
             expected = ledger.following(after, horizon, limit)
             found = self._lines(ledger, _upwards(after, horizon), limit, levels, contains)
@@ -97,7 +97,7 @@ class ElasticPages:
         return found[0] if found else None
 
     def indexes(self, ledger: StreamRecord) -> str:
-        """Where its lines are."""
+        """Return the indexes that have lines of the stream."""
         if not 1 <= len(ledger.days) <= MOST_DAYS:
             return self._names.lines
         return ",".join(self._names.day(day) for day in ledger.days)
@@ -110,7 +110,7 @@ class ElasticPages:
         levels: Collection[str],
         contains: str,
     ) -> list[StoredLine]:
-        """The last ones before a place, or of all; in their order."""
+        """Return the last lines before a place, or of the whole log, in reading order."""
         self._connection.refresh(self.indexes(ledger))
         body = {} if before is None else {"search_after": list(before)}
         found = self._lines(ledger, body, limit, levels, contains, order="desc")
@@ -142,7 +142,7 @@ class ElasticPages:
         return found
 
     def _walk(self, indexes: str, search: Search, limit: int, contains: str) -> Iterator[Answer]:
-        """Hits, page by page; one page is enough where each hit counts."""
+        """Yield pages of hits; a single page suffices if the query is exact."""
         size = min(MOST_HITS, max(limit, LOOKED_AT) if contains else limit)
         while True:
             hits = self._hits(indexes, search.extra(size=size))
@@ -165,11 +165,11 @@ class ElasticPages:
 
 
 def containing(text: str) -> Any:
-    """Return a query for lines that contain ``text``, case-insensitive, and perhaps for some more.
+    """Return a query for lines that contain ``text``, case-insensitive; it may match further lines.
 
     The server folds case in ASCII only, so a wildcard replaces characters that may differ, and the
-    caller filters. Only the beginning is used: the server refuses repetitive patterns of more than
-    314 characters.
+    caller filters the hits. Only the beginning is used: the server rejects repetitive patterns of
+    more than 314 characters.
     """
     pattern = "".join(_pattern(character) for character in as_stored(text)[:MOST_PATTERN])
     return Q("wildcard", text={"value": f"*{pattern}*", "case_insensitive": True})
@@ -178,7 +178,7 @@ def containing(text: str) -> Any:
 def _pattern(character: str) -> str:
     if character in "*?\\":
         return f"\\{character}"
-    # In another case some are two characters.
+    # Case folding may turn one character into two.
     if character.isascii() or character.casefold() == character.upper():
         return character
     return "*"

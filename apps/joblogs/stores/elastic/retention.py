@@ -1,4 +1,4 @@
-"""Deletes old lines, and then indexes and documents that hold nothing any more."""
+"""Deletes old lines, and then empty indexes and records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
 
-# Deleted at once; what is on its way is noted before, and counted after.
+# Lines per bulk deletion; the record is marked before and updated after it.
 PORTION: Final = 5000
-# Lines are stored on days that are no older, see ``engine.lines.OLDEST``; two for clocks.
+# Oldest day to which lines are still written, see ``engine.lines.OLDEST``; two more days for clock
+# differences.
 YOUNG: Final = timedelta(days=3)
-# An interrupted deletion is recounted after this time.
+# After this time an interrupted deletion is recounted.
 SETTLED: Final = timedelta(minutes=10)
 
 
@@ -36,7 +37,7 @@ class _DeletedLines:
 
 
 class ElasticRetention:
-    """Thread-safe. Raises ``LogStoreUnavailable``."""
+    """Retention of lines. Thread-safe. Raises ``LogStoreUnavailable``."""
 
     def __init__(
         self, connection: ElasticConnection, ledgers: StreamRecords, names: IndexNames
@@ -96,7 +97,7 @@ class ElasticRetention:
         settled = microseconds(now - SETTLED)
         uncertain = Q("term", uncertain=True) & Q("range", updated_at={"lt": settled})
         self._recount(self._ledgers.search(uncertain), left)
-        # Whole days may have been deleted by the server itself, or by a person.
+        # Whole days may have been deleted by the server's policy or by a person.
         young = microseconds(now - YOUNG)
         holding = Q("range", lines={"gt": 0}) & Q("range", last_at={"lt": young})
         gone = (
@@ -148,11 +149,11 @@ class ElasticRetention:
         return sum(one.lines for one in gone.values())
 
     def _oldest_of(self, streams: Iterable[str]) -> dict[str, int]:
-        """Stream -> when its oldest line was written."""
+        """Return the time of the oldest line of each stream."""
         return {name: int(one["first_at"]["value"]) for name, one in self._counts(streams).items()}
 
     def _counts(self, streams: Iterable[str]) -> dict[str, Answer]:
-        """Stream -> what its lines add up to; nothing for streams without any."""
+        """Return the aggregated counts of each stream; streams without lines are missing."""
         names = sorted(streams)
         if not names:
             return {}
@@ -165,7 +166,7 @@ class ElasticRetention:
         found = answer.get("aggregations", {"streams": {"buckets": []}})["streams"]["buckets"]
         return {one["key"]: one for one in found}
 
-    # --- what holds nothing ---------------------------------------------------------------------
+    # --- empty indexes and records ---------------------------------------------------------------
 
     def _drop_empty_days(self, now: datetime) -> set[str]:
         """Delete indexes of past days without lines; return the days that are left."""
@@ -174,8 +175,9 @@ class ElasticRetention:
         blocked = self._connection.write_blocked(self._names.lines)
         for index, count in self._connection.counts(self._names.lines).items():
             day = self._names.day_of(index)
-            # Blocked: a process was ended between the block and what had to follow.
-            # Awaited: lines are on their way to an old day if they were noted when it was young.
+            # Blocked before: a process died between the block and the deletion.
+            # Expected: lines that were reserved for this day while it was young may still be on
+            # their way.
             keep = day >= young or (index not in blocked and (count or self._is_awaited(day)))
             if keep or not self._drop_if_empty(index):
                 left.add(day)
@@ -189,7 +191,7 @@ class ElasticRetention:
         if not self._connection.block_writes(index):
             logger.warning("%s is empty and kept: deleting it needs the privilege manage", index)
             return False
-        # Without a refresh, the count leaves out what was written in the last second.
+        # Refresh first, or the count misses lines of the last second.
         self._connection.refresh(index)
         count = self._connection.counts(index).get(index)
         failpoints.hit("joblogs.elastic.counted")
@@ -228,7 +230,7 @@ def _of_job(project: int, job: int) -> Search:
 
 
 def _mark(ledger: StreamRecord) -> bool:
-    """Mark the record as uncertain; return whether it was not."""
+    """Mark the counts as uncertain; return whether they were certain before."""
     changed = not ledger.uncertain
     ledger.uncertain = True
     return changed

@@ -1,4 +1,4 @@
-"""Lines of many streams, by what is in them."""
+"""Search over many streams."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from apps.joblogs.stores.elastic.documents import stored_line
 from apps.joblogs.stores.elastic.indexes import IndexNames
 from apps.joblogs.stores.elastic.pages import LOOKED_AT, MOST_HITS, containing
 
-# By time, and where that is the same by place; every line has another.
+# By time, then by place, which is unique.
 ORDER: Final = ("at", "stream", "boot_number", "seq")
 LONGEST_CURSOR: Final = 500
-# Words that a single character may begin, where it ends a phrase; servers take 1,024 at least.
+# Limit of words that a single character at the end of a phrase may expand to; below the servers'
+# minimum of 1,024.
 MOST_BEGUN: Final = 1000
-# Groups returned by each shard, so that small groups are counted too.
+# Groups returned by each shard, enough to count small groups, too.
 LEAST_GROUPS: Final = 1000
-# Values that a server takes in one ``terms`` query.
+# Values that a server accepts in one ``terms`` query.
 MOST_TERMS: Final = 65_536
 
 
-# Range of the server's type ``long``; other numbers cause an internal error.
+# Range of the type ``long``; other numbers cause an internal server error.
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -45,7 +46,7 @@ class _Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class ElasticSearch:
-    """Thread-safe. Raises ``LogStoreUnavailable``."""
+    """Search and error counts. Thread-safe. Raises ``LogStoreUnavailable``."""
 
     def __init__(self, connection: ElasticConnection, names: IndexNames) -> None:
         self._connection = connection
@@ -72,7 +73,7 @@ class ElasticSearch:
         return FoundLines(lines)
 
     def groups(self, search: Search, *, limit: int) -> list[ErrorCount]:
-        """See ``LogStore.groups``; counts are the server's, near enough where they are huge."""
+        """See ``LogStore.groups``. Counts are approximate for very many groups."""
         query = _query(search)
         if query is None or limit < 1:
             return []
@@ -106,7 +107,7 @@ class ElasticSearch:
 
 
 def _query(search: Search) -> Query | None:
-    """The conditions as filters; None where nothing can be found."""
+    """Convert the conditions to filters; None if nothing can match."""
     query = Query().extra(track_total_hits=False)
     if search.projects is not None:
         if not search.projects:
@@ -138,7 +139,7 @@ def _of_projects(projects: Sequence[int]) -> Any:
 
 
 def _words(phrase: Phrase) -> Any:
-    # Analysed as the text was, which cuts words of more than 255 characters.
+    # Analyzed like the text, whose words are cut at 255 characters.
     text = " ".join(phrase.words)
     if not phrase.prefix:
         return Q("match_phrase", words={"query": text})

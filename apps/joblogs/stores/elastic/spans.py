@@ -13,13 +13,13 @@ Span = list[int]
 
 
 def has(spans: list[Span], number: int) -> bool:
-    """Whether it is in one of them."""
+    """Return whether ``number`` is in one of the spans."""
     place = bisect_left(spans, number, key=_last)
     return place < len(spans) and spans[place][0] <= number
 
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Rising numbers as (first, last) of those that follow each other."""
+    """Yield consecutive numbers as (first, last); ``numbers`` is ascending."""
     first = last = None
     for number in numbers:
         if first is None or last is None:
@@ -40,7 +40,7 @@ def add(spans: list[Span], first: int, last: int, since: int) -> None:
     while end < len(spans) and spans[end][0] <= last + 1:
         end += 1
     if begin == end:
-        # A gap was seen when the span behind it came, not when it was filled in part.
+        # A gap has the age of the span after it, even if it was partly filled later.
         seen = spans[begin][2] if begin < len(spans) else since
         spans.insert(begin, [first, last, seen])
         return
@@ -50,7 +50,7 @@ def add(spans: list[Span], first: int, last: int, since: int) -> None:
 
 
 def gaps(spans: list[Span]) -> Iterator[tuple[int, int, Span]]:
-    """(first, last) missing before a span, and that span."""
+    """Yield each gap as (first, last), with the span after it."""
     expected = 1
     for span in spans:
         if span[0] > expected:

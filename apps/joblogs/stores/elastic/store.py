@@ -1,4 +1,4 @@
-"""The port on Elasticsearch."""
+"""``LogStore`` on Elasticsearch."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def _wall_clock() -> datetime:
 
 
 class ElasticLogStore:
-    """See ``LogStore``. An index for each day, and one of documents that say what is there.
+    """See ``LogStore``. Has one index per day, and one of stream records.
 
-    What was written is searched within a second; ``page``, ``find`` and ``first`` find it at once.
+    Written lines are found by searches within a second; ``page``, ``find`` and ``first`` find them
+    at once.
     """
 
     def __init__(

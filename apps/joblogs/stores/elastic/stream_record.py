@@ -1,10 +1,10 @@
 """Record of a stream: one document, updated with optimistic concurrency.
 
-No transaction spans documents here, so a line is stored in three steps. First the record reserves
-the day's index of each new line (``pending``); then the lines are created, each under its own id;
-then the record takes them over (``spans``) and counts them. A batch repeated after a crash finds
-the reserved day, although the line's time may differ, and so makes no second copy; a line that
-was taken over is never created again, even after retention has deleted it.
+Elasticsearch has no transactions, so a line is stored in three steps. First the record reserves the
+day's index for each new line (``pending``); then the lines are created, each under its own ID; then
+the record marks them as stored (``spans``) and counts them. A batch repeated after a crash finds
+the reserved day, although the line's time may differ, and so makes no second copy; a line marked as
+stored is never created again, even after retention has deleted it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from apps.joblogs.stores.elastic import spans
 from apps.joblogs.stores.elastic.spans import Span
 
 MOST_SPANS: Final = 20_000
-# For more days, all indexes are searched: the names would make too long a URL.
+# For more days, all indexes are searched: the list of names would make the URL too long.
 MOST_DAYS: Final = 30
 
 
 def day_of(at: datetime) -> str:
-    """``2026.11.22``, as the names of indexes end."""
+    """Return a day as in index names, such as ``2026.11.22``."""
     return at.astimezone(UTC).strftime("%Y.%m.%d")
 
 
@@ -41,15 +41,15 @@ class ExecutionRecord:
     dropped: int = 0
     created_at: int = 0
     spans: list[Span] = field(default_factory=list)
-    # (first, last, day) of lines on their way; they may be there already.
+    # (first, last, day) of reserved lines; they may be stored already.
     pending: list[tuple[int, int, str]] = field(default_factory=list)
 
     def day(self, seq: int) -> str:
-        """The day on which this line is being stored; "" for none."""
+        """Return the day reserved for a line; "" if none."""
         return next((day for first, last, day in self.pending if first <= seq <= last), "")
 
     def unknown(self, lines: Sequence[LogLine]) -> Sequence[LogLine]:
-        """Those of these lines, which rise, that were not taken over yet."""
+        """Return the lines that are not marked as stored; ``lines`` are ascending."""
         last = self.spans[-1][1] if self.spans else -1
         if not lines or lines[0].seq > last:
             return lines
@@ -58,17 +58,17 @@ class ExecutionRecord:
 
 @dataclass(slots=True)
 class WrittenLines:
-    """Outcome of writing lines of one execution, in order."""
+    """Result of writing lines of one execution, in order."""
 
     boot: str
     stored: list[LogLine] = field(default_factory=list)
-    # The server will never take them.
+    # Rejected permanently by the server.
     refused: list[LogLine] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class StreamRecord:
-    """The document of a stream. Times are microseconds since 1970."""
+    """Record of a stream. Times are microseconds since 1970."""
 
     stream: str
     project: int
@@ -78,16 +78,16 @@ class StreamRecord:
     first_at: int | None = None
     last_at: int | None = None
     updated_at: int = 0
-    # Deletions were begun, and it is not known whether they were counted.
+    # Deletions were started, and it is unknown whether they were counted.
     uncertain: bool = False
     days: list[str] = field(default_factory=list)
     executions: list[ExecutionRecord] = field(default_factory=list)
 
-    # --- as a document --------------------------------------------------------------------------
+    # --- document ---------------------------------------------------------------------------------
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> StreamRecord:
-        """Back from ``document()``."""
+        """Convert a document to a record."""
         values = {name: document[name] for name in _PLAIN}
         executions = [
             ExecutionRecord(**(one | {"pending": [tuple(span) for span in one["pending"]]}))
@@ -96,7 +96,7 @@ class StreamRecord:
         return cls(**values, executions=executions)
 
     def document(self) -> dict[str, Any]:
-        """Return the document to store, with the searchable fields beside it."""
+        """Return the document to store, including the searchable fields."""
         pending = {day for one in self.executions for _first, _last, day in one.pending}
         executions = [
             {name: getattr(one, name) for name in ExecutionRecord.__slots__}
@@ -107,10 +107,10 @@ class StreamRecord:
             "executions": executions,
         }
 
-    # --- writing --------------------------------------------------------------------------------
+    # --- write ------------------------------------------------------------------------------------
 
     def reserve(self, arrived: Iterable[Incoming], now: datetime) -> bool:
-        """Note the days of lines that are not known; whether anything has changed."""
+        """Reserve days for unknown lines; return whether the record changed."""
         changed = False
         for one in arrived:
             execution = self.execution(one.boot)
@@ -137,7 +137,7 @@ class StreamRecord:
         return bool(new)
 
     def take_over(self, arrived: Iterable[WrittenLines], now: datetime) -> int:
-        """Count lines that are there, forget the plans for refused ones; how many were new."""
+        """Mark written lines as stored, and release rejected ones; return how many were new."""
         total = 0
         for one in arrived:
             execution = self.execution(one.boot)
@@ -155,7 +155,7 @@ class StreamRecord:
         return total
 
     def execution(self, boot: str) -> ExecutionRecord | None:
-        """The one of this boot."""
+        """Return the execution with this ID."""
         return next((one for one in self.executions if one.boot == boot), None)
 
     def _count(self, lines: Sequence[LogLine]) -> None:
@@ -167,7 +167,7 @@ class StreamRecord:
         self.last_at = last if self.last_at is None else max(last, self.last_at)
 
     def forget(self, lines: int, size: int, first_at: int | None) -> None:
-        """Count deleted lines; ``first_at`` is of the oldest one that is left."""
+        """Subtract deleted lines; ``first_at`` is the time of the oldest line left."""
         lines = min(lines, self.lines)
         self.lines -= lines
         self.bytes = max(0, self.bytes - size) if self.lines else 0
@@ -176,22 +176,23 @@ class StreamRecord:
 
     @property
     def forgotten(self) -> int:
-        """Lines that came and are not there any more."""
+        """Return the number of stored lines that were deleted since."""
         spans_of_all = (span for one in self.executions for span in one.spans)
         return sum(last - first + 1 for first, last, _since in spans_of_all) - self.lines
 
-    # --- reading --------------------------------------------------------------------------------
+    # --- read -------------------------------------------------------------------------------------
 
     def horizon(self, after: Ref, now: datetime) -> Ref:
-        """Return the last place visible to a reader at ``after``; ``after`` itself for none.
+        """Return the last place visible to a reader at ``after``; ``after`` itself if there is
+        none.
 
-        A gap not older than ``GAP_SECONDS`` follows it.
+        It is followed by a gap that is younger than ``GAP_SECONDS``.
         """
         oldest = microseconds(now) - round(GAP_SECONDS * 1e6)
         reached = after
         for one in self.executions:
             if one.number > max(1, after.boot_number) and one.created_at > oldest:
-                # The last lines of the execution before may have been overtaken by these.
+                # The last lines of the previous execution may still be on their way.
                 break
             for first, _last, span in spans.gaps(one.spans):
                 if Ref(one.number, span[0]) > after and span[2] > oldest:
@@ -201,7 +202,7 @@ class StreamRecord:
         return reached
 
     def following(self, after: Ref, horizon: Ref, limit: int) -> list[Ref]:
-        """The first places behind ``after`` whose lines came, up to ``horizon``."""
+        """Return up to ``limit`` places of received lines after ``after``, up to ``horizon``."""
         found: list[Ref] = []
         for one in self.executions:
             if one.number < after.boot_number:
@@ -244,7 +245,7 @@ _PLAIN: Final = tuple(name for name in StreamRecord.__slots__ if name != "execut
 
 
 def size_of(line: LogLine) -> int:
-    """Bytes of its text."""
+    """Return the bytes of a line's text."""
     return len(line.text) if line.text.isascii() else len(line.text.encode())
 
 

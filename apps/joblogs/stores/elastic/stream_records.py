@@ -1,4 +1,4 @@
-"""Records of streams in the server, updated with optimistic concurrency."""
+"""Stored records of streams, updated with optimistic concurrency."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apps.joblogs.stores.elastic.indexes import IndexNames
 from apps.joblogs.stores.elastic.stream_record import StreamRecord
 from yardkit.backoff import back_off
 
-# Two that write the same stream in turns; more than a few lost races mean something else.
+# Limit of version conflicts; concurrent writers of one stream cause only a few.
 TRIES: Final = 30
 FIRST_PAUSE_SECONDS: Final = 0.02
 LONGEST_PAUSE_SECONDS: Final = 0.2
@@ -31,7 +31,7 @@ Group = tuple[int, int, int, int, int]
 
 @dataclass(slots=True)
 class VersionedRecord:
-    """A ledger as it was read, and its version; ``seq_no`` is -1 for one that is not there yet."""
+    """Record as read, with its version; ``seq_no`` is -1 if it is not stored yet."""
 
     ledger: StreamRecord
     seq_no: int = -1
@@ -39,14 +39,14 @@ class VersionedRecord:
 
 
 class StreamRecords:
-    """Thread-safe. Raises ``LogStoreUnavailable``."""
+    """Access to stream records. Thread-safe. Raises ``LogStoreUnavailable``."""
 
     def __init__(self, connection: ElasticConnection, names: IndexNames) -> None:
         self._connection = connection
         self._index = names.ledgers
 
     def read(self, streams: Collection[str]) -> dict[str, VersionedRecord]:
-        """Those that are there, as they are at this moment (not as searches see them)."""
+        """Return the existing records in real time (not as of the last refresh)."""
         if not streams:
             return {}
         answer = self._connection.ask(
@@ -71,13 +71,13 @@ class StreamRecords:
         """Apply ``change`` to each record and write those for which it returns True.
 
         On a version conflict the record is read and changed again, so ``change`` may be called
-        several times. Afterwards ``known`` holds what was written; a stream deleted meanwhile is
-        not in it, unless ``make`` creates it again.
+        several times. Afterwards ``known`` holds the written records; one that was deleted
+        concurrently is missing, unless ``make`` creates it again.
         """
         left = list(known)
         for attempt in range(TRIES):
             if attempt:
-                # Two writers met: they must not meet again at once.
+                # Random pause, so that two writers do not collide again.
                 time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
                 self._read_again(known, left, make)
             changed = [name for name in left if name in known and change(known[name].ledger)]
@@ -102,7 +102,7 @@ class StreamRecords:
         self._connection.bulk([BulkOperation({"delete": place | version})])
 
     def search(self, *queries: Any) -> Iterator[VersionedRecord]:
-        """All for which these hold, as they were last made searchable."""
+        """Yield the records that match all conditions, as of the last refresh."""
         search = Search(index=self._index).filter("bool", filter=list(queries))
         search = search.sort("stream").extra(
             size=PAGE, seq_no_primary_term=True, track_total_hits=False
@@ -120,7 +120,7 @@ class StreamRecords:
             after = hits[-1]["sort"]
 
     def usages(self) -> Iterator[Group]:
-        """(project, job, lines, bytes, first_at) of jobs that hold lines."""
+        """Yield (project, job, lines, bytes, first_at) of jobs that have lines."""
         self._connection.refresh(self._index)
         sources = [{name: A("terms", field=name)} for name in ("project", "job")]
         after: Any = None

@@ -1,4 +1,4 @@
-"""Stores each line once; see ``ledger`` for the three steps."""
+"""Stores each line once; see ``stream_record`` for the three steps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def write(
     batches: Sequence[LineBatch],
     now: datetime,
 ) -> int:
-    """How many lines were new. Raises ``LogStoreUnavailable`` and ``ValueError``."""
-    # In the same order always, so that two of these meet at the first stream and not at the last.
+    """Store lines; return how many were new. Raises ``LogStoreUnavailable`` and ``ValueError``."""
+    # In a fixed order, so that concurrent writers collide at the first stream and not at the last.
     streams: dict[str, list[Incoming]] = {}
     for one in gathered(batches):
         _check(one)
@@ -54,7 +54,7 @@ def write(
 
 
 def _check(incoming: Incoming) -> None:
-    """Before anything is written: no transaction takes the others' lines back."""
+    """Validate before anything is written, because a partial write cannot be rolled back."""
     for line in incoming.lines:
         name = f"line {line.seq} of {incoming.stream}"
         if not 1 <= line.seq <= BIGGEST_SEQ:
@@ -62,7 +62,7 @@ def _check(incoming: Incoming) -> None:
         if line.level not in LEVEL_NUMBERS:
             raise ValueError(f"{name}: {line.level!r} is no level")
         if not (line.text.isascii() and line.source.isascii()):
-            # Half a surrogate pair is no text.
+            # A lone surrogate cannot be encoded.
             (line.text + line.source).encode()
 
 
@@ -72,9 +72,9 @@ def _create_lines(
     streams: _Streams,
     known: Mapping[str, VersionedRecord],
 ) -> tuple[dict[str, list[WrittenLines]], str]:
-    """Create the lines that no ledger has taken over.
+    """Create the lines that no record marks as stored.
 
-    Returns what became of them by stream, and why the first of the refused ones was.
+    Return the results by stream, and the reason of the first rejection.
     """
     places: list[tuple[WrittenLines, LogLine]] = []
     operations: list[BulkOperation] = []
@@ -95,7 +95,7 @@ def _create_lines(
     problem = ""
     results = connection.bulk(operations)
     for (mine, line), result in zip(places, results, strict=True):
-        # 409: stored by an earlier attempt that ended before it was recorded.
+        # 409: stored by an earlier attempt that died before recording it.
         if result.status in OK or result.status == CONFLICT:
             mine.stored.append(line)
         else:

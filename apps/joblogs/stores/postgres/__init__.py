@@ -1,4 +1,4 @@
-"""Log lines in a schema of their own of a PostgreSQL database."""
+"""Log store in a schema of its own in a PostgreSQL database."""
 
 from apps.joblogs.stores.postgres.store import PostgresLogStore
 

@@ -1,4 +1,4 @@
-"""Transactions on the server of the logs."""
+"""Connection pool of the log store's server."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ T = TypeVar("T")
 APPLICATION: Final = "crawlyard logs"
 CONNECTIONS: Final = 6
 _TRIES: Final = 10
-# Lines are found along an index, however little the server knows yet of a table that fills; and
-# what waits to be put into the index of words goes there in large portions.
+# Forces index scans, because the planner lacks statistics while a table fills; and large batches of
+# pending entries for the GIN index of words.
 _OPTIONS: Final = (
     f"-c search_path={SCHEMA} -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
     " -c enable_sort=off -c random_page_cost=1.1 -c work_mem=32MB"
     " -c timezone=UTC -c client_encoding=utf8"
 )
-# A conflict with another transaction: a repetition succeeds.
+# Serialization failure or deadlock: a retry succeeds.
 _AGAIN: Final = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.UniqueViolation,
     errors.DuplicateTable,
     errors.DuplicateSchema,
-    # A day that was dropped meanwhile.
+    # The day was dropped concurrently.
     errors.UndefinedTable,
 )
 
@@ -39,7 +39,7 @@ class LogPool:
     """Transactions on one server. Thread-safe; a forked process opens connections of its own.
 
     Raises:
-        ValueError: the address cannot be read.
+        ValueError: the address is invalid.
     """
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
@@ -55,9 +55,9 @@ class LogPool:
             raise ValueError("the address of the log store is none of PostgreSQL") from error
 
     def run(self, work: Callable[[Cursor], T], *, reading: bool = False) -> T:
-        """``work`` in a transaction; it may be called more than once, and counts once.
+        """Run ``work`` in a transaction; it may be called several times and is committed once.
 
-        ``reading``: it sees everything as it is at one moment.
+        ``reading``: use a read-only snapshot.
 
         Raises:
             LogStoreUnavailable

@@ -1,8 +1,8 @@
-"""Tables. Those of a day go as a whole, so no partitions are locked in one parent.
+"""Tables. Those of a day are dropped as a whole; no partitioning, so no parent table is locked.
 
 ``lane`` is a number for (project, job): the newest lines of a job and a level are the end of an
-index. ``words`` are those of the text with a space between them (``engine.words``): an index finds
-lines by them, and a phrase is a part of them.
+index. ``words`` are those of the text separated by spaces (``engine.words``): an index finds lines
+by them, and a phrase is a substring of them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 from apps.joblogs.stores.days.session import table
 
 SCHEMA: Final = "crawlyard_logs"
-# Of this schema's making, of one day's, and of an execution's number.
+# Advisory locks: creation of the schema, of a day, and of an execution's number.
 SETUP_LOCK: Final = 0x43594C47
-# How many line numbers a process takes at once.
+# Line numbers that a process reserves at once.
 NUMBERS: Final = 4096
 
 TABLES: Final = f"""
@@ -58,5 +58,5 @@ CREATE INDEX lines_{{0}}_words ON lines_{{0}} USING gin (({WORDS.replace("l.", "
 
 
 def of_day(day: int) -> str:
-    """Statements that make the tables of a day."""
+    """Return the statements that create the tables of a day."""
     return _OF_DAY.format(table(day))

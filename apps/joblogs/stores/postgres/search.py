@@ -1,8 +1,8 @@
-"""How PostgreSQL finds lines: along the index that leads to the newest ones soonest.
+"""Search in PostgreSQL: chooses the index that leads to the newest lines soonest.
 
-Which one that is is decided here: the server knows too little of a table that fills to see that a
-rare word is rare. A word is looked for among the newest lines first, where frequent ones are, and
-then in the index of words, whose finds must be sorted.
+The choice is made here: the planner lacks the statistics of a filling table to know that a word is
+rare. A word is first looked for among the newest lines, where frequent ones occur, and then in the
+GIN index of words, whose matches must be sorted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from apps.joblogs.stores.days.search import COLUMNS
 from apps.joblogs.stores.days.session import SHIFT, Row, StoreSession, table
 from apps.joblogs.stores.postgres.schema import WORDS
 
-# So few lines are looked at one by one.
+# Up to this many lines are sorted in memory.
 _FEW: Final = 20_000
-# Among how many of the newest lines a word is looked for, at least and for each that is wanted.
+# Number of newest lines searched for a word: the minimum, and per line wanted.
 _WINDOW: Final = 2_000
 _WINDOW_EACH: Final = 20
 _LINE: Final = "l.id, l.execution, l.seq, l.level, l.source, l.text, l.fingerprint"
@@ -28,7 +28,7 @@ _LINE: Final = "l.id, l.execution, l.seq, l.level, l.source, l.text, l.fingerpri
 
 @dataclass(slots=True)
 class _Conditions:
-    """SQL on ``l`` with its values."""
+    """SQL conditions on ``l``, with their values."""
 
     sql: str
     values: list[Any]
@@ -39,16 +39,16 @@ class _Conditions:
 
 @dataclass(slots=True)
 class _Lanes:
-    """Which (lane, level) the lines of a day are in that are asked for, and how many they are."""
+    """Pairs (lane, level) of the wanted lines of a day, and the number of these lines."""
 
     lanes: list[int]
     levels: list[int]
     lines: int
-    # For one stream only.
+    # Set for a search in one stream only.
     executions: list[int] | None
 
     def condition(self) -> _Conditions:
-        """As a condition on a line."""
+        """Return the condition on a line."""
         if self.executions is not None:
             sql = " AND l.execution = ANY(?) AND l.level = ANY(?)"
             return _Conditions(sql, [self.executions, sorted(set(self.levels))])
@@ -104,12 +104,12 @@ def alike(
 
 
 def literal(text: str) -> str:
-    """The text in a pattern of LIKE."""
+    """Escape the text for a LIKE pattern."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _lanes(session: StoreSession, asked: Search, day: int) -> _Lanes | None:
-    """None where all lines are asked for."""
+    """Return the lanes of the wanted lines; None if all lines are wanted."""
     where, values = "", list[Any]([day])
     if asked.projects is not None:
         where += " AND e.project = ANY(?)"
@@ -160,7 +160,7 @@ def _cut(phrase: Phrase) -> list[str]:
 
 
 def _query(phrases: Sequence[Phrase]) -> str:
-    """As the index of words is asked."""
+    """Return the phrases as a tsquery."""
     words = {f"'{word}'": None for phrase in phrases for word in _cut(phrase)[:-1]}
     for phrase in phrases:
         words[f"'{_cut(phrase)[-1]}'{':*' if phrase.prefix else ''}"] = None
@@ -169,7 +169,7 @@ def _query(phrases: Sequence[Phrase]) -> str:
 
 @dataclass(slots=True)
 class _Day:
-    """The lines of a day that are asked for: all ways to the newest of them."""
+    """Access paths to the newest wanted lines of a day."""
 
     session: StoreSession
     name: str
@@ -177,7 +177,7 @@ class _Day:
     exactly: _Conditions
 
     def best(self, low: int, high: int, limit: int) -> list[Row]:
-        """Without the index of words."""
+        """Search without the index of words."""
         lanes = self.lanes
         if lanes is None:
             return self.along("true", low, high, limit)
@@ -188,7 +188,7 @@ class _Day:
     def along(
         self, first: str, low: int, high: int, limit: int, *, sort: bool = False
     ) -> list[Row]:
-        """In the order of an index on id, or ``sort``: by another index, and sorted."""
+        """Search along the ID index or, with ``sort``, along another index with a sort."""
         where = _Conditions(" AND l.id BETWEEN ? AND ?", [low, high - 1]) + self.exactly
         if self.lanes is not None:
             where += self.lanes.condition()
@@ -214,8 +214,8 @@ class _Day:
     def among_newest(
         self, low: int, high: int, window: int, limit: int
     ) -> tuple[list[Row], int | None]:
-        """Return matches among the newest lines of the day, and the id where these end, None for
-        all.
+        """Search among the newest ``window`` lines; return matches and the lowest ID searched, None
+        for all.
         """
         where = self.exactly
         if self.lanes is not None:
@@ -236,7 +236,9 @@ class _Day:
         return found, lowest if count == window else None
 
     def by_words(self, phrases: Sequence[Phrase], low: int, high: int, limit: int) -> list[Row]:
-        """By the index of words, which knows no order: of too many, in half the time first."""
+        """Search by the index of words, which is unordered: with too many matches, the newer half
+        first.
+        """
         where = _Conditions(f" AND {WORDS} @@ ?::tsquery", [_query(phrases)]) + self.exactly
         if self.lanes is not None:
             where += self.lanes.condition()
@@ -244,7 +246,7 @@ class _Day:
         self.session.execute("SET LOCAL enable_indexscan = off")
         found: list[int] = []
         spans = [(low, high)]
-        # By no index but that of words at first; then together with that of ids.
+        # At first by the index of words alone; then combined with the ID index.
         key = "l.id + 0"
         while spans and len(found) < limit:
             begin, end = spans.pop()
@@ -269,7 +271,7 @@ class _Day:
         )
 
     def _joined(self, lines: str, values: list[Any]) -> list[Row]:
-        """With what the lines of an execution have in common."""
+        """Join the columns of the lines' executions."""
         return self.session.all(
             f"SELECT {COLUMNS} FROM ({lines}) l JOIN executions e ON e.id = l.execution"  # noqa: S608 - names of our own
             " ORDER BY l.id DESC",

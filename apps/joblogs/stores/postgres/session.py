@@ -1,4 +1,4 @@
-"""A transaction of PostgreSQL."""
+"""Transaction of the PostgreSQL log store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PostgresSession(StoreSession):
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """See ``StoreSession.all``."""
-        # Days come and go: no plan of theirs is worth being kept.
+        # Not prepared: tables of days come and go, so a cached plan is rarely reused.
         return self.cursor.execute(
             sql.replace("?", "%s"), storable(values), prepare=False
         ).fetchall()

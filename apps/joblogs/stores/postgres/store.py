@@ -1,4 +1,4 @@
-"""The port on PostgreSQL."""
+"""``LogStore`` on PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vacuum of tables that fill within minutes, too fast for the server's own."""
+"""Vacuum of tables that fill within minutes, too fast for autovacuum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from apps.joblogs.stores.postgres.schema import SCHEMA
 from apps.runtime.engine.postgres_pool import Cursor
 
 _PAGE: Final = 8192
-# Tables of days that have doubled, by 8 MB at least, since they were last looked at.
+# Tables of days that have doubled since the last ANALYZE, and grown by at least 8 MB.
 _UNKNOWN: Final = """
     SELECT relname FROM pg_class
     WHERE relnamespace = %s::regnamespace AND relkind = 'r' AND relname LIKE 'lines_%%'
@@ -18,8 +18,8 @@ _UNKNOWN: Final = """
 
 
 def tidy(cursor: Cursor) -> None:
-    """Have the server count tables that have grown, by which it chooses its ways, and put all lines
-    into their place in the index of words: what only waits there is read by every search.
+    """Analyze tables that have grown, for the planner, and flush the pending list of the GIN index,
+    which every search has to scan.
     """
     for (name,) in cursor.execute(_UNKNOWN, (SCHEMA, 8 * 1024 * 1024, _PAGE)).fetchall():
         cursor.execute(f"ANALYZE (SKIP_LOCKED) {name}")

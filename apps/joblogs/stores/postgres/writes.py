@@ -1,4 +1,4 @@
-"""Storing lines: one transaction that looks at what has come before, and copies the rest."""
+"""Stores lines in one transaction: determines the new ones, and copies them."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ _HOLD: Final = """
 """
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
-# Lines of one block of COPY: the server stores it while the next one is made.
+# Lines per block of COPY: the server stores one while the next one is formatted.
 _BLOCK: Final = 500
 
 
 class Numbers:
-    """Gives each line a number that no other of its time has: taken from the server in blocks."""
+    """Source of line numbers, unique within a microsecond and reserved in blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next, self._end = 0, 0
 
     def take(self, cursor: Cursor, count: int) -> list[int]:
-        """Return ``count`` numbers, rising inside a block."""
+        """Return ``count`` numbers, ascending within a block."""
         with self._lock:
             found = list(range(self._next, min(self._end, self._next + count)))
             self._next += len(found)
@@ -101,11 +101,11 @@ def write(cursor: Cursor, incoming: Sequence[Incoming], now: int, numbers: Numbe
 def _executions(
     cursor: Cursor, incoming: Sequence[Incoming], now: int
 ) -> list[tuple[int, int, ExecutionProgress]]:
-    """Their rows, made where they are not there, and locked: (id, lane, what has come)."""
+    """Return (id, lane, progress) of the executions, created if missing, and locked."""
     found = _known(cursor, incoming)
     missing = [one for one in incoming if (one.stream, one.boot) not in found]
     for one in missing:
-        # Numbering the executions of one stream is serialized.
+        # Serialize the numbering of a stream's executions.
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (SETUP_LOCK, one.stream))
         lane = _lane(cursor, one.project, one.job)
         cursor.execute(
@@ -155,7 +155,7 @@ def _lane(cursor: Cursor, project: int, job: int) -> int:
 
 
 def _escaped(text: str) -> str:
-    """As COPY reads it."""
+    """Escape text for COPY."""
     if text.isprintable() and "\\" not in text:
         return text
     return text.translate(_ESCAPES)
@@ -177,20 +177,20 @@ def _copy(cursor: Cursor, lines: list[New], lanes: Mapping[int, int], numbers: N
 def _block(
     lines: Sequence[New], midnight: int, lanes: Mapping[int, int], numbers: Iterator[int]
 ) -> str:
-    """As COPY reads it."""
+    """Format lines as a block for COPY."""
     return "".join(
         [
             f"{at - midnight << SHIFT | number & MASK}\t{pk}\t{line.seq}\t{lanes[pk]}\t"
             f"{LEVEL_NUMBERS[line.level]}\t{_escaped(line.source)}\t{_escaped(line.text)}\t"
             f"{_escaped(line.fingerprint)}\t{joined(line.text)}\n"
-            # Not strict: it would take a number more.
+            # Not strict=True, which would consume one number more.
             for (at, pk, line), number in zip(lines, numbers)  # noqa: B905
         ]
     )
 
 
 def _have_days(cursor: Cursor, days: Sequence[int]) -> None:
-    """Create missing tables of days; none is dropped before this transaction ends."""
+    """Create missing tables of days, and prevent their removal until this transaction ends."""
     sql = "SELECT day FROM days WHERE day = ANY(%s) ORDER BY day FOR SHARE"
     there: set[Any] = {day for (day,) in cursor.execute(sql, (list(days),)).fetchall()}
     for day in days:

@@ -1,4 +1,4 @@
-"""Log lines in a folder of their own, in one SQLite file: no server, many processes."""
+"""Log store in one SQLite file: no server, many processes."""
 
 from apps.joblogs.stores.sqlite.store import SqliteLogStore
 

@@ -1,7 +1,7 @@
-"""The file and the connections to it.
+"""The SQLite file and its connections.
 
-A connection serves one thread at a time. A process that was forked opens its own and leaves those
-of its parent alone: closing them would let go of locks, and writing would break the file.
+A connection serves one thread at a time. A forked process opens its own connections and leaves
+those of its parent alone: closing them would release locks, and writing would corrupt the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _open_here: weakref.WeakSet[LogFile] = weakref.WeakSet()
 
 
 class LogFile:
-    """Transactions on the file. Raises ``LogStoreUnavailable`` where it cannot be written."""
+    """Transactions on the file. Raises ``LogStoreUnavailable`` if it cannot be written."""
 
     def __init__(self, folder: Path, *, sync: bool, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = folder / NAME
@@ -51,7 +51,7 @@ class LogFile:
         _open_here.add(self)
 
     def setup(self) -> None:
-        """Make the folder and the file."""
+        """Create the folder and the file."""
         folder = self.path.parent
         try:
             make_folder(folder)
@@ -63,17 +63,17 @@ class LogFile:
             pass
 
     def reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """``work`` sees the file as it is at one moment; it may be called more than once."""
+        """Run ``work`` on a snapshot of the file; it may be called several times."""
         with self._connection() as connection:
             return read(connection, work, self._busy_seconds)
 
     def writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """``work`` holds the lock of the file."""
+        """Run ``work`` while holding the write lock of the file."""
         with self._connection() as connection:
             return write(connection, work, self._busy_seconds)
 
     def outside(self, statement: str) -> None:
-        """One that is in no transaction."""
+        """Execute a statement outside of a transaction."""
         with self._connection() as connection:
             when_free(lambda: connection.execute(statement).fetchall(), self._busy_seconds)
 
@@ -88,7 +88,7 @@ class LogFile:
                 connection.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child, before it does anything else."""
+        """Abandon the parent's connections, in a forked child before anything else."""
         _of_parents.append(self._idle)
         self._renew()
 
@@ -122,7 +122,7 @@ class LogFile:
             if self._idle:
                 return self._idle.pop()
         try:
-            # Two processes that create the same file may block each other.
+            # Processes that create the same file concurrently may block each other.
             return when_free(self._open, self._busy_seconds)
         except sqlite3.Error as error:
             raise self._translated(error) from error
@@ -148,7 +148,7 @@ class LogFile:
             "secure_delete=OFF",
             "temp_store=MEMORY",
             "cache_size=-32000",
-            # Each checkpoint waits for the disk twice: at 32 MB, not at SQLite's 4 MB.
+            # Each checkpoint syncs the disk twice: at 32 MB, not at SQLite's 4 MB.
             "wal_autocheckpoint=8000",
             f"journal_size_limit={64 * _MIB}",
         ):
@@ -160,7 +160,8 @@ class LogFile:
         if version < VERSION:
             self._make(connection)
         connection.create_function("holds", 2, holds, deterministic=True)
-        # Short, with own retries: SQLite's waits grow, so the longest waiting would come last.
+        # Short, with our own retries: SQLite's back-off grows, so the longest waiter would come
+        # last.
         connection.execute("PRAGMA busy_timeout=10")
 
     def _make(self, connection: sqlite3.Connection) -> None:

@@ -1,8 +1,9 @@
-"""Tables, and how a line is put into them.
+"""Tables, and the index of words.
 
-The lines of each day (UTC) are in tables of their own, which go as a whole. The ``id`` of a line
-begins with the time of day, so the newest lines of anything are found by walking down an index: the
-table itself, or that of words, where project, job, execution and level are words as well.
+The lines of each day (UTC) are in tables of their own, which are dropped as a whole. The ``id`` of
+a line begins with the time of day, so the newest lines are found by walking an index backwards: the
+table itself, or the index of words, where project, job, execution and level are words as well
+(tags).
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from apps.joblogs.engine.words import Phrase
 from apps.joblogs.stores.accounts import as_stored
 from apps.joblogs.stores.days.session import table
 
-# Begins a word that no text holds: it belongs to no script, and is no letter.
+# Prefix of tags, which occurs in no text: neither a letter nor part of a script.
 MARK: Final = "\ue000"
-# How ``engine.words`` cuts text; lines that were cut otherwise keep their words.
+# Version of the tokenizer ``engine.words``; indexed lines keep their words when it changes.
 WORDS_VERSION: Final = 1
 
 TABLES: Final = (
@@ -29,7 +30,7 @@ TABLES: Final = (
     )""",
     "CREATE INDEX IF NOT EXISTS executions_of_job ON executions (project, job)",
     "CREATE INDEX IF NOT EXISTS executions_silent ON executions (updated_at)",
-    # Lines and bytes of texts; none of these lines is older than first_at.
+    # Lines and bytes of text; ``first_at`` is a lower bound of their times.
     """CREATE TABLE IF NOT EXISTS holdings (
         execution INTEGER NOT NULL, day INTEGER NOT NULL, level INTEGER NOT NULL,
         lines INTEGER NOT NULL, bytes INTEGER NOT NULL, first_at INTEGER NOT NULL,
@@ -52,42 +53,42 @@ _OF_DAY: Final = (
     """CREATE VIRTUAL TABLE words_{0} USING fts5 (
         words, tags, content='', columnsize=0, tokenize='ascii'
     )""",
-    # Bigger portions, merged less often: a third less work for a line.
+    # Larger segments that are merged less often: a third less work per line.
     "INSERT INTO words_{0} (words_{0}, rank) VALUES ('hashsize', 8388608)",
     "INSERT INTO words_{0} (words_{0}, rank) VALUES ('automerge', 8)",
 )
 
 
 def of_day(day: int) -> list[str]:
-    """Statements that make the tables of a day."""
+    """Return the statements that create the tables of a day."""
     return [one.format(table(day)) for one in _OF_DAY]
 
 
 def tags_of(project: int, job: int, execution: int, level: int) -> str:
-    """The words that a line has besides those of its text."""
+    """Return the tags of a line, indexed like words."""
     return f"{MARK}p{project} {MARK}j{job} {MARK}e{execution} {MARK}l{level}"
 
 
 def any_of(kind: str, values: Iterable[int]) -> str:
-    """The part of a question that holds for lines with one of these tags."""
+    """Return the FTS5 expression for lines with one of these tags."""
     return "(" + " OR ".join(f'"{MARK}{kind}{value}"' for value in values) + ")"
 
 
 def matching(phrases: Collection[Phrase]) -> list[str]:
-    """The parts of a question that hold for lines with all of these phrases."""
+    """Return the FTS5 expressions for lines with all of these phrases."""
     return [f'"{" ".join(one.words)}"{"*" if one.prefix else ""}' for one in phrases]
 
 
 def holds(text: str, folded: str) -> bool:
-    """Whether the text has this in it, case aside."""
+    """Return whether the text contains ``folded``, case-insensitive."""
     return folded in text.casefold()
 
 
 def containing(contains: str, column: str) -> tuple[str, str]:
-    """See ``Session.containing``."""
+    """See ``StoreSession.containing``."""
     wanted = as_stored(contains)
     if all(one.isascii() or one.casefold() == one.upper() for one in wanted):
-        # SQLite knows upper and lower case of ASCII only, and nothing here has another.
+        # SQLite folds case in ASCII only, and all wanted text here is lower-cased ASCII.
         escaped = wanted.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         return f"{column} LIKE ? ESCAPE '\\'", f"%{escaped}%"
     return f"holds({column}, ?)", wanted.casefold()

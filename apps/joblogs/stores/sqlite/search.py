@@ -1,4 +1,4 @@
-"""How SQLite finds lines: by the index of words wherever a word or a tag is asked for."""
+"""Search in SQLite: by the FTS5 index whenever a word or a tag is given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOINED = " CROSS JOIN executions e ON e.id = l.execution"
 
 
 class _Question(NamedTuple):
-    """``match``: what the index of words is asked, "" when nothing; ``where``: all else."""
+    """Query. ``match``: the FTS5 expression, "" if none; ``where``: all other conditions."""
 
     match: str
     where: Filter
@@ -27,7 +27,7 @@ class _Question(NamedTuple):
 def _question(
     connection: sqlite3.Connection, asked: Search, phrases: Sequence[Phrase]
 ) -> _Question | None:
-    """None when nothing can be found."""
+    """Convert the conditions to a query; None if nothing can match."""
     parts, sql, values = list[str](), "", list[Any]()
     if asked.projects is not None:
         parts.append(any_of("p", sorted(asked.projects)))
@@ -49,13 +49,13 @@ def _question(
         parts.append(any_of("l", numbers))
         sql += f" AND l.level IN ({', '.join(map(str, numbers))})"
     if asked.fingerprint:
-        # They are in an index of their own.
+        # Errors have an index of their own.
         parts = []
-        # Said twice: of a value SQLite does not know that its index has it.
+        # Redundant condition, without which SQLite does not use the partial index.
         sql += " AND l.fingerprint <> '' AND l.fingerprint = ?"
         values.append(asked.fingerprint)
     else:
-        # The index of words knows all of this.
+        # The FTS5 index covers all of these conditions.
         sql = ""
     parts += matching(phrases)
     if asked.contains:
@@ -74,7 +74,7 @@ def newest(
     high: int,
     limit: int,
 ) -> list[Row]:
-    """See ``Session.newest``."""
+    """See ``StoreSession.newest``."""
     question = _question(connection, asked, phrases)
     if question is None:
         return []
@@ -103,7 +103,7 @@ def alike(
     low: int,
     high: int,
 ) -> list[Row]:
-    """See ``Session.alike``."""
+    """See ``StoreSession.alike``."""
     question = _question(connection, asked, phrases)
     if question is None:
         return []

@@ -1,4 +1,4 @@
-"""A transaction of SQLite."""
+"""Transaction of the SQLite log store."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class SqliteSession(StoreSession):
         name = table(day)
         ((version,),) = self.all("SELECT words FROM days WHERE day = ?", (day,))
         if version == WORDS_VERSION:
-            # The index forgets exactly what it was once given. Else it keeps words of lines that
-            # are not there any more, and which no question finds.
+            # FTS5 removes exactly the text it is given. A different text would leave words of
+            # deleted lines in the index.
             self.many(
                 f"INSERT INTO words_{name} (words_{name}, rowid, words, tags)"  # noqa: S608 - a name of our own
                 " VALUES ('delete', ?, ?, ?)",

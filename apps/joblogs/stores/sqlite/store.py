@@ -1,4 +1,4 @@
-"""The port on SQLite."""
+"""``LogStore`` on SQLite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SqliteLogStore(DayStore):
-    """See ``LogStore``. ``sync``: what was written outlives a power failure, too."""
+    """See ``LogStore``. ``sync``: written lines survive a power failure, too."""
 
     def __init__(
         self, folder: Path, *, sync: bool = False, busy_seconds: float = BUSY_SECONDS

@@ -1,4 +1,4 @@
-"""Storing lines: one transaction that looks at what has come before, and adds the rest."""
+"""Stores lines in one transaction: determines the new ones, and inserts them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UPDATE_EXECUTION: Final = """
         last_at = max(coalesce(last_at, ?6), coalesce(?6, last_at))
     WHERE id = ?7
 """
-# Rows of one statement: SQLite takes 999 values wherever it was built.
+# Rows per statement: every build of SQLite accepts 999 values.
 _AT_ONCE: Final = 100
 _HOLD: Final = """
     INSERT INTO holdings (execution, day, level, lines, bytes, first_at)
@@ -59,7 +59,7 @@ def _take(
     lines: list[New],
     tags: dict[tuple[int, str], str],
 ) -> None:
-    """Add the new lines of an execution, and note them in it."""
+    """Insert the new lines of an execution, and record them as received."""
     known = "SELECT id, project, job, spans, fresh FROM executions WHERE stream = ? AND boot = ?"
     row = connection.execute(known, (one.stream, one.boot)).fetchone()
     if row is None:
@@ -86,9 +86,9 @@ def _insert(
     lines: Sequence[New],
     tags: Mapping[tuple[int, str], str],
 ) -> None:
-    # Of all lines that the day has ever had.
+    # Number of lines ever stored in the day.
     counter, midnight, name = _counter(connection, day), day * DAY, table(day)
-    # By columns: what is done line by line costs as much as SQLite's own work with a line.
+    # Column-wise: work per line in Python would cost as much as SQLite's own.
     ats, pks, found = zip(*lines, strict=True)
     seqs, _ats, levels, sources, texts, kinds = zip(*found, strict=True)
     ids = [at - midnight << SHIFT | number & MASK for number, at in enumerate(ats, counter)]
@@ -98,9 +98,9 @@ def _insert(
     marks = map(tags.__getitem__, zip(pks, levels, strict=True))
     entries: Iterable[tuple[int, str, str]] = zip(ids, words, marks, strict=True)
     if counter >> SHIFT != counter + len(lines) >> SHIFT:
-        # The index of words takes rising numbers in one go.
+        # FTS5 appends ascending row IDs in one go.
         entries = sorted(entries)
-    # One by one: before a statement with several it would write away what it has gathered.
+    # Single-row statements: before a multi-row one, FTS5 would flush its buffer.
     connection.executemany(
         f"INSERT INTO words_{name} (rowid, words, tags) VALUES (?, ?, ?)",  # noqa: S608 - a name of our own
         entries,
@@ -111,7 +111,7 @@ def _insert(
 def _insert_lines(
     connection: sqlite3.Connection, name: str, columns: Sequence[Sequence[int | str]]
 ) -> None:
-    """Many with each statement: a third less work for a line than with one of its own."""
+    """Insert many rows per statement: a third less work per line than single rows."""
     count, width = len(columns[0]), len(columns)
     values: list[int | str] = [0] * (count * width)
     for place, column in enumerate(columns):
@@ -126,7 +126,7 @@ def _insert_lines(
 
 
 def _counter(connection: sqlite3.Connection, day: int) -> int:
-    """Lines that the day has ever had; its tables are made where they are not there."""
+    """Return the number of lines ever stored in the day; create its tables if missing."""
     sql = "SELECT counter, words FROM days WHERE day = ?"
     row = connection.execute(sql, (day,)).fetchone()
     if row is None:

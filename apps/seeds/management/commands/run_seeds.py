@@ -1,4 +1,4 @@
-"""manage.py run_seeds: the seed service."""
+"""manage.py run_seeds: the daemon of the seed service."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from yardkit.garbage_collector import spare_the_collector
 
 
 class Command(DaemonCommand):
-    """One on a rocksdb:/// store, any number on a postgresql:// one."""
+    """Run the seed service: one process on a rocksdb:/// store, any number on a postgresql://
+    store.
+    """
 
     help = "Run the seed service."
     kind = "seeds"
-    # The step itself waits for calls.
+    # No pause between steps: each step waits for calls itself.
     poll_seconds = 0.0
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """A service on the installation's store."""
+        """Return the daemon on the store of the installation."""
         spare_the_collector()
         return SeedDaemon(
             broker=broker,

@@ -1,4 +1,4 @@
-"""manage.py seeds: frontiers and their seeds, from a terminal."""
+"""manage.py seeds: manage frontiers and their seeds from a terminal."""
 
 from __future__ import annotations
 
@@ -38,26 +38,28 @@ from yardkit.errors import first_line
 from yardkit.protocol import Seed, SeedAnswer
 from yardkit.seeds import CallRefused, SeedServiceAway
 
-# Lines of a file that go to the service together (seed S3.19).
+# Lines of a file per call to the service (seed S3.19).
 BATCH: Final = 2048
-# While a file is loaded, a service that restarts is waited for.
+# Long, so that loading a file survives a restart of the seed service.
 PATIENCE_SECONDS: Final = 60.0
 _UNPROCESSABLE: Final = 422
 _WRONG: Final = frozenset({"bad_call", UnknownSegment.code, "unknown_key", "bad_setting"})
 
 
 class Command(verbs_many.ManyVerbs, BaseCommand):
-    """One verb a call. What is asked for is on stdout, progress and refusals are on stderr."""
+    """Manage frontiers and seeds. Results go to stdout, progress and errors to stderr."""
 
     help = "Look at frontiers, add seeds, and do things to many of them."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The verbs and what each takes."""
+        """Add the verbs and their arguments."""
         add_verbs(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 0 when done, 1 when refused or away, 2 when an argument is wrong."""
+        """Execute a verb. Exit status: 0 success, 1 error or service unavailable, 2 invalid
+        argument.
+        """
         verb: Callable[[dict[str, Any]], None] = getattr(
             self, f"_{options['verb'].replace('-', '_')}"
         )
@@ -82,7 +84,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- show -----------------------------------------------------------------------------------
 
     def _list(self, options: dict[str, Any]) -> None:
         rows = Frontier.objects.select_related("project").order_by("project__slug", "name")
@@ -194,7 +196,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         elif found.due > 1:
             self.stdout.write(f"due      {shown_time(frontier, found.due)}")
 
-    # --- adding ---------------------------------------------------------------------------------
+    # --- add ------------------------------------------------------------------------------------
 
     def _create(self, options: dict[str, Any]) -> None:
         names = (
@@ -245,7 +247,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             raise CommandError(f"{refused} of {len(answers)} were refused", returncode=FAILED)
 
     def _load(self, options: dict[str, Any]) -> None:
-        """One seed a line, batch by batch; empty lines are skipped (seed S3.19)."""
+        """Add one seed per line, in batches; empty lines are skipped (seed S3.19)."""
         frontier = frontier_named(options["frontier"])
         at = time_named(frontier, options["at"]) if options["at"] else None
         client = services.client_of(frontier, patience=PATIENCE_SECONDS)
@@ -304,7 +306,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         services.forget(frontier, segment, options["key"])
         self.stdout.write(f"forgotten in {shown_segment(frontier, segment)}: {options['key']}")
 
-    # --- small things ---------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------
 
     def _json(self, value: object) -> None:
         self.stdout.write(json.dumps(value, ensure_ascii=False))

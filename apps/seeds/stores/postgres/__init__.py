@@ -1,4 +1,4 @@
-"""Seeds in PostgreSQL: shared by any number of processes."""
+"""Seed store in PostgreSQL, shared by any number of processes."""
 
 from apps.seeds.stores.postgres.store import PostgresStore
 

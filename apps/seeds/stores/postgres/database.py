@@ -26,11 +26,11 @@ T = TypeVar("T")
 _TRIES: Final = 20
 _SLOTS: Final = 16
 _CONNECT_SECONDS: Final = 10.0
-# Numbers of a queue are drawn from the server in blocks of this many: more than a call may add.
+# Queue numbers are taken from the server in blocks of this size, larger than any call needs.
 BLOCK: Final = 16_384
 
-# Every query here finds its rows by an index, and joins by one: nothing else is to be planned,
-# however little the server knows of a partition that fills.
+# Forces index scans and nested loops: every query here is selective, but the planner lacks
+# statistics while a partition fills.
 _PLANS: Final = " ".join(
     f"-c enable_{way}=off" for way in ("seqscan", "bitmapscan", "material", "hashjoin", "mergejoin")
 )
@@ -48,11 +48,11 @@ _BOOK: Final = sql.SQL(
 
 
 class TryAgain(Exception):
-    """Another transaction changed what this one is based on."""
+    """A concurrent transaction changed data that this one is based on; retry."""
 
 
 class SeedDatabase:
-    """A pool of connections to the schema, made where it is missing."""
+    """Connection pool and schema of the store; the schema is created if missing."""
 
     def __init__(self, url: str, *, connections: int) -> None:
         self._pool = ConnectionPool(
@@ -78,16 +78,17 @@ class SeedDatabase:
     def run(
         self, name: str, work: Callable[[Cursor], T], places: Collection[tuple[int, int]] = ()
     ) -> T:
-        """``work`` in a transaction; it may be called more than once, and counts once.
+        """Run ``work`` in a transaction; it may be called several times and is committed once.
 
-        ``places``: frontiers and segments that it stores seeds in.
+        ``places``: (frontier, segment) pairs whose partitions must exist.
         """
         for attempt in range(1, _TRIES + 1):
             for place in places:
                 self._make_partition(*place)
             try:
                 with translated(), self._pool.connection() as connection:
-                    # Only what is read is waited for: the rest goes together, with the commit.
+                    # Pipeline mode: only reads wait for the server; writes are sent together with
+                    # the commit.
                     with connection.pipeline(), connection.cursor() as cursor:
                         answer = work(cursor)
                         failpoints.hit(f"seeds.{name}.before_write")
@@ -100,13 +101,13 @@ class SeedDatabase:
                         "PostgreSQL: too many others change the same"
                     ) from None
             except errors.CheckViolation:
-                # The only one there is: the partition was dropped.
+                # Only cause of this error here: the partition was dropped.
                 self._partitions.clear()
         raise SeedStoreUnavailable("PostgreSQL: the segment is dropped again and again")
 
     @contextmanager
     def stream(self, name: str) -> Iterator[psycopg.ServerCursor[Row]]:
-        """A cursor of the server, for more rows than memory holds."""
+        """Open a server-side cursor, for results larger than memory."""
         with (
             translated(),
             self._pool.connection() as connection,
@@ -115,20 +116,18 @@ class SeedDatabase:
             yield cursor
 
     def _make_partition(self, frontier: int, segment: int) -> None:
-        """A place for the seeds of a segment, in a transaction of its own."""
+        """Create the partition of a segment in a transaction of its own."""
         if (frontier, segment) in self._partitions:
             return
         self.run("make_partition", lambda cursor: make_partition(cursor, frontier, segment))
         self._partitions.add((frontier, segment))
 
     def forget_partition(self, frontier: int, segment: int) -> None:
-        """It was dropped."""
+        """Remove a dropped partition from the cache of existing ones."""
         self._partitions.discard((frontier, segment))
 
     def book(self, cursor: Cursor, frontier: int, segment: int, books: SegmentCounts) -> None:
-        """Add to the counts of a segment. Last in a transaction: other transactions may wait for
-        the row.
-        """
+        """Add to the counts of a segment. Call it last: the row stays locked until the commit."""
         numbers = [getattr(books, name) for name in BOOKS_FIELDS]
         if any(numbers):
             cursor.execute(_BOOK, [frontier, segment, self._slot, *numbers])
@@ -139,7 +138,7 @@ class SeedDatabase:
 
 
 def move(books: SegmentCounts, old: int | None, new: int | None, count: int = 1) -> None:
-    """Note that ``count`` seeds went from one state to another."""
+    """Count the move of ``count`` seeds from one state to another."""
     for state, difference in ((old, -count), (new, count)):
         if state is not None:
             name = COUNTERS[State(state)]
@@ -147,7 +146,7 @@ def move(books: SegmentCounts, old: int | None, new: int | None, count: int = 1)
 
 
 def one(cursor: Cursor) -> Row:
-    """The row of a query that has one."""
+    """Return the single row of a query."""
     row = cursor.fetchone()
     if row is None:
         raise TryAgain
@@ -155,7 +154,7 @@ def one(cursor: Cursor) -> Row:
 
 
 def next_turns(cursor: Cursor, count: int) -> Sequence[int]:
-    """``count`` rising numbers that no entry of a queue has had."""
+    """Return ``count`` rising queue numbers that were never used before."""
     blocks = -(-count // BLOCK)
     cursor.execute("SELECT nextval('blocks') FROM generate_series(1, %s)", [blocks])
     firsts = [row[0] * BLOCK for row in cursor.fetchall()]
@@ -164,7 +163,7 @@ def next_turns(cursor: Cursor, count: int) -> Sequence[int]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Say that the server is away as ``SeedStoreUnavailable``."""
+    """Translate errors of the server connection to ``SeedStoreUnavailable``."""
     try:
         yield
     except (errors.DeadlockDetected, errors.SerializationFailure, errors.CheckViolation):

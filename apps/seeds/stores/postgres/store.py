@@ -1,4 +1,4 @@
-"""The store behind the port: every call is one transaction, or one for each slice."""
+"""``SeedStore`` on PostgreSQL: each call is one transaction, or one per slice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from apps.seeds.stores.base import (
     check_segment,
 )
 from apps.seeds.stores.bodies import unpack_body
-from apps.seeds.stores.postgres import adding, leasing, mending, moving
+from apps.seeds.stores.postgres import inserts, leases, management, moves
 from apps.seeds.stores.postgres.database import SeedDatabase, one
 from apps.seeds.stores.postgres.tables import SCHEMA, Cursor, Row, known_table, queue_table
 
@@ -49,14 +49,14 @@ class PostgresStore:
     """Seeds in the schema ``crawlyard_seeds`` of a database; processes may share it.
 
     Raises:
-        SeedStoreUnavailable: the server cannot be reached, or refuses.
+        SeedStoreUnavailable: the server cannot be reached, or rejects the connection.
     """
 
     def __init__(
         self, url: str, *, connections: int = CONNECTIONS, max_filters: int = MAX_FILTERS
     ) -> None:
         self._database = SeedDatabase(url, connections=connections)
-        self._hints = adding.Hints(max_filters)
+        self._hints = inserts.Hints(max_filters)
         self._guard = Guard()
 
     def set_filter(self, frontier: int, settings: FilterSettings) -> None:
@@ -67,7 +67,7 @@ class PostgresStore:
         self._guard.time(now)
 
         def work(cursor: Cursor) -> list[AddResult]:
-            return adding.add(self._database, self._hints, cursor, frontier, seeds, now)
+            return inserts.add(self._database, self._hints, cursor, frontier, seeds, now)
 
         places = {(frontier, seed.segment) for seed in seeds}
         return self._database.run("add", work, places) if seeds else []
@@ -89,10 +89,10 @@ class PostgresStore:
         deadline = now + round(seconds * 1000)
 
         def work(cursor: Cursor) -> Lease:
-            generation = leasing.begin(cursor, frontier, owner, call)
+            generation = leases.begin(cursor, frontier, owner, call)
             check()
-            found = leasing.recall(cursor, frontier, owner, call) if again else None
-            return found or leasing.lease(
+            found = leases.recall(cursor, frontier, owner, call) if again else None
+            return found or leases.lease(
                 self._database, cursor, frontier, generation, owner, limit, deadline, now, call
             )
 
@@ -100,13 +100,13 @@ class PostgresStore:
             return self._database.run("lease", work)
         except CallInWork:
             self._database.run(
-                "part", lambda cursor: leasing.part_from(cursor, frontier, owner, call)
+                "part", lambda cursor: leases.part_from(cursor, frontier, owner, call)
             )
             raise
 
     def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
         return self._database.run(
-            "recall", lambda cursor: leasing.recall(cursor, frontier, owner, call)
+            "recall", lambda cursor: leases.recall(cursor, frontier, owner, call)
         )
 
     def extend(
@@ -116,7 +116,7 @@ class PostgresStore:
         self._guard.time(now)
         deadline = now + round(seconds * 1000)
         return self._database.run(
-            "extend", lambda cursor: leasing.extend(cursor, frontier, generation, owner, deadline)
+            "extend", lambda cursor: leases.extend(cursor, frontier, generation, owner, deadline)
         )
 
     def extend_all(self, *, seconds: float, now: int) -> None:
@@ -139,14 +139,14 @@ class PostgresStore:
         self._guard.time(now)
         return self._database.run(
             "finish",
-            lambda cursor: leasing.finish(self._database, cursor, frontier, finishes, owner, now),
+            lambda cursor: leases.finish(self._database, cursor, frontier, finishes, owner, now),
         )
 
     def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
         self._guard.time(now)
         return self._database.run(
             "give_back",
-            lambda cursor: leasing.give_back(
+            lambda cursor: leases.give_back(
                 self._database, cursor, frontier, generation, owner, now
             ),
         )
@@ -156,7 +156,7 @@ class PostgresStore:
         expired = 0
         while True:
             count = self._database.run(
-                "expire", lambda cursor: leasing.expire(self._database, cursor, now)
+                "expire", lambda cursor: leases.expire(self._database, cursor, now)
             )
             if count is None:
                 return expired
@@ -164,7 +164,7 @@ class PostgresStore:
 
     def next_due(self, frontier: int, *, now: int) -> int | None:
         def work(cursor: Cursor) -> int | None:
-            books = mending.all_books(cursor, frontier)
+            books = management.all_books(cursor, frontier)
             cursor.execute(
                 "SELECT min(due) FROM queue WHERE frontier = %s AND segment = ANY(%s) AND due > %s",
                 [frontier, [segment for segment, one in books.items() if one.pending], now],
@@ -187,7 +187,7 @@ class PostgresStore:
 
     def segments(self, frontier: int) -> list[Segment]:
         def work(cursor: Cursor) -> list[Segment]:
-            books = mending.all_books(cursor, frontier)
+            books = management.all_books(cursor, frontier)
             tables = [
                 f"{SCHEMA}.{table(frontier, segment)}"
                 for table in (known_table, queue_table)
@@ -220,14 +220,14 @@ class PostgresStore:
         self._guard.time(now)
         self._database.run(
             "reopen",
-            lambda cursor: mending.reopen(self._database, cursor, frontier, segment, key, now),
+            lambda cursor: management.reopen(self._database, cursor, frontier, segment, key, now),
         )
 
     def forget(self, frontier: int, segment: int, key: str, *, now: int) -> None:
         self._guard.time(now)
         self._database.run(
             "forget",
-            lambda cursor: mending.forget(self._database, cursor, frontier, segment, key),
+            lambda cursor: management.forget(self._database, cursor, frontier, segment, key),
         )
 
     def reopen_failed_slice(
@@ -238,17 +238,17 @@ class PostgresStore:
         self._guard.time(now)
 
         def work(cursor: Cursor) -> ReopenedSlice:
-            mending.known(cursor, frontier, source)
-            seeds, end = mending.failed(cursor, frontier, source, after, limit)
+            management.known(cursor, frontier, source)
+            seeds, end = management.failed(cursor, frontier, source, after, limit)
             fresh = 0
             if seeds:
-                fresh = mending.reopen_slice(
+                fresh = management.reopen_slice(
                     self._database, cursor, frontier, source, target, seeds, now
                 )
             return ReopenedSlice(fresh, len(seeds) - fresh, end)
 
-        # No table for the target unless there is a source.
-        self._database.run("lookup", lambda cursor: mending.known(cursor, frontier, source))
+        # Do not create a partition for the target if the source does not exist.
+        self._database.run("lookup", lambda cursor: management.known(cursor, frontier, source))
         return self._database.run("reopen_failed", work, [(frontier, target)])
 
     def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[AddResult]:
@@ -259,7 +259,7 @@ class PostgresStore:
         places = {(frontier, seed.segment) for seed in seeds}
         return self._database.run(
             "restore",
-            lambda cursor: moving.restore(self._database, cursor, frontier, seeds),
+            lambda cursor: moves.restore(self._database, cursor, frontier, seeds),
             places,
         )
 
@@ -267,7 +267,7 @@ class PostgresStore:
         check_limit(limit)
 
         def work(cursor: Cursor) -> SeedPage:
-            end, last = moving.page_end(cursor, frontier, segment, after, limit)
+            end, last = moves.page_end(cursor, frontier, segment, after, limit)
             cursor.execute(
                 f"{_KNOWN} AND s.hash > %s AND s.hash <= %s ORDER BY s.hash",
                 [frontier, segment, after, end],
@@ -295,7 +295,7 @@ class PostgresStore:
             try:
                 done = self._database.run(
                     "move",
-                    lambda cursor: moving.move(
+                    lambda cursor: moves.move(
                         self._database,
                         cursor,
                         frontier,
@@ -308,7 +308,7 @@ class PostgresStore:
                     ),
                     ready,
                 )
-            except moving.NeedPlaces as needed:
+            except moves.NeedPlaces as needed:
                 ready.update(needed.places)
                 continue
             if done.after is None:
@@ -320,7 +320,7 @@ class PostgresStore:
         self, frontier: int, segment: int, *, leased_too: bool = False
     ) -> SegmentCounts:
         books = self._database.run(
-            "drop", lambda cursor: mending.drop(cursor, frontier, segment, leased_too)
+            "drop", lambda cursor: management.drop(cursor, frontier, segment, leased_too)
         )
         self._database.forget_partition(frontier, segment)
         self._hints.drop(frontier, segment)
@@ -334,7 +334,7 @@ class PostgresStore:
                 yield _known(segment, row)
 
     def tend(self) -> bool:
-        """Nothing: the server looks after itself."""
+        """Return False: PostgreSQL needs no background work from here."""
         return False
 
     def close(self) -> None:

@@ -1,11 +1,12 @@
-"""Tables: the known seeds, and the queue of pending ones.
+"""Tables of known seeds and of the queue of pending ones.
 
-No index of ``known`` contains what changes with a seed's state: a lease and a finish rewrite a row
-inside its page. So the queue is a table of its own, and a lease keeps the list of its seeds.
+No index of ``known`` contains a column that changes with a seed's state, so that leases and
+finishes are HOT updates. Therefore the queue is a separate table, and a lease stores the list of
+its seeds.
 
-One partition of each for a segment: dropping a segment drops two tables. Counts are kept in several
-rows a segment, one for each writing process, so that writers do not wait for each other; their sum
-is exact, because they change in the transaction that changes the seeds.
+Both have one partition per segment: dropping a segment drops two tables. The counts of a segment
+are spread over several rows, one per writing process, so that writers do not block each other;
+their sum is exact, because they change in the transaction that changes the seeds.
 """
 
 from __future__ import annotations
@@ -86,29 +87,29 @@ CREATE TABLE queue (
 CREATE INDEX queue_order ON queue (due, turn);
 """
 
-# Half of each page is free: a lease rewrites all rows of a page at once, and the old ones go only
-# afterwards.
+# Half of each page stays free: a lease updates all rows of a page at once, and the old versions are
+# removed later.
 _FILLED: Final[LiteralString] = "(fillfactor = 50)"
 
 _MAKE_KNOWN: Final[tuple[LiteralString, ...]] = (
-    # By the hash alone: a partition has one frontier and one segment only.
+    # By hash alone: a partition has a single frontier and segment.
     f"CREATE TABLE {{known}} (LIKE known, PRIMARY KEY (hash)) WITH {_FILLED}",
-    # Examples to plan by until the server has counted for itself: without them it takes frontier
-    # and segment for selective, and reads all of a partition.
+    # Initial statistics until the first ANALYZE: without them the planner takes frontier and
+    # segment for selective, and scans the whole partition.
     "INSERT INTO {known} SELECT {frontier}, {segment}, decode(md5(n::text), 'hex'), mod(n, 6), 0, "
     "3, n, n, n, n, n, '' FROM generate_series(1, 100) n",
     "ANALYZE {known}",
     "TRUNCATE {known}",
 )
 _MAKE_QUEUE: Final[LiteralString] = "CREATE TABLE {queue} (LIKE queue INCLUDING ALL)"
-# Attaching locks the whole table far less than making a partition of it does.
+# Attaching a table locks the parent far less than creating a partition of it.
 _ATTACH: Final[LiteralString] = (
     "ALTER TABLE {0} ATTACH PARTITION {{{0}}} "
     "FOR VALUES FROM ({{frontier}}, {{segment}}) TO ({{frontier}}, {{end}})"
 )
 
-# From version 1, where the queue was an index of the only table, ``seeds``. That name goes, so that
-# a process of that version which still runs can change nothing more.
+# Upgrade from version 1, where the queue was an index of the only table, ``seeds``. The table is
+# renamed, so that a running process of that version can change nothing more.
 _LISTS_OF_LEASES: Final[LiteralString] = """
 ALTER TABLE grants ADD COLUMN segments bigint[], ADD COLUMN hashes bytea[];
 UPDATE grants g SET (segments, hashes) = (
@@ -133,17 +134,17 @@ _TAKE_OVER: Final[tuple[LiteralString, ...]] = (
 
 
 def known_table(frontier: int, segment: int) -> str:
-    """Name of the table of a segment's seeds."""
+    """Return the name of the partition with a segment's seeds."""
     return f"known_{frontier}_{segment}"
 
 
 def queue_table(frontier: int, segment: int) -> str:
-    """Those of its seeds that wait."""
+    """Return the name of the partition with a segment's queue."""
     return f"queue_{frontier}_{segment}"
 
 
 def make_tables(cursor: Cursor) -> None:
-    """The schema, in the version that this program reads. Raises ``SeedStoreUnavailable``."""
+    """Create or upgrade the schema. Raises ``SeedStoreUnavailable`` for an unknown version."""
     _one_at_a_time(cursor)
     cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
     if not _is_there(cursor, "store"):
@@ -161,7 +162,7 @@ def make_tables(cursor: Cursor) -> None:
 
 
 def make_partition(cursor: Cursor, frontier: int, segment: int) -> None:
-    """A place for the seeds of a segment, unless it is there."""
+    """Create the partitions of a segment if they are missing."""
     _one_at_a_time(cursor)
     if not _is_there(cursor, known_table(frontier, segment)):
         texts = *_MAKE_KNOWN, _MAKE_QUEUE, _ATTACH.format("known"), _ATTACH.format("queue")
@@ -169,7 +170,7 @@ def make_partition(cursor: Cursor, frontier: int, segment: int) -> None:
 
 
 def drop_partition(cursor: Cursor, frontier: int, segment: int) -> None:
-    """The seeds of a segment and its books go."""
+    """Drop the partitions of a segment and delete its counts."""
     _run(cursor, ("DROP TABLE {known}, {queue}",), frontier, segment)
     cursor.execute("DELETE FROM books WHERE frontier = %s AND segment = %s", [frontier, segment])
 
@@ -195,7 +196,7 @@ def _run(
 
 
 def _take_over(cursor: Cursor) -> None:
-    """The tables of version 1, as they would be had they been made by this one."""
+    """Upgrade the tables of version 1."""
     cursor.execute("LOCK TABLE seeds, grants, books IN ACCESS EXCLUSIVE MODE")
     cursor.execute(_LISTS_OF_LEASES)
     cursor.execute(_PARTITIONED)
@@ -211,7 +212,7 @@ def _take_over(cursor: Cursor) -> None:
 
 
 def _drop_indexes(cursor: Cursor, table: str) -> None:
-    """All but that of its key."""
+    """Drop all indexes except the primary key."""
     cursor.execute(
         "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
         "WHERE i.indrelid = %s::regclass AND NOT i.indisprimary",
@@ -228,7 +229,9 @@ def _version(cursor: Cursor) -> int:
 
 
 def _is_there(cursor: Cursor, table: str) -> bool:
-    """Asked of the catalog: to_regclass() does not see what others made while we waited."""
+    """Return whether a relation exists. Queries the catalog, because to_regclass() does not see
+    relations that were committed while this transaction waited.
+    """
     cursor.execute(
         "SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
         " WHERE n.nspname = %s AND c.relname = %s",

@@ -1,4 +1,4 @@
-"""Seeds in RocksDB: a folder that one process owns."""
+"""Seed store in RocksDB: a folder owned by one process."""
 
 from apps.seeds.stores.rocks.store import RocksStore
 

@@ -1,7 +1,7 @@
-"""The filters of a folder's segments: as many in memory as allowed, the others as files.
+"""Bloom filters of the segments: an LRU cache in memory, the others in files.
 
-A filter that cannot be read, or lacks keys because the process was killed, is built again from the
-store in slices. Until that is done, every key of its segment is looked up: slower, as exact.
+A filter that is unreadable, or lacks keys because the process was killed, is rebuilt from the store
+in slices. Until then every key of its segment is looked up: slower, but exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Shelved(msgspec.Struct):
-    """A filter in memory. ``built_until``: it holds all keys up to there; None: all keys."""
+    """Filter in memory. ``built_until``: it holds all keys up to this one; None: it is complete."""
 
     filter: SegmentFilter
     built_until: bytes | None = None
@@ -37,12 +37,12 @@ class Shelved(msgspec.Struct):
 
     @property
     def ready(self) -> bool:
-        """May it say that a key is new?"""
+        """Return whether the filter is complete, so that a miss proves that a key is new."""
         return self.built_until is None
 
 
 class BloomFilterCache:
-    """Filters by frontier and segment. Under the lock of its kernel."""
+    """LRU cache of filters by frontier and segment. Guarded by the lock of the ``RocksFolder``."""
 
     def __init__(self, kernel: RocksFolder, folder: Path, most: int) -> None:
         self._kernel = kernel
@@ -52,7 +52,7 @@ class BloomFilterCache:
         self.settings: dict[int, FilterSettings] = {}
 
     def of(self, frontier: int, segment: int) -> Shelved:
-        """The filter of a segment, read or begun where it is not in memory."""
+        """Return the filter of a segment; load it or start to rebuild it if it is not in memory."""
         where = frontier, segment
         found = self._filters.get(where)
         if found is None:
@@ -63,23 +63,23 @@ class BloomFilterCache:
         return found
 
     def in_memory(self, frontier: int, segment: int) -> Shelved | None:
-        """The filter, if no file has to be read for it."""
+        """Return the filter if it is in memory; never reads a file."""
         return self._filters.get((frontier, segment))
 
     def state(self, frontier: int, segment: int) -> FilterState | None:
-        """Of a filter that is in memory."""
+        """Return the state of a filter in memory."""
         found = self._filters.get((frontier, segment))
         if found is None:
             return None
         return msgspec.structs.replace(found.filter.state(), ready=found.ready)
 
     def drop(self, frontier: int, segment: int) -> None:
-        """The segment is gone."""
+        """Remove the filter of a dropped segment."""
         self._filters.pop((frontier, segment), None)
         self._path(frontier, segment).unlink(missing_ok=True)
 
     def build(self) -> bool:
-        """Go on with one filter that lacks keys; does any one still?"""
+        """Continue to rebuild one incomplete filter; return whether any is still incomplete."""
         waiting = [where for where, one in self._filters.items() if not one.ready]
         if not waiting:
             return False
@@ -88,7 +88,7 @@ class BloomFilterCache:
         return len(waiting) > 1 or not self._filters[where].ready
 
     def save_all(self) -> None:
-        """Before the process ends."""
+        """Save all filters before the process ends."""
         while self._filters:
             self._save(*self._filters.popitem())
 
@@ -131,7 +131,7 @@ class BloomFilterCache:
         try:
             shelved.filter.save(self._path(frontier, segment), ledger.mark)
         except OSError as error:
-            # It can be built again at any time.
+            # A lost filter is rebuilt, so errors are only logged.
             logger.warning("filter of segment %d is not saved: %s", segment, error)
 
     def _path(self, frontier: int, segment: int) -> Path:

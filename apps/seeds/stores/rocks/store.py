@@ -1,4 +1,4 @@
-"""The store behind the port: every call is one change of the kernel."""
+"""``SeedStore`` on RocksDB: each call is one atomic write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from apps.seeds.stores.base import (
     check_segment,
 )
 from apps.seeds.stores.bodies import unpack_body
-from apps.seeds.stores.rocks import adding, leasing, mending, moving
+from apps.seeds.stores.rocks import inserts, leases, management, moves
 from apps.seeds.stores.rocks.layout import (
     Grant,
     beyond,
@@ -47,13 +47,12 @@ MAX_FILTERS: Final = 64
 class RocksStore:
     """Seeds in a folder. One process may have it open.
 
-    ``sync``: every change is on the disk when it is answered, so that even a power failure takes
-    nothing that was promised; without it only the death of the process is survived.
-    ``max_filters``: filters kept in memory.
+    ``sync``: every change is fsynced before it is answered, so that it survives a power failure;
+    otherwise it survives only a crash of the process. ``max_filters``: Bloom filters in memory.
 
     Raises:
-        StoreInUse: another process, or another store of this one, has the folder open.
-        SeedStoreUnavailable: it cannot be read or written.
+        StoreInUse: the folder is open in another process, or in another store of this one.
+        SeedStoreUnavailable: the folder cannot be read or written.
     """
 
     def __init__(self, path: Path, *, sync: bool = True, max_filters: int = MAX_FILTERS) -> None:
@@ -67,7 +66,7 @@ class RocksStore:
         check_batch(seeds)
         with self._kernel.change("add") as change:
             self._kernel.guard.time(now)
-            return adding.add(self._kernel, change, frontier, seeds, now)
+            return inserts.add(self._kernel, change, frontier, seeds, now)
 
     def lease(
         self,
@@ -85,15 +84,15 @@ class RocksStore:
         with self._kernel.change("lease") as change:
             self._kernel.guard.time(now)
             check()
-            found = leasing.recall(self._kernel, frontier, owner, call) if again else None
+            found = leases.recall(self._kernel, frontier, owner, call) if again else None
             if found is not None:
                 return found
             deadline = now + round(seconds * 1000)
-            return leasing.lease(self._kernel, change, frontier, owner, limit, deadline, now, call)
+            return leases.lease(self._kernel, change, frontier, owner, limit, deadline, now, call)
 
     def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
         with self._kernel.reading():
-            return leasing.recall(self._kernel, frontier, owner, call)
+            return leases.recall(self._kernel, frontier, owner, call)
 
     def extend(
         self, frontier: int, generation: int, *, owner: str, seconds: float, now: int
@@ -123,19 +122,19 @@ class RocksStore:
         check_owner(owner)
         with self._kernel.change("finish") as change:
             self._kernel.guard.time(now)
-            return leasing.finish(self._kernel, change, frontier, finishes, owner, now)
+            return leases.finish(self._kernel, change, frontier, finishes, owner, now)
 
     def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
         with self._kernel.change("give_back") as change:
             self._kernel.guard.time(now)
-            return leasing.give_back(self._kernel, change, frontier, generation, owner, now)
+            return leases.give_back(self._kernel, change, frontier, generation, owner, now)
 
     def expire(self, *, now: int) -> int:
         expired = 0
         while True:
             with self._kernel.change("expire") as change:
                 self._kernel.guard.time(now)
-                count = leasing.expire(self._kernel, change, now)
+                count = leases.expire(self._kernel, change, now)
             expired += count
             if not count:
                 return expired
@@ -183,12 +182,12 @@ class RocksStore:
     def reopen(self, frontier: int, segment: int, key: str, *, now: int) -> None:
         with self._kernel.change("reopen") as change:
             self._kernel.guard.time(now)
-            mending.reopen(self._kernel, change, frontier, segment, key, now)
+            management.reopen(self._kernel, change, frontier, segment, key, now)
 
     def forget(self, frontier: int, segment: int, key: str, *, now: int) -> None:
         with self._kernel.change("forget") as change:
             self._kernel.guard.time(now)
-            mending.forget(self._kernel, change, frontier, segment, key)
+            management.forget(self._kernel, change, frontier, segment, key)
 
     def reopen_failed_slice(
         self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
@@ -199,17 +198,19 @@ class RocksStore:
         with kernel.change("reopen_failed") as change:
             kernel.guard.time(now)
             kernel.known(frontier, source)
-            seeds, end = mending.failed(kernel, frontier, source, after, limit)
+            seeds, end = management.failed(kernel, frontier, source, after, limit)
             fresh = 0
             if seeds:
-                fresh = mending.reopen_slice(kernel, change, frontier, source, target, seeds, now)
+                fresh = management.reopen_slice(
+                    kernel, change, frontier, source, target, seeds, now
+                )
             return ReopenedSlice(fresh, len(seeds) - fresh, end)
 
     def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[AddResult]:
         check_batch(seeds)
         with self._kernel.change("restore") as change:
             self._kernel.guard.time(now)
-            return moving.restore(self._kernel, change, frontier, seeds)
+            return moves.restore(self._kernel, change, frontier, seeds)
 
     def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> SeedPage:
         check_limit(limit)
@@ -217,7 +218,7 @@ class RocksStore:
         with kernel.reading():
             if segment not in kernel.ledgers.get(frontier, {}):
                 return SeedPage([], None)
-            found, end = moving.page(kernel, frontier, segment, after, limit)
+            found, end = moves.page(kernel, frontier, segment, after, limit)
             seeds = [_known(segment, raw, body, kernel.grants) for raw, body in found]
             return SeedPage(seeds, end)
 
@@ -236,7 +237,7 @@ class RocksStore:
         kernel = self._kernel
         with kernel.change("move") as change:
             kernel.guard.time(now)
-            done = moving.move(kernel, change, frontier, segment, target, regroup, after, limit)
+            done = moves.move(kernel, change, frontier, segment, target, regroup, after, limit)
             if done.after is None:
                 kernel.shelf.drop(frontier, segment)
             return done
@@ -246,8 +247,8 @@ class RocksStore:
     ) -> SegmentCounts:
         kernel = self._kernel
         with kernel.change("drop") as change:
-            books = mending.drop(kernel, change, frontier, segment, leased_too)
-            # The file first: one that outlived its segment could be taken for the next one's.
+            books = management.drop(kernel, change, frontier, segment, leased_too)
+            # Delete the file first: a leftover could be taken for the filter of a new segment.
             kernel.shelf.drop(frontier, segment)
         return books
 

@@ -1,4 +1,4 @@
-"""The open folder: what is kept in memory of it, and changes that happen wholly or not at all."""
+"""Open RocksDB folder: its state in memory, and atomic changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _ledger_decoder = msgspec.msgpack.Decoder(SegmentRecord)
 
 
 class StoreTransaction:
-    """What one call is about to write. Nothing of it counts before all of it is written."""
+    """Pending changes of one call. They take effect together, when the batch is written."""
 
     def __init__(self, kernel: RocksFolder) -> None:
         self._kernel = kernel
@@ -66,7 +66,7 @@ class StoreTransaction:
         # Per segment: the smallest key that became pending, and how far the queue was emptied.
         self.pushed: dict[bytes, bytes] = {}
         self.taken: dict[bytes, bytes] = {}
-        # Seeds that left their lease, per generation, and leases made or prolonged.
+        # Per generation: number of seeds that left the lease; and leases created or extended.
         self.left: dict[int, int] = {}
         self.granted: dict[int, Grant] = {}
 
@@ -80,7 +80,7 @@ class StoreTransaction:
         return found
 
     def push(self, where: bytes, key_hash: bytes, due: int, turn: int, status: bytes) -> None:
-        """A seed is pending, with this status."""
+        """Queue a seed as pending, with this status."""
         key = pending_key(where, due, turn)
         self.batch.put(b"s" + where + key_hash, status)
         self.batch.put(key, key_hash + status)
@@ -89,24 +89,24 @@ class StoreTransaction:
             self.pushed[where] = key
 
     def leave(self, generation: int) -> None:
-        """A seed is no longer leased."""
+        """Count a seed that leaves its lease."""
         self.left[generation] = self.left.get(generation, 0) + 1
 
     def grant(self, generation: int, grant: Grant) -> None:
-        """A lease is made, or has another deadline."""
+        """Store a new lease, or its new deadline."""
         self.batch.put(grant_key(generation), msgspec.msgpack.encode(grant))
         self.granted[generation] = grant
 
 
 class RocksFolder:
-    """A folder with its lock, books, leases and filters."""
+    """Open folder: RocksDB with lock, and its counts, leases and filters in memory."""
 
     def __init__(self, path: Path, *, sync: bool, max_filters: int) -> None:
         self.lock = threading.RLock()
         self.guard = Guard()
         self.ledgers: dict[int, dict[int, SegmentRecord]] = {}
         self.grants: dict[int, Grant] = {}
-        # Where the queue of a segment begins: nothing before it is pending. Not known at first.
+        # Per segment: lower bound of its queue, so that scans skip tombstones. Empty at first.
         self.heads: dict[bytes, bytes] = {}
         self.generation = self.turn = 0
         self._write_options = WriteOptions()
@@ -121,11 +121,11 @@ class RocksFolder:
             raise
         self.shelf = BloomFilterCache(self, path / "filters", max_filters)
         self.closed = False
-        # Why its memory is not what it has written; nothing is written on top of that.
+        # Set when memory may differ from the disk; all later writes are rejected.
         self.broken = ""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of ``keys``, None where there is none."""
+        """Return the values of ``keys``; None for a missing key."""
         if not keys:
             return []
         with translated():
@@ -133,14 +133,18 @@ class RocksFolder:
             return found
 
     def scan(self, start: bytes, end: bytes, source: Any = None) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values from ``start`` to before ``end``, as they are at this moment."""
+        """Yield keys and values from ``start`` (included) to ``end`` (excluded), as of this
+        moment.
+        """
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         with translated():
             yield from (source or self.db).items(from_key=start, read_opt=options)
 
     def leased(self, generation: int) -> list[tuple[bytes, Status]]:
-        """What is still leased by a lease: frontier, segment and hash, and the status."""
+        """Return what a lease still holds: frontier, segment and hash of each seed, and its
+        status.
+        """
         keys = self.grants[generation].keys()
         found = zip(keys, self.get([b"s" + key for key in keys]), strict=True)
         members = [(key, read_status(raw)) for key, raw in found if raw is not None]
@@ -151,25 +155,25 @@ class RocksFolder:
         ]
 
     def next_generation(self) -> int:
-        """A number that no lease has had."""
+        """Return a lease number that was never used."""
         self.generation += 1
         return self.generation
 
     def next_turns(self, count: int) -> int:
-        """The first of ``count`` numbers that no entry of a queue has had."""
+        """Reserve ``count`` queue numbers; return the first one."""
         first = self.turn + 1
         self.turn += count
         return first
 
     def known(self, frontier: int, segment: int) -> SegmentRecord:
-        """Raises ``UnknownSegment``."""
+        """Return the record of a segment. Raises ``UnknownSegment``."""
         ledger = self.ledgers.get(frontier, {}).get(segment)
         if ledger is None:
             raise UnknownSegment(f"there is no segment {segment_text(segment)}")
         return ledger
 
     def held(self, frontier: int, generation: int, owner: str) -> Grant:
-        """The lease. Raises ``WrongSeedLease``."""
+        """Return the owner's lease. Raises ``WrongSeedLease``."""
         grant = self.grants.get(generation)
         if grant is None or (grant.frontier, grant.owner) != (frontier, owner):
             raise WrongSeedLease(f"{owner} has no lease {generation}; it may have expired")
@@ -177,7 +181,7 @@ class RocksFolder:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Nothing changes inside the block. Raises ``SeedStoreUnavailable`` when closed."""
+        """Hold the lock for reading. Raises ``SeedStoreUnavailable`` when closed."""
         with self.lock:
             if self.closed or self.broken:
                 raise SeedStoreUnavailable(self.broken or "the store is closed")
@@ -185,7 +189,7 @@ class RocksFolder:
 
     @contextmanager
     def change(self, name: str) -> Iterator[StoreTransaction]:
-        """Write what the block gathers, all at once, and only then believe it."""
+        """Write the changes of the block atomically, and then apply them to memory."""
         with self.reading():
             change = StoreTransaction(self)
             yield change
@@ -193,7 +197,9 @@ class RocksFolder:
             self._believe(name, change, written=written)
 
     def _write(self, name: str, change: StoreTransaction) -> bool:
-        """Whether there was anything. RocksDB never writes again where it has failed."""
+        """Write the batch; return whether it was not empty. After an error RocksDB accepts no more
+        writes.
+        """
         batch = change.batch
         for (frontier, segment), ledger in change.ledgers.items():
             batch.put(b"k" + place(frontier, segment), msgspec.msgpack.encode(ledger))
@@ -209,7 +215,9 @@ class RocksFolder:
         return True
 
     def _believe(self, name: str, change: StoreTransaction, *, written: bool) -> None:
-        """Apply a written change to memory, which is read again at the next open after an error."""
+        """Apply a written change to memory. After an error the memory is read again at the next
+        open.
+        """
         try:
             if written:
                 failpoints.hit(f"seeds.{name}.after_write")
@@ -269,20 +277,20 @@ class RocksFolder:
 
 
 def pending_scan(kernel: RocksFolder, where: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Entries of a segment's queue below ``end``, first the one whose turn it is."""
+    """Yield the queue entries of a segment below ``end``, in queue order."""
     start = kernel.heads.get(where, b"p" + where)
     return kernel.scan(start, end) if start < end else iter(())
 
 
 def all_states(where: bytes) -> tuple[bytes, bytes]:
-    """Begin and end of a segment in the table ``s``."""
+    """Return the range of a segment in table ``s``."""
     return b"s" + where, beyond(b"s" + where)
 
 
 def next_states(
     kernel: RocksFolder, where: bytes, after: bytes, most: int
 ) -> list[tuple[bytes, bytes]]:
-    """Up to ``most`` keys and values of the table ``s`` behind a hash; b"": from the first on."""
+    """Return up to ``most`` entries of table ``s`` after a hash; b"" starts at the first one."""
     first, end = all_states(where)
     start = first + after + b"\0" if after else first
     return list(islice(kernel.scan(start, end), most))
@@ -295,11 +303,12 @@ def move(ledger: SegmentRecord, old: int | None, new: int | None) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Translate errors of RocksDB, which has one class for all, to ``SeedStoreUnavailable``."""
+    """Translate errors of RocksDB, which have a single class, to ``SeedStoreUnavailable``."""
     try:
         yield
     except Exception as error:
-        # Ours and Python's own are more than a bare ``Exception``.
+        # Our own exceptions and Python's are subclasses of Exception; RocksDB raises Exception
+        # itself.
         if type(error) is not Exception and not isinstance(error, DbClosedError):
             raise
         raise SeedStoreUnavailable(f"RocksDB: {error}") from error

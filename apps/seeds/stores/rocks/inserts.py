@@ -1,4 +1,4 @@
-"""Insertion of seeds: checked against filter and store, then queued."""
+"""Insertion of seeds: checked by Bloom filter and lookup, then queued."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apps.seeds.stores.bodies import pack_body
 from apps.seeds.stores.rocks.layout import pack_status, place, read_status
 from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction
 
-# Bytes of a seed beside its body: status, queue entry, keys.
+# Bytes of a seed without its body: status, queue entry, keys.
 SEED_BYTES: Final = 175
 
 
@@ -31,7 +31,7 @@ def add(
     seeds: Sequence[ResolvedSeed],
     now: int,
 ) -> list[AddResult]:
-    """Queue those that are new; one answer for each."""
+    """Store and queue the seeds that are new; return one result for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
@@ -58,7 +58,9 @@ def add(
 def known_since(
     kernel: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
 ) -> dict[bytes, AddResult]:
-    """The answer for each hash that the segment has; what a filter calls seen is looked up."""
+    """Return the result for each hash that the segment has; hits of the Bloom filter are looked
+    up.
+    """
     if segment not in kernel.ledgers.get(frontier, {}):
         return {}
     shelved = kernel.shelf.of(frontier, segment)
@@ -69,7 +71,7 @@ def known_since(
 
 
 def stored(kernel: RocksFolder, where: bytes, asked: Sequence[bytes]) -> dict[bytes, AddResult]:
-    """The answer for each of ``asked`` that the store has."""
+    """Return the result for each of ``asked`` that is stored."""
     found = kernel.get([b"s" + where + one for one in asked])
     known = {}
     for one, raw in zip(asked, found, strict=True):
@@ -87,10 +89,10 @@ def insert(
     rows: Sequence[NewSeedEntry],
     now: int,
 ) -> None:
-    """Queue seeds that the segment does not have."""
+    """Store and queue seeds that the segment does not have."""
     if not rows:
         return
-    # Before the write: a filter may hold too many keys, never too few.
+    # Before the write: surplus keys in a filter are harmless, missing ones are not.
     shelved = kernel.shelf.of(frontier, segment)
     shelved.filter.add(row.hash for row in rows)
     shelved.saved = False

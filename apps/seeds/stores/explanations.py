@@ -1,4 +1,4 @@
-"""Would this seed be new, and if not, since when?"""
+"""Dry run of adding a seed: whether it would be new and, if not, since when it is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from apps.seeds.stores.base import Known, SeedStore
 
 
 class SeedExplanation(msgspec.Struct, frozen=True):
-    """Place of a seed; ``known``: the stored seed with that key, None if there is none."""
+    """Segment and key of a seed; ``known``: the stored seed with that key, None if there is
+    none.
+    """
 
     segment: int
     key: str
@@ -19,7 +21,7 @@ class SeedExplanation(msgspec.Struct, frozen=True):
 
     @property
     def new(self) -> bool:
-        """Would it be taken?"""
+        """Return whether ``add`` would store the seed."""
         return self.known is None
 
 
@@ -27,7 +29,7 @@ def explain(store: SeedStore, frontier: int, rules: FrontierRules, seed: Seed) -
     """Return what ``add`` would do with a seed, without doing it.
 
     Raises:
-        BadSeed: it would be refused.
+        BadSeed: ``add`` would reject it.
     """
     resolved = rules.resolve(seed)
     known = store.lookup(frontier, resolved.segment, resolved.key)

@@ -1,4 +1,4 @@
-"""Insertion of seeds. The unique key of a segment decides; filters only save attempts."""
+"""Insertion of seeds. The unique key of a segment decides; filters only save queries."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class NewSeedRow(NamedTuple):
 
 
 class Hints:
-    """Filters of what this process has met: a hit is most likely a duplicate, a miss says little.
+    """Bloom filters of keys seen by this process: a hit is probably a duplicate, a miss proves
+    nothing.
 
-    Other processes add to the same segments, so nothing here is ever an answer.
+    Other processes add to the same segments, so results are confirmed by the database.
     """
 
     def __init__(self, most: int) -> None:
@@ -59,7 +60,7 @@ class Hints:
         self.settings: dict[int, FilterSettings] = {}
 
     def met(self, frontier: int, segment: int, hashes: Sequence[bytes]) -> list[bytes]:
-        """Those that are most likely known; from now on all of them are."""
+        """Return the hashes that are probably known, and remember all of them."""
         where = frontier, segment
         with self._lock:
             met = self._filters.get(where)
@@ -74,13 +75,13 @@ class Hints:
         return likely
 
     def state(self, frontier: int, segment: int) -> FilterState | None:
-        """Of this process."""
+        """Return the state of this process's filter."""
         with self._lock:
             found = self._filters.get((frontier, segment))
             return found.state() if found else None
 
     def drop(self, frontier: int, segment: int) -> None:
-        """The segment is gone."""
+        """Remove the filter of a dropped segment."""
         with self._lock:
             self._filters.pop((frontier, segment), None)
 
@@ -93,7 +94,7 @@ def add(
     seeds: Sequence[ResolvedSeed],
     now: int,
 ) -> list[AddResult]:
-    """Store those that are new; one answer for each."""
+    """Store the seeds that are new; return one result for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
@@ -125,7 +126,7 @@ def _store(
     seeds: dict[bytes, ResolvedSeed],
     now: int,
 ) -> dict[bytes, AddResult]:
-    """Insert; the answers of those that were there."""
+    """Insert seeds; return results for those that were already stored."""
     likely = hints.met(frontier, segment, list(seeds))
     known = known_since(cursor, frontier, segment, likely)
     rows = [
@@ -137,7 +138,7 @@ def _store(
     there = [row.hash for row in rows if row.hash not in inserted]
     known |= known_since(cursor, frontier, segment, there)
     if len(known) + len(inserted) != len(seeds):
-        # Forgotten between the two: it is new after all.
+        # Forgotten between insert and query, so it is new after all.
         raise TryAgain
     return known
 
@@ -145,7 +146,7 @@ def _store(
 def known_since(
     cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes]
 ) -> dict[bytes, AddResult]:
-    """The answer for each hash that the segment has."""
+    """Return the result for each hash that the segment already has."""
     if not hashes:
         return {}
     cursor.execute(_KNOWN, [frontier, segment, list(hashes)])
@@ -155,7 +156,9 @@ def known_since(
 def insert(
     cursor: Cursor, frontier: int, segment: int, rows: Sequence[NewSeedRow], now: int
 ) -> set[bytes]:
-    """Queue those that the segment does not have, in this order; their hashes."""
+    """Insert and queue the seeds that the segment does not have, in this order; return their
+    hashes.
+    """
     if not rows:
         return set()
     cursor.execute(

@@ -1,4 +1,4 @@
-"""Seeds that come with what has become of them: read in pages, restored, moved."""
+"""Read seeds in pages, restore exported seeds, and move seeds between segments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from apps.seeds.stores.base import (
     rest_of,
 )
 from apps.seeds.stores.bodies import pack_parts, unpack_body
-from apps.seeds.stores.rocks.adding import SEED_BYTES, stored
+from apps.seeds.stores.rocks.inserts import SEED_BYTES, stored
 from apps.seeds.stores.rocks.layout import (
     PLACE_END,
     Status,
@@ -38,7 +38,7 @@ from apps.seeds.stores.rocks.transaction import move as book_move
 
 
 class StoredSeedEntry(msgspec.Struct):
-    """A seed about to be stored as it is."""
+    """Seed that is restored or moved with its state."""
 
     hash: bytes
     status: Status
@@ -48,7 +48,7 @@ class StoredSeedEntry(msgspec.Struct):
 def page(
     kernel: RocksFolder, frontier: int, segment: int, after: bytes, limit: int
 ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-    """Status and body of the next seeds; the hash of the last one, None at the end."""
+    """Return status and body of the next seeds, and the last hash; None at the end."""
     where = place(frontier, segment)
     states = next_states(kernel, where, after, limit)
     last = len(states) < limit
@@ -71,13 +71,13 @@ def page(
 def restore(
     kernel: RocksFolder, change: StoreTransaction, frontier: int, seeds: Sequence[Known]
 ) -> list[AddResult]:
-    """Store those that are new; one answer for each."""
+    """Store exported seeds that are new; return one result for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         check_segment(seed.segment)
         segments.setdefault(seed.segment, []).append(index)
     answers: dict[int, AddResult] = {}
-    # By their order in the call, whatever their segments: a move may bring them together.
+    # Queue numbers follow the order of the call, across segments: a move may merge segments.
     first_turn = kernel.next_turns(len(seeds))
     for segment, places in segments.items():
         hashes = [key_hash(seeds[index].key) for index in places]
@@ -104,7 +104,9 @@ def restore(
 def _known_since(
     kernel: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
 ) -> dict[bytes, AddResult]:
-    """The answer for each hash that the segment has, by its filter only where that is at hand."""
+    """Return the result for each hash that the segment has; uses its Bloom filter only if in
+    memory.
+    """
     if segment not in kernel.ledgers.get(frontier, {}):
         return {}
     shelved = kernel.shelf.in_memory(frontier, segment)
@@ -124,8 +126,9 @@ def put(
     """Store seeds that the segment does not have."""
     if not rows:
         return
-    # Before the write: a filter may hold too many keys, never too few. One that is not in memory
-    # is built again when it is wanted: a move may go to more segments than there are filters.
+    # Before the write: surplus keys in a filter are harmless, missing ones are not. A filter that
+    # is not in memory is rebuilt when needed: a move may fill more segments than filters fit in
+    # memory.
     shelved = kernel.shelf.in_memory(frontier, segment)
     if shelved is not None:
         shelved.filter.add(row.hash for row in rows)
@@ -142,7 +145,7 @@ def put(
         ledger.size += SEED_BYTES + len(row.body)
         book_move(ledger, None, status.state)
     ledger.books.added += len(rows)
-    # Never one that a saved filter has: the numbers of these seeds may be old.
+    # Above the mark of any saved filter: the numbers of these seeds may be old.
     ledger.mark = kernel.next_turns(1)
 
 
@@ -156,7 +159,7 @@ def move(
     after: bytes,
     limit: int,
 ) -> MovedSlice:
-    """A slice of a segment goes to another frontier."""
+    """Move a slice of a segment to another frontier."""
     books = kernel.known(frontier, segment).books
     if books.leased:
         raise SeedInUse(f"{books.leased} seeds of segment {segment_text(segment)} are leased")
@@ -164,7 +167,7 @@ def move(
     entries = next_states(kernel, where, after, limit)
     if not entries:
         if books.added > books.forgotten:
-            # Added meanwhile, before the cursor.
+            # Seeds were added behind the cursor meanwhile.
             return MovedSlice(0, 0, 0, b"")
         _close(change, frontier, segment, target, regroup, books)
         return MovedSlice(0, 0, 0, None)
@@ -212,7 +215,9 @@ def _close(
     regroup: Regroup,
     books: SegmentCounts,
 ) -> None:
-    """An empty segment goes; what its books counted beside seeds goes where it began."""
+    """Delete an emptied segment, and add its remaining counts to the new segment of its
+    beginning.
+    """
     where = place(frontier, segment)
     for table in (b"s", b"b", b"p"):
         change.batch.delete_range(table + where, beyond(table + where))
@@ -225,5 +230,5 @@ def _close(
 
 
 def home_of(segment: int, regroup: Regroup) -> NewPlace:
-    """Where a seed belongs that is due when the segment begins."""
+    """Return the new place of a seed that is due when the segment begins."""
     return regroup(segment, "", "home", segment)

@@ -1,4 +1,4 @@
-"""Seeds that come with what has become of them: read in pages, restored, moved."""
+"""Read seeds in pages, restore exported seeds, and move seeds between segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from apps.seeds.stores.base import (
     rest_of,
 )
 from apps.seeds.stores.bodies import pack_parts, unpack_body
-from apps.seeds.stores.postgres.adding import known_since
 from apps.seeds.stores.postgres.database import (
     SeedDatabase,
     TryAgain,
@@ -31,7 +30,8 @@ from apps.seeds.stores.postgres.database import (
 from apps.seeds.stores.postgres.database import (
     move as book_move,
 )
-from apps.seeds.stores.postgres.mending import known, remove
+from apps.seeds.stores.postgres.inserts import known_since
+from apps.seeds.stores.postgres.management import known, remove
 from apps.seeds.stores.postgres.tables import Cursor, drop_partition, known_table
 
 _SIZES = """
@@ -59,7 +59,7 @@ SELECT hash FROM put
 
 
 class StoredSeedRow(msgspec.Struct, array_like=True):
-    """A seed about to be stored as it is: the columns of its row."""
+    """Row of a seed that is restored or moved with its state."""
 
     hash: bytes
     state: int
@@ -74,7 +74,7 @@ class StoredSeedRow(msgspec.Struct, array_like=True):
 
 
 class NeedPlaces(Exception):
-    """Seeds go to segments that have no table yet."""
+    """Target segments have no partition yet."""
 
     def __init__(self, places: set[tuple[int, int]]) -> None:
         super().__init__()
@@ -84,7 +84,9 @@ class NeedPlaces(Exception):
 def page_end(
     cursor: Cursor, frontier: int, segment: int, after: bytes, limit: int
 ) -> tuple[bytes, bool]:
-    """The last hash of the next page, ``after`` where it is empty; is it the last page?"""
+    """Return the last hash of the next page (``after`` if empty), and whether it is the last
+    page.
+    """
     cursor.execute(_SIZES, [frontier, segment, after, limit])
     rows = cursor.fetchall()
     size = 0
@@ -99,13 +101,13 @@ def page_end(
 def restore(
     database: SeedDatabase, cursor: Cursor, frontier: int, seeds: Sequence[Known]
 ) -> list[AddResult]:
-    """Store those that are new; one answer for each."""
+    """Store exported seeds that are new; return one result for each."""
     segments: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
     answers: dict[int, AddResult] = {}
     books: dict[int, SegmentCounts] = {}
-    # By their order in the call, whatever their segments: a move may bring them together.
+    # Queue numbers follow the order of the call, across segments: a move may merge segments.
     turns = next_turns(cursor, len(seeds))
     for segment, places in sorted(segments.items()):
         hashes = [key_hash(seeds[index].key) for index in places]
@@ -115,7 +117,7 @@ def restore(
         inserted = put(cursor, frontier, segment, list(rows.values()))
         there = known_since(cursor, frontier, segment, [one for one in rows if one not in inserted])
         if len(there) + len(inserted) != len(rows):
-            # Forgotten between the two: it is new after all.
+            # Forgotten between insert and query, so it is new after all.
             raise TryAgain
         changed = books[segment] = SegmentCounts(added=len(inserted))
         changed.duplicates = len(places) - len(inserted)
@@ -139,7 +141,7 @@ def _whole(one: bytes, seed: Known, turn: int) -> StoredSeedRow:
 
 
 def put(cursor: Cursor, frontier: int, segment: int, rows: Sequence[StoredSeedRow]) -> set[bytes]:
-    """Store those that the segment does not have; their hashes."""
+    """Store the seeds that the segment does not have; return their hashes."""
     if not rows:
         return set()
     columns = list(map(list, zip(*map(msgspec.structs.astuple, rows), strict=True)))
@@ -158,10 +160,10 @@ def move(
     limit: int,
     ready: set[tuple[int, int]],
 ) -> MovedSlice:
-    """A slice of a segment goes to another frontier. ``ready``: places that have a table.
+    """Move a slice of a segment to another frontier. ``ready``: places that have a partition.
 
     Raises:
-        NeedPlaces: to be called again when they have.
+        NeedPlaces: call it again after creating them.
     """
     books = known(cursor, frontier, segment)
     cursor.execute(_TAKE, [frontier, segment, after, limit])
@@ -182,7 +184,7 @@ def move(
         book_move(changed[frontier, segment], row.state, None)
     met = 0
     for place, those in sorted(coming.items()):
-        # Of two seeds with one place the first one stays.
+        # Of two seeds with the same new place, the first one is kept.
         distinct = {row.hash: row for row in reversed(those)}
         inserted = put(cursor, target, place, list(distinct.values()))
         arrived = changed[target, place] = SegmentCounts(added=len(inserted))
@@ -199,7 +201,9 @@ def move(
 def _regrouped(
     rows: Sequence[StoredSeedRow], segment: int, regroup: Regroup
 ) -> tuple[dict[int, list[StoredSeedRow]], int]:
-    """By new segment, with their new keys; how many keep what the rules refuse."""
+    """Group seeds by new segment, with their new keys; also return how many keep a rejected old
+    place.
+    """
     coming: dict[int, list[StoredSeedRow]] = {}
     kept = 0
     for row in rows:
@@ -223,17 +227,17 @@ def _close(
     regroup: Regroup,
     ready: set[tuple[int, int]],
 ) -> MovedSlice:
-    """An empty segment goes; what its books counted beside seeds goes where it began."""
+    """Drop an emptied segment, and add its remaining counts to the new segment of its beginning."""
     home = regroup(segment, "", "home", segment).segment
     if (target, home) not in ready:
-        # Counts exist only with a table: both are dropped or moved together.
+        # Counts exist only with a partition: both are dropped or moved together.
         raise NeedPlaces({(target, home)})
     table = sql.Identifier(known_table(frontier, segment))
-    # The table first: other transactions lock it before the counts.
+    # Lock the table before the counts, as other transactions do.
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
     books = known(cursor, frontier, segment)
     if books.added > books.forgotten:
-        # Added meanwhile, before the cursor.
+        # Seeds were added behind the cursor meanwhile.
         return MovedSlice(0, 0, 0, b"")
     drop_partition(cursor, frontier, segment)
     database.book(cursor, target, home, rest_of(books))

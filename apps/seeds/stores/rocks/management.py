@@ -1,4 +1,4 @@
-"""Reopening, forgetting and dropping of stored seeds."""
+"""Reopen, forget and drop stored seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
 from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import SegmentCounts
-from apps.seeds.stores.rocks.adding import SEED_BYTES, NewSeedEntry, insert, known_since
+from apps.seeds.stores.rocks.inserts import SEED_BYTES, NewSeedEntry, insert, known_since
 from apps.seeds.stores.rocks.layout import (
     PLACE_END,
     Status,
@@ -23,7 +23,7 @@ from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction, m
 
 
 def find(kernel: RocksFolder, frontier: int, segment: int, key: str) -> tuple[bytes, Status]:
-    """The hash of a key, and its status. Raises ``UnknownSeed``."""
+    """Return the hash of a key, and its status. Raises ``UnknownSeed``."""
     one = key_hash(key)
     raw = None
     if segment in kernel.ledgers.get(frontier, {}):
@@ -36,7 +36,7 @@ def find(kernel: RocksFolder, frontier: int, segment: int, key: str) -> tuple[by
 def reopen(
     kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, key: str, now: int
 ) -> None:
-    """An ended seed is pending again."""
+    """Make a finished seed pending again."""
     one, status = find(kernel, frontier, segment, key)
     if status.state not in FINAL:
         raise SeedNotFinal("the seed has not ended, it is pending or leased")
@@ -82,7 +82,9 @@ def forget(
 def failed(
     kernel: RocksFolder, frontier: int, segment: int, after: bytes, most: int
 ) -> tuple[list[tuple[bytes, Status]], bytes | None]:
-    """Failed seeds among the next ``most`` behind a hash; the last of them, None at the end."""
+    """Return the failed seeds among the next ``most`` after a hash, and the last hash read; None at
+    the end.
+    """
     entries = next_states(kernel, place(frontier, segment), after, most)
     found = []
     for key, raw in entries:
@@ -101,7 +103,7 @@ def reopen_slice(
     seeds: Sequence[tuple[bytes, Status]],
     now: int,
 ) -> int:
-    """Failed seeds of ``source`` are pending in ``target``; the number of those new there."""
+    """Add failed seeds of ``source`` to ``target`` as pending; return how many were new there."""
     if source == target:
         _reopen(kernel, change, frontier, source, seeds, now)
         return len(seeds)
@@ -122,7 +124,7 @@ def reopen_slice(
 def drop(
     kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, leased_too: bool
 ) -> SegmentCounts:
-    """A segment goes, with what is leased of it."""
+    """Delete a segment with its leased seeds."""
     books = kernel.known(frontier, segment).books
     if books.leased and not leased_too:
         raise SeedInUse(f"{books.leased} seeds of the segment are leased")

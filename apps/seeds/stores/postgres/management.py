@@ -1,4 +1,4 @@
-"""Reopening, forgetting and dropping of stored seeds."""
+"""Reopen, forget and drop stored seeds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
 from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import BOOKS_FIELDS, SegmentCounts
-from apps.seeds.stores.postgres.adding import NewSeedRow, insert
 from apps.seeds.stores.postgres.database import SeedDatabase, move, next_turns
-from apps.seeds.stores.postgres.leasing import leave, write_moves
+from apps.seeds.stores.postgres.inserts import NewSeedRow, insert
+from apps.seeds.stores.postgres.leases import leave, write_moves
 from apps.seeds.stores.postgres.tables import Cursor, drop_partition, known_table
 
 _SUMS = sql.SQL(", ").join(
@@ -73,7 +73,7 @@ def _find(cursor: Cursor, frontier: int, segment: int, key: str) -> tuple[bytes,
 def reopen(
     database: SeedDatabase, cursor: Cursor, frontier: int, segment: int, key: str, now: int
 ) -> None:
-    """An ended seed is pending again."""
+    """Make a finished seed pending again."""
     one, state = _find(cursor, frontier, segment, key)
     if state not in FINAL:
         raise SeedNotFinal("the seed has not ended, it is pending or leased")
@@ -95,7 +95,7 @@ def forget(database: SeedDatabase, cursor: Cursor, frontier: int, segment: int, 
 
 
 def remove(cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes]) -> None:
-    """Delete seeds that are not leased, and their places in the queue."""
+    """Delete seeds that are not leased, and their queue entries."""
     values = {"frontier": frontier, "segment": segment, "hashes": list(hashes)}
     cursor.execute(_REMOVE, values)
 
@@ -103,7 +103,9 @@ def remove(cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes])
 def failed(
     cursor: Cursor, frontier: int, segment: int, after: bytes, most: int
 ) -> tuple[Sequence[tuple[bytes, int, bytes]], bytes | None]:
-    """Hash, max_retry and body of failed seeds among the next ``most``; the last hash of these."""
+    """Return hash, max_retry and body of the failed seeds among the next ``most``, and the last
+    hash read.
+    """
     cursor.execute(_NEXT, [frontier, segment, after, most])
     rows = cursor.fetchall()
     found = [one for one, state in rows if state == State.FAILED]
@@ -122,7 +124,7 @@ def reopen_slice(
     seeds: Sequence[tuple[bytes, int, bytes]],
     now: int,
 ) -> int:
-    """Failed seeds of ``source`` are pending in ``target``; the number of those new there."""
+    """Add failed seeds of ``source`` to ``target`` as pending; return how many were new there."""
     if source == target:
         turns = next_turns(cursor, len(seeds))
         moved = {
@@ -142,8 +144,8 @@ def reopen_slice(
 
 
 def drop(cursor: Cursor, frontier: int, segment: int, leased_too: bool) -> SegmentCounts:
-    """A segment goes, with what is leased of it."""
-    # The table first: other transactions lock it before the counts.
+    """Drop a segment with its leased seeds."""
+    # Lock the table before the counts, as other transactions do.
     known(cursor, frontier, segment)
     table = sql.Identifier(known_table(frontier, segment))
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))

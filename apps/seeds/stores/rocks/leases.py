@@ -1,4 +1,4 @@
-"""Handing seeds out and taking them back."""
+"""Lease, finish, return and expire seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lease(
     now: int,
     call: str,
 ) -> Lease:
-    """Lease up to ``limit`` due seeds that no other transaction is taking."""
+    """Lease up to ``limit`` due seeds, the oldest segments first."""
     generation = kernel.next_generation()
     seeds: list[LeasedSeed] = []
     members: list[bytes] = []
@@ -80,7 +80,7 @@ def _take(
     now: int,
     members: list[bytes],
 ) -> list[LeasedSeed]:
-    """The first ``most`` due seeds of a segment, leased; noted in ``members``."""
+    """Lease the first ``most`` due seeds of a segment, and append them to ``members``."""
     where = place(frontier, segment)
     entries = list(islice(pending_scan(kernel, where, due_until(where, now)), most))
     if not entries:
@@ -111,7 +111,7 @@ def finish(
     owner: str,
     now: int,
 ) -> list[Finished]:
-    """One answer for each, as if they came one after another."""
+    """Finish seeds as if they were given one after another; return one result for each."""
     places = {
         segment: place(frontier, segment)
         for segment in {one.segment for one in finishes}
@@ -158,7 +158,7 @@ def end_lease(
     outcome: Outcome,
     now: int,
 ) -> Status:
-    """A leased seed has ended or is pending again. ``key``: frontier, segment, hash."""
+    """Set the state of a leased seed to finished or pending. ``key``: frontier, segment, hash."""
     state, retry = after(outcome, status.retry, status.max_retry)
     where, one = key[: PLACE.size], key[PLACE.size :]
     turn = status.turn
@@ -186,7 +186,7 @@ def give_back(
     owner: str,
     now: int,
 ) -> int:
-    """All that is still leased becomes pending at its old place."""
+    """Return all leased seeds of a lease to pending, at their old place in the queue."""
     kernel.held(frontier, generation, owner)
     count = 0
     for key, status in kernel.leased(generation):
@@ -201,7 +201,7 @@ def give_back(
 
 
 def expire(kernel: RocksFolder, change: StoreTransaction, now: int) -> int:
-    """Seeds of leases that are over, about ``MAX_BATCH`` of them: each has failed once more."""
+    """Expire overdue leases, about ``MAX_BATCH`` seeds; each seed counts a failed try."""
     count = 0
     for generation, grant in list(kernel.grants.items()):
         if grant.deadline > now:

@@ -1,4 +1,4 @@
-"""Handing seeds out and taking them back."""
+"""Lease, finish, extend, return and expire seeds."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from apps.seeds.stores.postgres.database import SeedDatabase, move, next_turns, 
 from apps.seeds.stores.postgres.tables import Cursor, Row
 from yardkit.protocol import LeasedSeed
 
-# Calls that are being answered, among advisory locks; the second number is the call's.
+# Namespace of the advisory locks of calls being answered; the second key identifies the call.
 _CALLS = 0x5EED5
-# A transaction idle for this time counts as abandoned.
+# A transaction idle for this long counts as abandoned.
 STILL_SECONDS = 5.0
 
-# Leases released in one transaction.
+# Limit of leases expired in one transaction.
 _EXPIRE = 10
 
-# ClientRead: it waits for the process, and not the process for it.
+# ClientRead: the server waits for the process, and not the other way round.
 _PART = """
 SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
@@ -49,7 +49,7 @@ FROM picked
 WHERE k.frontier = %(frontier)s AND k.segment = %(segment)s AND k.hash = picked.hash
 RETURNING k.due, k.turn, k.retry, k.max_retry, k.body, k.hash
 """
-# A leased seed changes only under the lock of its lease, which lists its seeds.
+# A leased seed changes only while its lease row, which lists its seeds, is locked.
 _LEASED = """
 SELECT k.frontier, k.segment, k.hash, k.retry, k.max_retry, k.turn, k.body
 FROM grants g, unnest(g.segments, g.hashes) AS p (segment, hashes),
@@ -117,7 +117,9 @@ def begin(cursor: Cursor, frontier: int, owner: str, call: str) -> int:
 
 
 def part_from(cursor: Cursor, frontier: int, owner: str, call: str) -> None:
-    """End the connection of a process at a standstill in this call; it has leased nothing then."""
+    """Terminate the connection of a process that is stuck in this call, before it has leased
+    anything.
+    """
     number = _number(frontier, owner, call) % 2**32
     cursor.execute(_PART, {"kind": _CALLS, "number": number, "still": STILL_SECONDS})
 
@@ -185,7 +187,7 @@ def recall(cursor: Cursor, frontier: int, owner: str, call: str) -> Lease | None
 def _take(
     cursor: Cursor, frontier: int, segment: int, generation: int, most: int, now: int
 ) -> list[Row]:
-    """Due, turn, retry, max_retry, body and hash of each, in the order of the queue."""
+    """Return due, turn, retry, max_retry, body and hash of due seeds, in queue order."""
     values = {"frontier": frontier, "segment": segment, "generation": generation}
     cursor.execute(_TAKE, values | {"most": most, "now": now})
     return sorted(cursor.fetchall(), key=lambda row: row[:2])
@@ -199,7 +201,7 @@ def finish(
     owner: str,
     now: int,
 ) -> list[Finished]:
-    """One answer for each, as if they came one after another."""
+    """Finish seeds as if they were given one after another; return one result for each."""
     cursor.execute(
         "SELECT generation, owner FROM grants WHERE generation = ANY(%s) "
         "ORDER BY generation FOR UPDATE",
@@ -231,7 +233,7 @@ def finish(
 class _Finishing:
     """The finishes of one segment.
 
-    Nearly all end a seed whatever was known of it: those are written without reading them before.
+    Most finishes are final whatever the stored state: those are written without reading the seed.
     """
 
     def __init__(
@@ -254,7 +256,7 @@ class _Finishing:
         for finish in finishes:
             first.setdefault(self._hashes[finish.key], finish)
         self._seeds: dict[bytes, Row] = {}
-        # The answers of those that are written already.
+        # Results of seeds that are already written.
         self._ended: dict[bytes, Finished] = {}
         self._moved: dict[bytes, tuple[int, int, int]] = {}
         for outcome in (Outcome.SUCCESS, Outcome.IGNORED):
@@ -265,7 +267,7 @@ class _Finishing:
             self._seeds |= {row[0]: row[1:] for row in cursor.fetchall()}
 
     def _end(self, cursor: Cursor, first: dict[bytes, Finish], outcome: Outcome) -> None:
-        """End those with this outcome whose lease the owner has; ``first``: finishes by hash."""
+        """Finish seeds with this outcome whose lease the owner has; ``first``: finishes by hash."""
         mine = {
             key: one.generation
             for key, one in first.items()
@@ -280,12 +282,12 @@ class _Finishing:
         cursor.execute(_END, values | arrays)
         ended = [row[0] for row in cursor.fetchall()]
         self._ended |= dict.fromkeys(ended, Finished("finished", state))
-        # For a second finish of the same one.
+        # Needed if the call finishes the same seed twice.
         self._seeds |= {key: (state, 0, 0, mine[key], 0) for key in ended}
         move(self.books, State.RUNNING, state, len(ended))
 
     def finish(self, one: Finish, turns: Iterator[int]) -> Finished:
-        """The answer; what else changes is kept for ``write``."""
+        """Return the result; other changes are kept for ``write``."""
         key = self._hashes[one.key]
         ended = self._ended.pop(key, None)
         if ended is not None:
@@ -320,7 +322,7 @@ def write_moves(
     moved: dict[bytes, tuple[int, int, int]],
     now: int,
 ) -> None:
-    """State, retry count and number in the queue of each seed, by hash; the pending are queued."""
+    """Write state, retry count and queue number of each seed, by hash; queue the pending ones."""
     if moved:
         states, retries, turns = map(list, zip(*moved.values(), strict=True))
         values = {"frontier": frontier, "segment": segment, "now": now}
@@ -329,12 +331,12 @@ def write_moves(
 
 
 def _turns(cursor: Cursor, most: int) -> Iterator[int]:
-    """Up to ``most`` numbers, drawn only when the first one is wanted."""
+    """Yield up to ``most`` queue numbers, which are allocated at the first use."""
     yield from next_turns(cursor, most)
 
 
 def leave(cursor: Cursor, ended: Counter[int]) -> None:
-    """Subtract ended seeds from the leases, by generation."""
+    """Subtract finished seeds from the leases, by generation."""
     if ended:
         cursor.execute(
             "UPDATE grants g SET remaining = g.remaining - u.count "
@@ -348,7 +350,7 @@ def leave(cursor: Cursor, ended: Counter[int]) -> None:
 
 
 def extend(cursor: Cursor, frontier: int, generation: int, owner: str, deadline: int) -> int:
-    """The deadline of the lease from now on."""
+    """Extend a lease; return its new deadline."""
     cursor.execute(
         "UPDATE grants SET deadline = greatest(deadline, %s) "
         "WHERE generation = %s AND frontier = %s AND owner = %s RETURNING deadline",
@@ -364,7 +366,7 @@ def extend(cursor: Cursor, frontier: int, generation: int, owner: str, deadline:
 def give_back(
     database: SeedDatabase, cursor: Cursor, frontier: int, generation: int, owner: str, now: int
 ) -> int:
-    """All that is still leased becomes pending at its old place."""
+    """Return all leased seeds of a lease to pending, at their old place in the queue."""
     cursor.execute(
         "DELETE FROM grants WHERE generation = %s AND frontier = %s AND owner = %s "
         "RETURNING segments, hashes",
@@ -382,7 +384,7 @@ def give_back(
 
 
 def expire(database: SeedDatabase, cursor: Cursor, now: int) -> int | None:
-    """Seeds of some leases that are over: each has failed once more. None: no lease is over."""
+    """Expire some overdue leases; return the number of their seeds, None if no lease is overdue."""
     cursor.execute(_OVERDUE, [now, _EXPIRE])
     generations = [row[0] for row in cursor.fetchall()]
     if not generations:

@@ -1,10 +1,10 @@
 """Scores and selection of resources (seed S3.21): score, rotation zone, cool-downs.
 
-No Django: the database selects by the same formula, and tests compare it with ``choose``.
+Plain Python: the database selects by the same formula, and tests compare it with ``choose``.
 
-Two rules keep every resource in use. Among equal scores the longest unused comes first. And a day
-without use weighs as much as the whole range of scores: the worst resource is tried again a day
-after the best ones.
+Two rules keep every resource in use. Of equal scores the longest unused comes first. A day without
+use weighs as much as the whole range of scores, so the worst resource is tried again a day after
+the best ones.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Final
 
 from apps.seeds.engine.errors import InvalidFrontierSetting
 
-# Uses that a score remembers: each new one moves it by a tenth of the way.
+# Window of the moving average: each use moves the score by a tenth of the distance.
 FACTOR: Final = 10
 BEST: Final = 1.0
 WORST: Final = 0.0
 ROTATION_PERCENT: Final = 70
 LEASE_SECONDS: Final = 4 * 3600
 MAX_COOL_DOWN_SECONDS: Final = 24 * 3600
-# How long the worst must have rested more than the best to come before it.
+# The worst resource comes before the best one after this much more idle time, in seconds.
 FORGIVING_SECONDS: Final = 24 * 3600
-# The rank of what was never used: before every other, and a number that every database stores.
+# Rank of an unused resource: before all others, and a number that every database can store.
 NEVER_USED: Final = -1e15
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringRules:
-    """How pools judge. Raises ``InvalidFrontierSetting`` for what no pool could work by.
+    """Scoring rules of a pool. Raises ``InvalidFrontierSetting`` for values out of range.
 
-    ``ban_after``: failures in a row; 0 is never.
+    ``ban_after``: consecutive failures that cause a ban; 0 disables bans.
     """
 
     rest_seconds: float = 0.0
@@ -48,7 +48,7 @@ class ScoringRules:
 
 @dataclass(frozen=True, slots=True)
 class ResourceScore:
-    """Score of one resource. ``failures``: in a row."""
+    """Score of one resource. ``failures``: consecutive ones."""
 
     score: float = BEST
     failures: int = 0
@@ -65,7 +65,7 @@ class UseResult:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A free resource. ``used_at``: when it was last in use, seconds since 1970; None is never."""
+    """Free resource. ``used_at``: last use in seconds since 1970; None if never used."""
 
     name: int
     score: float = BEST
@@ -73,21 +73,21 @@ class Candidate:
 
 
 def next_score(score: float, *, succeeded: bool) -> float:
-    """The moving average after one more use, 0 to 1."""
+    """Return the moving average (0 to 1) after one more use."""
     target = BEST if succeeded else WORST
     moved = score + (target - score) / FACTOR
     return min(BEST, max(WORST, moved))
 
 
 def cool_down(failures: int, first_seconds: float) -> float:
-    """Seconds to leave a resource alone after ``failures`` in a row: doubled by each, up to a day.
+    """Return the cool-down in seconds after consecutive ``failures``: doubled by each, up to a day.
 
-    A pool whose first cool-down is longer than a day keeps that one.
+    A first cool-down of more than a day is not limited.
     """
     if failures <= 0 or first_seconds <= 0:
         return 0.0
     limit = max(MAX_COOL_DOWN_SECONDS, first_seconds)
-    # More doublings than these exceed any limit, and would exceed a float.
+    # More doublings exceed any limit, and would overflow a float.
     return min(limit, first_seconds * 2.0 ** min(failures - 1, 64))
 
 
@@ -103,10 +103,11 @@ def judge(standing: ResourceScore, rules: ScoringRules, *, succeeded: bool) -> U
 
 
 def rank(score: float, used_at: float | None) -> float:
-    """The place in the pool: the smaller, the better; ``NEVER_USED`` for that.
+    """Return the sort key of a resource in its pool, smallest first; ``NEVER_USED`` if it has no
+    use.
 
-    The moment of the last use, put back by up to a day for a good score. It does not change while
-    a resource rests, so that a database can keep it in an index.
+    The time of the last use minus up to a day for a good score. It is constant while a resource is
+    unused, so that a database can index it.
     """
     if used_at is None:
         return NEVER_USED
@@ -114,14 +115,14 @@ def rank(score: float, used_at: float | None) -> float:
 
 
 def zone_size(free: int, percent: int) -> int:
-    """How many of ``free`` resources take turns: at least one, where there is any."""
+    """Return how many of ``free`` resources take turns: at least one, if any is free."""
     if not 1 <= percent <= 100:
         raise InvalidFrontierSetting(f"a zone of {percent} % is none; 1 to 100")
     return -(-free * percent // 100)
 
 
 def choose(free: Sequence[Candidate], percent: int = ROTATION_PERCENT) -> Candidate | None:
-    """Return the longest unused of the best ``percent`` of free resources; None without any."""
+    """Return the longest unused of the best ``percent`` of free resources; None if none is free."""
     best = sorted(free, key=lambda each: (rank(each.score, each.used_at), each.name))
     zone = best[: zone_size(len(free), percent)]
     return min(zone, key=lambda each: (_used(each), each.name), default=None)
