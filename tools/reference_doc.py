@@ -195,7 +195,7 @@ def _sentence(text: str) -> str:
 
 def metrics() -> str:
     """Return docs/metrics.md."""
-    from apps.queuestats.services.growth import RATES
+    from apps.queuestats.services.increases import RATES
     from yardkit import metrics as kit
 
     rows = [

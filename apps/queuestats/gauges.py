@@ -12,7 +12,7 @@ from apps.jobs.states import RunState
 from apps.queuestats.models import JobCounter, SampleSender
 from apps.queuestats.queries import books_of, center_books_of
 from apps.queuestats.queries.jobs import active_left
-from apps.queuestats.queries.measured import label_of, read_queues
+from apps.queuestats.queries.measurements import label_of, read_queues
 from yardkit import metrics
 from yardkit.metrics import Reading
 

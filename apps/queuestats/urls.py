@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.queuestats.api.scraping import MetricsView
+from apps.queuestats.api.prometheus import MetricsView
 
 app_name = "queuestats"
 urlpatterns = [path("metrics", MetricsView.as_view(), name="metrics")]

@@ -16,7 +16,7 @@ from apps.dashboard import backlog as backlog_module
 from apps.dashboard import probes
 from apps.dashboard.api import health
 from apps.dashboard.backlog import Backlog, BacklogReader
-from apps.dashboard.failures.counting import Counts
+from apps.dashboard.failures.impact import Counts
 from apps.dashboard.failures.part import Part
 from apps.dashboard.failures.parts import process_parts
 from apps.dashboard.failures.view import OUTBOX_LATE

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from apps.dashboard.failures.counting import count
+from apps.dashboard.failures.impact import count
 from apps.dashboard.failures.parts import process_parts
 from apps.joblogs.services import store_lines
 from apps.jobs.models import Schedule

@@ -18,7 +18,7 @@ from apps.access.states import Role
 from apps.dashboard import pages, probes
 from apps.dashboard.backlog import Backlog, QueueLine
 from apps.dashboard.failures import runbook_section
-from apps.dashboard.failures.counting import Counts
+from apps.dashboard.failures.impact import Counts
 from apps.dashboard.failures.parts import process_parts
 from apps.dashboard.probes import Answer, Prober, redis_server
 from apps.jobs.states import RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from apps.queuestats.queries.queues import IN, OUT
-from apps.queuestats.services.growth import RATES
+from apps.queuestats.services.increases import RATES
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 

@@ -13,7 +13,7 @@ from apps.queuestats.models import QueueState
 from apps.queuestats.queries import SeriesKey
 from apps.queuestats.queries.queues import Standing, queues_of
 from apps.queuestats.services import note_listening, record_gauges
-from apps.queuestats.services.adding import add
+from apps.queuestats.services.series_readings import add
 from tests.access.factories import Api, make_project, make_superuser, make_user
 from yardkit.protocol import SampleKind
 

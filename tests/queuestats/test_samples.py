@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.projects.models import Project
-from apps.queuestats.engine.heard import MOST_MISSING, Heard, Skew
+from apps.queuestats.engine.senders import MOST_MISSING, Heard, Skew
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries import SeriesKey, points, rate, rates
 from apps.queuestats.queries.series import MOST_POINTS, step_for

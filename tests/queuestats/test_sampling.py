@@ -12,7 +12,7 @@ from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from apps.queuestats.models import QueueState, Sample, Series
 from apps.queuestats.queries import SeriesKey, points, rates
-from apps.queuestats.queries.measured import label_of, measure
+from apps.queuestats.queries.measurements import label_of, measure
 from apps.queuestats.services import note_listening, sample_gauges
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
@@ -29,7 +29,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> list[QueueReading]:
     """The only queues there are."""
     readings: list[QueueReading] = []
     monkeypatch.setattr(queues._registry, "_reads", {"test": lambda: readings})
-    monkeypatch.setattr("apps.queuestats.queries.measured.FRESH_SECONDS", -1.0)
+    monkeypatch.setattr("apps.queuestats.queries.measurements.FRESH_SECONDS", -1.0)
     return readings
 
 

@@ -16,7 +16,7 @@ from apps.access.states import Role
 from apps.agents import gauges as agent_gauges
 from apps.jobs.states import RunState
 from apps.queuestats import gauges
-from apps.queuestats.api import scraping
+from apps.queuestats.api import prometheus
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from tests.access.factories import bearer, make_project, make_token, make_user
@@ -99,7 +99,7 @@ def test_people_who_see_everything_may_look_too() -> None:
 def test_a_reading_serves_many(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.METRICS_TOKEN = TOKEN
     monkeypatch.setattr(scraping, "FRESH_SECONDS", 60.0)
-    monkeypatch.setattr(scraping._last, "at", float("-inf"))
+    monkeypatch.setattr(prometheus._last, "at", float("-inf"))
     reads: list[int] = []
     snapshot = metrics.snapshot
 
@@ -111,7 +111,7 @@ def test_a_reading_serves_many(settings: Any, monkeypatch: pytest.MonkeyPatch) -
     for _ in range(3):
         assert Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).content
     assert reads == [1]
-    monkeypatch.setattr(scraping._last, "at", float("-inf"))
+    monkeypatch.setattr(prometheus._last, "at", float("-inf"))
 
 
 def test_without_the_database_it_says_so(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_nobody_waits_for_a_reading_that_hangs(
     settings.METRICS_TOKEN = TOKEN
     monkeypatch.setattr(scraping, "WAIT_SECONDS", 0.05)
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    with scraping._lock:
+    with prometheus._lock:
         assert Client().get("/metrics", headers=headers).status_code == 503
     assert Client().get("/metrics", headers=headers).status_code == 200
 
@@ -144,7 +144,7 @@ def test_a_token_of_one_project_reads_no_numbers_of_others() -> None:
 
 
 def test_names_are_those_of_prometheus() -> None:
-    names = [scraping.exposed_name(each.name) for each in metrics.described()]
+    names = [prometheus.exposed_name(each.name) for each in metrics.described()]
     assert len(names) == len(set(names))
     assert all(name.replace("_", "").isalnum() and name.islower() for name in names)
 

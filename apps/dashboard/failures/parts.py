@@ -8,9 +8,9 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from apps.dashboard.failures.counting import Counts, Life
+from apps.dashboard.failures.impact import Counts, Life
 from apps.dashboard.failures.part import Fact, Part, State
-from apps.dashboard.failures.table import PROCESSES, SERVERS, PartText
+from apps.dashboard.failures.texts import PROCESSES, SERVERS, PartText
 from apps.dashboard.probes import Answer
 
 # Messages in the broker's queues by name; None while the broker is away.

@@ -9,7 +9,7 @@ from typing import Final
 
 from apps.access.models import User
 from apps.dashboard.backlog import Backlog
-from apps.dashboard.failures.counting import Counts, count
+from apps.dashboard.failures.impact import Counts, count
 from apps.dashboard.failures.part import Part
 from apps.dashboard.failures.parts import process_parts, server_parts
 from apps.dashboard.failures.runbook import runbook_section

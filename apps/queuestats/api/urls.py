@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apps.access.api.routers import api_path
-from apps.queuestats.api.growth import JobCountersView, JobSeriesView, RunSeriesView
+from apps.queuestats.api.rates import JobCountersView, JobSeriesView, RunSeriesView
 from apps.queuestats.api.queues import QueuesView
 from apps.queuestats.api.series import (
     PlatformPointsView,

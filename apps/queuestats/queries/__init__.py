@@ -1,6 +1,6 @@
 """Reads of counters and of series."""
 
-from apps.queuestats.queries.books import (
+from apps.queuestats.queries.totals import (
     ATTEMPTS,
     CENTER_SUMMED,
     OTHERS,

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from apps.jobs.models import Job, Run
 from apps.queuestats.models import JobCounter
-from apps.queuestats.queries.books import books_of
+from apps.queuestats.queries.totals import books_of
 
 
 @dataclass(frozen=True, slots=True)

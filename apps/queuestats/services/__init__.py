@@ -6,14 +6,14 @@ from apps.queuestats.services.counters import (
     close_books,
     store_counters,
 )
-from apps.queuestats.services.refusing import Refused
+from apps.queuestats.services.rejections import Refused
 from apps.queuestats.services.samples import (
     note_listening,
     prune_series,
     record_gauges,
     store_samples,
 )
-from apps.queuestats.services.sampling import Sampled, sample_gauges
+from apps.queuestats.services.gauge_samples import Sampled, sample_gauges
 
 __all__ = [
     "LAST_REPORT_SECONDS",

@@ -14,10 +14,10 @@ from apps.jobs.queries import RunFacts, run_facts
 from apps.queuestats.events import COUNTERS_CHANGED
 from apps.queuestats.models import FailedRequest, RunCounter
 from apps.queuestats.queries import CENTER_SUMMED, SUMMED, books_of, center_books_of
-from apps.queuestats.queries.books import BY_AGENT, sum_of
-from apps.queuestats.services.growth import GROWING, Grown, count_growth
-from apps.queuestats.services.refusing import Refused
-from apps.queuestats.services.upserting import Upsert
+from apps.queuestats.queries.totals import BY_AGENT, sum_of
+from apps.queuestats.services.increases import GROWING, Grown, count_growth
+from apps.queuestats.services.rejections import Refused
+from apps.queuestats.services.upsert import Upsert
 from apps.runtime.services import emit, in_short_transaction
 from yardkit import failpoints
 from yardkit.errors import first_line

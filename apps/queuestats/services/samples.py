@@ -11,12 +11,12 @@ from typing import Final
 from django.db import DatabaseError, OperationalError, transaction
 from django.db.models import Exists, OuterRef
 
-from apps.queuestats.engine.heard import Heard, Skew
+from apps.queuestats.engine.senders import Heard, Skew
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries.series import HEARD, KEPT_SECONDS, SeriesKey
-from apps.queuestats.services.adding import Reading, add
-from apps.queuestats.services.refusing import Refused
-from apps.queuestats.services.upserting import Upsert
+from apps.queuestats.services.series_readings import Reading, add
+from apps.queuestats.services.rejections import Refused
+from apps.queuestats.services.upsert import Upsert
 from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
 from yardkit.errors import first_line

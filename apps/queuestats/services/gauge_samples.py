@@ -12,10 +12,10 @@ from django.db import connection, transaction
 
 from apps.projects.models import Project
 from apps.queuestats.models import CounterMark, QueueState, Series, SeriesKind
-from apps.queuestats.queries.measured import Measured, label_of, measure
+from apps.queuestats.queries.measurements import Measured, label_of, measure
 from apps.queuestats.queries.series import SeriesKey
-from apps.queuestats.services.adding import Reading, add, spread
-from apps.queuestats.services.upserting import Upsert
+from apps.queuestats.services.series_readings import Reading, add, spread
+from apps.queuestats.services.upsert import Upsert
 from yardkit import failpoints, metrics
 from yardkit.protocol import SampleKind
 from yardkit.queues import QueueReading

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from apps.queuestats.queries.series import SeriesKey
-from apps.queuestats.services.adding import Reading, add, seconds_between
-from apps.queuestats.services.upserting import Upsert
+from apps.queuestats.services.series_readings import Reading, add, seconds_between
+from apps.queuestats.services.upsert import Upsert
 from yardkit.protocol import SampleKind
 
 # What the books of a job are made of.

@@ -8,8 +8,8 @@ from typing import Final
 
 from apps.queuestats.models import Series
 from apps.queuestats.queries.series import KEPT_SECONDS, SeriesKey
-from apps.queuestats.services.naming import forget_series, series_ids
-from apps.queuestats.services.upserting import Upsert
+from apps.queuestats.services.series_ids import forget_series, series_ids
+from apps.queuestats.services.upsert import Upsert
 from yardkit.protocol import SampleKind
 
 # Fewer statements are no quicker, and the text of one has to be held by both sides.
