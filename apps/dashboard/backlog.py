@@ -26,7 +26,7 @@ SHOWN: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class QueueLine:
+class QueueBacklog:
     """One queue: ``ready`` waits, ``unacked`` is handed out (None where it is not known)."""
 
     name: str
@@ -45,12 +45,12 @@ class QueueLine:
 class Backlog:
     """The queues, or why they are not known."""
 
-    lines: list[QueueLine] = field(default_factory=list)
+    lines: list[QueueBacklog] = field(default_factory=list)
     problem: Promise | str = ""
     detail: str = ""
 
     @property
-    def abandoned(self) -> list[QueueLine]:
+    def abandoned(self) -> list[QueueBacklog]:
         """Queues with messages and without a reader."""
         return [line for line in self.lines if line.abandoned]
 
@@ -81,14 +81,14 @@ def _ask() -> Backlog:
     return Backlog(lines=[line for line in lines if line is not None])
 
 
-def _line(broker: Broker, name: str, title: Promise) -> QueueLine | None:
+def _line(broker: Broker, name: str, title: Promise) -> QueueBacklog | None:
     try:
         depth = broker.depth(name)
     except Unroutable:
         # Nobody has declared it yet.
         return None
     unacked = depth.unacked if depth.unacked >= 0 else None
-    return QueueLine(name, title, depth.ready, unacked, depth.consumers)
+    return QueueBacklog(name, title, depth.ready, unacked, depth.consumers)
 
 
 _reader = BacklogReader()

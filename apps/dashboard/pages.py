@@ -95,7 +95,7 @@ def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
     return {
         "view": view,
         "seconds": seconds,
-        "average": view.books.pages / seconds if seconds > 0 else None,
+        "average": view.totals.pages / seconds if seconds > 0 else None,
         "arguments": json.dumps(run.arguments, indent=2, ensure_ascii=False),
         "can_operate": has_role(person, run.job.project_id, Role.OPERATOR),
         "answer_seconds": topology.LIFECYCLE_ANSWER_SECONDS,

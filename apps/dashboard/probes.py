@@ -36,7 +36,7 @@ _REDIS_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """``ok`` None: it has not answered in time. ``detail``: its version, or what is wrong.
 
     ``since``: when the prober first found it so.
@@ -63,7 +63,7 @@ class Prober:
 
     def ask(
         self, questions: Mapping[str, Callable[[], str]], *, seconds: float = PAGE_SECONDS
-    ) -> dict[str, Answer]:
+    ) -> dict[str, ProbeResult]:
         """Return an answer of each, at most 3 s old; ``ok`` is None of one not there in time."""
         with self._lock:
             asked = {
@@ -86,7 +86,7 @@ class Prober:
                 )
             return self._questions[name]
 
-    def _dated(self, name: str, outcome: QuestionOutcome[tuple[str, float]]) -> Answer:
+    def _dated(self, name: str, outcome: QuestionOutcome[tuple[str, float]]) -> ProbeResult:
         answer = _answer(outcome)
         with self._lock:
             known = self._changes.get(name)
@@ -100,13 +100,13 @@ def _timed(ask: Callable[[], str]) -> tuple[str, float]:
     return ask(), time.monotonic() - began
 
 
-def _answer(outcome: QuestionOutcome[tuple[str, float]]) -> Answer:
+def _answer(outcome: QuestionOutcome[tuple[str, float]]) -> ProbeResult:
     if outcome.value is not None:
-        return Answer(True, *outcome.value)
+        return ProbeResult(True, *outcome.value)
     if isinstance(outcome.error, TimeoutError) and not str(outcome.error):
-        return Answer(None, seconds=outcome.seconds)
+        return ProbeResult(None, seconds=outcome.seconds)
     detail = first_line(outcome.error)[:300] if outcome.error else ""
-    return Answer(False, detail, outcome.seconds)
+    return ProbeResult(False, detail, outcome.seconds)
 
 
 def database() -> str:
@@ -166,6 +166,6 @@ def questions() -> dict[str, Callable[[], str]]:
 _prober = Prober()
 
 
-def probe() -> dict[str, Answer]:
+def probe() -> dict[str, ProbeResult]:
     """What every server says, within two seconds."""
     return _prober.ask(questions())

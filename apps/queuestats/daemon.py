@@ -8,9 +8,9 @@ from typing import Final
 from apps.agents.services import prune_samples
 from apps.queuestats.services import (
     Report,
-    close_books,
-    note_listening,
+    finalize_counters,
     prune_series,
+    record_observed_seconds,
     store_counters,
     store_samples,
 )
@@ -78,7 +78,7 @@ class StatisticsDaemon:
         if self._timers.due("relay", RELAY_SECONDS):
             stored += self._relay()
         if self._timers.due("close", CLOSE_SECONDS):
-            stored += close_books(now=self.clock.now())
+            stored += finalize_counters(now=self.clock.now())
         if self._timers.due("prune", PRUNE_SECONDS):
             prune(now=self.clock.now())
             prune_samples(now=self.clock.now())
@@ -115,7 +115,7 @@ class StatisticsDaemon:
         if not self._listened or self._listened > second:
             self._listened = second
         if second > self._listened:
-            note_listening(since=self._listened, until=second)
+            record_observed_seconds(since=self._listened, until=second)
             self._listened = second
 
     def _relay(self) -> int:

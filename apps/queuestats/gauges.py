@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from apps.queuestats.models import JobCounter, SampleSender
-from apps.queuestats.queries import books_of, center_books_of
+from apps.queuestats.queries import center_totals, run_totals
 from apps.queuestats.queries.jobs import active_left
 from apps.queuestats.queries.measurements import label_of, read_queues
 from yardkit import metrics
@@ -42,14 +42,14 @@ def _queues() -> dict[str, Reading]:
 
 
 def _runs() -> dict[str, Reading]:
-    """Of runs that a host has: those that wait for one have no books yet. Three queries."""
+    """Of runs that a host has: those that wait for one have no totals yet. Three queries."""
     begun = Run.objects.active().exclude(state=RunState.QUEUED).order_by("pk")
     rows = begun.values_list("pk", "job__project")[:MOST_RUNS]
     projects = {f"run:{pk}": (str(project), str(pk)) for pk, project in rows}
-    books, centers = books_of(projects), center_books_of(projects)
+    totals, centers = run_totals(projects), center_totals(projects)
     found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in RUN}
     for owner, key in projects.items():
-        own = books[owner]
+        own = totals[owner]
         if not own.reported:
             continue
         found["run.total"][key] = own.total
@@ -63,7 +63,7 @@ def _runs() -> dict[str, Reading]:
 
 
 def _jobs() -> dict[str, Reading]:
-    """Of jobs that were heard of lately; the books of the others do not change."""
+    """Of jobs that were heard of lately; the totals of the others do not change."""
     left = active_left()
     found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*LEFT, *JOB)}
     lately = JobCounter.objects.filter(updated_at__gte=timezone.now() - JOBS_OF)
@@ -96,7 +96,7 @@ RUN: Final = {
     "run.left": "Requests of a run that have not ended: total - success - failed.",
     "run.queued": "Requests that wait inside a run.",
     "run.in_flight": "Requests of a run that are on their way.",
-    "run.balanced": "1 while the books of a run and of its centers balance, else 0.",
+    "run.balanced": "1 while the totals of a run and of its centers balance, else 0.",
 }
 LEFT: Final = {"job.left": "Requests that the active runs of a job have not ended."}
 JOB: Final = {

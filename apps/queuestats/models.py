@@ -1,7 +1,7 @@
 """Counters of runs and centers, as they last reported them.
 
 Every report carries absolute counts since its sender's boot, so a repeated or late one changes
-nothing: only a higher ``seq`` is written. The sums over the boots are the books.
+nothing: only a higher ``seq`` is written. The sums over the boots are the totals.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@
       center: figures.center.balanced,
     };
     const all = figures.balanced && figures.center.balanced;
-    live.querySelector("[data-books]").dataset.balanced = String(all);
+    live.querySelector("[data-accounting]").dataset.balanced = String(all);
     for (const line of live.querySelectorAll("[data-equation]")) {
       line.dataset.balanced = String(balanced[line.dataset.equation]);
     }

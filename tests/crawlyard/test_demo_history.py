@@ -9,7 +9,7 @@ from apps.alerts.models import JobYield
 from apps.alerts.services.yields import record_yields
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
-from apps.queuestats.queries import books_of
+from apps.queuestats.queries import run_totals
 from crawlyard.demo import history
 from crawlyard.demo.job import make_job
 from tests.jobs.factories import make_run
@@ -30,7 +30,7 @@ def test_its_last_run_alone_is_unusual_and_all_say_that_they_are_made_up() -> No
     assert rows[0].findings
     runs = Run.objects.filter(job__name=history.NAME)
     assert {run.reason for run in runs} == {"made up by manage.py demo"}
-    assert all(books.balanced for books in books_of(run.owner for run in runs).values())
+    assert all(books.balanced for books in run_totals(run.owner for run in runs).values())
 
 
 def test_its_past_is_written_after_the_sample_job_was() -> None:

@@ -16,11 +16,11 @@ from apps.dashboard import backlog as backlog_module
 from apps.dashboard import probes
 from apps.dashboard.api import health
 from apps.dashboard.backlog import Backlog, BacklogReader
-from apps.dashboard.failures.impact import Counts
-from apps.dashboard.failures.part import Part
+from apps.dashboard.failures.impact import ImpactCounts
+from apps.dashboard.failures.part import SystemPart
 from apps.dashboard.failures.parts import process_parts
 from apps.dashboard.failures.view import OUTBOX_LATE
-from apps.dashboard.probes import Answer, Prober
+from apps.dashboard.probes import Prober, ProbeResult
 from apps.jobs.models import Run
 from apps.jobs.services import runs as run_services
 from apps.jobs.services import start_run
@@ -140,7 +140,7 @@ def test_without_an_ingester_lines_wait_in_the_broker_and_are_counted(
 @pytest.fixture
 def well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that are there, and a broker whose queues are empty."""
-    answers = {"database": Answer(True, "here"), "broker": Answer(True, "here")}
+    answers = {"database": ProbeResult(True, "here"), "broker": ProbeResult(True, "here")}
     monkeypatch.setattr(health, "probe", lambda: answers)
     monkeypatch.setattr(health, "backlog", Backlog)
 
@@ -211,7 +211,9 @@ def test_a_prober_remembers_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def texts_of(key: str) -> str:
     with translation.override("en"):
-        found: Part = next(each for each in process_parts(Counts(), {}) if each.key == key)
+        found: SystemPart = next(
+            each for each in process_parts(ImpactCounts(), {}) if each.key == key
+        )
         return " ".join((found.happens, found.lost, found.back, found.noticed))
 
 

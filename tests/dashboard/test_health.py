@@ -16,11 +16,11 @@ from django.utils import timezone
 
 from apps.access.states import Role
 from apps.dashboard import pages, probes
-from apps.dashboard.backlog import Backlog, QueueLine
+from apps.dashboard.backlog import Backlog, QueueBacklog
 from apps.dashboard.failures import runbook_section
-from apps.dashboard.failures.impact import Counts
+from apps.dashboard.failures.impact import ImpactCounts
 from apps.dashboard.failures.parts import process_parts
-from apps.dashboard.probes import Answer, Prober, redis_server
+from apps.dashboard.probes import Prober, ProbeResult, redis_server
 from apps.jobs.states import RunState
 from apps.runtime.models import OutboxMessage
 from apps.runtime.services import register_daemon
@@ -35,13 +35,13 @@ ADDRESS = "/admin/health"
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, ProbeResult]:
     """What the servers would say; real ones are asked further below."""
     said = {
-        "database": Answer(True, "sqlite"),
-        "broker": Answer(True, "sqlite"),
-        "requests:default": Answer(True, "sqlite 3"),
-        "logs": Answer(True, "sqlite 3"),
+        "database": ProbeResult(True, "sqlite"),
+        "broker": ProbeResult(True, "sqlite"),
+        "requests:default": ProbeResult(True, "sqlite 3"),
+        "logs": ProbeResult(True, "sqlite 3"),
     }
     monkeypatch.setattr(pages, "probe", lambda: said)
     monkeypatch.setattr(pages, "backlog", lambda: Backlog())
@@ -63,12 +63,12 @@ def facts_of(html: str, part: str) -> list[str]:
 
 
 @pytest.mark.django_db
-def test_it_counts_what_hangs_on_the_broker(answers: dict[str, Answer]) -> None:
+def test_it_counts_what_hangs_on_the_broker(answers: dict[str, ProbeResult]) -> None:
     for number in (1, 2):
         run = make_run(state=RunState.RUNNING)
         report(run, total=700 * number, success=90, failed=8, queued=0, in_flight=0, out=5)
     make_run(state=RunState.EXITED)
-    answers["broker"] = Answer(False, "refused <here>")
+    answers["broker"] = ProbeResult(False, "refused <here>")
     html = enter(make_superuser()).get(ADDRESS).content.decode()
     assert state_of(html, "broker") == "away"
     assert facts_of(html, "broker")[:3] == ["2", "1,904", "10"]
@@ -79,14 +79,14 @@ def test_it_counts_what_hangs_on_the_broker(answers: dict[str, Answer]) -> None:
 
 @pytest.mark.django_db
 def test_silent_processes_are_told_with_what_waits(
-    answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+    answers: dict[str, ProbeResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past = timezone.now() - timedelta(minutes=5)
     for kind, when in (("center", timezone.now()), ("log_ingester", past)):
         register_daemon(
             kind=kind, name=f"{kind}-1", boot="1", host="box", pid=1, state="running", now=when
         )
-    lines = [QueueLine(topology.LOGS.name, "log lines", 1234, None, 0)]
+    lines = [QueueBacklog(topology.LOGS.name, "log lines", 1234, None, 0)]
     monkeypatch.setattr(pages, "backlog", lambda: Backlog(lines=lines))
     make_agent(silent_seconds=600)
     html = enter(make_superuser()).get(ADDRESS).content.decode()
@@ -98,7 +98,7 @@ def test_silent_processes_are_told_with_what_waits(
 
 
 @pytest.mark.django_db
-def test_messages_that_are_not_sent_are_told(answers: dict[str, Answer]) -> None:
+def test_messages_that_are_not_sent_are_told(answers: dict[str, ProbeResult]) -> None:
     client = enter(make_superuser())
     message = {"message_id": "m", "key": "q", "body": b""}
     OutboxMessage.objects.create(**message)
@@ -111,12 +111,12 @@ def test_messages_that_are_not_sent_are_told(answers: dict[str, Answer]) -> None
 
 @pytest.mark.django_db
 def test_people_of_a_project_see_their_own_counts_and_no_addresses(
-    answers: dict[str, Answer],
+    answers: dict[str, ProbeResult],
 ) -> None:
     project = make_project()
     make_run(job=make_job(project=project), state=RunState.RUNNING)
     make_run(state=RunState.RUNNING)
-    answers["database"] = Answer(False, "db.example.org refused")
+    answers["database"] = ProbeResult(False, "db.example.org refused")
     html = enter(make_user(roles={project: Role.VIEWER})).get(ADDRESS).content.decode()
     assert facts_of(html, "database")[0] == "1"
     assert "db.example.org" not in html
@@ -124,7 +124,7 @@ def test_people_of_a_project_see_their_own_counts_and_no_addresses(
 
 @pytest.mark.django_db
 def test_it_costs_the_same_however_much_there_is(
-    answers: dict[str, Answer], django_assert_max_num_queries: Any
+    answers: dict[str, ProbeResult], django_assert_max_num_queries: Any
 ) -> None:
     for _number in range(8):
         report(make_run(state=RunState.RUNNING), total=5, success=1, queued=4)
@@ -136,7 +136,7 @@ def test_it_costs_the_same_however_much_there_is(
 
 @pytest.mark.slow("2 s")
 @pytest.mark.django_db
-def test_each_part_has_its_section_of_the_runbook(answers: dict[str, Answer]) -> None:
+def test_each_part_has_its_section_of_the_runbook(answers: dict[str, ProbeResult]) -> None:
     client = enter(make_superuser())
     html = client.get(ADDRESS).content.decode()
     links = set(re.findall(r'href="(/admin/health/runbook\?section=[^"]+)"', html))
@@ -148,8 +148,10 @@ def test_each_part_has_its_section_of_the_runbook(answers: dict[str, Answer]) ->
 
 
 def test_whoever_needs_a_process_is_told_that_it_is_away() -> None:
-    idle = {part.key: part.state for part in process_parts(Counts(), {})}
-    busy = Counts(runs=1, routed=1, seeds_pending=1, stored_new=1, sources=1, builds=1, schedules=1)
+    idle = {part.key: part.state for part in process_parts(ImpactCounts(), {})}
+    busy = ImpactCounts(
+        runs=1, routed=1, seeds_pending=1, stored_new=1, sources=1, builds=1, schedules=1
+    )
     needed = {part.key: part.state for part in process_parts(busy, {})}
     assert set(needed.values()) == {"away"}
     assert {key for key, state in idle.items() if state == "away"} == {"center", "monitor"}

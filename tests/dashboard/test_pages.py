@@ -14,7 +14,7 @@ from django.utils import timezone, translation
 from apps.access.models import User
 from apps.access.states import Role
 from apps.dashboard import pages
-from apps.dashboard.backlog import Backlog, QueueLine
+from apps.dashboard.backlog import Backlog, QueueBacklog
 from apps.jobs.models import Run
 from apps.jobs.services import claim_runs, finish_run, mark_running, start_run
 from apps.jobs.states import RunState
@@ -74,7 +74,7 @@ def test_home_lists_first_what_needs_a_person(queues: dict[str, Backlog]) -> Non
         kind="run_center", name="box-1", boot="1", host="box", pid=1, state="running", now=past
     )
     DeadLetter.objects.create(message_id="m", queue="q", body=b"", body_size=0, died_at=past)
-    queues["now"] = Backlog(lines=[QueueLine("runners", "queued runs", 3, None, 0)])
+    queues["now"] = Backlog(lines=[QueueBacklog("runners", "queued runs", 3, None, 0)])
     page = logged_in(make_superuser()).get("/admin/")
     html, text = page.content.decode(), text_of(page)
     assert f"{failed} failed" in text
@@ -210,7 +210,7 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
     assert (
         "Total 530 = 528 succeeded + 2 failed + 0 pending ( 0 queued in the run + 0 in flight)."
     ) in text
-    assert 'data-books data-balanced="true"' in html
+    assert 'data-accounting data-balanced="true"' in html
     assert "pages/s on average 5.2" in text
     assert "duration 1:40" in text
     assert re.search(r"queued by ada .* starting by box-1 .* running by box-1 .* exited", text)
@@ -224,7 +224,7 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
 def test_books_that_do_not_balance_are_said_not_to() -> None:
     run = played_run(RunState.LOST, total=10, success=1, queued=2)
     html = logged_in(make_superuser()).get(f"/runs/{run.pk}").content.decode()
-    assert 'data-books data-balanced="false"' in html
+    assert 'data-accounting data-balanced="false"' in html
     assert 'data-equation="requests" data-balanced="false"' in html
     assert 'data-equation="attempts" data-balanced="true"' in html
     assert "Some requests are unaccounted for" in html
@@ -252,7 +252,7 @@ def test_the_page_of_a_run_accounts_for_every_attempt() -> None:
         "90 received = 70 dispatched + 12 skipped + 3 expired + 2 refused + 4 deferred."
     ) in text_of(page)
     html = page.content.decode()
-    assert 'data-books data-balanced="false"' in html
+    assert 'data-accounting data-balanced="false"' in html
     # One is missing: that line says so, and the others do not.
     found = dict(re.findall(r'data-equation="(\w+)" data-balanced="(\w+)"', html))
     assert found == {"requests": "true", "attempts": "true", "center": "false"}

@@ -44,10 +44,10 @@ def look(*, run: int) -> dict[str, Any]:
     from apps.jobs.models import Run
     from apps.jobs.states import FINAL
     from apps.queuestats.models import FailedRequest
-    from apps.queuestats.queries import books_of, center_books_of
+    from apps.queuestats.queries import center_totals, run_totals
 
     row = Run.objects.get(pk=run)
-    books = books_of([row.owner])[row.owner]
+    books = run_totals([row.owner])[row.owner]
     allocation = newest_allocation(row.owner)
     failed = FailedRequest.objects.filter(owner=row.owner).order_by("id")
     return {
@@ -57,7 +57,7 @@ def look(*, run: int) -> dict[str, Any]:
         "pid": row.pid,
         "reported": books.reported,
         "books": books.as_dict(),
-        "center": center_books_of([row.owner])[row.owner].as_dict(),
+        "center": center_totals([row.owner])[row.owner].as_dict(),
         "failures": list(failed.values("url", "reason")),
         "allocated": [agent.agent_id for agent in allocation.agents.all()] if allocation else [],
     }

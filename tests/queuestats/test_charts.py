@@ -13,7 +13,7 @@ from django.utils import timezone, translation
 from playwright.sync_api import expect
 
 from apps.access.states import Role
-from apps.queuestats.services import note_listening, record_gauges, store_samples
+from apps.queuestats.services import record_gauges, record_observed_seconds, store_samples
 from tests.access.factories import enter, make_project, make_user
 from tests.e2e.chromium import keep
 from tests.routing.test_explain_in_browser import browsing, fits
@@ -68,7 +68,7 @@ def _some_hours(project: int) -> None:
         part = notes[600 * (seq - 1) : 600 * seq]
         report = Samples(sender="w", boot="b", seq=seq, sent_at=now.timestamp(), samples=part)
         assert store_samples(messages=[report], now=now) == []
-    note_listening(since=at - 900, until=at)
+    record_observed_seconds(since=at - 900, until=at)
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ from django.utils import timezone
 from apps.agents.models import AgentSample
 from apps.jobs.models import Run
 from apps.queuestats.daemon import BATCH, StatisticsDaemon
-from apps.queuestats.queries import books_of
+from apps.queuestats.queries import run_totals
 from apps.runtime.models import DeadLetter
 from tests.agents.factories import make_agent
 from tests.jobs.factories import make_run
@@ -60,7 +60,7 @@ def until(daemon: StatisticsDaemon, happened: Callable[[], bool]) -> None:
 
 
 def total(run: Run) -> int:
-    return books_of([run.owner])[run.owner].total
+    return run_totals([run.owner])[run.owner].total
 
 
 @pytest.mark.fault

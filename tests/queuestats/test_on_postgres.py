@@ -12,8 +12,8 @@ HERE = Path(__file__)
 AGAIN = [
     HERE.with_name("test_samples.py"),
     HERE.with_name("test_services.py"),
-    HERE.with_name("test_growth.py"),
-    HERE.with_name("test_sampling.py"),
+    HERE.with_name("test_rates.py"),
+    HERE.with_name("test_gauge_samples.py"),
     HERE.parents[1] / "requeststore" / "test_scaling.py",
 ]
 

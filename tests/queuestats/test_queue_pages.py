@@ -16,7 +16,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.queuestats.admin.queues import curves
 from apps.queuestats.models import QueueState
-from apps.queuestats.services import note_listening, record_gauges
+from apps.queuestats.services import record_gauges, record_observed_seconds
 from tests.access.factories import enter, make_project, make_superuser, make_user
 from tests.e2e.chromium import keep
 from tests.queuestats.test_queues import flow, make_queue
@@ -30,7 +30,7 @@ def fill(project: Project) -> datetime:
     """A dozen queues of every kind, an hour of their lengths, a minute of what flows."""
     now = timezone.now()
     second = int(now.timestamp())
-    note_listening(since=second - 300, until=second)
+    record_observed_seconds(since=second - 300, until=second)
     make_queue("logs", at=now, waiting=12345, taken=500, readers=2, out_total=1)
     make_queue("statistics", at=now, waiting=3, taken=0, readers=1, out_total=1)
     make_queue("runners", at=now, waiting=4, taken=0, readers=0)

@@ -11,9 +11,9 @@ from django.utils import timezone
 from apps.access.states import Role
 from apps.queuestats.models import QueueState
 from apps.queuestats.queries import SeriesKey
-from apps.queuestats.queries.queues import Standing, queues_of
-from apps.queuestats.services import note_listening, record_gauges
-from apps.queuestats.services.series_readings import add
+from apps.queuestats.queries.queues import QueueStatus, queues_of
+from apps.queuestats.services import record_gauges, record_observed_seconds
+from apps.queuestats.services.series_readings import add_readings
 from tests.access.factories import Api, make_project, make_superuser, make_user
 from yardkit.protocol import SampleKind
 
@@ -29,14 +29,14 @@ def make_queue(name: str, *, project: Any = None, at: datetime, **facts: Any) ->
 def flow(name: str, label: str, a_second: float, now: datetime) -> None:
     second = int(now.timestamp())
     key = SeriesKey(name, None, label)
-    add([(key, SampleKind.SUM, second - ago, 1, a_second, 1, 0.0) for ago in range(60)])
+    add_readings([(key, SampleKind.SUM, second - ago, 1, a_second, 1, 0.0) for ago in range(60)])
 
 
 @pytest.fixture
 def now() -> datetime:
     now = timezone.now()
     second = int(now.timestamp())
-    note_listening(since=second - 60, until=second)
+    record_observed_seconds(since=second - 60, until=second)
     make_queue("empty", at=now, waiting=0, readers=1)
     make_queue("busy", at=now, waiting=100, readers=1, out_total=1)
     make_queue("grows", at=now, waiting=300, readers=1, out_total=1)
@@ -58,14 +58,14 @@ def now() -> datetime:
 def test_the_troubled_come_first(now: datetime) -> None:
     found = queues_of(make_superuser(), now=now)
     assert [(each.row.name, each.standing) for each in found.lines] == [
-        ("broken", Standing.PROBLEM),
-        ("abandoned", Standing.ABANDONED),
-        ("dead", Standing.HELD),
-        ("grows", Standing.BEHIND),
-        ("busy", Standing.BUSY),
-        ("steady", Standing.BUSY),
-        ("empty", Standing.EMPTY),
-        ("gone", Standing.UNKNOWN),
+        ("broken", QueueStatus.PROBLEM),
+        ("abandoned", QueueStatus.ABANDONED),
+        ("dead", QueueStatus.HELD),
+        ("grows", QueueStatus.BEHIND),
+        ("busy", QueueStatus.BUSY),
+        ("steady", QueueStatus.BUSY),
+        ("empty", QueueStatus.EMPTY),
+        ("gone", QueueStatus.UNKNOWN),
     ]
     busy = found.lines[4]
     assert busy.in_per_second == pytest.approx(5.0, abs=0.3)

@@ -11,11 +11,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.projects.models import Project
-from apps.queuestats.engine.senders import MOST_MISSING, Heard, Skew
+from apps.queuestats.engine.senders import MOST_MISSING, ClockSkew, ReceivedNumbers
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries import SeriesKey, points, rate, rates
 from apps.queuestats.queries.series import MOST_POINTS, step_for
-from apps.queuestats.services import note_listening, prune_series, record_gauges, store_samples
+from apps.queuestats.services import (
+    prune_series,
+    record_gauges,
+    record_observed_seconds,
+    store_samples,
+)
 from tests.access.factories import make_project
 from tests.jobs.factories import NOW
 from yardkit.protocol import SampleKind, SampleNote, Samples
@@ -72,7 +77,7 @@ def test_rates_at_every_precision(project: Project) -> None:
     store_samples(
         messages=[report(1, *(note(project, ago, ago=ago) for ago in range(1, 310)))], now=NOW
     )
-    note_listening(since=AT - 400, until=AT)
+    record_observed_seconds(since=AT - 400, until=AT)
     found = rates([CREATED], projects=[project.pk], now=NOW).of(CREATED, project.pk, "news")
     # Two seconds have to settle: the last complete one is that of 3 s ago.
     assert found == {
@@ -106,7 +111,7 @@ def test_gaps_are_told_apart_from_zeros(project: Project) -> None:
     store_samples(
         messages=[report(1, note(project, 6, ago=100), note(project, 2, ago=50))], now=NOW
     )
-    note_listening(since=AT - 60, until=AT)
+    record_observed_seconds(since=AT - 60, until=AT)
     found = points(
         CREATED,
         project=project.pk,
@@ -202,7 +207,7 @@ def test_a_clock_that_is_behind_is_corrected_once_it_is_sure(project: Project) -
 
 
 def test_reports_that_waited_are_not_taken_for_a_wrong_clock() -> None:
-    skew = Skew()
+    skew = ClockSkew()
     assert [skew.correction(60.0 - seq) for seq in range(60)] == [0] * 60
     assert skew.behind_seconds == 0
 
@@ -250,7 +255,7 @@ def test_old_samples_go_by_their_length(project: Project) -> None:
 
 
 def test_numbers_of_reports_are_remembered_within_bounds() -> None:
-    heard = Heard()
+    heard = ReceivedNumbers()
     assert [heard.is_new(seq) for seq in (1, 3, 3, 2, 2, 1)] == [
         True,
         True,

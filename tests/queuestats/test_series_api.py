@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.access.states import Role
 from apps.queuestats.api.series import per_second
-from apps.queuestats.services import note_listening, record_gauges, store_samples
+from apps.queuestats.services import record_gauges, record_observed_seconds, store_samples
 from tests.access.factories import Api, make_project, make_user
 from yardkit.protocol import SampleNote, Samples
 
@@ -29,7 +29,7 @@ def test_rates_and_points_of_a_project() -> None:
     ]
     report = Samples(sender="w", boot="b", seq=1, sent_at=now.timestamp(), samples=notes)
     assert store_samples(messages=[report], now=now) == []
-    note_listening(since=at - 300, until=at)
+    record_observed_seconds(since=at - 300, until=at)
     record_gauges({("queue.waiting", project.pk, "news"): 7.0}, now=now - timedelta(seconds=5))
     viewer = Api(make_user(roles={project: Role.VIEWER}))
 

@@ -14,12 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from apps.dashboard.queries.runs import agent_shares
 from apps.jobs.states import RunState
 from apps.queuestats.models import FailedRequest, RunCounter, Sample
-from apps.queuestats.queries import CenterBooks, SeriesKey, books_of, center_books_of
+from apps.queuestats.queries import CenterTotals, SeriesKey, center_totals, run_totals
 from apps.queuestats.services import (
     LAST_REPORT_SECONDS,
-    Refused,
-    close_books,
+    RejectedReport,
     counters,
+    finalize_counters,
     series_ids,
     store_counters,
 )
@@ -38,7 +38,7 @@ def test_left_is_total_minus_success_minus_failed() -> None:
     run = make_run()
     message = report(run.pk, 1, total=10, success=6, failed=1, queued=2, in_flight=1)
     store_counters(messages=[message], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert (books.total, books.success, books.failed, books.left) == (10, 6, 1, 3)
     assert books.balanced
 
@@ -54,7 +54,7 @@ def test_repeats_and_disorder_change_nothing() -> None:
     random.Random(7).shuffle(shuffled)
     for start in range(0, len(shuffled), 7):
         store_counters(messages=shuffled[start : start + 7], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert (books.total, books.success) == (40, 20)
     assert FailedRequest.objects.filter(owner=run.owner).count() == 20
 
@@ -75,8 +75,8 @@ def test_times_and_failures_are_kept_by_agent_and_shown_as_means() -> None:
         ),
     ]
     store_counters(messages=messages, now=NOW)
-    assert books_of([older.owner])[older.owner].mean_download_ms is None
-    books = books_of([run.owner])[run.owner]
+    assert run_totals([older.owner])[older.owner].mean_download_ms is None
+    books = run_totals([run.owner])[run.owner]
     assert books.agent_failed == {"b": 1}
     assert books.agent_ms == {"a": 300, "b": 500}
     assert (books.mean_download_ms, books.mean_callback_ms) == (200.0, 10 / 3)
@@ -92,7 +92,7 @@ def test_the_executions_of_a_run_are_summed() -> None:
         report(run.pk, 3, boot="b2", total=7, success=6, failed=1, agents={"a": 2, "b": 5}),
     ]
     store_counters(messages=messages, now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert (books.total, books.success, books.failed) == (12, 11, 1)
     assert books.agents == {"a": 7, "b": 5}
 
@@ -106,13 +106,13 @@ def test_a_restarted_run_that_has_done_everything_has_nothing_left() -> None:
     )
     second = report(run.pk, 1, boot="b2", total=400, success=150, queued=250)
     store_counters(messages=[first], now=NOW)
-    assert books_of([run.owner])[run.owner].undone == 131
+    assert run_totals([run.owner])[run.owner].undone == 131
     store_counters(messages=[second], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert (books.total, books.success, books.left) == (669, 419, 250)
     second = report(run.pk, 2, boot="b2", total=400, success=400, final=True)
     store_counters(messages=[second], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert (books.total, books.success, books.left, books.undone) == (669, 669, 0, 0)
     assert books.requests_balanced
 
@@ -127,7 +127,7 @@ def test_items_by_field_are_summed_over_executions_and_cut() -> None:
         report(run.pk, 1, boot="b3", items=300, fields=many),
     ]
     store_counters(messages=messages, now=NOW)
-    fields = books_of([run.owner])[run.owner].fields
+    fields = run_totals([run.owner])[run.owner].fields
     assert (fields["url"], fields["价格"], fields["field-7"]) == (7, 3, 7)
     assert len(fields) == 202
 
@@ -136,7 +136,7 @@ def test_a_report_of_no_run_is_handed_back_and_the_others_are_kept() -> None:
     run = make_run()
     strange = report(987654, 1, total=1)
     refused = store_counters(messages=[strange, report(run.pk, 1, total=1)], now=NOW)
-    assert refused == [Refused(strange, "run 987654 does not exist")]
+    assert refused == [RejectedReport(strange, "run 987654 does not exist")]
     assert RunCounter.objects.count() == 1
 
 
@@ -158,7 +158,7 @@ def test_a_report_that_no_database_holds_does_not_take_the_others_with_it(
     refused = store_counters(messages=messages, now=NOW)
     assert [one.message for one in refused] == [bad]
     assert refused[0].reason
-    assert books_of([other.owner])[other.owner].total == 5
+    assert run_totals([other.owner])[other.owner].total == 5
 
 
 def test_a_failure_with_an_impossible_status_is_kept() -> None:
@@ -173,7 +173,7 @@ def test_what_a_stopped_run_left_is_undone() -> None:
     run = make_run(state=RunState.CANCELLED)
     message = report(run.pk, 4, total=10, success=6, failed=1, queued=2, in_flight=1, final=True)
     store_counters(messages=[message], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert books.total == books.success + books.failed + books.undone
     assert books.as_dict()["undone"] == 3
 
@@ -184,16 +184,16 @@ def test_the_books_of_a_killed_run_are_closed_and_those_of_a_living_one_are_not(
     for run in (killed, alive):
         message = report(run.pk, 1, total=10, success=6, queued=4)
         store_counters(messages=[message], now=NOW)
-    assert close_books(now=NOW + timedelta(seconds=LAST_REPORT_SECONDS - 1)) == 0
+    assert finalize_counters(now=NOW + timedelta(seconds=LAST_REPORT_SECONDS - 1)) == 0
     later = NOW + timedelta(seconds=LAST_REPORT_SECONDS + 1)
-    assert close_books(now=later) == 1
-    assert close_books(now=later) == 0
-    books = books_of([killed.owner, alive.owner])
+    assert finalize_counters(now=later) == 1
+    assert finalize_counters(now=later) == 0
+    books = run_totals([killed.owner, alive.owner])
     assert (books[killed.owner].final, books[killed.owner].undone) == (True, 4)
     assert (books[alive.owner].final, books[alive.owner].undone) == (False, 0)
     # It was not dead after all: what it says counts.
     store_counters(messages=[report(killed.pk, 2, total=10, success=9, queued=1)], now=later)
-    assert not books_of([killed.owner])[killed.owner].final
+    assert not run_totals([killed.owner])[killed.owner].final
 
 
 ATTEMPTS: dict[str, Any] = {
@@ -215,7 +215,7 @@ def test_every_attempt_is_in_one_place() -> None:
     counts: dict[str, Any] = {"total": 60, "success": 30, "failed": 10, "queued": 5}
     message = report(run.pk, 1, **counts, in_flight=15, **ATTEMPTS)
     store_counters(messages=[message], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert {name: getattr(books, name) for name in ATTEMPTS} == ATTEMPTS
     assert books.requests_balanced
     assert books.attempts_balanced
@@ -241,7 +241,7 @@ def test_books_that_do_not_add_up_say_so(
     counts["in_flight"] = 15
     message = report(run.pk, 1, **(counts | ATTEMPTS | wrong))
     store_counters(messages=[message], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert (books.requests_balanced, books.attempts_balanced) == (requests, attempts)
     assert not books.balanced
 
@@ -251,10 +251,10 @@ def test_what_was_out_when_a_later_execution_began_is_cancelled() -> None:
     first = report(run.pk, 9, total=5, in_flight=5, sent=5, retried=2, timed_out=3, out=4, held=1)
     later = report(run.pk, 1, boot="b2", total=2, in_flight=2, sent=2, out=2, held=1)
     store_counters(messages=[first], now=NOW)
-    before = books_of([run.owner])[run.owner]
+    before = run_totals([run.owner])[run.owner]
     assert (before.out, before.held, before.cancelled) == (4, 1, 0)
     store_counters(messages=[later], now=NOW)
-    books = books_of([run.owner])[run.owner]
+    books = run_totals([run.owner])[run.owner]
     assert (books.out, books.held, books.cancelled, books.sent) == (2, 1, 4, 7)
     assert books.balanced
 
@@ -264,8 +264,8 @@ def test_what_was_out_when_a_run_was_killed_is_cancelled() -> None:
     run = make_run(state=RunState.FAILED)
     message = report(run.pk, 1, total=9, in_flight=9, sent=9, cancelled=2, out=7, held=3)
     store_counters(messages=[message], now=NOW)
-    assert close_books(now=NOW + timedelta(seconds=LAST_REPORT_SECONDS + 1)) == 1
-    books = books_of([run.owner])[run.owner]
+    assert finalize_counters(now=NOW + timedelta(seconds=LAST_REPORT_SECONDS + 1)) == 1
+    books = run_totals([run.owner])[run.owner]
     assert (books.out, books.held, books.cancelled) == (0, 0, 9)
     assert books.attempts_balanced
 
@@ -284,7 +284,7 @@ def test_the_centers_books_balance_or_do_not(wrong: dict[str, int], balanced: bo
     counts = {"received": 15, "dispatched": 5, "skipped": 4, "expired": 3, "refused": 1, "held": 2}
     message = CenterCounters(run=run.pk, boot="c1", seq=1, **(counts | wrong))
     store_counters(messages=[message], now=NOW)
-    assert center_books_of([run.owner])[run.owner].balanced is balanced
+    assert center_totals([run.owner])[run.owner].balanced is balanced
 
 
 def test_the_centers_counts_are_summed_over_centers() -> None:
@@ -295,9 +295,9 @@ def test_the_centers_counts_are_summed_over_centers() -> None:
         CenterCounters(run=run.pk, boot="c2", seq=1, received=2, skipped=2),
     ]
     store_counters(messages=messages, now=NOW)
-    books = center_books_of([run.owner, "run:0"])
-    expected = CenterBooks(received=7, dispatched=4, skipped=2, expired=1, reported=True)
-    assert books == {run.owner: expected, "run:0": CenterBooks()}
+    books = center_totals([run.owner, "run:0"])
+    expected = CenterTotals(received=7, dispatched=4, skipped=2, expired=1, reported=True)
+    assert books == {run.owner: expected, "run:0": CenterTotals()}
 
 
 def test_pages_are_told_of_what_a_center_says_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +316,7 @@ def test_pages_are_told_of_what_a_center_says_as_well(monkeypatch: pytest.Monkey
 
 
 def test_an_owner_that_never_reported_has_empty_books() -> None:
-    books = books_of(["run:1"])["run:1"]
+    books = run_totals(["run:1"])["run:1"]
     assert not books.reported
     assert books.left == 0
 

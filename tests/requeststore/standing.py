@@ -8,7 +8,7 @@ from typing import Any
 
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.projects.models import Project
-from apps.queuestats.services import note_listening, record_gauges, store_samples
+from apps.queuestats.services import record_gauges, record_observed_seconds, store_samples
 from apps.requeststore.models import QueueReport, ShardReport
 from apps.runtime.services import register_daemon
 from tests.jobs.factories import NOW
@@ -78,7 +78,7 @@ def make_rates(
     boot = f"{sender}-{project.pk}-{biz}-{at}"[-32:]
     report = Samples(sender=sender, boot=boot, seq=1, sent_at=now.timestamp(), samples=notes)
     assert store_samples(messages=[report], now=now) == []
-    note_listening(since=at - listened, until=at)
+    record_observed_seconds(since=at - listened, until=at)
 
 
 def make_fetchers(number: int, *, seconds: int = 310, now: datetime = NOW) -> None:

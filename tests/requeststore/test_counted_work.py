@@ -11,8 +11,8 @@ from django.test import override_settings
 
 from apps.queuestats.daemon import StatisticsDaemon
 from apps.queuestats.models import Sample
-from apps.queuestats.services import note_listening
 from apps.queuestats.services import rates as counting
+from apps.queuestats.services import record_observed_seconds
 from apps.requeststore.engine.flags import FAILED, PROCESSED
 from apps.requeststore.engine.forecast import Outlook
 from apps.requeststore.queries.outlook import CREATED, standings
@@ -77,7 +77,7 @@ def test_requests_are_counted_where_they_are_stored_and_ended(yard: RequestStore
     upkeep_once(yard, now=yard.now())
     later = database_now() + timedelta(seconds=100)
     at = int(later.timestamp())
-    note_listening(since=at - 200, until=at)
+    record_observed_seconds(since=at - 200, until=at)
     (standing,) = standings(now=later).bizzes
     assert standing.stored.backlog == 10
     assert standing.queue is not None

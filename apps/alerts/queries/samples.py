@@ -11,7 +11,7 @@ from typing import Final
 from apps.alerts.engine.judging import Line, step_of, window_of
 from apps.alerts.engine.rules import Scoped
 from apps.queuestats.models import Sample, Series, SeriesKind
-from apps.queuestats.queries.series import HEARD
+from apps.queuestats.queries.series import OBSERVED
 
 # Written with every sampling of gauges: in the seconds without it nobody looked.
 SAMPLED: Final = "monitor.sampled"
@@ -55,7 +55,7 @@ def read_samples(names: Collection[str], *, window: float, now: datetime) -> Sam
     step = step_of(window)
     end = int(now.timestamp()) + 1
     begin = end - int(window) - step
-    known = {SAMPLED, HEARD.name}
+    known = {SAMPLED, OBSERVED.name}
     series = {
         pk: (name, project, label, kind == SeriesKind.SUM)
         for pk, name, project, label, kind in Series.objects.filter(
@@ -75,7 +75,7 @@ def read_samples(names: Collection[str], *, window: float, now: datetime) -> Sam
             when[name] = times
         if name in found:
             found[name].append(Watched(project, label, Line(is_sum, step, times, values)))
-    return Samples(step, found, when.get(SAMPLED, []), when.get(HEARD.name, []))
+    return Samples(step, found, when.get(SAMPLED, []), when.get(OBSERVED.name, []))
 
 
 def with_samples(scoped: Sequence[Scoped], now: datetime) -> Iterator[tuple[Scoped, Samples]]:

@@ -21,7 +21,7 @@ from apps.alerts.models import JobYield, YieldPolicy, YieldWatch
 from apps.jobs.models import Job, Run
 from apps.jobs.queries import times_to_come
 from apps.jobs.states import RunState, Trigger
-from apps.queuestats.queries import books_of
+from apps.queuestats.queries import run_totals
 
 # Older runs say nothing about what is usual now.
 PAST_DAYS: Final = 120
@@ -126,7 +126,7 @@ def brings_now(job: int) -> bool:
     """A run of the job is under way and has items: what is not over yet is not stale."""
     active = Run.objects.filter(job=job).exclude(state=RunState.QUEUED).active()
     owners = [f"run:{pk}" for pk in active.values_list("pk", flat=True)]
-    return bool(owners) and any(books.items for books in books_of(owners).values())
+    return bool(owners) and any(books.items for books in run_totals(owners).values())
 
 
 @dataclass(frozen=True, slots=True)

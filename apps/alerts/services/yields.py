@@ -17,7 +17,7 @@ from apps.alerts.models import JobYield, YieldPolicy, YieldWatch
 from apps.alerts.queries.yields import interval_of, past_of, policy_of
 from apps.jobs.models import Job, Run
 from apps.jobs.states import FINAL, RunState, Trigger
-from apps.queuestats.queries import RunBooks, books_of
+from apps.queuestats.queries import RunTotals, run_totals
 from yardkit import failpoints
 
 # The last counters of a run may come after its end, or never, from one that never counted.
@@ -39,7 +39,7 @@ def record_yields(*, now: datetime, since: datetime | None = None, limit: int = 
     killed anywhere. The monitor calls this every few seconds; two at once do no harm.
     """
     runs = list(_unwritten(now, since)[:limit])
-    books = books_of(run.owner for run in runs)
+    books = run_totals(run.owner for run in runs)
     written = 0
     for run in runs:
         its = books[run.owner]
@@ -64,7 +64,7 @@ def _unwritten(now: datetime, since: datetime | None) -> QuerySet[Run]:
 
 
 @transaction.atomic
-def _write(run: Run, books: RunBooks, now: datetime) -> bool:
+def _write(run: Run, books: RunTotals, now: datetime) -> bool:
     job, ended_at = run.job, run.ended_at or now
     # Runs of one job are judged one after the other, whoever does it.
     watch, _made = YieldWatch.objects.select_for_update().get_or_create(
@@ -100,7 +100,7 @@ def _write(run: Run, books: RunBooks, now: datetime) -> bool:
     return True
 
 
-def _items(run: Run, books: RunBooks) -> int | None:
+def _items(run: Run, books: RunTotals) -> int | None:
     """None for what does not count items at all, such as a command of somebody's own."""
     if books.reported:
         return books.items

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from apps.access.api.base import ApiView
 from apps.access.api.permissions import InsideScopes, SeesEverything
 from apps.dashboard.backlog import backlog
-from apps.dashboard.failures import FailureView, Part, State, failure_view
+from apps.dashboard.failures import FailureView, PartState, SystemPart, failure_view
 from apps.dashboard.probes import probe
 
 
@@ -33,7 +33,7 @@ class PartSerializer(serializers.Serializer[Any]):
     key = serializers.CharField()
     kind = serializers.ChoiceField(choices=["server", "process"])
     title = serializers.CharField()
-    state = serializers.ChoiceField(choices=[each.value for each in State])
+    state = serializers.ChoiceField(choices=[each.value for each in PartState])
     bad = serializers.BooleanField(help_text="away, hangs or trouble: a person should look.")
     since = serializers.DateTimeField(
         allow_null=True,
@@ -101,7 +101,7 @@ def _results(view: FailureView) -> list[dict[str, Any]]:
     return [_facts(part, kind) for kind, parts in kinds for part in parts]
 
 
-def _facts(part: Part, kind: str) -> dict[str, Any]:
+def _facts(part: SystemPart, kind: str) -> dict[str, Any]:
     names = ("key", "title", "state", "since", "detail", "happens", "lost", "back", "noticed")
     return {name: getattr(part, name) for name in (*names, "commands", "runbook")} | {
         "kind": kind,

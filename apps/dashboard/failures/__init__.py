@@ -1,7 +1,7 @@
 """What happens now if a part is down: the parts, what hangs on each, and what to do."""
 
-from apps.dashboard.failures.part import Part, State
+from apps.dashboard.failures.part import PartState, SystemPart
 from apps.dashboard.failures.runbook import runbook_section
 from apps.dashboard.failures.view import FailureView, failure_view
 
-__all__ = ["FailureView", "Part", "State", "failure_view", "runbook_section"]
+__all__ = ["FailureView", "PartState", "SystemPart", "failure_view", "runbook_section"]

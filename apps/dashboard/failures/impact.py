@@ -34,7 +34,7 @@ FORGOTTEN_AFTER: Final = timedelta(days=7)
 
 
 @dataclass(slots=True)
-class Life:
+class ProcessGroup:
     """The processes of one kind."""
 
     alive: int = 0
@@ -54,7 +54,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class Counts:
+class ImpactCounts:
     """Everything that the texts name. Of projects that the person sees, where it has one."""
 
     runs: int = 0
@@ -85,16 +85,16 @@ class Counts:
     next_at: datetime | None = None
     incidents: int = 0
     notices: int = 0
-    daemons: dict[str, Life] = field(default_factory=dict)
+    daemons: dict[str, ProcessGroup] = field(default_factory=dict)
 
-    def life(self, kind: str) -> Life:
+    def life(self, kind: str) -> ProcessGroup:
         """The processes of a kind; none known, none alive."""
-        return self.daemons.get(kind, Life())
+        return self.daemons.get(kind, ProcessGroup())
 
 
-def count(user: User, now: datetime, database_now: datetime) -> Counts:
+def count(user: User, now: datetime, database_now: datetime) -> ImpactCounts:
     """All of it. ``database_now``: heartbeats of daemons are judged by the database's clock."""
-    counts = Counts()
+    counts = ImpactCounts()
     _runs(counts, user, now)
     _machinery(counts, user, database_now)
     _agents(counts, now)
@@ -102,7 +102,7 @@ def count(user: User, now: datetime, database_now: datetime) -> Counts:
     return counts
 
 
-def _runs(counts: Counts, user: User, now: datetime) -> None:
+def _runs(counts: ImpactCounts, user: User, now: datetime) -> None:
     active = list(Run.objects.visible_to(user).active().values_list("pk", "state", "host"))
     counts.runs = len(active)
     counts.queued_runs = sum(state == RunState.QUEUED for _pk, state, _host in active)
@@ -125,10 +125,10 @@ def _runs(counts: Counts, user: User, now: datetime) -> None:
     counts.schedules, counts.next_at = schedules["count"], schedules["first"]
 
 
-def _machinery(counts: Counts, user: User, database_now: datetime) -> None:
+def _machinery(counts: ImpactCounts, user: User, database_now: datetime) -> None:
     recent = database_now - FORGOTTEN_AFTER
     for daemon in Daemon.objects.filter(state__in=DAEMON_ACTIVE, beat_at__gt=recent):
-        life = counts.daemons.setdefault(daemon.kind, Life())
+        life = counts.daemons.setdefault(daemon.kind, ProcessGroup())
         if is_live(daemon, now=database_now):
             life.alive += 1
             life.began_at = min(life.began_at or daemon.started_at, daemon.started_at)
@@ -143,7 +143,7 @@ def _machinery(counts: Counts, user: User, database_now: datetime) -> None:
         counts.dead_letters = held.count()
 
 
-def _agents(counts: Counts, now: datetime) -> None:
+def _agents(counts: ImpactCounts, now: datetime) -> None:
     for mode, beat in Agent.objects.values_list("mode", "heartbeat_at"):
         if is_alive(beat, now):
             counts.agents_alive += 1
@@ -153,7 +153,7 @@ def _agents(counts: Counts, now: datetime) -> None:
                 counts.agents_heard_at.append(beat)
 
 
-def _work(counts: Counts, user: User) -> None:
+def _work(counts: ImpactCounts, user: User) -> None:
     mine = Project.objects.visible_to(user)
     flying = [ItemState.RECEIVED, ItemState.DISPATCHED, ItemState.RETRYING]
     tally = Tally.objects.filter(project__in=mine).aggregate(

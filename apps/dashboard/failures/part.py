@@ -11,7 +11,7 @@ from django.utils.functional import Promise
 from django.utils.translation import pgettext_lazy
 
 
-class State(enum.StrEnum):
+class PartState(enum.StrEnum):
     """How a part is; the worst first."""
 
     AWAY = "away"
@@ -35,24 +35,24 @@ class State(enum.StrEnum):
     @property
     def is_bad(self) -> bool:
         """Whether a person should look."""
-        return self in (State.AWAY, State.HANGS, State.TROUBLE)
+        return self in (PartState.AWAY, PartState.HANGS, PartState.TROUBLE)
 
 
 _LABELS = {
-    State.AWAY: pgettext_lazy("part", "unreachable"),
-    State.HANGS: pgettext_lazy("part", "not responding"),
-    State.TROUBLE: pgettext_lazy("part", "degraded"),
-    State.SLOW: pgettext_lazy("part", "slow"),
-    State.WELL: pgettext_lazy("part", "OK"),
-    State.UNUSED: pgettext_lazy("part", "not in use"),
+    PartState.AWAY: pgettext_lazy("part", "unreachable"),
+    PartState.HANGS: pgettext_lazy("part", "not responding"),
+    PartState.TROUBLE: pgettext_lazy("part", "degraded"),
+    PartState.SLOW: pgettext_lazy("part", "slow"),
+    PartState.WELL: pgettext_lazy("part", "OK"),
+    PartState.UNUSED: pgettext_lazy("part", "not in use"),
 }
 _TONES = {
-    State.AWAY: "danger",
-    State.HANGS: "danger",
-    State.TROUBLE: "warning",
-    State.SLOW: "warning",
-    State.WELL: "success",
-    State.UNUSED: "default",
+    PartState.AWAY: "danger",
+    PartState.HANGS: "danger",
+    PartState.TROUBLE: "warning",
+    PartState.SLOW: "warning",
+    PartState.WELL: "success",
+    PartState.UNUSED: "default",
 }
 
 
@@ -68,7 +68,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SystemPart:
     """One part: how it is, what hangs on it, what happens without it, what to do.
 
     ``since``: since when it is so. Of a server, when this web process first found it so; of
@@ -79,7 +79,7 @@ class Part:
     key: str
     title: str
     icon: str
-    state: State
+    state: PartState
     detail: str
     facts: list[Fact]
     happens: str

@@ -8,21 +8,21 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from apps.dashboard.failures.impact import Counts, Life
-from apps.dashboard.failures.part import Fact, Part, State
+from apps.dashboard.failures.impact import ImpactCounts, ProcessGroup
+from apps.dashboard.failures.part import Fact, PartState, SystemPart
 from apps.dashboard.failures.texts import PROCESSES, SERVERS, PartText
-from apps.dashboard.probes import Answer
+from apps.dashboard.probes import ProbeResult
 
 # Messages in the broker's queues by name; None while the broker is away.
 Waiting = Mapping[str, int] | None
 
 
-def process_parts(counts: Counts, waiting: Waiting) -> list[Part]:
+def process_parts(counts: ImpactCounts, waiting: Waiting) -> list[SystemPart]:
     """Return one part per kind of process."""
     return [_process(text, counts, waiting) for text in PROCESSES]
 
 
-def server_parts(counts: Counts, answers: Mapping[str, Answer]) -> list[Part]:
+def server_parts(counts: ImpactCounts, answers: Mapping[str, ProbeResult]) -> list[SystemPart]:
     """Return one part per server of this installation; ``answers`` are those of ``probe``."""
     texts = {text.kind or text.key: text for text in SERVERS}
     return [
@@ -31,9 +31,11 @@ def server_parts(counts: Counts, answers: Mapping[str, Answer]) -> list[Part]:
     ]
 
 
-def _process(text: PartText, counts: Counts, waiting: Waiting) -> Part:
+def _process(text: PartText, counts: ImpactCounts, waiting: Waiting) -> SystemPart:
     if text.key == "agents":
-        life = Life(counts.agents_alive, counts.agents_silent, heard_at=counts.agents_heard_at)
+        life = ProcessGroup(
+            counts.agents_alive, counts.agents_silent, heard_at=counts.agents_heard_at
+        )
     else:
         life = counts.life(text.kind or text.key)
     length = _length(text, waiting)
@@ -46,7 +48,7 @@ def _process(text: PartText, counts: Counts, waiting: Waiting) -> Part:
     return _part(text, state, detail, counts, since=life.since, commands=commands, waiting=length)
 
 
-def _server(text: PartText, key: str, counts: Counts, answer: Answer) -> Part:
+def _server(text: PartText, key: str, counts: ImpactCounts, answer: ProbeResult) -> SystemPart:
     state, detail = _server_state(answer)
     commands = ("manage.py doctor",)
     part = _part(text, state, detail, counts, since=answer.since, commands=commands)
@@ -58,15 +60,15 @@ def _server(text: PartText, key: str, counts: Counts, answer: Answer) -> Part:
 
 def _part(
     text: PartText,
-    state: State,
+    state: PartState,
     detail: str,
-    counts: Counts,
+    counts: ImpactCounts,
     *,
     since: datetime | None,
     commands: Sequence[str],
     waiting: int | None = None,
-) -> Part:
-    return Part(
+) -> SystemPart:
+    return SystemPart(
         key=text.key,
         title=str(text.title),
         icon=text.icon,
@@ -93,20 +95,20 @@ def _length(text: PartText, waiting: Waiting) -> int | None:
     return waiting.get(text.queue.name, 0)
 
 
-def _process_state(life: Life, *, needed: bool) -> tuple[State, str]:
+def _process_state(life: ProcessGroup, *, needed: bool) -> tuple[PartState, str]:
     told = _("%(alive)d alive, %(silent)d silent") % {"alive": life.alive, "silent": life.silent}
     if life.alive == 0:
-        return (State.AWAY if needed or life.silent else State.UNUSED), told
+        return (PartState.AWAY if needed or life.silent else PartState.UNUSED), told
     if life.silent or life.trouble:
-        return State.TROUBLE, f"{told}. {life.trouble}" if life.trouble else told
-    return State.WELL, told
+        return PartState.TROUBLE, f"{told}. {life.trouble}" if life.trouble else told
+    return PartState.WELL, told
 
 
-def _server_state(answer: Answer) -> tuple[State, str]:
+def _server_state(answer: ProbeResult) -> tuple[PartState, str]:
     if answer.ok is None:
-        return State.HANGS, _("no answer for %(seconds)d s") % {"seconds": answer.seconds}
+        return PartState.HANGS, _("no answer for %(seconds)d s") % {"seconds": answer.seconds}
     if not answer.ok:
-        return State.AWAY, answer.detail
+        return PartState.AWAY, answer.detail
     if answer.slow:
-        return State.SLOW, f"{answer.detail}, {answer.seconds:.1f} s"
-    return State.WELL, answer.detail
+        return PartState.SLOW, f"{answer.detail}, {answer.seconds:.1f} s"
+    return PartState.WELL, answer.detail

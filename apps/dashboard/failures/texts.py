@@ -20,13 +20,13 @@ class PartText:
     """What the page says about one server, or about the processes of one kind.
 
     Args:
-        figures: (field of ``Counts``, title) in the order of the page; ``waiting`` is the number
-            of messages in ``queue``.
+        figures: (field of ``ImpactCounts``, title) in the order of the page; ``waiting`` is the
+            number of messages in ``queue``.
         happens, lost, back: what happens without the part, what is lost meanwhile, and what
             happens when it is back.
         commands: empty for the process's own command, with and without ``--status``.
         runbook: heading of its section in docs/runbook.md.
-        needed_by: fields of ``Counts``; the process is needed while one of them is not zero.
+        needed_by: fields of ``ImpactCounts``; the process is needed while one of them is not zero.
         needed_by_queue: it is needed while its queue has messages, too.
         kind: kind of its daemons, or name of its probe, where that is not the key.
     """

@@ -9,11 +9,11 @@ from typing import Final
 
 from apps.access.models import User
 from apps.dashboard.backlog import Backlog
-from apps.dashboard.failures.impact import Counts, count
-from apps.dashboard.failures.part import Part
+from apps.dashboard.failures.impact import ImpactCounts, count
+from apps.dashboard.failures.part import SystemPart
 from apps.dashboard.failures.parts import process_parts, server_parts
 from apps.dashboard.failures.runbook import runbook_section
-from apps.dashboard.probes import Answer
+from apps.dashboard.probes import ProbeResult
 from apps.runtime.queries import database_now
 
 # What was to be sent is sent at once; so late somebody should look.
@@ -24,19 +24,19 @@ OUTBOX_LATE: Final = timedelta(minutes=1)
 class FailureView:
     """Everything on the page."""
 
-    servers: list[Part]
-    processes: list[Part]
-    counts: Counts
+    servers: list[SystemPart]
+    processes: list[SystemPart]
+    counts: ImpactCounts
     outbox_is_late: bool
 
     @property
-    def bad(self) -> list[Part]:
+    def bad(self) -> list[SystemPart]:
         """What a person should look at."""
         return [part for part in (*self.servers, *self.processes) if part.state.is_bad]
 
 
 def failure_view(
-    user: User, now: datetime, answers: Mapping[str, Answer], backlog: Backlog
+    user: User, now: datetime, answers: Mapping[str, ProbeResult], backlog: Backlog
 ) -> FailureView:
     """How every part is, and what hangs on it, as far as ``user`` sees it."""
     counts = count(user, now, database_now())
@@ -55,6 +55,6 @@ def failure_view(
     )
 
 
-def _with_runbook(parts: list[Part]) -> list[Part]:
+def _with_runbook(parts: list[SystemPart]) -> list[SystemPart]:
     """Without links to what does not lie here."""
     return [part if runbook_section(part.runbook) else replace(part, runbook="") for part in parts]

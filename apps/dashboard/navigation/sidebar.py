@@ -17,7 +17,7 @@ from apps.alerts.states import Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SidebarPage:
     """A page of an app that is no list of a model; who may see the model may see the page."""
 
     model: str
@@ -36,7 +36,7 @@ QUEUED: Final = "requeststore.QueueReport"
 SOURCE: Final = "sources.SourceState"
 ERRORS: Final = "joblogs.ErrorGroup"
 # (group, [(model, icon)]); what is not registered, or not for this person, is left out.
-GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
+GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | SidebarPage]]]] = [
     (
         _("Operate"),
         [
@@ -53,7 +53,9 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
         _("Alerts"),
         [
             ("alerts.Incident", "notifications_active"),
-            Page(RULE, "rule_settings", "admin:alerts_rulemute_changelist", _("Alert rules")),
+            SidebarPage(
+                RULE, "rule_settings", "admin:alerts_rulemute_changelist", _("Alert rules")
+            ),
             ("alerts.Channel", "campaign"),
             ("alerts.Notice", "outgoing_mail"),
         ],
@@ -61,20 +63,20 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
         _("Logs"),
         [
-            Page(ERRORS, "manage_search", "joblogs:search", _("Search logs")),
-            Page(ERRORS, "bug_report", "joblogs:errors", _("Errors")),
+            SidebarPage(ERRORS, "manage_search", "joblogs:search", _("Search logs")),
+            SidebarPage(ERRORS, "bug_report", "joblogs:errors", _("Errors")),
             ("joblogs.LogPolicy", "auto_delete"),
         ],
     ),
     (
         _("Routing"),
         [
-            Page(ROUTER, "alt_route", "admin:routing_routerreport_changelist", _("Router")),
-            Page(ROUTER, "rule", "admin:routing_rules", _("Rules")),
-            Page(ITEM, "help", "routing-explain", _("Explain a task")),
-            Page(ITEM, "receipt_long", "admin:routing_routeditem_changelist", _("Items")),
-            Page(ITEM, "hourglass", "admin:routing_parked", _("Parked")),
-            Page(ITEM, "heart_broken", "admin:routing_dead_letters", _("Dead tasks")),
+            SidebarPage(ROUTER, "alt_route", "admin:routing_routerreport_changelist", _("Router")),
+            SidebarPage(ROUTER, "rule", "admin:routing_rules", _("Rules")),
+            SidebarPage(ITEM, "help", "routing-explain", _("Explain a task")),
+            SidebarPage(ITEM, "receipt_long", "admin:routing_routeditem_changelist", _("Items")),
+            SidebarPage(ITEM, "hourglass", "admin:routing_parked", _("Parked")),
+            SidebarPage(ITEM, "heart_broken", "admin:routing_dead_letters", _("Dead tasks")),
         ],
     ),
     (
@@ -88,23 +90,25 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
         _("Request store"),
         [
-            Page(
+            SidebarPage(
                 STORED,
                 "inventory_2",
                 "admin:requeststore_shardreport_changelist",
                 _("Request groups"),
             ),
-            Page(
+            SidebarPage(
                 QUEUED, "monitoring", "admin:requeststore_queuereport_changelist", _("Throughput")
             ),
-            Page(STORED, "search", "admin:requeststore_look_up", _("Look up a request")),
-            Page(SAMPLE, "science", "admin:requeststore_samplepage_changelist", _("Try a rule")),
+            SidebarPage(STORED, "search", "admin:requeststore_look_up", _("Look up a request")),
+            SidebarPage(
+                SAMPLE, "science", "admin:requeststore_samplepage_changelist", _("Try a rule")
+            ),
         ],
     ),
     (
         _("Sources"),
         [
-            Page(SOURCE, "database", "admin:sources_sourcestate_changelist", _("Sources")),
+            SidebarPage(SOURCE, "database", "admin:sources_sourcestate_changelist", _("Sources")),
             ("sources.Harvest", "agriculture"),
             ("sources.Credential", "key"),
         ],
@@ -204,13 +208,13 @@ def _mark_here(path: str, items: list[dict[str, Any]]) -> None:
         item["active"] = item["link"] == nearest
 
 
-def _item(request: HttpRequest, page: tuple[str, str] | Page) -> dict[str, Any] | None:
-    name, icon = (page.model, page.icon) if isinstance(page, Page) else page
+def _item(request: HttpRequest, page: tuple[str, str] | SidebarPage) -> dict[str, Any] | None:
+    name, icon = (page.model, page.icon) if isinstance(page, SidebarPage) else page
     model = apps.get_model(name)
     model_admin = admin.site._registry.get(model)
     if model_admin is None or not model_admin.has_module_permission(request):
         return None
-    if isinstance(page, Page):
+    if isinstance(page, SidebarPage):
         return {"title": str(page.title), "icon": icon, "link": reverse(page.view)}
     address = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
     title = str(model._meta.verbose_name_plural)

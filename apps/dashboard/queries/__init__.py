@@ -1,11 +1,11 @@
 """What the pages of the whole show, read in a fixed number of queries."""
 
 from apps.dashboard.queries.home import HomeView, RunRow, home_view
-from apps.dashboard.queries.runs import AgentShare, AskedOf, RunView, agent_shares, run_view
+from apps.dashboard.queries.runs import AgentShare, CommandStatus, RunView, agent_shares, run_view
 
 __all__ = [
     "AgentShare",
-    "AskedOf",
+    "CommandStatus",
     "HomeView",
     "RunRow",
     "RunView",

@@ -16,7 +16,7 @@ from apps.alerts.queries import open_incidents
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.states import PlanOutcome, RunState
 from apps.projects.models import Project
-from apps.queuestats.queries import RunBooks, books_of
+from apps.queuestats.queries import RunTotals, run_totals
 from apps.routing.queries import ProjectProblems, projects_with_problems
 from apps.runtime.models import Daemon, DeadLetter
 from apps.runtime.queries import stale_daemons
@@ -40,10 +40,10 @@ OVERDUE_AFTER: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run and its books, as a line of a table."""
+    """A run and its totals, as a line of a table."""
 
     run: Run
-    books: RunBooks
+    totals: RunTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def home_view(user: User, now: datetime) -> HomeView:
     questions = _questions(user, now, said, keys)
     counts = _counts(user, questions)
     runs = _runs(user, now, questions["troubles"])
-    books = books_of(run.owner for run in (*runs["active"], *runs["ended"]))
+    totals = run_totals(run.owner for run in (*runs["active"], *runs["ended"]))
     agents = _together(
         Agent.objects.all(),
         alive=questions["alive"][:SHOWN_ALIVE],
@@ -126,9 +126,9 @@ def home_view(user: User, now: datetime) -> HomeView:
         overdue=list(questions["overdue"][:SHOWN_MISSED]) if counts["overdue"] else [],
         stuck=runs["stuck"],
         routing=projects_with_problems(user, now),
-        active=[RunRow(run, books[run.owner]) for run in runs["active"]],
+        active=[RunRow(run, totals[run.owner]) for run in runs["active"]],
         active_count=counts["active"],
-        ended=[RunRow(run, books[run.owner]) for run in runs["ended"]],
+        ended=[RunRow(run, totals[run.owner]) for run in runs["ended"]],
         alive=_views(agents["alive"], alive=True),
         alive_count=counts["alive"],
         has_jobs=bool(counts["jobs"]),

@@ -17,7 +17,7 @@ from apps.jobs.models import Run, RunCommand, RunMove
 from apps.jobs.services import explain_run_placement
 from apps.jobs.states import RunAsk, RunState
 from apps.queuestats.models import FailedRequest
-from apps.queuestats.queries import CenterBooks, RunBooks, books_of, center_books_of
+from apps.queuestats.queries import CenterTotals, RunTotals, center_totals, run_totals
 from yardkit import topology
 
 SHOWN_FAILURES: Final = 50
@@ -56,7 +56,7 @@ class AgentShare:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedOf:
+class CommandStatus:
     """Something that was asked of a run, and how it stands: done, refused, asked or unanswered.
 
     ``void``: the run, or this execution of it, has ended without an answer.
@@ -83,10 +83,10 @@ class RunView:
     run: Run
     # Why no host has it; where no runner is alive, and nobody writes it down, judged now.
     waits_because: str
-    books: RunBooks
-    center: CenterBooks
+    totals: RunTotals
+    center: CenterTotals
     moves: list[RunMove]
-    commands: list[AskedOf]
+    commands: list[CommandStatus]
     retries: list[Run]
     agents: list[AgentShare]
     allocation: Allocation | None
@@ -96,7 +96,7 @@ class RunView:
     @property
     def balanced(self) -> bool:
         """Requests, attempts and what the centers did: each is in exactly one place."""
-        return self.books.balanced and self.center.balanced
+        return self.totals.balanced and self.center.balanced
 
     @property
     def allowed(self) -> list[RunAsk]:
@@ -130,24 +130,24 @@ class RunView:
     @property
     def percent(self) -> float:
         """How much of what is known so far is done, in percent."""
-        return self.books.success_percent + self.books.failed_percent
+        return self.totals.success_percent + self.totals.failed_percent
 
 
 def run_view(run: Run, now: datetime) -> RunView:
     """The page of one run."""
-    books = books_of([run.owner])[run.owner]
+    totals = run_totals([run.owner])[run.owner]
     failures = FailedRequest.objects.filter(owner=run.owner)
     allocation = newest_allocation(run.owner)
     counted = failures.aggregate(count=Count("pk"))["count"]
     return RunView(
         run=run,
         waits_because=_waits_because(run, now),
-        books=books,
-        center=center_books_of([run.owner])[run.owner],
+        totals=totals,
+        center=center_totals([run.owner])[run.owner],
         moves=list(run.moves.all()),
-        commands=[AskedOf(one, _standing(one, run, now)) for one in _newest_commands(run)],
+        commands=[CommandStatus(one, _standing(one, run, now)) for one in _newest_commands(run)],
         retries=list(run.retries.select_related("job")),
-        agents=agent_shares(books, allocation.agents.all() if allocation else (), now),
+        agents=agent_shares(totals, allocation.agents.all() if allocation else (), now),
         allocation=allocation,
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
@@ -173,9 +173,9 @@ def _standing(command: RunCommand, run: Run, now: datetime) -> str:
     return "unanswered" if waited >= topology.LIFECYCLE_ANSWER_SECONDS else "asked"
 
 
-def agent_shares(books: RunBooks, allocated: Iterable[Agent], now: datetime) -> list[AgentShare]:
+def agent_shares(totals: RunTotals, allocated: Iterable[Agent], now: datetime) -> list[AgentShare]:
     """Allocated agents, and those that answered before a reallocation; most answers first."""
-    answers = books.agents
+    answers = totals.agents
     by_id = {agent.agent_id: agent for agent in allocated}
     mine = frozenset(by_id)
     others = set(answers) - mine
@@ -191,9 +191,9 @@ def agent_shares(books: RunBooks, allocated: Iterable[Agent], now: datetime) -> 
             agent=by_id.get(agent_id),
             answers=answers.get(agent_id, 0),
             percent=100.0 * answers.get(agent_id, 0) / total if total else 0.0,
-            failed=books.agent_failed.get(agent_id, 0),
-            mean_ms=books.agent_ms[agent_id] / answers[agent_id]
-            if agent_id in books.agent_ms and answers.get(agent_id)
+            failed=totals.agent_failed.get(agent_id, 0),
+            mean_ms=totals.agent_ms[agent_id] / answers[agent_id]
+            if agent_id in totals.agent_ms and answers.get(agent_id)
             else None,
         )
         for agent_id in mine | set(answers)

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET
 from apps.access.admin.base import ProjectScopedAdmin
 from apps.access.admin.read_only import ReadOnly
 from apps.queuestats.models import QueueState
-from apps.queuestats.queries.queues import IN, OUT, READY, QueueLine, Queues, Standing, queues_of
+from apps.queuestats.queries.queues import IN, OUT, READY, QueueLine, Queues, QueueStatus, queues_of
 from apps.queuestats.texts import title_of
 
 MEDIA: Final = [
@@ -31,14 +31,14 @@ MEDIA: Final = [
 _WIDTH: Final = 120.0
 _HEIGHT: Final = 24.0
 # The words of a standing, and the colour of its label.
-WORDS: Final[dict[Standing, tuple[Promise, str]]] = {
-    Standing.PROBLEM: (gettext_lazy("has a problem"), "bad"),
-    Standing.ABANDONED: (gettext_lazy("nobody reads"), "bad"),
-    Standing.HELD: (gettext_lazy("waits for a person"), "bad"),
-    Standing.BEHIND: (gettext_lazy("falls behind"), "warn"),
-    Standing.BUSY: (gettext_lazy("keeps up"), "good"),
-    Standing.EMPTY: (gettext_lazy("empty"), "plain"),
-    Standing.UNKNOWN: (gettext_lazy("unknown"), "plain"),
+WORDS: Final[dict[QueueStatus, tuple[Promise, str]]] = {
+    QueueStatus.PROBLEM: (gettext_lazy("has a problem"), "bad"),
+    QueueStatus.ABANDONED: (gettext_lazy("nobody reads"), "bad"),
+    QueueStatus.HELD: (gettext_lazy("waits for a person"), "bad"),
+    QueueStatus.BEHIND: (gettext_lazy("falls behind"), "warn"),
+    QueueStatus.BUSY: (gettext_lazy("keeps up"), "good"),
+    QueueStatus.EMPTY: (gettext_lazy("empty"), "plain"),
+    QueueStatus.UNKNOWN: (gettext_lazy("unknown"), "plain"),
 }
 _WAYS: Final = {
     "in": gettext_lazy("others write, a router reads"),
@@ -47,7 +47,7 @@ _WAYS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ShownQueue:
+class QueueRow:
     """One line of the page. ``curve``: points of polylines, with gaps between them."""
 
     line: QueueLine
@@ -64,11 +64,11 @@ class ShownQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class QueuesPage:
     """The whole page."""
 
-    lines: list[ShownQueue]
-    troubled: list[ShownQueue]
+    lines: list[QueueRow]
+    troubled: list[QueueRow]
     found: Queues
 
 
@@ -133,13 +133,13 @@ class QueueStateAdmin(ReadOnly, ProjectScopedAdmin):
         context = self.admin_site.each_context(request)
         return {**context, "title": title, "media": self.media}
 
-    def _view(self, request: HttpRequest) -> View:
+    def _view(self, request: HttpRequest) -> QueuesPage:
         found = self._found(request)
         lines = [_shown(line) for line in found.lines]
         troubled = {line.row.key for line in found.troubled}
-        return View(lines, [each for each in lines if each.line.row.key in troubled], found)
+        return QueuesPage(lines, [each for each in lines if each.line.row.key in troubled], found)
 
-    def _one(self, request: HttpRequest) -> ShownQueue:
+    def _one(self, request: HttpRequest) -> QueueRow:
         asked = request.GET.get("project", ""), request.GET.get("name", "")
         for line in self._found(request).lines:
             project = "" if line.row.project_id is None else str(line.row.project_id)
@@ -157,9 +157,9 @@ def _now() -> datetime:
     return timezone.now()
 
 
-def _shown(line: QueueLine) -> ShownQueue:
+def _shown(line: QueueLine) -> QueueRow:
     label, tone = WORDS[line.standing]
-    return ShownQueue(
+    return QueueRow(
         line=line,
         title=title_of(line.row.name),
         label=label,

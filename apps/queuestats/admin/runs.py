@@ -1,4 +1,4 @@
-"""Runs in the admin, with their books. Here and not in apps.jobs, which knows no counters."""
+"""Runs in the admin, with their totals. Here and not in apps.jobs, which knows no counters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from apps.access.states import Role
 from apps.jobs.models import Job, Run
 from apps.jobs.services import act_on_run, act_on_runs, tune_run
 from apps.jobs.states import STATUS_TONES, STOPPABLE, RunAsk, RunState
-from apps.queuestats.queries import books_of
+from apps.queuestats.queries import run_totals
 
 _N = TypeVar("_N", int, float)
 
@@ -65,15 +65,15 @@ _QUESTIONS: Final = {
 
 
 class RunList(BoundedList):
-    """The list of runs; one more query brings the books of the whole page."""
+    """The list of runs; one more query brings the totals of the whole page."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Runs of this page, each with ``books``."""
+        """Runs of this page, each with ``totals``."""
         super().get_results(request)
         runs: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
-        books = books_of(run.owner for run in runs)
+        totals = run_totals(run.owner for run in runs)
         for run in runs:
-            run.books = books[run.owner]
+            run.totals = totals[run.owner]
         self.result_list = runs
 
 
@@ -136,7 +136,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     seen_at = renamed("watched_at", _("last seen by its host at"))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunList]:
-        """The list that knows the books."""
+        """The list that knows the totals."""
         return RunList
 
     def get_urls(self) -> list[URLPattern]:
@@ -211,25 +211,25 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     @display(description=_("Pending"))
     def left(self, run: Any) -> str:
         """Not yet finished (seed S1.19)."""
-        return f"{run.books.left:,}"
+        return f"{run.totals.left:,}"
 
     @display(description=_("Total"))
     def total(self, run: Any) -> str:
         """Distinct requests so far."""
-        return f"{run.books.total:,}"
+        return f"{run.totals.total:,}"
 
     @display(description=_("Succeeded"))
     def success(self, run: Any) -> str:
         """Answered and handled."""
-        return f"{run.books.success:,}"
+        return f"{run.totals.success:,}"
 
     @display(description=_("Failed"))
     def failed(self, run: Any) -> SafeString | str:
         """Failed for good."""
-        if not run.books.failed:
+        if not run.totals.failed:
             return "0"
         style = "font-medium text-red-700 dark:text-red-400"
-        return format_html('<span class="{}">{}</span>', style, f"{run.books.failed:,}")
+        return format_html('<span class="{}">{}</span>', style, f"{run.totals.failed:,}")
 
     @display(description=_("started at"), ordering="started_at")
     def started(self, run: Run) -> str:

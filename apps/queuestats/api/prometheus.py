@@ -119,11 +119,11 @@ def exposition() -> bytes:
     if not _lock.acquire(timeout=WAIT_SECONDS):
         raise OperationalError("another reading has not ended")
     try:
-        if time.monotonic() - _last.at > FRESH_SECONDS:
+        if time.monotonic() - _cached.at > FRESH_SECONDS:
             connection.ensure_connection()
-            _last.text = _read()
-            _last.at = time.monotonic()
-        return _last.text
+            _cached.text = _read()
+            _cached.at = time.monotonic()
+        return _cached.text
     finally:
         _lock.release()
 
@@ -155,10 +155,10 @@ class _Everything(Collector):
             yield family
 
 
-class _Last:
+class _CachedText:
     text = b""
     at = float("-inf")
 
 
-_last = _Last()
+_cached = _CachedText()
 _lock = threading.Lock()

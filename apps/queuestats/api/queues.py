@@ -12,11 +12,11 @@ from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
 from apps.access.api.pagination import PageQuerySerializer, PageSerializer, page_in
-from apps.queuestats.queries.queues import QueueLine, Standing, queues_of
+from apps.queuestats.queries.queues import QueueLine, QueueStatus, queues_of
 from yardkit.queues import Way
 
 
-class QueueSerializer(serializers.Serializer[Any]):
+class QueueStatusSerializer(serializers.Serializer[Any]):
     """A queue as it stood when it was last read. null: nobody can say."""
 
     project = serializers.IntegerField(allow_null=True, help_text="null: of the platform.")
@@ -26,7 +26,7 @@ class QueueSerializer(serializers.Serializer[Any]):
     way = serializers.ChoiceField(
         choices=[each.value for each in Way], help_text="in: others write; out: others read."
     )
-    standing = serializers.ChoiceField(choices=[each.value for each in Standing])
+    standing = serializers.ChoiceField(choices=[each.value for each in QueueStatus])
     waiting = serializers.IntegerField(allow_null=True, help_text="Of a Kafka topic: the lag.")
     taken = serializers.IntegerField(allow_null=True)
     readers = serializers.IntegerField(allow_null=True)
@@ -49,7 +49,7 @@ class QueueListSerializer(PageSerializer):
 
     sampled_at = serializers.DateTimeField(allow_null=True)
     stale = serializers.BooleanField(help_text="Nobody has read them for half a minute.")
-    results = QueueSerializer(many=True)
+    results = QueueStatusSerializer(many=True)
 
 
 class QueuesView(ApiView):

@@ -19,7 +19,7 @@ from apps.jobs.models import Job
 from apps.queuestats.api.series import PointSerializer, SpanQuerySerializer, per_second
 from apps.queuestats.api.views import visible_run
 from apps.queuestats.models import SeriesKind
-from apps.queuestats.queries import SeriesKey, job_books, points_of, rates
+from apps.queuestats.queries import SeriesKey, job_totals, points_of, rates
 
 # As they are behind the dot, see ``services.growth.RATES``, and in words.
 TITLES: dict[str, Promise] = {
@@ -31,7 +31,7 @@ TITLES: dict[str, Promise] = {
 }
 
 
-class JobBooksSerializer(serializers.Serializer[Any]):
+class JobCountersSerializer(serializers.Serializer[Any]):
     """``total = success + failed + left + undone``, over all runs of a job."""
 
     job = serializers.IntegerField()
@@ -48,7 +48,7 @@ class JobBooksSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField(allow_null=True, help_text="The newest report.")
 
 
-class GrowthQuerySerializer(SpanQuerySerializer):
+class RatesQuerySerializer(SpanQuerySerializer):
     """Which rates, when, and how fine."""
 
     names = serializers.MultipleChoiceField(
@@ -56,7 +56,7 @@ class GrowthQuerySerializer(SpanQuerySerializer):
     )
 
 
-class LineSerializer(serializers.Serializer[Any]):
+class RateSerializer(serializers.Serializer[Any]):
     """One rate over time. ``value``: how many a second."""
 
     name = serializers.CharField()
@@ -68,11 +68,11 @@ class LineSerializer(serializers.Serializer[Any]):
     points = PointSerializer(many=True)
 
 
-class GrowthSerializer(serializers.Serializer[Any]):
+class RatesSerializer(serializers.Serializer[Any]):
     """Rates of a run or a job; the points of all of them are ``step`` seconds apart."""
 
     step = serializers.IntegerField()
-    series = LineSerializer(many=True)
+    series = RateSerializer(many=True)
 
 
 class RunSeriesView(ApiView):
@@ -80,13 +80,13 @@ class RunSeriesView(ApiView):
 
     @extend_schema(
         operation_id="runs_series_retrieve",
-        parameters=[GrowthQuerySerializer],
-        responses=GrowthSerializer,
+        parameters=[RatesQuerySerializer],
+        responses=RatesSerializer,
     )
     def get(self, request: Request, run: int) -> Response:
         """Requests, pages, items and failures a second: now, and over time."""
         found = visible_run(self.person, run)
-        return _growth(request, "run", found.job.project_id, found.pk)
+        return _rates_response(request, "run", found.job.project_id, found.pk)
 
 
 class JobSeriesView(ApiView):
@@ -94,13 +94,13 @@ class JobSeriesView(ApiView):
 
     @extend_schema(
         operation_id="jobs_series_retrieve",
-        parameters=[GrowthQuerySerializer],
-        responses=GrowthSerializer,
+        parameters=[RatesQuerySerializer],
+        responses=RatesSerializer,
     )
     def get(self, request: Request, job: int) -> Response:
         """Requests, pages, items and failures a second: now, and over time."""
         found = self._job(job)
-        return _growth(request, "job", found.project_id, found.pk)
+        return _rates_response(request, "job", found.project_id, found.pk)
 
     def _job(self, pk: int) -> Job:
         found: Job | None = Job.objects.visible_to(self.person).filter(pk=pk).first()
@@ -112,17 +112,17 @@ class JobSeriesView(ApiView):
 class JobCountersView(JobSeriesView):
     """Left, Total, Success and Failed of a job (seed S1.19)."""
 
-    @extend_schema(operation_id="jobs_counters_retrieve", responses=JobBooksSerializer)
+    @extend_schema(operation_id="jobs_counters_retrieve", responses=JobCountersSerializer)
     def get(self, request: Request, job: int) -> Response:
         """Over all of its runs, as they were last reported."""
         found = self._job(job)
-        books = job_books(found)
-        values = asdict(books) | {"job": found.pk, "undone": books.undone}
-        return Response(JobBooksSerializer(values).data)
+        totals = job_totals(found)
+        values = asdict(totals) | {"job": found.pk, "undone": totals.undone}
+        return Response(JobCountersSerializer(values).data)
 
 
-def _growth(request: Request, what: str, project: int, pk: int) -> Response:
-    query = GrowthQuerySerializer(data=request.query_params)
+def _rates_response(request: Request, what: str, project: int, pk: int) -> Response:
+    query = RatesQuerySerializer(data=request.query_params)
     query.is_valid(raise_exception=True)
     span = dict(query.validated_data)
     chosen = span.pop("names", None) or [name for name in TITLES if name != "bytes"]
@@ -143,4 +143,4 @@ def _growth(request: Request, what: str, project: int, pk: int) -> Response:
         for name, key in keys.items()
     ]
     step = next((each.step for each in found.values()), span["step"] or 1)
-    return Response(GrowthSerializer({"step": step, "series": lines}).data)
+    return Response(RatesSerializer({"step": step, "series": lines}).data)

@@ -1,4 +1,4 @@
-"""The books of a run, and its failed requests, as REST shows them."""
+"""The totals of a run, and its failed requests, as REST shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apps.jobs.states import RunState
 from apps.queuestats.models import FailedRequest
 
 
-class CenterBooksSerializer(serializers.Serializer[Any]):
+class CenterCountersSerializer(serializers.Serializer[Any]):
     """``received = dispatched + skipped + expired + refused + held``, over all centers."""
 
     received = serializers.IntegerField(help_text="Attempts that reached a center.")
@@ -23,7 +23,7 @@ class CenterBooksSerializer(serializers.Serializer[Any]):
     balanced = serializers.BooleanField()
 
 
-class RunBooksSerializer(serializers.Serializer[Any]):
+class RunCountersSerializer(serializers.Serializer[Any]):
     """Three equations that hold at every moment.
 
     Requests: ``total = success + failed + left`` and ``left = queued + in_flight``. Attempts at
@@ -81,7 +81,7 @@ class RunBooksSerializer(serializers.Serializer[Any]):
     requests_balanced = serializers.BooleanField()
     attempts_balanced = serializers.BooleanField()
     balanced = serializers.BooleanField(help_text="Both of these; center has its own.")
-    center = CenterBooksSerializer()
+    center = CenterCountersSerializer()
     final = serializers.BooleanField(help_text="The run has said that nothing more will come.")
     reported = serializers.BooleanField(help_text="The run has said anything at all.")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from apps.access.api.routers import api_path
-from apps.queuestats.api.rates import JobCountersView, JobSeriesView, RunSeriesView
 from apps.queuestats.api.queues import QueuesView
+from apps.queuestats.api.rates import JobCountersView, JobSeriesView, RunSeriesView
 from apps.queuestats.api.series import (
     PlatformPointsView,
     PlatformSeriesView,

@@ -11,9 +11,9 @@ from rest_framework.response import Response
 from apps.access.api.base import ApiView, ReadViewSet
 from apps.access.models import User
 from apps.jobs.models import Run
-from apps.queuestats.api.serializers import FailedRequestSerializer, RunBooksSerializer
+from apps.queuestats.api.serializers import FailedRequestSerializer, RunCountersSerializer
 from apps.queuestats.models import FailedRequest
-from apps.queuestats.queries import books_of, center_books_of
+from apps.queuestats.queries import center_totals, run_totals
 
 
 def visible_run(person: User, run: int) -> Run:
@@ -27,22 +27,22 @@ def visible_run(person: User, run: int) -> Run:
 class RunCountersView(ApiView):
     """Left, Total, Success and Failed of a run (seed S1.17, S1.19), and all behind them."""
 
-    @extend_schema(operation_id="runs_counters_retrieve", responses=RunBooksSerializer)
+    @extend_schema(operation_id="runs_counters_retrieve", responses=RunCountersSerializer)
     def get(self, request: Request, run: int) -> Response:
-        """The books as they were last reported."""
+        """The totals as they were last reported."""
         found = visible_run(self.person, run)
-        books = books_of([found.owner])[found.owner]
+        totals = run_totals([found.owner])[found.owner]
         facts = {
             "run": found.pk,
             "state": found.state,
             "reason": found.reason,
             "started_at": found.started_at,
             "ended_at": found.ended_at,
-            "reported": books.reported,
-            "items_by_field": books.fields,
-            "center": center_books_of([found.owner])[found.owner].as_dict(),
+            "reported": totals.reported,
+            "items_by_field": totals.fields,
+            "center": center_totals([found.owner])[found.owner].as_dict(),
         }
-        return Response(RunBooksSerializer(facts | books.as_dict()).data)
+        return Response(RunCountersSerializer(facts | totals.as_dict()).data)
 
 
 class RunFailuresViewSet(ReadViewSet[FailedRequest]):

@@ -17,7 +17,7 @@ STEADY_SECONDS: Final = 1.5
 
 
 @dataclass(slots=True)
-class Heard:
+class ReceivedNumbers:
     """What was heard of one life of one sender: the highest number, and those missing below it."""
 
     seq: int = 0
@@ -39,7 +39,7 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Skew:
+class ClockSkew:
     """How late the reports of one sender come by its own clock.
 
     ``base``: of the first of ``steady`` reports in a row that were late by about the same time.

@@ -1,17 +1,6 @@
 """Reads of counters and of series."""
 
-from apps.queuestats.queries.totals import (
-    ATTEMPTS,
-    CENTER_SUMMED,
-    OTHERS,
-    REQUESTS,
-    SUMMED,
-    CenterBooks,
-    RunBooks,
-    books_of,
-    center_books_of,
-)
-from apps.queuestats.queries.jobs import JobBooks, job_books
+from apps.queuestats.queries.jobs import JobTotals, job_totals
 from apps.queuestats.queries.series import (
     FoundRates,
     Point,
@@ -25,6 +14,17 @@ from apps.queuestats.queries.series import (
     series_of,
     sums_between,
 )
+from apps.queuestats.queries.totals import (
+    ATTEMPTS,
+    CENTER_SUMMED,
+    OTHERS,
+    REQUESTS,
+    SUMMED,
+    CenterTotals,
+    RunTotals,
+    center_totals,
+    run_totals,
+)
 
 __all__ = [
     "ATTEMPTS",
@@ -32,21 +32,21 @@ __all__ = [
     "OTHERS",
     "REQUESTS",
     "SUMMED",
-    "CenterBooks",
+    "CenterTotals",
     "FoundRates",
-    "JobBooks",
+    "JobTotals",
     "Point",
     "Points",
-    "RunBooks",
+    "RunTotals",
     "SeriesKey",
-    "books_of",
-    "center_books_of",
-    "job_books",
+    "center_totals",
+    "job_totals",
     "points",
     "points_of",
     "rate",
     "rates",
     "rates_and_minutes",
+    "run_totals",
     "series_of",
     "sums_between",
 ]

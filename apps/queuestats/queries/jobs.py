@@ -1,4 +1,4 @@
-"""The books of a job: of all its runs together."""
+"""The totals of a job: of all its runs together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import datetime
 
 from apps.jobs.models import Job, Run
 from apps.queuestats.models import JobCounter
-from apps.queuestats.queries.totals import books_of
+from apps.queuestats.queries.totals import run_totals
 
 
 @dataclass(frozen=True, slots=True)
-class JobBooks:
+class JobTotals:
     """``total = success + failed + left + undone``, over all runs of a job (seed S1.19).
 
     ``left``: of the runs that have not ended. ``undone``: what ended runs never got to, and what
@@ -36,10 +36,10 @@ class JobBooks:
         return self.total - self.success - self.failed - self.left
 
 
-def job_books(job: Job) -> JobBooks:
+def job_totals(job: Job) -> JobTotals:
     """Four queries, however many runs there were."""
     row = JobCounter.objects.filter(job=job).first() or JobCounter(job=job)
-    return JobBooks(
+    return JobTotals(
         total=row.total,
         success=row.success,
         failed=row.failed,
@@ -60,6 +60,6 @@ def active_left(jobs: Collection[int] | None = None) -> dict[int, int]:
         active = active.filter(job__in=jobs)
     owners = {f"run:{pk}": job for pk, job in active.values_list("pk", "job")}
     found: dict[int, int] = {}
-    for owner, books in books_of(owners).items():
-        found[owners[owner]] = found.get(owners[owner], 0) + books.left
+    for owner, totals in run_totals(owners).items():
+        found[owners[owner]] = found.get(owners[owner], 0) + totals.left
     return found

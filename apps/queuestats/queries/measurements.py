@@ -23,7 +23,7 @@ PROJECT: Final = "project"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurements:
     """All numbers of one moment: gauges and counters by series, and the queues themselves."""
 
     gauges: dict[SeriesKey, float]
@@ -31,14 +31,14 @@ class Measured:
     queues: list[QueueReading]
 
 
-def measure() -> Measured:
+def measure() -> Measurements:
     """Ask every metric and every queue. Servers are waited for: not inside a transaction."""
     gauges: dict[SeriesKey, float] = {}
     counters: dict[SeriesKey, float] = {}
     for sample in metrics.snapshot():
         into = gauges if sample.kind == "gauge" else counters
         into[key_of(sample)] = sample.value
-    return Measured(gauges, counters, read_queues())
+    return Measurements(gauges, counters, read_queues())
 
 
 def key_of(sample: MetricSample) -> SeriesKey:
@@ -61,17 +61,17 @@ def read_queues() -> list[QueueReading]:
     with _lock:
         # Tests change the broker; another one has other queues.
         where = str(settings.BROKER_URL)
-        if _last.where != where or time.monotonic() - _last.at > FRESH_SECONDS:
-            _last.readings = queues.snapshot()
-            _last.at, _last.where = time.monotonic(), where
-        return list(_last.readings)
+        if _cached.where != where or time.monotonic() - _cached.at > FRESH_SECONDS:
+            _cached.readings = queues.snapshot()
+            _cached.at, _cached.where = time.monotonic(), where
+        return list(_cached.readings)
 
 
-class _Last:
+class _CachedQueues:
     readings: list[QueueReading]
     at = float("-inf")
     where = ""
 
 
-_last = _Last()
+_cached = _CachedQueues()
 _lock = threading.Lock()

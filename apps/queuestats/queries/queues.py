@@ -15,7 +15,7 @@ from yardkit.queues import Way
 READY: Final = "queue.ready"
 IN: Final = "queue.in"
 OUT: Final = "queue.out"
-# Sampled every 5 s: what is older is no news.
+# SampleCounts every 5 s: what is older is no news.
 STALE: Final = timedelta(seconds=30)
 SPARK_MINUTES: Final = 60
 # Whose messages wait longer than this is behind, however it goes on.
@@ -24,7 +24,7 @@ SLOW_SECONDS: Final = 600.0
 GROWING_SECONDS: Final = 10.0
 
 
-class Standing(StrEnum):
+class QueueStatus(StrEnum):
     """How a queue is, the worst first."""
 
     PROBLEM = "problem"
@@ -40,7 +40,7 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
 
 
-_WORST_FIRST: Final = {each: at for at, each in enumerate(Standing)}
+_WORST_FIRST: Final = {each: at for at, each in enumerate(QueueStatus)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class QueueLine:
     """A queue on the page. ``spark``: the mean of each of the last 60 minutes, None: unknown."""
 
     row: QueueState
-    standing: Standing
+    standing: QueueStatus
     in_per_second: float | None
     out_per_second: float | None
     # For how long a message waits: the oldest one, or by the pace of the last minute. None:
@@ -83,7 +83,7 @@ class Queues:
         return [each for each in self.lines if each.standing in _TROUBLED]
 
 
-_TROUBLED: Final = (Standing.PROBLEM, Standing.ABANDONED, Standing.HELD)
+_TROUBLED: Final = (QueueStatus.PROBLEM, QueueStatus.ABANDONED, QueueStatus.HELD)
 
 
 def queues_of(user: object, *, now: datetime, sparks: bool = True) -> Queues:
@@ -134,19 +134,21 @@ def _line(
     )
 
 
-def _standing(row: QueueState, came: float | None, went: float | None, now: datetime) -> Standing:
+def _standing(
+    row: QueueState, came: float | None, went: float | None, now: datetime
+) -> QueueStatus:
     if row.problem:
-        return Standing.PROBLEM
+        return QueueStatus.PROBLEM
     if now - row.at > STALE or row.waiting is None:
-        return Standing.UNKNOWN
+        return QueueStatus.UNKNOWN
     if row.waiting == 0:
-        return Standing.BUSY if row.taken else Standing.EMPTY
+        return QueueStatus.BUSY if row.taken else QueueStatus.EMPTY
     if row.name == DEAD_QUEUE and row.project_id is None:
-        return Standing.HELD
+        return QueueStatus.HELD
     # Who reads what we hand to others is not ours to know.
     if row.readers == 0 and row.way != Way.OUT:
-        return Standing.ABANDONED
-    return Standing.BEHIND if _is_behind(row.waiting, came, went) else Standing.BUSY
+        return QueueStatus.ABANDONED
+    return QueueStatus.BEHIND if _is_behind(row.waiting, came, went) else QueueStatus.BUSY
 
 
 def _is_behind(waiting: int, came: float | None, went: float | None) -> bool:

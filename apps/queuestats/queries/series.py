@@ -37,7 +37,7 @@ class SeriesKey(NamedTuple):
 
 
 # In which seconds somebody listened for reports.
-HEARD: Final = SeriesKey("statistics.heard", None)
+OBSERVED: Final = SeriesKey("statistics.heard", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _settled(now: datetime) -> int:
 def _named(names: Collection[str], projects: Collection[int] | None) -> dict[int, SeriesKey]:
     # Their ids and no join: the server finds samples by them in the index, and by a join in all
     # of the table.
-    wanted = Q(name__in=[*names, HEARD.name])
+    wanted = Q(name__in=[*names, OBSERVED.name])
     if projects is not None:
         wanted &= Q(project_id__in=projects) | Q(project=None)
     rows = Series.objects.filter(wanted).order_by().values_list("pk", "name", "project_id", "label")
@@ -181,7 +181,7 @@ def _rates(rows: Iterable[tuple[Any, ...]], series: dict[int, SeriesKey], end: i
         ages[key] = end - first
         if readings:
             means[key] = totals[key][longest] / int(readings)
-    heard = totals.pop(HEARD, dict.fromkeys(RATE_SECONDS, 0))
+    heard = totals.pop(OBSERVED, dict.fromkeys(RATE_SECONDS, 0))
     return FoundRates(
         by_key={
             key: {
@@ -191,7 +191,7 @@ def _rates(rows: Iterable[tuple[Any, ...]], series: dict[int, SeriesKey], end: i
             for key, found in totals.items()
         },
         nothing={seconds: 0.0 if heard[seconds] else None for seconds in RATE_SECONDS},
-        heard_seconds=min(longest, ages.get(HEARD, 0)),
+        heard_seconds=min(longest, ages.get(OBSERVED, 0)),
         ages=ages,
         means=means,
     )
@@ -242,7 +242,7 @@ def points_of(
     keys: Collection[SeriesKey], *, since: datetime, until: datetime, step: int = 0, now: datetime
 ) -> dict[SeriesKey, Points]:
     """Several series for one chart, with the same step; those that exist. Two queries."""
-    series = _series([*keys, HEARD])
+    series = _series([*keys, OBSERVED])
     end = min(int(until.timestamp()), int(now.timestamp()) - SETTLED_SECONDS)
     begin = min(int(since.timestamp()), end)
     step = step_for(since=begin, until=end, now=int(now.timestamp()), wanted=step)
@@ -250,7 +250,7 @@ def points_of(
     begin = max(begin - begin % step, end - step * MOST_POINTS)
     begin += -begin % step
     numbers = _numbers([pk for pk, _kind in series.values()], begin, end, step)
-    heard = numbers.get(series[HEARD][0], {}) if HEARD in series else {}
+    heard = numbers.get(series[OBSERVED][0], {}) if OBSERVED in series else {}
     found = {}
     for key in keys:
         if key not in series:

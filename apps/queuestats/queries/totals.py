@@ -1,4 +1,4 @@
-"""The books of a run."""
+"""The totals of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CENTER_SUMMED = ("received", "dispatched", "skipped", "expired", "refused", "hel
 
 
 @dataclass(frozen=True, slots=True)
-class CenterBooks:
+class CenterTotals:
     """What the centers did with a run's requests, summed over all that served it."""
 
     received: int = 0
@@ -51,7 +51,7 @@ class CenterBooks:
 
 
 @dataclass(frozen=True, slots=True)
-class RunBooks:
+class RunTotals:
     """What became of a run's requests and of every attempt at them.
 
     Summed over its executions: each counts from 0. An execution that a later one has replaced adds
@@ -155,8 +155,8 @@ class RunBooks:
         }
 
 
-def books_of(owners: Iterable[str]) -> dict[str, RunBooks]:
-    """The books by owner; an owner that has not reported yet has empty ones. One query."""
+def run_totals(owners: Iterable[str]) -> dict[str, RunTotals]:
+    """The totals by owner; an owner that has not reported yet has empty ones. One query."""
     owners = list(owners)
     rows: dict[str, list[RunCounter]] = {owner: [] for owner in owners}
     for row in RunCounter.objects.filter(owner__in=owners).order_by("id"):
@@ -164,10 +164,10 @@ def books_of(owners: Iterable[str]) -> dict[str, RunBooks]:
     return {owner: sum_of(counters) for owner, counters in rows.items()}
 
 
-def sum_of(rows: Sequence[RunCounter]) -> RunBooks:
-    """The books that the executions of one run make, the first one first."""
+def sum_of(rows: Sequence[RunCounter]) -> RunTotals:
+    """The totals that the executions of one run make, the first one first."""
     if not rows:
-        return RunBooks()
+        return RunTotals()
     by_key: dict[str, Counter[str]] = {name: Counter() for name in (*BY_AGENT, "fields")}
     for row in rows:
         for name, counter in by_key.items():
@@ -179,10 +179,10 @@ def sum_of(rows: Sequence[RunCounter]) -> RunBooks:
     for name in ("queued", "in_flight", "out", "held"):
         sums[name] = getattr(rows[-1], name)
     values: dict[str, Any] = {name: dict(counter) for name, counter in by_key.items()}
-    return RunBooks(**sums, **values, reported=True, final=rows[-1].final)
+    return RunTotals(**sums, **values, reported=True, final=rows[-1].final)
 
 
-def center_books_of(owners: Iterable[str]) -> dict[str, CenterBooks]:
+def center_totals(owners: Iterable[str]) -> dict[str, CenterTotals]:
     """What the centers did, by owner; for one they have not heard of, nothing. One query."""
     sums = {owner: dict.fromkeys(CENTER_SUMMED, 0) for owner in owners}
     reported = set()
@@ -191,5 +191,5 @@ def center_books_of(owners: Iterable[str]) -> dict[str, CenterBooks]:
         for name in CENTER_SUMMED:
             sums[row.owner][name] += getattr(row, name)
     return {
-        owner: CenterBooks(**values, reported=owner in reported) for owner, values in sums.items()
+        owner: CenterTotals(**values, reported=owner in reported) for owner, values in sums.items()
     }

@@ -3,27 +3,27 @@
 from apps.queuestats.services.counters import (
     LAST_REPORT_SECONDS,
     Report,
-    close_books,
+    finalize_counters,
     store_counters,
 )
-from apps.queuestats.services.rejections import Refused
+from apps.queuestats.services.gauge_samples import SampleCounts, sample_gauges
+from apps.queuestats.services.rejections import RejectedReport
 from apps.queuestats.services.samples import (
-    note_listening,
     prune_series,
     record_gauges,
+    record_observed_seconds,
     store_samples,
 )
-from apps.queuestats.services.gauge_samples import Sampled, sample_gauges
 
 __all__ = [
     "LAST_REPORT_SECONDS",
-    "Refused",
+    "RejectedReport",
     "Report",
-    "Sampled",
-    "close_books",
-    "note_listening",
+    "SampleCounts",
+    "finalize_counters",
     "prune_series",
     "record_gauges",
+    "record_observed_seconds",
     "sample_gauges",
     "store_counters",
     "store_samples",

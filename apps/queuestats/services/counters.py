@@ -13,10 +13,10 @@ from django.db.models import F
 from apps.jobs.queries import RunFacts, run_facts
 from apps.queuestats.events import COUNTERS_CHANGED
 from apps.queuestats.models import FailedRequest, RunCounter
-from apps.queuestats.queries import CENTER_SUMMED, SUMMED, books_of, center_books_of
+from apps.queuestats.queries import CENTER_SUMMED, SUMMED, center_totals, run_totals
 from apps.queuestats.queries.totals import BY_AGENT, sum_of
-from apps.queuestats.services.increases import GROWING, Grown, count_growth
-from apps.queuestats.services.rejections import Refused
+from apps.queuestats.services.increases import JOB_SUMMED, CounterIncrease, add_increases
+from apps.queuestats.services.rejections import RejectedReport
 from apps.queuestats.services.upsert import Upsert
 from apps.runtime.services import emit, in_short_transaction
 from yardkit import failpoints
@@ -60,7 +60,7 @@ _CENTERS: Final = Upsert(
 Report = RunCounters | CenterCounters
 
 
-def store_counters(*, messages: Sequence[Report], now: datetime) -> list[Refused]:
+def store_counters(*, messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
     """Write a batch of reports (seed S1.17, S1.51).
 
     Returns what cannot be stored, for the caller to refuse: a report of a run that does not
@@ -75,7 +75,7 @@ def store_counters(*, messages: Sequence[Report], now: datetime) -> list[Refused
         raise
     except (DatabaseError, ValueError, OverflowError) as error:
         if len(messages) == 1:
-            return [Refused(messages[0], f"{type(error).__name__}: {first_line(error)}")]
+            return [RejectedReport(messages[0], f"{type(error).__name__}: {first_line(error)}")]
     # By halves: one bad report among two thousand costs some twenty tries more.
     half = len(messages) // 2
     return [
@@ -84,15 +84,15 @@ def store_counters(*, messages: Sequence[Report], now: datetime) -> list[Refused
     ]
 
 
-def _store(messages: Sequence[Report], now: datetime) -> list[Refused]:
+def _store(messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
     facts = run_facts(message.run for message in messages)
-    refused: list[Refused] = []
+    refused: list[RejectedReport] = []
     of_runs: dict[tuple[int, str], RunCounters] = {}
     of_centers: dict[tuple[int, str], CenterCounters] = {}
     failures: list[FailedRequest] = []
     for message in messages:
         if message.run not in facts:
-            refused.append(Refused(message, f"run {message.run} does not exist"))
+            refused.append(RejectedReport(message, f"run {message.run} does not exist"))
         elif isinstance(message, RunCounters):
             failures += _failures(message, facts[message.run], now)
             _keep_newest(of_runs, message)
@@ -102,14 +102,14 @@ def _store(messages: Sequence[Report], now: datetime) -> list[Refused]:
     _write_centers(of_centers, now)
     # The same note may come twice: (owner, boot, seq) is unique, the second is dropped.
     FailedRequest.objects.bulk_create(failures, ignore_conflicts=True, batch_size=500)
-    count_growth(grown, now=now)
+    add_increases(grown, now=now)
     failpoints.hit("queuestats.before_commit")
     _tell({run for run, _boot in (*of_runs, *of_centers)}, facts, rows)
     return refused
 
 
 @transaction.atomic
-def close_books(*, now: datetime) -> int:
+def finalize_counters(*, now: datetime) -> int:
     """Declare the last report of a run final that was killed before it could say so itself.
 
     What was out is cancelled with it. Returns how many were closed. Should the run live after
@@ -138,7 +138,7 @@ def _keep_newest(newest: dict[tuple[int, str], Any], message: Report) -> None:
 
 def _write_runs(
     messages: Mapping[tuple[int, str], RunCounters], facts: Mapping[int, RunFacts], now: datetime
-) -> tuple[dict[str, list[RunCounter]], list[Grown]]:
+) -> tuple[dict[str, list[RunCounter]], list[CounterIncrease]]:
     """Every execution of these runs by owner, and what they have done since they last reported.
 
     Four statements, however many runs; one more where a report is the first of its execution.
@@ -147,18 +147,18 @@ def _write_runs(
         return {}, []
     rows = _locked(messages, facts, now)
     changed: list[RunCounter] = []
-    grown: list[Grown] = []
+    grown: list[CounterIncrease] = []
     for (run, boot), message in messages.items():
         row = rows[f"run:{run}", boot]
         if row.seq >= message.seq:
             continue
         grown.append(
-            Grown(
+            CounterIncrease(
                 run=run,
                 job=facts[run].job,
                 project=facts[run].project,
                 since=row.updated_at if row.seq >= 0 else None,
-                amounts={name: getattr(message, name) - getattr(row, name) for name in GROWING},
+                amounts={name: getattr(message, name) - getattr(row, name) for name in JOB_SUMMED},
             )
         )
         for name in SUMMED:
@@ -242,12 +242,12 @@ def _tell(
 ) -> None:
     """``known``: the executions of some of these runs, by owner; the others are read."""
     owners = [f"run:{run}" for run in runs]
-    books = books_of(owner for owner in owners if owner not in known)
-    books |= {owner: sum_of(rows) for owner, rows in known.items()}
-    centers = center_books_of(owners)
+    totals = run_totals(owner for owner in owners if owner not in known)
+    totals |= {owner: sum_of(rows) for owner, rows in known.items()}
+    centers = center_totals(owners)
     for run, owner in zip(runs, owners, strict=True):
         emit(
             COUNTERS_CHANGED,
             project=facts[run].project,
-            payload={"run": run} | books[owner].as_dict() | {"center": centers[owner].as_dict()},
+            payload={"run": run} | totals[owner].as_dict() | {"center": centers[owner].as_dict()},
         )

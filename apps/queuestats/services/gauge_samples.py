@@ -12,9 +12,9 @@ from django.db import connection, transaction
 
 from apps.projects.models import Project
 from apps.queuestats.models import CounterMark, QueueState, Series, SeriesKind
-from apps.queuestats.queries.measurements import Measured, label_of, measure
+from apps.queuestats.queries.measurements import Measurements, label_of, measure
 from apps.queuestats.queries.series import SeriesKey
-from apps.queuestats.services.series_readings import Reading, add, spread
+from apps.queuestats.services.series_readings import SeriesReading, add_readings, distribute
 from apps.queuestats.services.upsert import Upsert
 from yardkit import failpoints, metrics
 from yardkit.protocol import SampleKind
@@ -51,14 +51,14 @@ _QUEUES: Final = Upsert(
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampleCounts:
     """How many series and queues were written."""
 
     series: int
     queues: int
 
 
-def sample_gauges(*, now: datetime) -> Sampled:
+def sample_gauges(*, now: datetime) -> SampleCounts:
     """Write all that can be measured now (seed S4.24), see docs/metrics.md.
 
     Asks every app and every server first, and waits for none of them longer than a few seconds.
@@ -77,18 +77,18 @@ def sample_gauges(*, now: datetime) -> Sampled:
 
 
 @transaction.atomic
-def _write(found: Measured, gauges: Mapping[SeriesKey, float], now: datetime) -> Sampled:
+def _write(found: Measurements, gauges: Mapping[SeriesKey, float], now: datetime) -> SampleCounts:
     second = int(now.timestamp())
-    readings: list[Reading] = [
+    readings: list[SeriesReading] = [
         (key, SampleKind.GAUGE, second, 1, value, 1, value)
         for key, value in gauges.items()
         if math.isfinite(value)
     ]
     readings += _counted(found.counters, now)
     readings += _queues(found.queues, now)
-    add(readings)
+    add_readings(readings)
     failpoints.hit("queuestats.sampled")
-    return Sampled(series=len(readings), queues=len(found.queues))
+    return SampleCounts(series=len(readings), queues=len(found.queues))
 
 
 def _absent(gauges: Mapping[SeriesKey, float]) -> dict[SeriesKey, float]:
@@ -99,18 +99,18 @@ def _absent(gauges: Mapping[SeriesKey, float]) -> dict[SeriesKey, float]:
     return {key: 0.0 for key in keys if key not in gauges}
 
 
-def _counted(counters: Mapping[SeriesKey, float], now: datetime) -> list[Reading]:
+def _counted(counters: Mapping[SeriesKey, float], now: datetime) -> list[SeriesReading]:
     """What counters have risen by since the last sampling, spread over that time."""
     keys = {_mark(key): key for key in counters}
     marks = {row.key: row for row in CounterMark.objects.select_for_update().order_by("key")}
-    readings: list[Reading] = []
+    readings: list[SeriesReading] = []
     fresh: list[tuple[str, float, datetime]] = []
     for mark, key in keys.items():
         was = marks.get(mark)
         if was is not None:
-            if _overtaken(was.at, now):
+            if _is_outdated(was.at, now):
                 continue
-            readings += spread(key, _risen(counters[key], was.value), was.at, now, LONGEST_GAP)
+            readings += distribute(key, _risen(counters[key], was.value), was.at, now, LONGEST_GAP)
         if math.isfinite(counters[key]):
             fresh.append((mark, counters[key], now))
     _MARKS.write(fresh)
@@ -118,7 +118,7 @@ def _counted(counters: Mapping[SeriesKey, float], now: datetime) -> list[Reading
     return readings
 
 
-def _overtaken(written: datetime, now: datetime) -> bool:
+def _is_outdated(written: datetime, now: datetime) -> bool:
     """Another process has written what it read later than we did: ours is old.
 
     As after a process was frozen for a while. Counted from an older number, what came since would
@@ -136,7 +136,7 @@ def _mark(key: SeriesKey) -> str:
     return f"{key.name} {key.project or 0} {key.label}"
 
 
-def _queues(readings: Iterable[QueueReading], now: datetime) -> list[Reading]:
+def _queues(readings: Iterable[QueueReading], now: datetime) -> list[SeriesReading]:
     """The rows of all queues, and what went in and out of them since the last sampling."""
     known = set(Project.objects.values_list("pk", flat=True))
     rows = {
@@ -146,19 +146,19 @@ def _queues(readings: Iterable[QueueReading], now: datetime) -> list[Reading]:
         )
     }
     before = {row.key: row for row in QueueState.objects.select_for_update().order_by("key")}
-    flows: list[Reading] = []
+    flows: list[SeriesReading] = []
     fresh: list[QueueState] = []
     for key, row in rows.items():
         was = before.get(key)
-        if was is not None and _overtaken(was.at, now):
+        if was is not None and _is_outdated(was.at, now):
             continue
         fresh.append(row)
         if was is None or was.epoch != row.epoch:
             continue
         went_in, went_out = _flow(row, was)
         series = row.project_id, row.name
-        flows += spread(SeriesKey(QUEUE_IN, *series), went_in, was.at, now, LONGEST_GAP)
-        flows += spread(SeriesKey(QUEUE_OUT, *series), went_out, was.at, now, LONGEST_GAP)
+        flows += distribute(SeriesKey(QUEUE_IN, *series), went_in, was.at, now, LONGEST_GAP)
+        flows += distribute(SeriesKey(QUEUE_OUT, *series), went_out, was.at, now, LONGEST_GAP)
     _QUEUES.write([[getattr(row, name) for name in _QUEUES.columns] for row in fresh])
     QueueState.objects.filter(at__lt=now - QUEUES_KEPT).delete()
     return flows

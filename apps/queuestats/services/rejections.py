@@ -8,7 +8,7 @@ from yardkit.protocol import CenterCounters, RunCounters, Samples
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedReport:
     """A report that cannot be stored, and why."""
 
     message: RunCounters | CenterCounters | Samples

@@ -11,11 +11,11 @@ from typing import Final
 from django.db import DatabaseError, OperationalError, transaction
 from django.db.models import Exists, OuterRef
 
-from apps.queuestats.engine.senders import Heard, Skew
+from apps.queuestats.engine.senders import ClockSkew, ReceivedNumbers
 from apps.queuestats.models import Sample, SampleSender, Series
-from apps.queuestats.queries.series import HEARD, KEPT_SECONDS, SeriesKey
-from apps.queuestats.services.series_readings import Reading, add
-from apps.queuestats.services.rejections import Refused
+from apps.queuestats.queries.series import KEPT_SECONDS, OBSERVED, SeriesKey
+from apps.queuestats.services.rejections import RejectedReport
+from apps.queuestats.services.series_readings import SeriesReading, add_readings
 from apps.queuestats.services.upsert import Upsert
 from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
@@ -45,17 +45,17 @@ _SENDERS: Final = Upsert(
 )
 
 
-def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[Refused]:
+def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[RejectedReport]:
     """Add a batch of reports; one that comes again, or late, changes no sum (seed S4.24, S4.25).
 
     A sender's own seconds are kept. Only a clock that is wrong by more than 5 s is corrected, see
-    ``engine.heard.Skew``. Returns what cannot be stored, for the caller to refuse. Numbers of
+    ``engine.heard.ClockSkew``. Returns what cannot be stored, for the caller to refuse. Numbers of
     projects that do not exist are left out.
 
     Raises:
         DatabaseError: the database is away; nothing is added.
     """
-    refused = [Refused(m, reason) for m in messages if (reason := _fault(m))]
+    refused = [RejectedReport(m, reason) for m in messages if (reason := _fault(m))]
     bad = {id(one.message) for one in refused}
     good = [message for message in messages if id(message) not in bad]
     if not good:
@@ -66,7 +66,10 @@ def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[Refused
         raise
     except (DatabaseError, ValueError, OverflowError) as error:
         if len(good) == 1:
-            return [*refused, Refused(good[0], f"{type(error).__name__}: {first_line(error)}")]
+            return [
+                *refused,
+                RejectedReport(good[0], f"{type(error).__name__}: {first_line(error)}"),
+            ]
         half = len(good) // 2
         refused += store_samples(messages=good[:half], now=now)
         refused += store_samples(messages=good[half:], now=now)
@@ -77,7 +80,7 @@ def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[Refused
 def record_gauges(readings: Mapping[tuple[str, int | None, str], float], *, now: datetime) -> None:
     """Note how much there is: by (series, project, label). For who has the database at hand."""
     second = int(now.timestamp())
-    add(
+    add_readings(
         (SeriesKey(*key), SampleKind.GAUGE, second, 1, value, 1, value)
         for key, value in readings.items()
         if math.isfinite(value)
@@ -85,13 +88,13 @@ def record_gauges(readings: Mapping[tuple[str, int | None, str], float], *, now:
 
 
 @transaction.atomic
-def note_listening(*, since: int, until: int) -> None:
+def record_observed_seconds(*, since: int, until: int) -> None:
     """Reports of the seconds from ``since`` up to ``until`` could arrive.
 
     So that a second without any number is told apart from one that nobody heard of.
     """
     seconds = range(max(since, until - KEPT_SECONDS[1]), until)
-    add((HEARD, SampleKind.SUM, second, 1, 1.0, 1, 0.0) for second in seconds)
+    add_readings((OBSERVED, SampleKind.SUM, second, 1, 1.0, 1, 0.0) for second in seconds)
 
 
 def prune_series(*, now: datetime) -> int:
@@ -154,7 +157,7 @@ def _note_fault(note: SampleNote) -> str:
 
 def _store(messages: Sequence[Samples], now: datetime) -> None:
     senders = _senders(messages, now)
-    readings: list[Reading] = []
+    readings: list[SeriesReading] = []
     at = now.timestamp()
     for message in messages:
         row, heard, skew = senders[message.boot]
@@ -174,7 +177,7 @@ def _store(messages: Sequence[Samples], now: datetime) -> None:
             )
             for note in message.samples
         )
-    add(readings)
+    add_readings(readings)
     for row, heard, skew in senders.values():
         row.seq, row.missing = heard.seq, sorted(heard.missing)
         row.skew_base, row.skew_steady = skew.base, skew.steady
@@ -187,7 +190,7 @@ def _store(messages: Sequence[Samples], now: datetime) -> None:
 
 def _senders(
     messages: Sequence[Samples], now: datetime
-) -> dict[str, tuple[SampleSender, Heard, Skew]]:
+) -> dict[str, tuple[SampleSender, ReceivedNumbers, ClockSkew]]:
     """Return the rows of the reports' senders, locked until the commit.
 
     New rows are inserted before any is locked, both in the order of the key: a writer that locks
@@ -205,6 +208,10 @@ def _senders(
     )
     locked = {row.boot: row for row in rows.select_for_update().order_by("boot")}
     return {
-        boot: (row, Heard(row.seq, set(row.missing)), Skew(row.skew_base, row.skew_steady))
+        boot: (
+            row,
+            ReceivedNumbers(row.seq, set(row.missing)),
+            ClockSkew(row.skew_base, row.skew_steady),
+        )
         for boot, row in locked.items()
     }

@@ -40,7 +40,7 @@ _STEPS: Final = tuple(sorted(KEPT_SECONDS))
 _Row = tuple[int, int, int, float, int, float]
 # Of a series: its kind, the second, how many seconds it is of, the value, how many readings they
 # are, the highest of them.
-Reading = tuple[SeriesKey, SampleKind, int, int, float, int, float]
+SeriesReading = tuple[SeriesKey, SampleKind, int, int, float, int, float]
 
 
 def seconds_between(since: datetime, until: datetime, longest: float) -> range:
@@ -50,9 +50,9 @@ def seconds_between(since: datetime, until: datetime, longest: float) -> range:
     return range(begin, end) if begin < end else range(end, end + 1)
 
 
-def spread(
+def distribute(
     key: SeriesKey, amount: float, since: datetime, until: datetime, longest: float
-) -> list[Reading]:
+) -> list[SeriesReading]:
     """``amount`` of a sum that came between two moments, evenly over the seconds between them.
 
     Over at most ``longest`` seconds up to ``until``. Nothing where there is nothing to add.
@@ -64,7 +64,7 @@ def spread(
     return [(key, SampleKind.SUM, second, 1, each, 1, 0.0) for second in seconds]
 
 
-def add(readings: Iterable[Reading]) -> None:
+def add_readings(readings: Iterable[SeriesReading]) -> None:
     """Add numbers at every length of time. Always in the same order; inside a transaction.
 
     Those of unknown projects are left out.
@@ -82,7 +82,7 @@ def add(readings: Iterable[Reading]) -> None:
     _write(_rows(again, series_ids({reading[0]: reading[1] for reading in again})))
 
 
-def _rows(readings: Iterable[Reading], ids: dict[SeriesKey, int]) -> list[_Row]:
+def _rows(readings: Iterable[SeriesReading], ids: dict[SeriesKey, int]) -> list[_Row]:
     """One row for each series, length and time."""
     sums: dict[tuple[int, int, int], tuple[float, int, float]] = {}
     for key, _kind, second, spread_seconds, value, count, highest in readings:

@@ -16,7 +16,7 @@ from apps.jobs.services import start_run
 from apps.jobs.states import FINAL, RunState
 from apps.projects.models import Project
 from apps.queuestats.models import FailedRequest
-from apps.queuestats.queries import RunBooks, books_of
+from apps.queuestats.queries import RunTotals, run_totals
 
 SPIDER = "yardspider.spiders:SiteSpider"
 
@@ -74,7 +74,7 @@ class Progression:
     """A run and its counters at one moment."""
 
     run: Run
-    books: RunBooks
+    books: RunTotals
 
     @property
     def over(self) -> bool:
@@ -123,4 +123,4 @@ class Progression:
 def look(run_id: int) -> Progression:
     """Return the run and its counters. Two queries."""
     run = Run.objects.select_related("job").get(pk=run_id)
-    return Progression(run=run, books=books_of([run.owner])[run.owner])
+    return Progression(run=run, books=run_totals([run.owner])[run.owner])

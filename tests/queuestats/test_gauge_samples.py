@@ -13,7 +13,7 @@ from apps.jobs.states import RunState
 from apps.queuestats.models import QueueState, Sample, Series
 from apps.queuestats.queries import SeriesKey, points, rates
 from apps.queuestats.queries.measurements import label_of, measure
-from apps.queuestats.services import note_listening, sample_gauges
+from apps.queuestats.services import record_observed_seconds, sample_gauges
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from tests.jobs.factories import make_job, make_run
@@ -101,7 +101,7 @@ def test_counters_become_rates_and_never_fall(
     monkeypatch.setattr(metrics, "snapshot", registry.snapshot)
     now = timezone.now()
     second = int(now.timestamp())
-    note_listening(since=second - 60, until=second)
+    record_observed_seconds(since=second - 60, until=second)
     for ago, count in ((30, 1000.0), (20, 1100.0), (10, 100.0), (0, 150.0)):
         value["now"] = count
         sample_gauges(now=now - timedelta(seconds=ago))
@@ -164,7 +164,7 @@ def test_queues_are_rows_and_what_flows_through_them_is_known(
 ) -> None:
     now = timezone.now()
     second = int(now.timestamp())
-    note_listening(since=second - 60, until=second)
+    record_observed_seconds(since=second - 60, until=second)
     for ago, waiting, done in ((20, 100, 1000), (10, 300, 1100), (0, 200, 1500)):
         queue[:] = [
             QueueReading(
@@ -191,7 +191,7 @@ def test_queues_are_rows_and_what_flows_through_them_is_known(
 def test_other_processes_count_anew(queue: list[QueueReading]) -> None:
     now = timezone.now()
     second = int(now.timestamp())
-    note_listening(since=second - 60, until=second)
+    record_observed_seconds(since=second - 60, until=second)
     for ago, done, epoch in ((20, 1000, "a"), (10, 5000, "b"), (0, 5010, "b")):
         queue[:] = [QueueReading(name="logs", engine="x", out_total=done, epoch=epoch)]
         sample_gauges(now=now - timedelta(seconds=ago))

@@ -31,7 +31,7 @@ TOKEN = "a-token-of-24-characters"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraping, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(prometheus, "FRESH_SECONDS", -1.0)
 
 
 def numbers(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -98,8 +98,8 @@ def test_people_who_see_everything_may_look_too() -> None:
 
 def test_a_reading_serves_many(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.METRICS_TOKEN = TOKEN
-    monkeypatch.setattr(scraping, "FRESH_SECONDS", 60.0)
-    monkeypatch.setattr(prometheus._last, "at", float("-inf"))
+    monkeypatch.setattr(prometheus, "FRESH_SECONDS", 60.0)
+    monkeypatch.setattr(prometheus._cached, "at", float("-inf"))
     reads: list[int] = []
     snapshot = metrics.snapshot
 
@@ -111,7 +111,7 @@ def test_a_reading_serves_many(settings: Any, monkeypatch: pytest.MonkeyPatch) -
     for _ in range(3):
         assert Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).content
     assert reads == [1]
-    monkeypatch.setattr(prometheus._last, "at", float("-inf"))
+    monkeypatch.setattr(prometheus._cached, "at", float("-inf"))
 
 
 def test_without_the_database_it_says_so(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_nobody_waits_for_a_reading_that_hangs(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.METRICS_TOKEN = TOKEN
-    monkeypatch.setattr(scraping, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(prometheus, "WAIT_SECONDS", 0.05)
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with prometheus._lock:
         assert Client().get("/metrics", headers=headers).status_code == 503

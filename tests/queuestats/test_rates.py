@@ -16,8 +16,8 @@ from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from apps.queuestats import gauges
 from apps.queuestats.models import JobCounter, Sample, Series
-from apps.queuestats.queries import job_books, rates
-from apps.queuestats.services import note_listening, prune_series, store_counters
+from apps.queuestats.queries import job_totals, rates
+from apps.queuestats.services import prune_series, record_observed_seconds, store_counters
 from tests.access.factories import Api, make_project, make_user
 from tests.jobs.factories import make_job, make_run
 from yardkit.protocol import RunCounters
@@ -43,7 +43,7 @@ def half_a_minute_of(run: Run) -> None:
         message = told(run, seq, **counts, pages=3 * seq, items=2 * seq)
         store_counters(messages=[message], now=now - timedelta(seconds=ago))
     second = int(now.timestamp())
-    note_listening(since=second - 60, until=second)
+    record_observed_seconds(since=second - 60, until=second)
 
 
 @pytest.mark.covers("S4.24", "S1.17")
@@ -64,7 +64,7 @@ def test_a_report_that_comes_again_or_late_counts_once() -> None:
     first, second = told(run, 1, total=10, success=4), told(run, 2, total=20, success=9)
     for messages in ([first], [first], [second], [first], [second, first]):
         store_counters(messages=messages, now=now)
-    books = job_books(run.job)
+    books = job_totals(run.job)
     assert (books.total, books.success, books.left) == (20, 9, 11)
     rows = Sample.objects.filter(series__name="job.requests", step=3600)
     assert sum(row.value for row in rows) == 9
@@ -87,7 +87,7 @@ def test_the_books_of_a_job_are_those_of_all_its_runs() -> None:
         ],
         now=now,
     )
-    books = job_books(job)
+    books = job_totals(job)
     assert (books.total, books.success, books.failed) == (118, 58, 11)
     # What the replaced execution had left is not left any more.
     assert (books.left, books.undone, books.items) == (6, 43, 12)
@@ -101,7 +101,7 @@ def test_what_was_reported_before_there_were_books_is_added_up() -> None:
     JobCounter.objects.all().delete()
     migration = importlib.import_module("apps.queuestats.migrations.0006_measured")
     migration.add_up_jobs(apps, connection.schema_editor())
-    assert (job_books(run.job).total, job_books(run.job).success) == (10, 4)
+    assert (job_totals(run.job).total, job_totals(run.job).success) == (10, 4)
 
 
 def test_over_rest() -> None:
