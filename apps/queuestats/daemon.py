@@ -1,4 +1,4 @@
-"""run_statistics: counters into the database, dead letters onto their page, housekeeping."""
+"""run_statistics: stores counters and dead letters, relays the outbox, applies retention."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from yardkit.timers import Timers
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.2
-# With more runs than this many reports a second waiting, several of each run come in one batch:
-# only the newest is written, so whoever is behind catches up.
+# A consumer that falls behind finds several reports of each run in one batch; only the newest is
+# written, so it catches up.
 BATCH: Final = 2_000
 RELAY_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 5.0
@@ -49,7 +49,7 @@ PRUNE_SECONDS: Final = 600.0
 
 
 class StatisticsDaemon:
-    """One round: take a batch, commit it, then acknowledge it."""
+    """Takes a batch of reports, commits it, then acknowledges it."""
 
     def __init__(self, *, broker: Broker, clock: Clock) -> None:
         self.broker = broker
@@ -57,12 +57,12 @@ class StatisticsDaemon:
         self._timers = Timers(lambda: self.clock.monotonic())
         self._subscriptions: list[Subscription] = []
         self._relay_outage = Outage(logger, "outbox relay")
-        # Up to this second it is noted that somebody listened; 0 while nobody does.
-        self._listened = 0
+        # Seconds before this one are recorded as observed; 0 while the broker is unreachable.
+        self._observed_until = 0
 
     def setup(self) -> None:
-        """Subscribe to the statistics and to the dead letters."""
-        # It is tried again: a subscription left behind would keep its deliveries for ever.
+        """Subscribe to the queues of statistics and of dead letters."""
+        # Setup is retried after a failure: an open subscription would keep its deliveries.
         self._close()
         declare_shared(self.broker)
         self._statistics = self.broker.subscribe(topology.STATISTICS.name, prefetch=2 * BATCH)
@@ -71,10 +71,10 @@ class StatisticsDaemon:
         self._subscriptions.append(self._dead)
 
     def step(self) -> bool:
-        """True when anything was stored."""
+        """Store one batch; return True when anything was stored."""
         stored = self._store(self._statistics.take(BATCH, timeout=POLL_SECONDS))
         stored += store_dead_letters(subscription=self._dead)
-        self._listen()
+        self._record_observed()
         if self._timers.due("relay", RELAY_SECONDS):
             stored += self._relay()
         if self._timers.due("close", CLOSE_SECONDS):
@@ -86,13 +86,13 @@ class StatisticsDaemon:
         return stored > 0
 
     def teardown(self) -> None:
-        """Store what has come, and let go of both queues; what is not acknowledged goes back."""
+        """Store prefetched deliveries and close both subscriptions; the rest is redelivered."""
         try:
-            # Both, or the setup has failed.
+            # Fewer than two after a failed setup.
             if len(self._subscriptions) == 2:
                 self._drain()
         except (*DATABASE_ERRORS, BrokerError) as error:
-            logger.warning("what has come goes back to its queue: %s", error)
+            logger.warning("prefetched messages are redelivered: %s", error)
         finally:
             self._close()
 
@@ -106,24 +106,24 @@ class StatisticsDaemon:
         while self._subscriptions:
             self._subscriptions.pop().close()
 
-    def _listen(self) -> None:
-        """Note the seconds in which a report could arrive: without them nothing is no zero."""
+    def _record_observed(self) -> None:
+        """Record which seconds were observable, so that missing samples are not read as zero."""
         if not self.broker.connected:
-            self._listened = 0
+            self._observed_until = 0
             return
         second = int(self.clock.time())
-        if not self._listened or self._listened > second:
-            self._listened = second
-        if second > self._listened:
-            record_observed_seconds(since=self._listened, until=second)
-            self._listened = second
+        if not self._observed_until or self._observed_until > second:
+            self._observed_until = second
+        if second > self._observed_until:
+            record_observed_seconds(since=self._observed_until, until=second)
+            self._observed_until = second
 
     def _relay(self) -> int:
-        """The net under every process that died between its commit and its publish."""
+        """Publish outbox messages of processes that died between their commit and their publish."""
         try:
             published = relay_outbox(self.broker)
         except BrokerError as error:
-            # No reason to stop: everything stays in the outbox.
+            # Not fatal: the messages stay in the outbox.
             self._relay_outage.failed(error)
             return 0
         self._relay_outage.recovered()
@@ -133,7 +133,7 @@ class StatisticsDaemon:
         try:
             return self._store_taken(deliveries)
         except BaseException:
-            # Taken and not settled, they would count against the prefetch for ever.
+            # Unsettled deliveries would use up the prefetch limit.
             self._statistics.requeue(deliveries)
             raise
 
@@ -142,42 +142,43 @@ class StatisticsDaemon:
         for delivery in deliveries:
             try:
                 message = decode(delivery.body)
-            except ProtocolError as error:
-                self._refuse(delivery, str(error))
+            except ProtocolError as malformed:
+                self._dead_letter(delivery, str(malformed))
                 continue
-            flaw = _flaw(delivery, message)
-            if flaw:
-                self._refuse(delivery, flaw)
+            error = _sender_error(delivery, message)
+            if error:
+                self._dead_letter(delivery, error)
             elif isinstance(message, RunCounters | CenterCounters | Samples):
                 accepted.append((delivery, message))
             else:
-                self._refuse(delivery, f"{type(message).__name__} counts nothing")
+                self._dead_letter(delivery, f"{type(message).__name__} is not a counter report")
         if accepted:
             reasons = self._write([message for _, message in accepted])
             failpoints.hit("queuestats.before_ack")
             for delivery, message in accepted:
                 if id(message) in reasons:
-                    self._refuse(delivery, reasons[id(message)])
+                    self._dead_letter(delivery, reasons[id(message)])
             self._statistics.ack([d for d, message in accepted if id(message) not in reasons])
         return len(accepted)
 
     def _write(self, messages: list[Report | Samples]) -> dict[int, str]:
-        """Store them; by the ``id`` of those that cannot be, why."""
+        """Store messages; return the reasons of rejected ones by their ``id()``."""
         now = self.clock.now()
         counters = [message for message in messages if not isinstance(message, Samples)]
         samples = [message for message in messages if isinstance(message, Samples)]
-        refused = store_counters(messages=counters, now=now) if counters else []
-        if samples:
-            refused += store_samples(messages=samples, now=now)
-        return {id(one.message): one.reason for one in refused}
+        rejected = [
+            *store_counters(messages=counters, now=now),
+            *store_samples(messages=samples, now=now),
+        ]
+        return {id(report.message): report.reason for report in rejected}
 
-    def _refuse(self, delivery: Delivery, reason: str) -> None:
-        logger.warning("refused a message of %s: %s", delivery.queue, reason)
+    def _dead_letter(self, delivery: Delivery, reason: str) -> None:
+        logger.warning("message dead-lettered: queue=%s reason=%s", delivery.queue, reason)
         self._statistics.dead_letter(delivery, reason)
 
 
-def _flaw(delivery: Delivery, message: AnyMessage) -> str:
-    """A run counts for itself alone."""
+def _sender_error(delivery: Delivery, message: AnyMessage) -> str:
+    """Return why the sender may not send this, or "": a run reports only its own counters."""
     if isinstance(message, RunCounters):
         return flaw_of_sender(delivery, run=message.run, boot=message.boot)
     sender = sender_of(delivery)

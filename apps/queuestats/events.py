@@ -1,4 +1,4 @@
-"""What pages are told about counters."""
+"""Events about counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be measured of queues, runs and jobs, and of the measuring itself."""
+"""Metrics of queues, runs, jobs, and clocks of reporting processes."""
 
 from __future__ import annotations
 
@@ -16,93 +16,89 @@ from apps.queuestats.queries.measurements import label_of, read_queues
 from yardkit import metrics
 from yardkit.metrics import Reading
 
-# So many active runs are told of one by one; all of them are counted. Each is seven series.
-MOST_RUNS: Final = 200
-# Likewise jobs, which are six series each, for so long after the last report of any of their runs.
-MOST_JOBS: Final = 200
-JOBS_OF: Final = timedelta(minutes=15)
-CLOCKS_OF: Final = timedelta(minutes=10)
+# Active runs with series of their own; each has seven series.
+MAX_RUNS: Final = 200
+# Jobs with series of their own, up to 15 minutes after the last report; each has six series.
+MAX_JOBS: Final = 200
+JOB_REPORT_AGE: Final = timedelta(minutes=15)
+CLOCK_REPORT_AGE: Final = timedelta(minutes=10)
 
 
 def _queues() -> dict[str, Reading]:
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in QUEUE}
-    for each in read_queues():
-        key = ("" if each.project is None else str(each.project), label_of([each.name]))
+    readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in QUEUE}
+    for queue in read_queues():
+        key = ("" if queue.project is None else str(queue.project), label_of([queue.name]))
         values = {
-            "queue.ready": each.waiting,
-            "queue.unacked": each.taken,
-            "queue.consumers": each.readers,
-            "queue.oldest_seconds": each.oldest_seconds,
-            "queue.problem": float(bool(each.problem)),
+            "queue.ready": queue.waiting,
+            "queue.unacked": queue.taken,
+            "queue.consumers": queue.readers,
+            "queue.oldest_seconds": queue.oldest_seconds,
+            "queue.problem": float(bool(queue.problem)),
         }
         for name, value in values.items():
             if value is not None:
-                found[name][key] = float(value)
-    return dict(found)
+                readings[name][key] = float(value)
+    return dict(readings)
 
 
 def _runs() -> dict[str, Reading]:
-    """Of runs that a host has: those that wait for one have no totals yet. Three queries."""
-    begun = Run.objects.active().exclude(state=RunState.QUEUED).order_by("pk")
-    rows = begun.values_list("pk", "job__project")[:MOST_RUNS]
+    """Read runs that have a host; queued ones have no counters yet. Three queries."""
+    placed = Run.objects.active().exclude(state=RunState.QUEUED).order_by("pk")
+    rows = placed.values_list("pk", "job__project")[:MAX_RUNS]
     projects = {f"run:{pk}": (str(project), str(pk)) for pk, project in rows}
     totals, centers = run_totals(projects), center_totals(projects)
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in RUN}
+    readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in RUN}
     for owner, key in projects.items():
-        own = totals[owner]
-        if not own.reported:
+        run = totals[owner]
+        if not run.reported:
             continue
-        found["run.total"][key] = own.total
-        found["run.success"][key] = own.success
-        found["run.failed"][key] = own.failed
-        found["run.left"][key] = own.left
-        found["run.queued"][key] = own.queued
-        found["run.in_flight"][key] = own.in_flight
-        found["run.balanced"][key] = float(own.balanced and centers[owner].balanced)
-    return dict(found)
+        for name in ("total", "success", "failed", "left", "queued", "in_flight"):
+            readings[f"run.{name}"][key] = getattr(run, name)
+        readings["run.balanced"][key] = float(run.balanced and centers[owner].balanced)
+    return dict(readings)
 
 
 def _jobs() -> dict[str, Reading]:
-    """Of jobs that were heard of lately; the totals of the others do not change."""
+    """Read jobs with recent reports; the totals of the others do not change."""
     left = active_left()
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*LEFT, *JOB)}
-    lately = JobCounter.objects.filter(updated_at__gte=timezone.now() - JOBS_OF)
-    for row in lately.select_related("job").order_by("-updated_at")[:MOST_JOBS]:
+    readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*LEFT, *JOB)}
+    recent = JobCounter.objects.filter(updated_at__gte=timezone.now() - JOB_REPORT_AGE)
+    for row in recent.select_related("job").order_by("-updated_at")[:MAX_JOBS]:
         key = (str(row.job.project_id), str(row.job_id))
-        found["job.left"][key] = left.get(row.job_id, 0)
-        found["job.all_requests"][key] = row.total
+        readings["job.left"][key] = left.get(row.job_id, 0)
+        readings["job.all_requests"][key] = row.total
         for name in ("success", "failed", "pages", "items"):
-            found[f"job.all_{name}"][key] = getattr(row, name)
-    return dict(found)
+            readings[f"job.all_{name}"][key] = getattr(row, name)
+    return dict(readings)
 
 
 def _clocks() -> float:
-    recent = timezone.now() - CLOCKS_OF
+    recent = timezone.now() - CLOCK_REPORT_AGE
     wrong = SampleSender.objects.exclude(behind_seconds=0).filter(heard_at__gte=recent)
     return float(wrong.count())
 
 
 QUEUE: Final = {
-    "queue.ready": "Messages of a queue that nobody has taken; of a Kafka topic: its lag.",
-    "queue.unacked": "Messages that are handed out and not done.",
-    "queue.consumers": "Readers of a queue.",
-    "queue.oldest_seconds": "For how long the oldest message has waited, where that is known.",
+    "queue.ready": "Messages of a queue that are not delivered yet; the lag of a Kafka topic.",
+    "queue.unacked": "Messages delivered and not yet acknowledged.",
+    "queue.consumers": "Consumers of a queue.",
+    "queue.oldest_seconds": "Age of the oldest message, where known.",
     "queue.problem": "1 while a queue cannot be used or read, else 0.",
 }
 RUN: Final = {
     "run.total": "Distinct requests of a run so far.",
     "run.success": "Requests of a run that succeeded.",
-    "run.failed": "Requests of a run that failed for good.",
-    "run.left": "Requests of a run that have not ended: total - success - failed.",
-    "run.queued": "Requests that wait inside a run.",
-    "run.in_flight": "Requests of a run that are on their way.",
-    "run.balanced": "1 while the totals of a run and of its centers balance, else 0.",
+    "run.failed": "Requests of a run that failed permanently.",
+    "run.left": "Pending requests of a run: total - success - failed.",
+    "run.queued": "Requests queued inside a run.",
+    "run.in_flight": "Requests of a run in flight: sent, without a response yet.",
+    "run.balanced": "1 while all requests of a run are accounted for, else 0.",
 }
-LEFT: Final = {"job.left": "Requests that the active runs of a job have not ended."}
+LEFT: Final = {"job.left": "Pending requests of the active runs of a job."}
 JOB: Final = {
     "job.all_requests": "Distinct requests of all runs of a job.",
     "job.all_success": "Requests of all runs of a job that succeeded.",
-    "job.all_failed": "Requests of all runs of a job that failed for good.",
+    "job.all_failed": "Requests of all runs of a job that failed permanently.",
     "job.all_pages": "Pages of all runs of a job.",
     "job.all_items": "Items of all runs of a job.",
 }
@@ -110,5 +106,7 @@ metrics.group(QUEUE, _queues, ("project", "queue"))
 metrics.group(RUN, _runs, ("project", "run"))
 metrics.group(LEFT, _jobs, ("project", "job"), JOB)
 metrics.gauge(
-    "statistics.wrong_clocks", "Processes that report by a clock that is wrong.", read=_clocks
+    "statistics.wrong_clocks",
+    "Reporting processes whose clock is wrong by more than 5 s.",
+    read=_clocks,
 )

@@ -1,7 +1,7 @@
-"""Counters of runs and centers, as they last reported them.
+"""Counters of runs and centers, time series, and states of queues.
 
-Every report carries absolute counts since its sender's boot, so a repeated or late one changes
-nothing: only a higher ``seq`` is written. The sums over the boots are the totals.
+A counter report is cumulative since the start of its sender's incarnation (``boot``), so a repeated
+or late one changes nothing: only a higher ``seq`` is written. Totals are sums over incarnations.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from apps.queuestats.querysets import (
     SeriesQuerySet,
 )
 
-# A longer label ends in a digest of itself.
+# Longer labels are truncated and end in a digest.
 LABEL_CHARACTERS = 200
 
 
 class RunCounter(models.Model):
-    """One execution (``boot``) of a run as it last described itself (seed S1.17, S1.51).
+    """Newest counter report of one execution (``boot``) of a run (seed S1.17, S1.51).
 
-    What each figure counts, and the two equations between them: ``RunCounters`` in the protocol.
+    ``yardkit.protocol.RunCounters`` defines the counters and the two equations between them.
     """
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
@@ -51,11 +51,11 @@ class RunCounter(models.Model):
     queued = models.BigIntegerField(_("queued"), default=0)
     in_flight = models.BigIntegerField(_("in flight"), default=0)
     agents = models.JSONField(_("answers by agent"), default=dict)
-    # Of the spider's judgement, and how long the downloads took together, by agent.
+    # By agent: responses that the spider judged failed, and total download time in ms.
     agent_failed = models.JSONField(default=dict, null=True)
     agent_ms = models.JSONField(default=dict, null=True)
     callback_ms = models.BigIntegerField(default=0, db_default=0)
-    # In how many of the items each field had a value.
+    # By item field: number of items in which it had a value.
     fields = models.JSONField(_("items by field"), default=dict)
     final = models.BooleanField(_("final"), default=False)
     updated_at = models.DateTimeField(_("updated at"))
@@ -67,8 +67,7 @@ class RunCounter(models.Model):
             models.UniqueConstraint(fields=["owner", "boot"], name="queuestats_one_per_boot"),
         ]
         indexes = [
-            # Of nothing that a report changes: PostgreSQL would write every index of the table anew
-            # with each report. Open ones are few.
+            # No column that a report changes: PostgreSQL could not use heap-only updates then.
             models.Index(fields=["owner"], name="queuestats_open_books", condition=Q(final=False)),
         ]
 
@@ -77,7 +76,7 @@ class RunCounter(models.Model):
 
 
 class JobCounter(models.Model):
-    """What all runs of a job have reported together; added up as their reports come."""
+    """Counters of all runs of a job, increased as the runs report."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="+")
     total = models.BigIntegerField(_("total"), default=0)
@@ -97,7 +96,7 @@ class JobCounter(models.Model):
 
 
 class CenterCounter(models.Model):
-    """What one center did for one run since the center's boot."""
+    """Counters of one center for one run, since the start of the center."""
 
     owner = models.CharField(_("owner"), max_length=100)
     boot = models.CharField(max_length=32)
@@ -122,7 +121,7 @@ class CenterCounter(models.Model):
 
 
 class FailedRequest(models.Model):
-    """A request that failed for good, and why."""
+    """A request that failed permanently, with the reason."""
 
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="+", verbose_name=_("project")
@@ -152,16 +151,16 @@ class FailedRequest(models.Model):
 
 
 class SeriesKind(models.TextChoices):
-    """How the numbers of a series combine."""
+    """How readings of a series are combined: summed, or averaged."""
 
     SUM = "sum", _("sum")
     GAUGE = "gauge", _("gauge")
 
 
 class Series(models.Model):
-    """One quantity of one thing over time: requests created of a biz, the length of a queue."""
+    """One time series, such as the length of a queue or the requests created for a biz."""
 
-    # None: of the platform, of no project.
+    # None for series of the platform.
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
@@ -194,11 +193,11 @@ class Series(models.Model):
 
 
 class Sample(models.Model):
-    """What a series was in the ``step`` seconds (1, 60 or 3600) from ``second`` on.
+    """A series in one period: ``step`` seconds (1, 60 or 3600) from the Unix second ``second``.
 
-    Of a sum ``value`` is how many; of a gauge it is the sum of ``count`` readings, and ``highest``
-    the highest of them. Each report is added to all three lengths in one transaction, so that a
-    late one finds its place, however old; the short ones are deleted earlier.
+    For a sum, ``value`` is the sum of the period. For a gauge it is the sum of ``count`` readings,
+    and ``highest`` is the highest reading. Each report is added at all three resolutions in one
+    transaction, so late reports are complete at each; finer resolutions have a shorter retention.
     """
 
     pk = models.CompositePrimaryKey("series_id", "step", "second")
@@ -218,7 +217,7 @@ class Sample(models.Model):
 
 
 class SampleSender(models.Model):
-    """What was heard of one life of a process that counts: each report is added once."""
+    """Report numbers received from one incarnation of a counting process, for de-duplication."""
 
     sender = models.CharField(_("process"), max_length=200)
     boot = models.CharField(max_length=32, unique=True)
@@ -226,7 +225,7 @@ class SampleSender(models.Model):
     missing = models.JSONField(default=list)
     skew_base = models.FloatField(default=0)
     skew_steady = models.PositiveIntegerField(default=0)
-    # Positive: its clock is behind, negative: ahead; 0 within what is tolerated.
+    # Negative if the clock is ahead; 0 while the skew is tolerated.
     behind_seconds = models.FloatField(_("clock is behind by"), default=0)
     heard_at = models.DateTimeField(_("heard at"), db_index=True)
 
@@ -239,9 +238,9 @@ class SampleSender(models.Model):
 
 
 class CounterMark(models.Model):
-    """How far a counter that only rises was at its last sampling: the difference is its series."""
+    """Last sampled value of a monotonic counter; the increase since then goes into its series."""
 
-    # The name of the series, its project and its label.
+    # "<series> <project, or 0> <label>"
     key = models.CharField(max_length=300, primary_key=True)
     value = models.FloatField(_("value"))
     at = models.DateTimeField(_("at"), db_index=True)
@@ -255,9 +254,9 @@ class CounterMark(models.Model):
 
 
 class QueueState(models.Model):
-    """A queue as it stood at its last sampling; see ``yardkit.queues.QueueReading``."""
+    """Last sample of a queue; ``yardkit.queues.QueueReading`` describes the fields."""
 
-    # Its project (0 is the platform) and its name.
+    # "<project, or 0> <name>"
     key = models.CharField(max_length=300, primary_key=True)
     project = models.ForeignKey(
         Project, on_delete=models.CASCADE, null=True, blank=True, related_name="+"

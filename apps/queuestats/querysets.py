@@ -1,4 +1,4 @@
-"""Named filters of failures and series."""
+"""Project visibility of failed requests, series and queues."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from apps.access.querysets import M_co, VisibleQuerySet
 
 
 class FailedRequestQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Requests that failed for good."""
+    """Failed requests, filtered by their project."""
 
     project_path = "project"
 
 
 class SeriesQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Quantities over time."""
+    """Series, filtered by their project."""
 
     project_path = "project"
 
 
 class QueueStateQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Queues; those of the platform, which belong to no project, are for who sees everything."""
+    """Queues; those without a project are visible to users who see everything."""
 
     project_path = "project"

@@ -1,4 +1,4 @@
-"""What waits in which queue, for people."""
+"""Display titles of queues."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TITLES: Final[dict[str, Promise]] = {
     topology.TASKS: _("short tasks"),
     topology.BUILDS: _("builds"),
 }
-# Queues of one each, by the beginning of their names.
-_BEGINNINGS: Final[dict[str, Promise]] = {
+# Titles of per-object queues, by name prefix.
+_PREFIXES: Final[dict[str, Promise]] = {
     "agent.": _("commands for an Agent"),
     "runner.": _("wake-ups of a host"),
     "in:": _("input of an inbound"),
@@ -34,8 +34,8 @@ _BEGINNINGS: Final[dict[str, Promise]] = {
 
 
 def title_of(queue: str) -> Promise | str:
-    """What waits there; "" of a queue that nobody has words for."""
+    """Return the title of a queue, or "" if it has none."""
     if queue in TITLES:
         return TITLES[queue]
-    found = (title for start, title in _BEGINNINGS.items() if queue.startswith(start))
-    return next(found, "")
+    titles = (title for prefix, title in _PREFIXES.items() if queue.startswith(prefix))
+    return next(titles, "")

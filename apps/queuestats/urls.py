@@ -1,4 +1,4 @@
-"""The address that scrapers ask."""
+"""URL of the Prometheus endpoint."""
 
 from __future__ import annotations
 

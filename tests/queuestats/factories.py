@@ -32,5 +32,5 @@ def center_report(run: Run, *, seq: int = 1, **counts: Any) -> None:
 def flush_rates(timeout: float = 5.0) -> bool:
     """Report all that this process has counted, as at its end; whether it was."""
     with suppress(BrokerError, TimeoutError):
-        rates._last_words(shared_broker(), timeout)
-    return not rates._counting.rates.waiting
+        rates._report_remaining(shared_broker(), timeout)
+    return not rates._reporter.rates.waiting

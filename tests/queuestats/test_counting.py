@@ -31,9 +31,9 @@ CREATED = "requests.created"
 @pytest.fixture(autouse=True)
 def own_broker(sqlite_broker_url: str) -> Iterator[None]:
     with override_settings(BROKER_URL=sqlite_broker_url):
-        service._begin()
+        service._reset()
         yield
-        service._begin()
+        service._reset()
         close_shared_broker()
 
 
@@ -66,7 +66,7 @@ def test_what_is_counted_is_stored_by_itself(daemon: StatisticsDaemon) -> None:
         service.count(CREATED, project=project.pk, label="news", amount=200)
     until(daemon, 1000)
     deadline = time.monotonic() + 10
-    while not service._counting.idle:
+    while not service._reporter.idle:
         assert time.monotonic() < deadline, "nothing to report, and the thread is awake"
         time.sleep(0.01)
     service.count(CREATED, project=project.pk, label="news", amount=1)
@@ -115,7 +115,7 @@ def test_a_report_that_cannot_be_stored_is_a_dead_letter(daemon: StatisticsDaemo
     while not DeadLetter.objects.exists():
         assert time.monotonic() < deadline
         daemon.step()
-    assert "no such time" in DeadLetter.objects.get().reason
+    assert "invalid time" in DeadLetter.objects.get().reason
 
 
 @pytest.mark.fault
@@ -125,7 +125,7 @@ def test_an_outage_of_the_broker_delays_and_loses_nothing() -> None:
         service.count(CREATED, project=project.pk, label="news", amount=7)
         assert not flush_rates(0.5)
         service._report()
-    assert service._counting.rates.waiting
+    assert service._reporter.rates.waiting
     deadline = time.monotonic() + 10
     while not flush_rates(2.0):
         assert time.monotonic() < deadline
@@ -144,21 +144,21 @@ def test_an_outage_of_the_broker_delays_and_loses_nothing() -> None:
 @pytest.mark.fault
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_reports_only_what_it_has_counted_itself() -> None:
-    service._begin()
-    service._counting.rates.add(CREATED, 7, "news", 5)
-    parent = service._counting.rates.boot
+    service._reset()
+    service._reporter.rates.add(CREATED, 7, "news", 5)
+    parent = service._reporter.rates.boot
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:  # pragma: no cover - another process
-        service._counting.rates.add(CREATED, 7, "news", 2)
-        mine = service._counting.rates.reports(ending=True)
+        service._reporter.rates.add(CREATED, 7, "news", 2)
+        mine = service._reporter.rates.reports(ending=True)
         os.write(writing, f"{_total(mine)} {mine[0].boot != parent}".encode())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)
     with os.fdopen(reading) as told:
         assert told.read() == "2.0 True"
-    assert _total(service._counting.rates.reports(ending=True)) == 5
-    service._begin()
+    assert _total(service._reporter.rates.reports(ending=True)) == 5
+    service._reset()
 
 
 def _total(messages: list[Samples]) -> float:

@@ -102,7 +102,12 @@ def test_rubbish_becomes_dead_letters_with_reasons_and_the_rest_is_counted(
     send(broker, b"rubbish", RunQueued(run=run.pk), impossible, unknown, report(run, 3))
     until(daemon, lambda: DeadLetter.objects.count() == 4)
     reasons = sorted(DeadLetter.objects.values_list("reason", flat=True))
-    words = ["OverflowError", "RunQueued counts nothing", "not a message", "does not exist"]
+    words = [
+        "OverflowError",
+        "RunQueued is not a counter report",
+        "not a message",
+        "does not exist",
+    ]
     for reason, word in zip(reasons, words, strict=True):
         assert word in reason
     assert total(run) == 3

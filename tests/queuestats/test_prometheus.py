@@ -168,7 +168,7 @@ def test_of_many_runs_some_are_told_one_by_one_and_all_are_counted(
     settings: Any, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
 ) -> None:
     settings.METRICS_TOKEN = TOKEN
-    monkeypatch.setattr(gauges, "MOST_RUNS", 3)
+    monkeypatch.setattr(gauges, "MAX_RUNS", 3)
     job = make_job()
     for _ in range(3):
         # Before all others, and none of them has anything to tell.

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.projects.models import Project
-from apps.queuestats.engine.senders import MOST_MISSING, ClockSkew, ReceivedNumbers
+from apps.queuestats.engine.senders import MAX_MISSING, ClockSkew, ReceivedNumbers
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries import SeriesKey, points, rate, rates
 from apps.queuestats.queries.series import MOST_POINTS, step_for
@@ -265,7 +265,7 @@ def test_numbers_of_reports_are_remembered_within_bounds() -> None:
         False,
     ]
     assert heard.is_new(10_000)
-    assert len(heard.missing) <= MOST_MISSING
+    assert len(heard.missing) <= MAX_MISSING
     assert heard.is_new(9_500)
     assert not heard.is_new(9_500)
     assert not heard.is_new(20), "too old to be known: taken for a repeat"

@@ -340,15 +340,15 @@ def test_a_series_that_was_deleted_by_another_process_is_made_again() -> None:
     run = make_run()
     store_counters(messages=[report(run.pk, 1, total=5, success=5)], now=NOW)
     key = SeriesKey("run.requests", run.job.project_id, str(run.pk))
-    known = series_ids._remembered.of(connection.connection)
+    known = series_ids._cache.of(connection.connection)
     known[key] = 987654
     store_counters(messages=[report(run.pk, 2, total=9, success=9)], now=NOW)
     values = Sample.objects.filter(series__name="run.requests", step=3600)
     assert sum(values.values_list("value", flat=True)) == 9.0
-    assert key not in series_ids._remembered.of(connection.connection)
+    assert key not in series_ids._cache.of(connection.connection)
 
 
 def test_ids_of_what_may_be_rolled_back_are_not_remembered() -> None:
     run = make_run()
     store_counters(messages=[report(run.pk, 1, total=5, success=5)], now=NOW)
-    assert series_ids._remembered.of(connection.connection) == {}
+    assert series_ids._cache.of(connection.connection) == {}

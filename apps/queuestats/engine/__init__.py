@@ -1,1 +1,1 @@
-"""What needs no Django: which reports are new, and whose clock is wrong."""
+"""Plain Python parts: de-duplication of reports, and clock skew of their senders."""

@@ -1,59 +1,60 @@
-"""Which reports of a sender have been added, and by how much its clock is wrong."""
+"""De-duplication of the reports of one sender, and the skew of its clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
-# Numbers between two that came, which may still come. A sender has at most 30 under way, so more
-# than this means that somebody has emptied the queue.
-MOST_MISSING: Final = 1000
-# A clock that is wrong by no more than this is left alone.
+# Limit of remembered missing numbers. A sender has at most 30 unconfirmed reports, so a larger gap
+# means that the queue was purged.
+MAX_MISSING: Final = 1000
+# Smaller skew is not corrected.
 TOLERATED_SECONDS: Final = 5.0
-# A sender's clock is behind when so many reports in a row are late by the same time. Reports that
-# only waited are late by a second less each.
+# A clock is behind when this many successive reports are late by the same time. Reports that only
+# waited in the queue are each one second less late than the previous one.
 STEADY_REPORTS: Final = 5
 STEADY_SECONDS: Final = 1.5
 
 
 @dataclass(slots=True)
 class ReceivedNumbers:
-    """What was heard of one life of one sender: the highest number, and those missing below it."""
+    """Report numbers received from one incarnation of a sender: the highest, and the gaps."""
 
     seq: int = 0
     missing: set[int] = field(default_factory=set)
 
     def is_new(self, seq: int) -> bool:
-        """Whether the report of this number has not been added yet; it counts as added now."""
+        """Whether this report has not been received yet; records it as received."""
         if seq <= self.seq:
             if seq not in self.missing:
                 return False
             self.missing.discard(seq)
             return True
-        first = max(self.seq + 1, seq - MOST_MISSING)
+        first = max(self.seq + 1, seq - MAX_MISSING)
         self.missing.update(range(first, seq))
-        if len(self.missing) > MOST_MISSING:
-            self.missing = set(sorted(self.missing)[-MOST_MISSING:])
+        if len(self.missing) > MAX_MISSING:
+            self.missing = set(sorted(self.missing)[-MAX_MISSING:])
         self.seq = seq
         return True
 
 
 @dataclass(slots=True)
 class ClockSkew:
-    """How late the reports of one sender come by its own clock.
+    """Estimate of the skew of a sender's clock, from how late its reports arrive.
 
-    ``base``: of the first of ``steady`` reports in a row that were late by about the same time.
+    ``base`` is the lateness in seconds of the first of ``steady`` successive reports that were
+    late by about the same time.
     """
 
     base: float = 0.0
     steady: int = 0
 
     def correction(self, late: float) -> int:
-        """Whole seconds to add to the sender's times, of a report that is ``late`` seconds old.
+        """Return the whole seconds to add to the times of a report that is ``late`` seconds old.
 
-        One from the future is moved to the present at once: nothing comes before it was sent. One
-        from the past may only have waited, so its time is believed until ``STEADY_REPORTS`` in a
-        row have been late by the same time.
+        A report from the future is moved to the present at once. A report from the past may only
+        have waited in the queue: it is moved once ``STEADY_REPORTS`` successive reports have been
+        late by the same time.
         """
         if self.steady and abs(late - self.base) <= STEADY_SECONDS:
             self.steady += 1
@@ -67,6 +68,6 @@ class ClockSkew:
 
     @property
     def behind_seconds(self) -> float:
-        """By how much the clock is behind (negative: ahead); 0 while that is not known."""
+        """Seconds by which the clock is behind, negative if it is ahead; 0 while unknown."""
         wrong = abs(self.base) > TOLERATED_SECONDS and self.steady >= STEADY_REPORTS
         return self.base if wrong else 0.0

@@ -1,4 +1,4 @@
-"""Reads of counters and of series."""
+"""Read access to counters and time series."""
 
 from apps.queuestats.queries.jobs import JobTotals, job_totals
 from apps.queuestats.queries.series import (

@@ -1,4 +1,4 @@
-"""The totals of a job: of all its runs together."""
+"""Totals of a job, over all of its runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from apps.queuestats.queries.totals import run_totals
 
 @dataclass(frozen=True, slots=True)
 class JobTotals:
-    """``total = success + failed + left + undone``, over all runs of a job (seed S1.19).
+    """Totals over all runs of a job: ``total = success + failed + left + undone`` (seed S1.19).
 
-    ``left``: of the runs that have not ended. ``undone``: what ended runs never got to, and what
-    executions that were replaced by a restart had left.
+    ``left`` counts pending requests of active runs. ``undone`` counts requests that were pending
+    when their run ended, or when a restart replaced their execution.
     """
 
     total: int = 0
@@ -32,12 +32,12 @@ class JobTotals:
 
     @property
     def undone(self) -> int:
-        """Requests that nobody will make any more: their runs ended before their turn."""
+        """Requests that were still pending when their run or execution ended."""
         return self.total - self.success - self.failed - self.left
 
 
 def job_totals(job: Job) -> JobTotals:
-    """Four queries, however many runs there were."""
+    """Return the totals of a job. Four queries for any number of runs."""
     row = JobCounter.objects.filter(job=job).first() or JobCounter(job=job)
     return JobTotals(
         total=row.total,
@@ -54,12 +54,12 @@ def job_totals(job: Job) -> JobTotals:
 
 
 def active_left(jobs: Collection[int] | None = None) -> dict[int, int]:
-    """What the active runs of each of these jobs have left; None: of all. Two queries."""
+    """Return the pending requests of active runs by job; of all jobs by default. Two queries."""
     active = Run.objects.active().order_by()
     if jobs is not None:
         active = active.filter(job__in=jobs)
     owners = {f"run:{pk}": job for pk, job in active.values_list("pk", "job")}
-    found: dict[int, int] = {}
+    left: dict[int, int] = {}
     for owner, totals in run_totals(owners).items():
-        found[owners[owner]] = found.get(owners[owner], 0) + totals.left
-    return found
+        left[owners[owner]] = left.get(owners[owner], 0) + totals.left
+    return left

@@ -1,4 +1,4 @@
-"""What is measured now, as series: their keys, and the queues they are about."""
+"""Current values of all metrics, keyed by series, and current states of all queues."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from yardkit import metrics, queues
 from yardkit.metrics import MetricSample
 from yardkit.queues import QueueReading
 
-# Whoever asks within this time gets the same answer.
+# Readings are cached for this long.
 FRESH_SECONDS: Final = 2.0
 PROJECT: Final = "project"
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """All numbers of one moment: gauges and counters by series, and the queues themselves."""
+    """Gauges and counters by series, and queue states, read at one time."""
 
     gauges: dict[SeriesKey, float]
     counters: dict[SeriesKey, float]
@@ -32,24 +32,24 @@ class Measurements:
 
 
 def measure() -> Measurements:
-    """Ask every metric and every queue. Servers are waited for: not inside a transaction."""
+    """Read every metric and queue. Waits for servers: do not call it inside a transaction."""
     gauges: dict[SeriesKey, float] = {}
     counters: dict[SeriesKey, float] = {}
     for sample in metrics.snapshot():
-        into = gauges if sample.kind == "gauge" else counters
-        into[key_of(sample)] = sample.value
+        values = gauges if sample.kind == "gauge" else counters
+        values[key_of(sample)] = sample.value
     return Measurements(gauges, counters, read_queues())
 
 
 def key_of(sample: MetricSample) -> SeriesKey:
-    """Which series a number belongs to: a project, and at most one label beside it."""
+    """Return the series of a metric sample; labels other than the project are joined into one."""
     labels = dict(sample.labels)
     project = labels.pop(PROJECT, "")
     return SeriesKey(sample.name, int(project) if project else None, label_of(labels.values()))
 
 
 def label_of(words: Iterable[str]) -> str:
-    """One label; one that is too long for a series ends in a digest of itself."""
+    """Join words into one label; a label that is too long is truncated and ends in a digest."""
     label = " ".join(words).replace("\0", "")
     if len(label) <= LABEL_CHARACTERS:
         return label
@@ -57,20 +57,20 @@ def label_of(words: Iterable[str]) -> str:
 
 
 def read_queues() -> list[QueueReading]:
-    """Every queue, at most 2 s old: metrics and the page of queues ask at the same moment."""
+    """Return the state of every queue, at most 2 s old: several metrics need it at once."""
     with _lock:
-        # Tests change the broker; another one has other queues.
-        where = str(settings.BROKER_URL)
-        if _cached.where != where or time.monotonic() - _cached.at > FRESH_SECONDS:
+        # Tests change the broker, which has other queues.
+        url = str(settings.BROKER_URL)
+        if _cached.url != url or time.monotonic() - _cached.at > FRESH_SECONDS:
             _cached.readings = queues.snapshot()
-            _cached.at, _cached.where = time.monotonic(), where
+            _cached.at, _cached.url = time.monotonic(), url
         return list(_cached.readings)
 
 
 class _CachedQueues:
     readings: list[QueueReading]
     at = float("-inf")
-    where = ""
+    url = ""
 
 
 _cached = _CachedQueues()

@@ -1,4 +1,4 @@
-"""Series over time: rates of the last seconds, and points for a chart."""
+"""Time series: rates over the last seconds, and points for charts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from apps.queuestats.models import Sample, Series, SeriesKind
 MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
-# How long samples of so many seconds are kept.
+# Retention in seconds of the samples of each resolution.
 KEPT_SECONDS: Final = {1: HOUR, MINUTE: 7 * DAY, HOUR: 365 * DAY}
-# Reports of a second have come when it is so old; a rate is of seconds before that.
+# Reports of a second have arrived when it is this old; rates use older seconds only.
 SETTLED_SECONDS: Final = 2
 MOST_POINTS: Final = 300
-# The rates that people ask for (seed S4.24); 300 is what forecasts are made of.
+# Periods of rates (seed S4.24); forecasts use 300.
 RATE_SECONDS: Final = (1, 5, 60, 300)
 _STEPS: Final = (
     *(1, 2, 5, 10, 15, 30),
@@ -29,22 +29,23 @@ _STEPS: Final = (
 
 
 class SeriesKey(NamedTuple):
-    """Which series; ``project`` None: of the platform."""
+    """Key of a series; ``project`` is None for series of the platform."""
 
     name: str
     project: int | None
     label: str = ""
 
 
-# In which seconds somebody listened for reports.
+# Series of the seconds in which run_statistics could receive reports.
 OBSERVED: Final = SeriesKey("statistics.heard", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """From ``at`` on: of a sum how many a second, of a gauge the mean and the highest.
+    """Value of a series in the period that starts at ``at``.
 
-    ``value`` None: nobody knows, since no reports were heard then (of a gauge: nobody measured).
+    For a sum it is the rate per second, for a gauge the mean, with the highest reading. None:
+    unknown, because no reports could be received or the gauge was not sampled.
     """
 
     at: datetime
@@ -54,23 +55,23 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """``step``: seconds from each point to the next."""
+    """Points of one series, ``step`` seconds apart."""
 
     kind: str
     step: int
     points: list[Point]
 
 
-# By the seconds they are the mean of: how many a second; None where nobody listened.
+# Rate per second by the seconds it is averaged over; None where no reports could be received.
 Rates = dict[int, float | None]
 
 
 def rate(
     name: str, *, project: int | None, label: str, seconds: int = 60, now: datetime
 ) -> float | None:
-    """How many a second over the last ``seconds`` complete seconds (seed S4.24).
+    """Return the rate per second over the last ``seconds`` complete seconds (seed S4.24).
 
-    None when reports were heard in none of them.
+    None when reports could be received in none of them.
     """
     found = rates([name], projects=None if project is None else [project], now=now)
     nothing = found.nothing
@@ -79,28 +80,28 @@ def rate(
 
 @dataclass(frozen=True, slots=True)
 class FoundRates:
-    """``nothing``: of a series without any number: 0, or None where nobody listened.
+    """Rates of several series.
 
-    ``heard_seconds``: for how many of the last 300 seconds somebody has listened for reports.
+    ``nothing`` are the rates of a series without samples: 0, or None where no reports could be
+    received. ``heard_seconds``: how many of the last 300 seconds could be observed.
     """
 
     by_key: dict[SeriesKey, Rates]
     nothing: Rates
     heard_seconds: int
-    # How long ago the first number of the last 300 seconds was, by series.
+    # Age in seconds of the first sample of the last 300 seconds, by series.
     ages: dict[SeriesKey, int]
-    # Of gauges: the mean of the last 300 seconds.
+    # Mean of the last 300 seconds, by gauge.
     means: dict[SeriesKey, float]
 
     def of(self, name: str, project: int | None, label: str) -> Rates:
-        """The rates of one series."""
         return self.by_key.get(SeriesKey(name, project, label), self.nothing)
 
 
 def rates(names: Collection[str], *, projects: Collection[int] | None, now: datetime) -> FoundRates:
-    """Rates at every precision of all series with these names. Two queries.
+    """Return the rates of all series with these names, over every period. Two queries.
 
-    ``projects``: of these, and of the platform; None: of all.
+    ``projects`` limits them to these projects and the platform.
     """
     series, end = _named(names, projects), _settled(now)
     return _rates(_rate_rows(series, end), series, end)
@@ -114,9 +115,10 @@ def rates_and_minutes(
     count: int,
     now: datetime,
 ) -> tuple[FoundRates, dict[SeriesKey, list[float]]]:
-    """``rates`` of all projects, and ``lines``, some of the names, of the projects ``of``.
+    """Return ``rates`` of all projects, and rates by minute for sparklines. Two queries.
 
-    A line is how many a second in each of the last ``count`` minutes that are over. Two queries.
+    The second value has, for the series named in ``lines`` of the projects ``of``, the rate per
+    second in each of the last ``count`` complete minutes.
     """
     series, end = _named(names, None), _settled(now)
     over = end - end % MINUTE
@@ -125,7 +127,7 @@ def rates_and_minutes(
     minutes = Sample.objects.filter(
         series_id__in=drawn, step=MINUTE, second__gte=over - count * MINUTE, second__lt=over
     ).order_by()
-    # Columns as they are: of what is computed Django would convert every row.
+    # Plain columns: Django converts every row of a computed one.
     unused = [F("value")] * (len(RATE_SECONDS) - 1)
     rows = minutes.values_list("step", "series_id", "second", "count", "value", *unused).union(
         _rate_rows(series, end), all=True
@@ -147,8 +149,7 @@ def _settled(now: datetime) -> int:
 
 
 def _named(names: Collection[str], projects: Collection[int] | None) -> dict[int, SeriesKey]:
-    # Their ids and no join: the server finds samples by them in the index, and by a join in all
-    # of the table.
+    # IDs instead of a join: with a join PostgreSQL scans the whole table of samples.
     wanted = Q(name__in=[*names, OBSERVED.name])
     if projects is not None:
         wanted &= Q(project_id__in=projects) | Q(project=None)
@@ -157,14 +158,14 @@ def _named(names: Collection[str], projects: Collection[int] | None) -> dict[int
 
 
 def _rate_rows(series: Collection[int], end: int) -> QuerySet[Sample, Any]:
-    """Length of the samples (1), series, first second, readings, and the sum of each precision."""
+    """Select step (1), series, first second, number of readings, and the sum of each period."""
     begin = end - max(RATE_SECONDS)
-    mine = Sample.objects.filter(series_id__in=series, step=1, second__gte=begin, second__lt=end)
+    samples = Sample.objects.filter(series_id__in=series, step=1, second__gte=begin, second__lt=end)
     sums = {
         f"in_{seconds}": Sum("value", filter=Q(second__gte=end - seconds), default=0.0)
         for seconds in reversed(RATE_SECONDS)
     }
-    rows = mine.order_by().values("series_id").annotate(first=Min("second"), **sums)
+    rows = samples.order_by().values("series_id").annotate(first=Min("second"), **sums)
     return rows.annotate(readings=Sum("count")).values_list(
         Value(1), "series_id", "first", "readings", *sums
     )
@@ -198,18 +199,18 @@ def _rates(rows: Iterable[tuple[Any, ...]], series: dict[int, SeriesKey], end: i
 
 
 def step_for(*, since: int, until: int, now: int, wanted: int = 0) -> int:
-    """Seconds between two points: ``wanted`` or more, so that there are at most 300 of them.
+    """Return the seconds between two points: at least ``wanted``, for at most 300 points.
 
-    And no finer than what is still kept of that time.
+    The step is not finer than the samples still retained for that time.
     """
-    # A little more is there than is kept, until it is deleted.
+    # Samples stay until the next pruning, a little longer than their retention.
     kept = [step for step, seconds in KEPT_SECONDS.items() if since >= now - seconds - MINUTE]
     least = max(wanted, kept[0] if kept else HOUR, -(-(until - since) // MOST_POINTS))
     return next((step for step in _STEPS if step >= least), -(-least // DAY) * DAY)
 
 
 def sums_between(names: Collection[str], *, since: int, until: int) -> dict[SeriesKey, float]:
-    """Of sums: how many from second ``since`` up to ``until``, within the last hour. One query."""
+    """Return the sums of series over the seconds [since, until) of the last hour. One query."""
     rows = (
         Sample.objects.filter(series__name__in=names, step=1, second__gte=since, second__lt=until)
         .order_by()
@@ -229,10 +230,10 @@ def points(
     step: int = 0,
     now: datetime,
 ) -> Points | None:
-    """What a chart shows: at most 300 points; None where there is no such series.
+    """Return at most 300 points of a series for a chart; None if the series does not exist.
 
-    ``step`` is made longer where the points would be too many or their time is not kept that
-    finely. Of sums, a span that is not over has no point.
+    ``step`` is increased where there would be more points, or where finer samples are deleted.
+    Sums have no point for the current, incomplete period.
     """
     key = SeriesKey(name, project, label)
     return points_of([key], since=since, until=until, step=step, now=now).get(key)
@@ -241,12 +242,12 @@ def points(
 def points_of(
     keys: Collection[SeriesKey], *, since: datetime, until: datetime, step: int = 0, now: datetime
 ) -> dict[SeriesKey, Points]:
-    """Several series for one chart, with the same step; those that exist. Two queries."""
+    """Return the points of those series that exist, with one step. Two queries."""
     series = _series([*keys, OBSERVED])
     end = min(int(until.timestamp()), int(now.timestamp()) - SETTLED_SECONDS)
     begin = min(int(since.timestamp()), end)
     step = step_for(since=begin, until=end, now=int(now.timestamp()), wanted=step)
-    # So that the first and the last do not add one.
+    # Aligned without the partial first step, which would be one point too many.
     begin = max(begin - begin % step, end - step * MOST_POINTS)
     begin += -begin % step
     numbers = _numbers([pk for pk, _kind in series.values()], begin, end, step)
@@ -269,7 +270,7 @@ def points_of(
 def series_of(
     *, project: int | None, names: Iterable[str] | None = None
 ) -> list[tuple[str, str, str]]:
-    """What there is of a project: (name, label, kind)."""
+    """Return (name, label, kind) of the series of a project, or of the platform."""
     rows = Series.objects.filter(_of(project)).order_by("name", "label")
     if names is not None:
         rows = rows.filter(name__in=list(names))
@@ -281,7 +282,7 @@ def _of(project: int | None) -> Q:
 
 
 def _series(keys: Collection[SeriesKey]) -> dict[SeriesKey, tuple[int, str]]:
-    """The id and the kind of each that exists."""
+    """Return ID and kind of each series that exists."""
     rows = Series.objects.filter(
         name__in={key.name for key in keys}, label__in={key.label for key in keys}
     ).values_list("name", "project_id", "label", "pk", "kind")
@@ -292,8 +293,8 @@ def _series(keys: Collection[SeriesKey]) -> dict[SeriesKey, tuple[int, str]]:
 def _numbers(
     series: Collection[int], begin: int, end: int, step: int
 ) -> dict[int, dict[int, tuple[float, int, float]]]:
-    """By series and the start of the span: value, count and highest."""
-    kept = max(each for each in KEPT_SECONDS if step % each == 0)
+    """Return (value, count, highest) by series and start of the period."""
+    kept = max(seconds for seconds in KEPT_SECONDS if step % seconds == 0)
     rows = Sample.objects.filter(series_id__in=series, step=kept, second__gte=begin, second__lt=end)
     if step == kept:
         numbers = rows.values_list("series_id", "second", "value", "count", "highest")

@@ -1,4 +1,4 @@
-"""The totals of a run."""
+"""Totals of runs and centers, summed from their counter reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CENTER_SUMMED = ("received", "dispatched", "skipped", "expired", "refused", "hel
 
 @dataclass(frozen=True, slots=True)
 class CenterTotals:
-    """What the centers did with a run's requests, summed over all that served it."""
+    """Counters of a run's requests at the centers, summed over all centers."""
 
     received: int = 0
     dispatched: int = 0
@@ -41,22 +41,22 @@ class CenterTotals:
 
     @property
     def balanced(self) -> bool:
-        """received = dispatched + skipped + expired + refused + held."""
+        """Whether received = dispatched + skipped + expired + refused + held."""
         ended = self.dispatched + self.skipped + self.expired + self.refused
         return self.received == ended + self.held and self.held >= 0
 
     def as_dict(self) -> dict[str, object]:
-        """For REST and websockets."""
+        """Return the values for REST and websockets."""
         return asdict(self) | {"balanced": self.balanced}
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What became of a run's requests and of every attempt at them.
+    """Counters of a run's requests and attempts, summed over its executions.
 
-    Summed over its executions: each counts from 0. An execution that a later one has replaced adds
-    only requests it has done: the later one makes the others again. Its attempts that were out
-    count as cancelled.
+    Each execution counts from 0. Of an execution that was replaced by a restart only finished
+    requests count, because the next execution repeats the others; its attempts in flight count as
+    cancelled.
     """
 
     total: int = 0
@@ -81,66 +81,66 @@ class RunTotals:
     agents: dict[str, int] = field(default_factory=dict)
     agent_failed: dict[str, int] = field(default_factory=dict)
     agent_ms: dict[str, int] = field(default_factory=dict)
-    # In how many of the items each field had a value.
+    # By item field: number of items in which it had a value.
     fields: dict[str, int] = field(default_factory=dict)
     reported: bool = False
     final: bool = False
 
     @property
     def left(self) -> int:
-        """Total minus success minus failed (seed S1.19)."""
+        """Pending requests: total - success - failed (seed S1.19)."""
         return self.total - self.success - self.failed
 
     @property
     def requests_balanced(self) -> bool:
-        """Every request is in exactly one place: done, failed, waiting or on its way."""
+        """Whether each request is in exactly one state: succeeded, failed, queued or in flight."""
         return self.left == self.queued + self.in_flight and self.left >= 0
 
     @property
     def attempts_balanced(self) -> bool:
-        """Every attempt is: answered, given up for one of four reasons, or still out."""
-        given_up = self.skipped + self.timed_out + self.refused + self.cancelled
-        begun = self.sent + self.retried
-        return begun == self.returned + given_up + self.out and 0 <= self.held <= self.out
+        """Whether each attempt is answered, abandoned for one of four reasons, or in flight."""
+        abandoned = self.skipped + self.timed_out + self.refused + self.cancelled
+        attempts = self.sent + self.retried
+        return attempts == self.returned + abandoned + self.out and 0 <= self.held <= self.out
 
     @property
     def balanced(self) -> bool:
-        """Both equations hold."""
+        """Whether all requests and attempts are accounted for."""
         return self.requests_balanced and self.attempts_balanced
 
     @property
     def undone(self) -> int:
-        """Requests that nobody will make any more: the run ended before their turn."""
+        """Requests that were still pending when the run ended."""
         return self.left if self.final else 0
 
     @property
     def done(self) -> int:
-        """Requests that were made, one way or the other."""
+        """Finished requests, succeeded or failed."""
         return self.success + self.failed
 
     @property
     def success_percent(self) -> float:
-        """How much of what is known so far has succeeded."""
+        """Succeeded requests in percent of the total; 0 without requests."""
         return 100.0 * self.success / self.total if self.total > 0 else 0.0
 
     @property
     def failed_percent(self) -> float:
-        """How much of what is known so far has failed for good."""
+        """Failed requests in percent of the total; 0 without requests."""
         return 100.0 * self.failed / self.total if self.total > 0 else 0.0
 
     @property
     def mean_download_ms(self) -> float | None:
-        """How long a download took on average, by the agents' own clocks (seed S1.57)."""
-        answers = sum(self.agents.values())
-        return sum(self.agent_ms.values()) / answers if answers and self.agent_ms else None
+        """Average download time in ms, measured by the agents (seed S1.57); None if unknown."""
+        responses = sum(self.agents.values())
+        return sum(self.agent_ms.values()) / responses if responses and self.agent_ms else None
 
     @property
     def mean_callback_ms(self) -> float | None:
-        """How long the spider took for a page on average."""
+        """Average time in ms that the spider's callbacks took for a page; None if unknown."""
         return self.callback_ms / self.success if self.success and self.callback_ms else None
 
     def as_dict(self) -> dict[str, object]:
-        """For REST and websockets; without ``fields``, too much for a page to be told often."""
+        """Return the values for REST and websockets; ``fields`` is too large for events."""
         values: dict[str, object] = {name: getattr(self, name) for name in SUMMED}
         return values | {
             "left": self.left,
@@ -156,7 +156,7 @@ class RunTotals:
 
 
 def run_totals(owners: Iterable[str]) -> dict[str, RunTotals]:
-    """The totals by owner; an owner that has not reported yet has empty ones. One query."""
+    """Return totals by owner; zeros for an owner without reports. One query."""
     owners = list(owners)
     rows: dict[str, list[RunCounter]] = {owner: [] for owner in owners}
     for row in RunCounter.objects.filter(owner__in=owners).order_by("id"):
@@ -165,13 +165,13 @@ def run_totals(owners: Iterable[str]) -> dict[str, RunTotals]:
 
 
 def sum_of(rows: Sequence[RunCounter]) -> RunTotals:
-    """The totals that the executions of one run make, the first one first."""
+    """Sum the executions of one run, oldest first."""
     if not rows:
         return RunTotals()
     by_key: dict[str, Counter[str]] = {name: Counter() for name in (*BY_AGENT, "fields")}
     for row in rows:
         for name, counter in by_key.items():
-            # None of what an older version has written.
+            # None in rows written by an older version.
             counter.update(getattr(row, name))
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     sums["cancelled"] += sums["out"] - rows[-1].out
@@ -183,7 +183,7 @@ def sum_of(rows: Sequence[RunCounter]) -> RunTotals:
 
 
 def center_totals(owners: Iterable[str]) -> dict[str, CenterTotals]:
-    """What the centers did, by owner; for one they have not heard of, nothing. One query."""
+    """Return the centers' totals by owner; zeros for an owner without reports. One query."""
     sums = {owner: dict.fromkeys(CENTER_SUMMED, 0) for owner in owners}
     reported = set()
     for row in CenterCounter.objects.filter(owner__in=sums):

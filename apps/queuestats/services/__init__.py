@@ -1,4 +1,4 @@
-"""Every write of this app, and what a process counts."""
+"""Write operations of queue statistics, and the counting API for other apps."""
 
 from apps.queuestats.services.counters import (
     LAST_REPORT_SECONDS,

@@ -1,4 +1,4 @@
-"""Writes counters so that a repeated, late or reordered report changes nothing."""
+"""Stores counter reports idempotently: a repeated, late or reordered report changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from django.db import DatabaseError, OperationalError, transaction
+from django.db import transaction
 from django.db.models import F
 
 from apps.jobs.queries import RunFacts, run_facts
@@ -16,17 +16,16 @@ from apps.queuestats.models import FailedRequest, RunCounter
 from apps.queuestats.queries import CENTER_SUMMED, SUMMED, center_totals, run_totals
 from apps.queuestats.queries.totals import BY_AGENT, sum_of
 from apps.queuestats.services.increases import JOB_SUMMED, CounterIncrease, add_increases
-from apps.queuestats.services.rejections import RejectedReport
+from apps.queuestats.services.rejections import RejectedReport, store_batch
 from apps.queuestats.services.upsert import Upsert
-from apps.runtime.services import emit, in_short_transaction
+from apps.runtime.services import emit
 from yardkit import failpoints
-from yardkit.errors import first_line
 from yardkit.protocol import CenterCounters, RunCounters
 
-# So long after its last report a run that has ended will not report any more.
+# An ended run whose last report is older than this sends no further ones.
 LAST_REPORT_SECONDS = 15.0
-# The SDK counts no more; this is for reports of somebody else's making.
-MOST_FIELDS = 200
+# Limit of counted item fields. The SDK has the same; this one is for foreign clients.
+MAX_FIELDS = 200
 
 _SET: Final = "{name} = excluded.{name}"
 _RUN_VALUES: Final = {
@@ -61,72 +60,60 @@ Report = RunCounters | CenterCounters
 
 
 def store_counters(*, messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
-    """Write a batch of reports (seed S1.17, S1.51).
+    """Store a batch of counter reports (seed S1.17, S1.51).
 
-    Returns what cannot be stored, for the caller to refuse: a report of a run that does not
-    exist, or one with figures no database holds, which must not take the others with it.
+    Return the reports to dead-letter: those of unknown runs, and those with numbers out of the
+    database's range.
 
     Raises:
-        DatabaseError: the database is away; nothing is written.
+        OperationalError, InterfaceError: the database is unreachable; nothing is written.
     """
-    try:
-        return in_short_transaction(lambda: _store(messages, now))
-    except OperationalError:
-        raise
-    except (DatabaseError, ValueError, OverflowError) as error:
-        if len(messages) == 1:
-            return [RejectedReport(messages[0], f"{type(error).__name__}: {first_line(error)}")]
-    # By halves: one bad report among two thousand costs some twenty tries more.
-    half = len(messages) // 2
-    return [
-        *store_counters(messages=messages[:half], now=now),
-        *store_counters(messages=messages[half:], now=now),
-    ]
+    return store_batch(messages, lambda batch: _store(batch, now))
 
 
 def _store(messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
     facts = run_facts(message.run for message in messages)
-    refused: list[RejectedReport] = []
+    rejected: list[RejectedReport] = []
     of_runs: dict[tuple[int, str], RunCounters] = {}
     of_centers: dict[tuple[int, str], CenterCounters] = {}
     failures: list[FailedRequest] = []
     for message in messages:
         if message.run not in facts:
-            refused.append(RejectedReport(message, f"run {message.run} does not exist"))
+            rejected.append(RejectedReport(message, f"run {message.run} does not exist"))
         elif isinstance(message, RunCounters):
             failures += _failures(message, facts[message.run], now)
             _keep_newest(of_runs, message)
         else:
             _keep_newest(of_centers, message)
-    rows, grown = _write_runs(of_runs, facts, now)
+    rows, increases = _write_runs(of_runs, facts, now)
     _write_centers(of_centers, now)
-    # The same note may come twice: (owner, boot, seq) is unique, the second is dropped.
+    # A redelivered note conflicts with its unique (owner, boot, seq) and is ignored.
     FailedRequest.objects.bulk_create(failures, ignore_conflicts=True, batch_size=500)
-    add_increases(grown, now=now)
+    add_increases(increases, now=now)
     failpoints.hit("queuestats.before_commit")
-    _tell({run for run, _boot in (*of_runs, *of_centers)}, facts, rows)
-    return refused
+    _publish_changes({run for run, _boot in (*of_runs, *of_centers)}, facts, rows)
+    return rejected
 
 
 @transaction.atomic
 def finalize_counters(*, now: datetime) -> int:
-    """Declare the last report of a run final that was killed before it could say so itself.
+    """Mark the counters of ended runs as final where the run was killed before its last report.
 
-    What was out is cancelled with it. Returns how many were closed. Should the run live after
-    all, its next report opens them.
+    Attempts still in flight become cancelled. Return the number of rows changed. If the run is
+    alive after all, its next report clears the mark.
     """
     silent_since = now - timedelta(seconds=LAST_REPORT_SECONDS)
-    open_ones = RunCounter.objects.filter(final=False, updated_at__lt=silent_since)
+    unfinished = RunCounter.objects.filter(final=False, updated_at__lt=silent_since)
     runs = {
-        pk: int(owner.removeprefix("run:")) for pk, owner in open_ones.values_list("pk", "owner")
+        pk: int(owner.removeprefix("run:")) for pk, owner in unfinished.values_list("pk", "owner")
     }
     facts = run_facts(runs.values())
     ended = [pk for pk, run in runs.items() if run in facts and not facts[run].active]
-    closed = open_ones.filter(pk__in=ended).update(
+    closed = unfinished.filter(pk__in=ended).update(
         final=True, cancelled=F("cancelled") + F("out"), out=0, held=0
     )
     if closed:
-        _tell({runs[pk] for pk in ended}, facts, {})
+        _publish_changes({runs[pk] for pk in ended}, facts, {})
     return closed
 
 
@@ -139,20 +126,20 @@ def _keep_newest(newest: dict[tuple[int, str], Any], message: Report) -> None:
 def _write_runs(
     messages: Mapping[tuple[int, str], RunCounters], facts: Mapping[int, RunFacts], now: datetime
 ) -> tuple[dict[str, list[RunCounter]], list[CounterIncrease]]:
-    """Every execution of these runs by owner, and what they have done since they last reported.
+    """Store the newest report of each execution; return all executions by owner, and the increases.
 
-    Four statements, however many runs; one more where a report is the first of its execution.
+    Four statements for any number of runs, plus one when an execution reports for the first time.
     """
     if not messages:
         return {}, []
     rows = _locked(messages, facts, now)
     changed: list[RunCounter] = []
-    grown: list[CounterIncrease] = []
+    increases: list[CounterIncrease] = []
     for (run, boot), message in messages.items():
         row = rows[f"run:{run}", boot]
         if row.seq >= message.seq:
             continue
-        grown.append(
+        increases.append(
             CounterIncrease(
                 run=run,
                 job=facts[run].job,
@@ -166,14 +153,14 @@ def _write_runs(
         for name in BY_AGENT:
             setattr(row, name, getattr(message, name))
         row.final = message.final
-        row.fields = dict(islice(message.fields.items(), MOST_FIELDS))
+        row.fields = dict(islice(message.fields.items(), MAX_FIELDS))
         row.seq, row.updated_at = message.seq, now
         changed.append(row)
     _RUNS.write([[getattr(row, name) for name in _RUNS.columns] for row in changed])
     by_owner: dict[str, list[RunCounter]] = {}
     for row in rows.values():
         by_owner.setdefault(row.owner, []).append(row)
-    return by_owner, grown
+    return by_owner, increases
 
 
 def _locked(
@@ -228,7 +215,7 @@ def _failures(message: RunCounters, facts: RunFacts, now: datetime) -> list[Fail
             boot=message.boot,
             seq=note.seq,
             url=note.url,
-            # SQLite would leave out a row that breaks a rule without a word.
+            # With ignore_conflicts SQLite silently skips a row that violates a constraint.
             status=note.status if 0 <= note.status < 1000 else 0,
             reason=note.reason,
             at=now,
@@ -237,10 +224,10 @@ def _failures(message: RunCounters, facts: RunFacts, now: datetime) -> list[Fail
     ]
 
 
-def _tell(
+def _publish_changes(
     runs: set[int], facts: Mapping[int, RunFacts], known: Mapping[str, Sequence[RunCounter]]
 ) -> None:
-    """``known``: the executions of some of these runs, by owner; the others are read."""
+    """Emit one event per run; counters of owners that are not in ``known`` are read first."""
     owners = [f"run:{run}" for run in runs]
     totals = run_totals(owner for owner in owners if owner not in known)
     totals |= {owner: sum_of(rows) for owner, rows in known.items()}

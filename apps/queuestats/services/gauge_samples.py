@@ -1,4 +1,4 @@
-"""Writes down what can be measured: every gauge as a series, every queue as a row."""
+"""Samples every metric into a series, and every queue into a row; ``run_monitor`` calls it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from yardkit.queues import QueueReading
 
 QUEUE_IN: Final = "queue.in"
 QUEUE_OUT: Final = "queue.out"
-# A queue that was not seen for so long is gone.
+# A queue that has not been read for this long is deleted.
 QUEUES_KEPT: Final = timedelta(minutes=10)
 MARKS_KEPT: Final = timedelta(days=7)
-# A difference over a longer time says nothing of the last seconds.
-LONGEST_GAP: Final = 60.0
+# An increase over a longer interval is distributed over its last 60 s only.
+MAX_GAP_SECONDS: Final = 60.0
 _MARKS: Final = Upsert(
     table="queuestats_countermark",
     columns={"key": "text", "value": "float8", "at": "timestamptz"},
@@ -52,65 +52,68 @@ _QUEUES: Final = Upsert(
 
 @dataclass(frozen=True, slots=True)
 class SampleCounts:
-    """How many series and queues were written."""
+    """Number of series and of queues written."""
 
     series: int
     queues: int
 
 
 def sample_gauges(*, now: datetime) -> SampleCounts:
-    """Write all that can be measured now (seed S4.24), see docs/metrics.md.
+    """Sample all metrics of docs/metrics.md and all queues (seed S4.24).
 
-    Asks every app and every server first, and waits for none of them longer than a few seconds.
-    Then everything is written in one transaction. What cannot be read leaves a gap: a gap is
-    never 0. For one process at a time; two at once measure more often, and count nothing twice.
+    Every app and server is read first, each with a timeout of a few seconds; then everything is
+    written in one transaction. A metric that cannot be read leaves a gap, which is never read as
+    0. Meant for one process; two at once sample more often and count nothing twice.
 
     Raises:
-        DatabaseError: the database is away; nothing is written.
+        DatabaseError: the database is unreachable; nothing is written.
     """
-    # Without the database hardly anything can be read, and each would wait for it anew.
+    # Without the database most metrics fail, each after its own timeout: fail here, once.
     connection.ensure_connection()
-    found = measure()
-    gauges = dict(found.gauges)
+    measured = measure()
+    gauges = dict(measured.gauges)
     gauges |= _absent(gauges)
-    return _write(found, gauges, now)
+    return _write(measured, gauges, now)
 
 
 @transaction.atomic
-def _write(found: Measurements, gauges: Mapping[SeriesKey, float], now: datetime) -> SampleCounts:
+def _write(
+    measured: Measurements, gauges: Mapping[SeriesKey, float], now: datetime
+) -> SampleCounts:
     second = int(now.timestamp())
     readings: list[SeriesReading] = [
         (key, SampleKind.GAUGE, second, 1, value, 1, value)
         for key, value in gauges.items()
         if math.isfinite(value)
     ]
-    readings += _counted(found.counters, now)
-    readings += _queues(found.queues, now)
+    readings += _counted(measured.counters, now)
+    readings += _queues(measured.queues, now)
     add_readings(readings)
     failpoints.hit("queuestats.sampled")
-    return SampleCounts(series=len(readings), queues=len(found.queues))
+    return SampleCounts(series=len(readings), queues=len(measured.queues))
 
 
 def _absent(gauges: Mapping[SeriesKey, float]) -> dict[SeriesKey, float]:
-    """0 for what was there once and is not named any more, where that means none."""
-    names = {each.name for each in metrics.described() if each.absent_is_zero and not each.failed}
+    """Return 0 for known series without a value now, of metrics for which absence means 0."""
+    names = {m.name for m in metrics.described() if m.absent_is_zero and not m.failed}
     rows = Series.objects.filter(name__in=names, kind=SeriesKind.GAUGE)
     keys = (SeriesKey(*row) for row in rows.values_list("name", "project_id", "label"))
     return {key: 0.0 for key in keys if key not in gauges}
 
 
 def _counted(counters: Mapping[SeriesKey, float], now: datetime) -> list[SeriesReading]:
-    """What counters have risen by since the last sampling, spread over that time."""
+    """Return the increase of each counter since the last sample, distributed over that time."""
     keys = {_mark(key): key for key in counters}
     marks = {row.key: row for row in CounterMark.objects.select_for_update().order_by("key")}
     readings: list[SeriesReading] = []
     fresh: list[tuple[str, float, datetime]] = []
     for mark, key in keys.items():
-        was = marks.get(mark)
-        if was is not None:
-            if _is_outdated(was.at, now):
+        before = marks.get(mark)
+        if before is not None:
+            if _is_outdated(before.at, now):
                 continue
-            readings += distribute(key, _risen(counters[key], was.value), was.at, now, LONGEST_GAP)
+            increase = _increase(counters[key], before.value)
+            readings += distribute(key, increase, before.at, now, MAX_GAP_SECONDS)
         if math.isfinite(counters[key]):
             fresh.append((mark, counters[key], now))
     _MARKS.write(fresh)
@@ -119,17 +122,18 @@ def _counted(counters: Mapping[SeriesKey, float], now: datetime) -> list[SeriesR
 
 
 def _is_outdated(written: datetime, now: datetime) -> bool:
-    """Another process has written what it read later than we did: ours is old.
+    """Whether another process has stored a newer sample than ours, which was read at ``now``.
 
-    As after a process was frozen for a while. Counted from an older number, what came since would
-    be counted twice. Not for a clock that was far ahead: it would be believed for ever.
+    That happens after this process was frozen. Storing the older value would count the following
+    increase twice. A sample from more than 60 s in the future is overwritten: the clock of its
+    writer was wrong.
     """
-    return now < written <= now + timedelta(seconds=LONGEST_GAP)
+    return now < written <= now + timedelta(seconds=MAX_GAP_SECONDS)
 
 
-def _risen(value: float, was: float) -> float:
-    """A counter that has fallen began anew, or lost a part of itself: it has not risen."""
-    return max(0.0, value - was) if math.isfinite(value) else 0.0
+def _increase(value: float, before: float) -> float:
+    """Return how much a counter has risen; 0 after a restart, which makes it smaller."""
+    return max(0.0, value - before) if math.isfinite(value) else 0.0
 
 
 def _mark(key: SeriesKey) -> str:
@@ -137,28 +141,34 @@ def _mark(key: SeriesKey) -> str:
 
 
 def _queues(readings: Iterable[QueueReading], now: datetime) -> list[SeriesReading]:
-    """The rows of all queues, and what went in and out of them since the last sampling."""
+    """Store all queues; return the numbers of messages published and consumed since then."""
     known = set(Project.objects.values_list("pk", flat=True))
     rows = {
         row.key: row
         for row in (
-            _row(each, now) for each in readings if each.project is None or each.project in known
+            _row(reading, now)
+            for reading in readings
+            if reading.project is None or reading.project in known
         )
     }
-    before = {row.key: row for row in QueueState.objects.select_for_update().order_by("key")}
+    previous = {row.key: row for row in QueueState.objects.select_for_update().order_by("key")}
     flows: list[SeriesReading] = []
     fresh: list[QueueState] = []
     for key, row in rows.items():
-        was = before.get(key)
-        if was is not None and _is_outdated(was.at, now):
+        before = previous.get(key)
+        if before is not None and _is_outdated(before.at, now):
             continue
         fresh.append(row)
-        if was is None or was.epoch != row.epoch:
+        if before is None or before.epoch != row.epoch:
             continue
-        went_in, went_out = _flow(row, was)
+        published, consumed = _flow(row, before)
         series = row.project_id, row.name
-        flows += distribute(SeriesKey(QUEUE_IN, *series), went_in, was.at, now, LONGEST_GAP)
-        flows += distribute(SeriesKey(QUEUE_OUT, *series), went_out, was.at, now, LONGEST_GAP)
+        flows += distribute(
+            SeriesKey(QUEUE_IN, *series), published, before.at, now, MAX_GAP_SECONDS
+        )
+        flows += distribute(
+            SeriesKey(QUEUE_OUT, *series), consumed, before.at, now, MAX_GAP_SECONDS
+        )
     _QUEUES.write([[getattr(row, name) for name in _QUEUES.columns] for row in fresh])
     QueueState.objects.filter(at__lt=now - QUEUES_KEPT).delete()
     return flows
@@ -185,24 +195,25 @@ def _row(reading: QueueReading, now: datetime) -> QueueState:
     )
 
 
-def _flow(row: QueueState, was: QueueState) -> tuple[float, float]:
-    """How many went in and out meanwhile.
+def _flow(row: QueueState, before: QueueState) -> tuple[float, float]:
+    """Return the messages published to and consumed from a queue between two samples.
 
-    Where only one side is counted, the other follows from what has become more or fewer.
+    Where an engine counts only one of them, the other follows from the change of the length.
     """
-    grown = _held(row) - _held(was) if row.waiting is not None and was.waiting is not None else None
-    went_in = _difference(row.in_total, was.in_total)
-    went_out = _difference(row.out_total, was.out_total)
-    if went_in is None and went_out is not None and grown is not None:
-        went_in = went_out + grown
-    elif went_out is None and went_in is not None and grown is not None:
-        went_out = went_in - grown
-    return max(0.0, went_in or 0.0), max(0.0, went_out or 0.0)
+    published = _difference(row.in_total, before.in_total)
+    consumed = _difference(row.out_total, before.out_total)
+    if row.waiting is not None and before.waiting is not None:
+        growth = _length(row) - _length(before)
+        if published is None and consumed is not None:
+            published = consumed + growth
+        elif consumed is None and published is not None:
+            consumed = published - growth
+    return max(0.0, published or 0.0), max(0.0, consumed or 0.0)
 
 
-def _held(row: QueueState) -> float:
+def _length(row: QueueState) -> float:
     return float((row.waiting or 0) + (row.taken or 0))
 
 
-def _difference(value: int | None, was: int | None) -> float | None:
-    return None if value is None or was is None else float(max(0, value - was))
+def _difference(value: int | None, before: int | None) -> float | None:
+    return None if value is None or before is None else float(max(0, value - before))

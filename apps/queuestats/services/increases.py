@@ -1,4 +1,4 @@
-"""What runs have done since their last reports: the totals of their jobs, and rates of both."""
+"""Adds the increases between two counter reports of a run to its job's totals and to rates."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from apps.queuestats.services.series_readings import SeriesReading, add_readings
 from apps.queuestats.services.upsert import Upsert
 from yardkit.protocol import SampleKind
 
-# What the totals of a job are made of.
+# Counters of runs that are summed up per job.
 JOB_SUMMED: Final = ("total", "success", "failed", "pages", "items", "bytes_received")
-# Series of runs and of jobs, with their names behind the dot, and what they add up.
+# Series ``run.<name>`` and ``job.<name>``, and the counters that each sums.
 RATES: Final[dict[str, tuple[str, ...]]] = {
     "requests": ("success", "failed"),
     "failures": ("failed",),
@@ -22,8 +22,8 @@ RATES: Final[dict[str, tuple[str, ...]]] = {
     "items": ("items",),
     "bytes": ("bytes_received",),
 }
-# A report is spread over the time since the one before it, and at most over so long.
-LONGEST_SECONDS: Final = 10.0
+# An increase is distributed over the seconds since the previous report, but at most this many.
+MAX_SECONDS: Final = 10.0
 _JOBS: Final = Upsert(
     table="queuestats_jobcounter",
     columns={
@@ -37,15 +37,15 @@ _JOBS: Final = Upsert(
         + ["updated_at = excluded.updated_at"]
     ),
 )
-# Nobody knows since when a first report counts; reports are a second apart.
-FIRST: Final = timedelta(seconds=1)
+# Time covered by the first report of an execution: reports are sent once a second.
+FIRST_REPORT: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class CounterIncrease:
-    """By how much the counters of one execution of a run are higher than when it last reported.
+    """Difference between two successive counter reports of one execution of a run.
 
-    ``since``: when that was; None: it is the first report.
+    ``since`` is the time of the earlier report; None if there was none.
     """
 
     run: int
@@ -55,38 +55,40 @@ class CounterIncrease:
     amounts: Mapping[str, int]
 
 
-def add_increases(grown: Sequence[CounterIncrease], *, now: datetime) -> None:
-    """Add it to the jobs' totals and to the series ``run.*`` and ``job.*`` (seed S1.17, S4.24).
+def add_increases(increases: Sequence[CounterIncrease], *, now: datetime) -> None:
+    """Add increases to the totals of jobs and to the series ``run.*`` and ``job.*``.
 
-    In the transaction that stores the counters: a report that comes again has grown by nothing.
+    Call it in the transaction that stores the counters (seed S1.17, S4.24): the increase of a
+    redelivered report is then 0.
     """
     jobs: dict[int, dict[str, int]] = {}
-    for each in grown:
-        own = jobs.setdefault(each.job, dict.fromkeys(JOB_SUMMED, 0))
-        for name, amount in each.amounts.items():
-            own[name] += amount
+    for increase in increases:
+        totals = jobs.setdefault(increase.job, dict.fromkeys(JOB_SUMMED, 0))
+        for name, amount in increase.amounts.items():
+            totals[name] += amount
     _write_jobs(jobs, now)
-    readings = [reading for each in grown for reading in _readings(each, now)]
+    readings = [reading for increase in increases for reading in _readings(increase, now)]
     if readings:
         add_readings(readings)
 
 
 def _write_jobs(jobs: Mapping[int, Mapping[str, int]], now: datetime) -> None:
-    _JOBS.write([(job, *(own[name] for name in JOB_SUMMED), now) for job, own in jobs.items()])
+    _JOBS.write(
+        [(job, *(totals[name] for name in JOB_SUMMED), now) for job, totals in jobs.items()]
+    )
 
 
-def _readings(each: CounterIncrease, now: datetime) -> list[SeriesReading]:
-    """Evenly over the seconds since the report before."""
-    seconds = seconds_between(each.since or now - FIRST, now, LONGEST_SECONDS)
-    places = (("run", str(each.run)), ("job", str(each.job)))
+def _readings(increase: CounterIncrease, now: datetime) -> list[SeriesReading]:
+    seconds = seconds_between(increase.since or now - FIRST_REPORT, now, MAX_SECONDS)
+    owners = (("run", str(increase.run)), ("job", str(increase.job)))
     found: list[SeriesReading] = []
     for name, parts in RATES.items():
-        amount = sum(each.amounts[part] for part in parts)
-        # A counter that falls is a fault of its run, which its totals show; a rate cannot fall.
+        amount = sum(increase.amounts[part] for part in parts)
+        # A falling counter is a defect of its run, shown by its totals; a rate is never negative.
         if amount <= 0:
             continue
         share = amount / len(seconds)
-        for what, label in places:
-            key = SeriesKey(f"{what}.{name}", each.project, label)
+        for owner, label in owners:
+            key = SeriesKey(f"{owner}.{name}", increase.project, label)
             found += [(key, SampleKind.SUM, second, 1, share, 1, 0.0) for second in seconds]
     return found

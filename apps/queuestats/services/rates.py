@@ -1,4 +1,4 @@
-"""What this process counts and measures, on its way to ``run_statistics``."""
+"""Counting API: readings of this process, published every second to ``run_statistics``."""
 
 from __future__ import annotations
 
@@ -19,77 +19,78 @@ from yardkit.rates import Rates
 logger = logging.getLogger(__name__)
 
 CONFIRM_SECONDS: Final = 5.0
-# A second is published so long after its end.
-AFTER_THE_SECOND: Final = 0.05
+# Delay between the end of a second and its report.
+REPORT_DELAY_SECONDS: Final = 0.05
 
 
 def count(series: str, *, project: int, label: str, amount: float = 1) -> None:
-    """So many more of ``series`` happened just now (seed S4.24, S4.25).
+    """Increase a counter series by ``amount`` (seed S4.24, S4.25).
 
-    ``series`` is a word with dots (``requests.created``), ``label`` tells those of one project
-    apart (the biz). Never waits and never raises for a broker or a database; a thread of this
-    process reports each second. What a killed process had not reported yet is not counted.
+    ``series`` is a dotted name (``requests.created``); ``label`` distinguishes series of one
+    project, such as its request groups. Thread-safe. Never waits for and never raises because of
+    the broker or the database: a thread publishes every second. Counts that are not yet published
+    are lost when the process is killed.
     """
-    _counting.rates.add(series, project, label, amount)
-    if _counting.idle:
+    _reporter.rates.add(series, project, label, amount)
+    if _reporter.idle:
         _wake()
 
 
 def gauge(series: str, *, project: int, label: str, value: float) -> None:
-    """So much of ``series`` there is just now; the same promises as ``count``."""
-    _counting.rates.gauge(series, project, label, value)
-    if _counting.idle:
+    """Record the current value of a gauge series, with the guarantees of ``count``."""
+    _reporter.rates.gauge(series, project, label, value)
+    if _reporter.idle:
         _wake()
 
 
-class _Counting:
-    """Of one process: a child of it begins anew, what the parent has counted the parent sends."""
+class _Reporter:
+    """Unpublished readings of this process. A forked child starts with an empty one."""
 
     def __init__(self) -> None:
         self.rates = Rates(f"{socket.gethostname()} {os.getpid()}", uuid.uuid4().hex)
-        # The thread waits to be woken, since there is nothing to report.
+        # True while the thread waits to be woken because there is nothing to report.
         self.idle = True
         self.failing = False
 
 
-def _begin() -> None:
-    global _counting
-    _counting = _Counting()
+def _reset() -> None:
+    global _reporter
+    _reporter = _Reporter()
 
 
 def _wake() -> None:
-    _counting.idle = False
+    _reporter.idle = False
     try:
         _worker.wake()
     except RuntimeError:
-        # The system gives no more threads, or the interpreter is on its way out.
-        _counting.idle = True
+        # No thread can be started: a system limit, or the interpreter is shutting down.
+        _reporter.idle = True
 
 
 def _report() -> float | None:
-    """One turn of the thread: in how many seconds the next, or None for when it is woken."""
-    counting = _counting
+    """Publish once; return the seconds until the next report, or None to wait for a wake-up."""
+    reporter = _reporter
     try:
         _publish(shared_broker(), CONFIRM_SECONDS)
     except (BrokerError, TimeoutError) as error:
-        if not counting.failing:
+        if not reporter.failing:
             why = str(error) or "no confirmation in time"
-            logger.warning("rates wait until the broker is back: %s", why)
-        counting.failing = True
+            logger.warning("rates are not reported, the broker is unreachable: %s", why)
+        reporter.failing = True
     else:
-        if counting.failing:
+        if reporter.failing:
             logger.info("rates are reported again")
-        counting.failing = False
-    # In this order: who counts after the question finds it idle and wakes the thread.
-    counting.idle = True
-    if not counting.rates.waiting:
+        reporter.failing = False
+    # Set before the check below: a count() after the check then wakes the thread.
+    reporter.idle = True
+    if not reporter.rates.waiting:
         return None
-    counting.idle = False
-    return 1.0 - time.time() % 1.0 + AFTER_THE_SECOND
+    reporter.idle = False
+    return 1.0 - time.time() % 1.0 + REPORT_DELAY_SECONDS
 
 
 def _publish(broker: Broker, timeout: float, *, ending: bool = False) -> None:
-    rates = _counting.rates
+    rates = _reporter.rates
     messages = rates.reports(ending=ending)
     if messages:
         broker.publish([_outgoing(message) for message in messages]).result(timeout)
@@ -100,12 +101,12 @@ def _outgoing(message: Samples) -> Outgoing:
     return Outgoing(body=encode(message), key=topology.STATISTICS.name)
 
 
-def _last_words(broker: Broker, timeout: float) -> None:
-    if _counting.rates.waiting:
+def _report_remaining(broker: Broker, timeout: float) -> None:
+    if _reporter.rates.waiting:
         _publish(broker, timeout, ending=True)
 
 
-_counting = _Counting()
-os.register_at_fork(after_in_child=_begin)
+_reporter = _Reporter()
+os.register_at_fork(after_in_child=_reset)
 _worker = BackgroundWorker("rates", _report)
-before_broker_closes(_last_words)
+before_broker_closes(_report_remaining)

@@ -1,4 +1,4 @@
-"""Stores what processes have counted: each report once, at three lengths of time."""
+"""Stores reports of rates and gauges, each exactly once, and applies the retention of series."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db import DatabaseError, OperationalError, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from apps.queuestats.engine.senders import ClockSkew, ReceivedNumbers
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries.series import KEPT_SECONDS, OBSERVED, SeriesKey
-from apps.queuestats.services.rejections import RejectedReport
+from apps.queuestats.services.rejections import RejectedReport, store_batch
 from apps.queuestats.services.series_readings import SeriesReading, add_readings
 from apps.queuestats.services.upsert import Upsert
-from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
-from yardkit.errors import first_line
 from yardkit.protocol import SampleKind, SampleNote, Samples
 
-# A report may come again so long after the last one of its sender, and is still known.
+# How long the numbers of received reports are kept, to recognise redelivered ones.
 SENDERS_KEPT: Final = timedelta(days=7)
 SERIES_A_STATEMENT: Final = 200
-# 2^53: beyond it a float counts no more.
-MOST: Final = 9_007_199_254_740_992
+# 2^53: above it a float cannot represent every integer.
+MAX_NUMBER: Final = 9_007_199_254_740_992
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 _SENDER_VALUES: Final = {
@@ -46,39 +44,21 @@ _SENDERS: Final = Upsert(
 
 
 def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[RejectedReport]:
-    """Add a batch of reports; one that comes again, or late, changes no sum (seed S4.24, S4.25).
+    """Add a batch of reports; a redelivered one changes nothing (seed S4.24, S4.25).
 
-    A sender's own seconds are kept. Only a clock that is wrong by more than 5 s is corrected, see
-    ``engine.heard.ClockSkew``. Returns what cannot be stored, for the caller to refuse. Numbers of
-    projects that do not exist are left out.
+    Seconds are those of the sender's clock; it is corrected when it is wrong by more than 5 s, see
+    ``engine.senders.ClockSkew``. Readings of unknown projects are dropped. Return the reports to
+    dead-letter.
 
     Raises:
-        DatabaseError: the database is away; nothing is added.
+        OperationalError, InterfaceError: the database is unreachable; nothing is added.
     """
-    refused = [RejectedReport(m, reason) for m in messages if (reason := _fault(m))]
-    bad = {id(one.message) for one in refused}
-    good = [message for message in messages if id(message) not in bad]
-    if not good:
-        return refused
-    try:
-        in_short_transaction(lambda: _store(good, now))
-    except OperationalError:
-        raise
-    except (DatabaseError, ValueError, OverflowError) as error:
-        if len(good) == 1:
-            return [
-                *refused,
-                RejectedReport(good[0], f"{type(error).__name__}: {first_line(error)}"),
-            ]
-        half = len(good) // 2
-        refused += store_samples(messages=good[:half], now=now)
-        refused += store_samples(messages=good[half:], now=now)
-    return refused
+    return store_batch(messages, lambda batch: _store(batch, now))
 
 
 @transaction.atomic
 def record_gauges(readings: Mapping[tuple[str, int | None, str], float], *, now: datetime) -> None:
-    """Note how much there is: by (series, project, label). For who has the database at hand."""
+    """Record gauges by (series, project, label) directly, for callers with database access."""
     second = int(now.timestamp())
     add_readings(
         (SeriesKey(*key), SampleKind.GAUGE, second, 1, value, 1, value)
@@ -89,18 +69,18 @@ def record_gauges(readings: Mapping[tuple[str, int | None, str], float], *, now:
 
 @transaction.atomic
 def record_observed_seconds(*, since: int, until: int) -> None:
-    """Reports of the seconds from ``since`` up to ``until`` could arrive.
+    """Record that reports of the seconds [since, until) could arrive.
 
-    So that a second without any number is told apart from one that nobody heard of.
+    A missing sample in such a second means 0; in any other second the value is unknown.
     """
     seconds = range(max(since, until - KEPT_SECONDS[1]), until)
     add_readings((OBSERVED, SampleKind.SUM, second, 1, 1.0, 1, 0.0) for second in seconds)
 
 
 def prune_series(*, now: datetime) -> int:
-    """Delete samples that are too old for their length, and senders that are gone; how many.
+    """Delete samples past the retention of their resolution; return the number of samples deleted.
 
-    Series without any sample are deleted too.
+    Series without samples and senders not heard of for 7 days are deleted, too.
     """
     deleted = 0
     ids = list(Series.objects.order_by("pk").values_list("pk", flat=True))
@@ -111,16 +91,16 @@ def prune_series(*, now: datetime) -> int:
                 series_id__in=some, step=step, second__lt=int(now.timestamp()) - kept
             )
             deleted += rows._raw_delete(rows.db)
-    _forget_runs()
-    # One row of each is enough to know: else this would read the whole table.
+    _delete_runs()
+    # EXISTS stops at the first row of a series; a join would read the whole table.
     used = Exists(Sample.objects.filter(series_id=OuterRef("pk")))
     Series.objects.filter(~used).delete()
     SampleSender.objects.filter(heard_at__lt=now - SENDERS_KEPT).delete()
     return deleted
 
 
-def _forget_runs() -> None:
-    """Series of single runs go with their minutes: of what lasted an hour nobody asks by run."""
+def _delete_runs() -> None:
+    """Delete series of single runs together with their minutes: their hours are not used."""
     recent = Exists(Sample.objects.filter(series_id=OuterRef("pk"), step=60))
     old = Series.objects.filter(~recent, name__startswith="run.").values_list("pk", flat=True)
     ids = list(old)
@@ -129,39 +109,51 @@ def _forget_runs() -> None:
         rows._raw_delete(rows.db)
 
 
-def _fault(message: Samples) -> str:
-    """Why this report cannot be stored; "" when it can."""
-    if not 0 < message.seq < MOST or not math.isfinite(message.sent_at):
-        return "the number or the time of the report is impossible"
+def _validation_error(message: Samples) -> str:
+    """Return why this report cannot be stored, or ""."""
+    if not 0 < message.seq < MAX_NUMBER or not math.isfinite(message.sent_at):
+        return f"seq {message.seq} or sent_at {message.sent_at} is out of range"
     if not 0 < len(message.boot) <= 32 or len(message.sender) > 200 or "\0" in message.sender:
-        return "no sender has such a name"
+        return f"invalid sender {message.sender[:80]!r} or boot {message.boot[:40]!r}"
     for note in message.samples:
-        if reason := _note_fault(note):
+        if reason := _sample_error(note):
             return f"series {note.series[:80]!r}: {reason}"
     return ""
 
 
-def _note_fault(note: SampleNote) -> str:
-    if note.spread not in KEPT_SECONDS or not 0 <= note.second < MOST or note.second % note.spread:
-        return "no such time"
+def _sample_error(note: SampleNote) -> str:
+    if (
+        note.spread not in KEPT_SECONDS
+        or not 0 <= note.second < MAX_NUMBER
+        or note.second % note.spread
+    ):
+        return f"invalid time {note.second} or length {note.spread}"
     if len(note.series) > 64 or not _NAME.fullmatch(note.series):
-        return "no such name"
-    if len(note.label) > 64 or "\0" in note.label or not 0 <= note.project < MOST:
-        return "no such label or project"
-    if not (math.isfinite(note.value) and math.isfinite(note.highest)) or abs(note.value) > MOST:
-        return "no such number"
-    if not 0 < note.count < MOST or (note.kind is SampleKind.SUM and note.value < 0):
-        return "no such count"
+        return "invalid name"
+    if len(note.label) > 64 or "\0" in note.label or not 0 <= note.project < MAX_NUMBER:
+        return f"invalid label {note.label[:80]!r} or project {note.project}"
+    if (
+        not (math.isfinite(note.value) and math.isfinite(note.highest))
+        or abs(note.value) > MAX_NUMBER
+    ):
+        return f"value {note.value} or {note.highest} is out of range"
+    if not 0 < note.count < MAX_NUMBER or (note.kind is SampleKind.SUM and note.value < 0):
+        return f"count {note.count} or value {note.value} is out of range"
     return ""
 
 
-def _store(messages: Sequence[Samples], now: datetime) -> None:
+def _store(batch: Sequence[Samples], now: datetime) -> list[RejectedReport]:
+    rejected = [RejectedReport(m, reason) for m in batch if (reason := _validation_error(m))]
+    invalid = {id(report.message) for report in rejected}
+    messages = [message for message in batch if id(message) not in invalid]
+    if not messages:
+        return rejected
     senders = _senders(messages, now)
     readings: list[SeriesReading] = []
     at = now.timestamp()
     for message in messages:
-        row, heard, skew = senders[message.boot]
-        if not heard.is_new(message.seq):
+        row, received, skew = senders[message.boot]
+        if not received.is_new(message.seq):
             continue
         shift = skew.correction(at - message.sent_at)
         row.heard_at = now
@@ -178,14 +170,18 @@ def _store(messages: Sequence[Samples], now: datetime) -> None:
             for note in message.samples
         )
     add_readings(readings)
-    for row, heard, skew in senders.values():
-        row.seq, row.missing = heard.seq, sorted(heard.missing)
+    for row, received, skew in senders.values():
+        row.seq, row.missing = received.seq, sorted(received.missing)
         row.skew_base, row.skew_steady = skew.base, skew.steady
         row.behind_seconds = skew.behind_seconds
     _SENDERS.write(
-        [[getattr(row, name) for name in _SENDERS.columns] for row, _h, _s in senders.values()]
+        [
+            [getattr(row, name) for name in _SENDERS.columns]
+            for row, _received, _skew in senders.values()
+        ]
     )
     failpoints.hit("queuestats.before_commit")
+    return rejected
 
 
 def _senders(

@@ -1,4 +1,4 @@
-"""Which series has which id: asked once, then remembered by the process."""
+"""Cache of the database IDs of series, for each thread and connection."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from apps.queuestats.queries.series import SeriesKey
 from yardkit.protocol import SampleKind
 
 KEYS_A_STATEMENT: Final = 5_000
-# Series end and databases are restored from backups: nothing is remembered for ever.
-REMEMBERED_SECONDS: Final = 300.0
-MOST_REMEMBERED: Final = 200_000
+# Cached IDs expire: series are deleted, and databases are restored from backups.
+CACHE_SECONDS: Final = 300.0
+MAX_CACHED: Final = 200_000
 
 
 def series_ids(wanted: Mapping[SeriesKey, SampleKind]) -> dict[SeriesKey, int]:
-    """The ids of series, which are made where they are new; of unknown projects there are none.
+    """Return the IDs of series, creating missing ones; series of unknown projects are left out.
 
-    Only committed ids are remembered: one of a transaction that is rolled back may become
-    another series'. A series that is remembered may be gone: who writes checks that.
+    Only committed IDs are cached: after a rollback the database may assign the same ID to another
+    series. A cached series may have been deleted; the writer checks that.
     """
-    known = _remembered.of(connection.connection)
+    known = _cache.of(connection.connection)
     found = {key: known[key] for key in wanted if key in known}
     unknown = [key for key in wanted if key not in found]
     if not unknown:
@@ -41,41 +41,42 @@ def series_ids(wanted: Mapping[SeriesKey, SampleKind]) -> dict[SeriesKey, int]:
 
 
 def forget_series() -> None:
-    """Ask for all of them again."""
-    _remembered.forget()
+    """Clear the cache of this thread."""
+    _cache.forget()
 
 
 def _remember(known: dict[SeriesKey, int], fresh: Mapping[SeriesKey, int]) -> None:
-    # Hooks may be run by hand inside a transaction, which may still be rolled back.
+    # Tests run commit hooks inside a transaction that is rolled back later.
     if not connection.in_atomic_block:
         known.update(fresh)
 
 
-class _Remembered:
-    """Of one connection: another one may lead to another database. Thread-safe."""
+class _IdCache:
+    """IDs by series, for one connection: another one may lead to another database. Thread-local."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def of(self, where: Any) -> dict[SeriesKey, int]:
-        own = self._local
-        too_old = time.monotonic() - getattr(own, "since", 0.0) > REMEMBERED_SECONDS
-        known: dict[SeriesKey, int] = getattr(own, "ids", {})
-        if too_old or getattr(own, "where", None) is not where or len(known) > MOST_REMEMBERED:
+    def of(self, database_connection: Any) -> dict[SeriesKey, int]:
+        local = self._local
+        too_old = time.monotonic() - getattr(local, "since", 0.0) > CACHE_SECONDS
+        known: dict[SeriesKey, int] = getattr(local, "ids", {})
+        other = getattr(local, "connection", None) is not database_connection
+        if too_old or other or len(known) > MAX_CACHED:
             self.forget()
-            own.where = where
-        found: dict[SeriesKey, int] = own.ids
-        return found
+            local.connection = database_connection
+        ids: dict[SeriesKey, int] = local.ids
+        return ids
 
     def forget(self) -> None:
         self._local.ids, self._local.since = {}, time.monotonic()
 
 
-_remembered = _Remembered()
+_cache = _IdCache()
 
 
 def _make(missing: list[SeriesKey], kinds: Mapping[SeriesKey, SampleKind]) -> None:
-    """In the order it is given, so that two of these do not wait for each other."""
+    """Insert series in the given, sorted order, so that concurrent calls do not deadlock."""
     projects = {key.project for key in missing if key.project is not None}
     exist = {None, *Project.objects.filter(pk__in=projects).values_list("pk", flat=True)}
     Series.objects.bulk_create(

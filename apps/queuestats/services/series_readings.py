@@ -1,4 +1,4 @@
-"""Adds numbers to series, at three lengths of time."""
+"""Adds readings to time series at three resolutions: second, minute and hour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.queuestats.services.series_ids import forget_series, series_ids
 from apps.queuestats.services.upsert import Upsert
 from yardkit.protocol import SampleKind
 
-# Fewer statements are no quicker, and the text of one has to be held by both sides.
+# More rows in one statement are not faster, and client and server hold its whole text in memory.
 ROWS_A_STATEMENT: Final = 20_000
 _SAMPLES: Final = Upsert(
     table="queuestats_sample",
@@ -32,19 +32,18 @@ _SAMPLES: Final = Upsert(
         " highest = CASE WHEN excluded.highest > queuestats_sample.highest"
         " THEN excluded.highest ELSE queuestats_sample.highest END"
     ),
-    # What this process remembers of a series may be older than its end.
+    # The cached ID of a series may be stale: its row may have been deleted since.
     only_if="EXISTS (SELECT 1 FROM queuestats_series WHERE id = {series_id})",
 )
 _STEPS: Final = tuple(sorted(KEPT_SECONDS))
 # (series, step, second, value, count, highest)
 _Row = tuple[int, int, int, float, int, float]
-# Of a series: its kind, the second, how many seconds it is of, the value, how many readings they
-# are, the highest of them.
+# (series, kind, Unix second, seconds covered, value, number of readings, highest reading)
 SeriesReading = tuple[SeriesKey, SampleKind, int, int, float, int, float]
 
 
 def seconds_between(since: datetime, until: datetime, longest: float) -> range:
-    """The seconds from one moment up to another, at most ``longest`` of them; at least one."""
+    """Return the Unix seconds from ``since`` up to ``until``: at least one, at most ``longest``."""
     end = int(until.timestamp())
     begin = max(int(since.timestamp()), end - int(longest))
     return range(begin, end) if begin < end else range(end, end + 1)
@@ -53,53 +52,55 @@ def seconds_between(since: datetime, until: datetime, longest: float) -> range:
 def distribute(
     key: SeriesKey, amount: float, since: datetime, until: datetime, longest: float
 ) -> list[SeriesReading]:
-    """``amount`` of a sum that came between two moments, evenly over the seconds between them.
+    """Distribute an increase of a counter evenly over the seconds in which it happened.
 
-    Over at most ``longest`` seconds up to ``until``. Nothing where there is nothing to add.
+    At most the last ``longest`` seconds before ``until`` are used. Empty when ``amount`` is not
+    positive.
     """
     if amount <= 0:
         return []
     seconds = seconds_between(since, until, longest)
-    each = amount / len(seconds)
-    return [(key, SampleKind.SUM, second, 1, each, 1, 0.0) for second in seconds]
+    share = amount / len(seconds)
+    return [(key, SampleKind.SUM, second, 1, share, 1, 0.0) for second in seconds]
 
 
 def add_readings(readings: Iterable[SeriesReading]) -> None:
-    """Add numbers at every length of time. Always in the same order; inside a transaction.
+    """Add readings at every resolution; call it inside a transaction.
 
-    Those of unknown projects are left out.
+    Rows are written in the order of their keys, so that concurrent writers do not deadlock.
+    Readings of unknown projects are dropped.
     """
     readings = list(readings)
     ids = series_ids({reading[0]: reading[1] for reading in readings})
     rows = _rows(readings, ids)
     if _write(rows) == len(rows):
         return
-    # Somebody has deleted series that were remembered: they are made again.
-    there = set(Series.objects.filter(pk__in=set(ids.values())).values_list("pk", flat=True))
-    gone = {key for key, pk in ids.items() if pk not in there}
+    # Cached series were deleted meanwhile: they are created again.
+    existing = set(Series.objects.filter(pk__in=set(ids.values())).values_list("pk", flat=True))
+    gone = {key for key, pk in ids.items() if pk not in existing}
     forget_series()
     again = [reading for reading in readings if reading[0] in gone]
     _write(_rows(again, series_ids({reading[0]: reading[1] for reading in again})))
 
 
 def _rows(readings: Iterable[SeriesReading], ids: dict[SeriesKey, int]) -> list[_Row]:
-    """One row for each series, length and time."""
+    """Merge readings into one row per series, resolution and period."""
     sums: dict[tuple[int, int, int], tuple[float, int, float]] = {}
-    for key, _kind, second, spread_seconds, value, count, highest in readings:
+    for key, _kind, second, covered_seconds, value, count, highest in readings:
         series = ids.get(key)
         if series is None:
             continue
         for step in _STEPS:
-            if step < spread_seconds:
+            if step < covered_seconds:
                 continue
-            place = series, step, second - second % step
-            was = sums.get(place)
-            sums[place] = (
+            period = series, step, second - second % step
+            before = sums.get(period)
+            sums[period] = (
                 (value, count, highest)
-                if was is None
-                else (was[0] + value, was[1] + count, max(was[2], highest))
+                if before is None
+                else (before[0] + value, before[1] + count, max(before[2], highest))
             )
-    return [(*place, *numbers) for place, numbers in sorted(sums.items())]
+    return [(*period, *numbers) for period, numbers in sorted(sums.items())]
 
 
 def _write(rows: Sequence[_Row]) -> int:

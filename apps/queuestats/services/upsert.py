@@ -1,7 +1,7 @@
-"""Many rows in one statement: arrays on PostgreSQL, one prepared statement on SQLite.
+"""Bulk upsert: one statement with array parameters on PostgreSQL, ``executemany`` on SQLite.
 
-On PostgreSQL the text of a statement with 500 rows of places takes longer to read than the rows
-to write, and ``bulk_update`` looks through all of them for each row.
+On PostgreSQL, parsing an INSERT with 500 rows of placeholders takes longer than writing the rows,
+and ``bulk_update`` evaluates one CASE with all rows for each row.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _NUMBERS: Final = frozenset({"smallint", "bigint", "float8"})
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """How rows of one table are written. All words are ours; every value is a parameter.
+    """INSERT ... ON CONFLICT DO UPDATE for one table. SQL text is constant, values are parameters.
 
     Args:
-        table: Its name.
-        columns: Their types on PostgreSQL by name, in the order of a row's values.
+        table: Table name.
+        columns: PostgreSQL types by column name, in the order of a row's values.
         key: The columns of a unique index.
-        change: What becomes of a row that is there, after ``SET``: the new one is ``excluded``.
-        only_where: Rows that are there are left alone where this does not hold.
-        only_if: New ones are left out where this does not hold; ``{column}`` is a column's value.
+        change: SET clause for an existing row; ``excluded`` is the new row.
+        only_where: Condition for updating an existing row.
+        only_if: Condition for writing a new row; ``{column}`` is the value of a column.
     """
 
     table: str
@@ -39,9 +39,9 @@ class Upsert:
     _statements: dict[str, str] = field(default_factory=dict, init=False)
 
     def write(self, rows: Sequence[Sequence[Any]]) -> int:
-        """Write them, in the order of their keys, so that two writers do not wait for each other.
+        """Write rows in the order of their keys, so that concurrent writers do not deadlock.
 
-        Returns how many were written. No key may come twice.
+        Keys must be unique within ``rows``. Return the number of rows written.
         """
         if not rows:
             return 0
@@ -66,16 +66,16 @@ class Upsert:
         arrays = ", ".join(f"%s::{kind}[]" for kind in self.columns.values())
         values = {name: f"fresh.{name}" for name in self.columns}
         only_if = f" WHERE {self.only_if.format_map(values)}" if self.only_if else ""
-        # Whatever way the server joins, rows are locked in one order.
+        # Without ORDER BY the query plan would decide in which order rows are locked.
         return (
-            f"SELECT {', '.join(values.values())}"  # noqa: S608 - words of ours
+            f"SELECT {', '.join(values.values())}"  # noqa: S608 - constant text
             f" FROM unnest({arrays}) AS fresh({', '.join(self.columns)}){only_if}"
             f" ORDER BY {', '.join(values[name] for name in self.key)}"
         )
 
     def _from_places(self) -> str:
         values = {name: f"?{number}" for number, name in enumerate(self.columns, 1)}
-        # Without a WHERE, SQLite takes the ON of the conflict for that of a join.
+        # Without a WHERE, SQLite parses ON CONFLICT as the ON of a join.
         only_if = self.only_if.format_map(values) if self.only_if else "true"
         return f"SELECT {', '.join(values.values())} WHERE {only_if}"
 
@@ -93,7 +93,7 @@ class Upsert:
             for place, kind in enumerate(self.columns.values())
             if (dump := _dumps(kind)) is not None
         ]
-        # SQLite writes in the order it is given.
+        # SQLite writes in the given order.
         places = [list(self.columns).index(name) for name in self.key]
         for row in sorted(rows, key=lambda row: [row[place] for place in places]):
             if not dumps:
@@ -106,12 +106,12 @@ class Upsert:
 
 
 def _array(values: Iterable[float | None]) -> str:
-    """As PostgreSQL writes arrays of numbers; the driver asks each value for its type."""
-    return "{" + ",".join(["NULL" if each is None else repr(each) for each in values]) + "}"
+    """Return a PostgreSQL array literal of numbers; the driver would adapt each value."""
+    return "{" + ",".join(["NULL" if v is None else repr(v) for v in values]) + "}"
 
 
 def _dumps(kind: str) -> Any:
-    """How values of a type are handed to the driver; None: as they are."""
+    """Return the function that adapts values of a column type for the driver; None if none does."""
     if kind == "jsonb":
         return _json
     if kind == "timestamptz":

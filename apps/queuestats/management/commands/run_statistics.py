@@ -1,4 +1,4 @@
-"""manage.py run_statistics: counters and dead letters into the database."""
+"""manage.py run_statistics: stores counters and dead letters in the database."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from yardkit.daemon import Daemon
 
 
 class Command(DaemonCommand):
-    """The accounts."""
-
     help = "Run the statistics consumer."
     kind = "statistics"
-    # The step itself waits for messages.
+    # The step itself blocks until messages arrive.
     poll_seconds = 0.0
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """A consumer of the statistics queue."""
         return StatisticsDaemon(broker=broker, clock=SystemClock())
