@@ -103,7 +103,7 @@ class StartRunOutbound:
         self._is_closed = True
 
     def _start(self, message: Encoded) -> Outcome:
-        # Imported here: this module is loaded while Django starts, before models are ready.
+        # Imported here: every process loads this module at start, and few send to this outbound.
         from apps.jobs.services import start_run
         from apps.runtime.services import claim_message
 

@@ -98,7 +98,7 @@ class RequestStoreOutbound:
         if not self._project:
             text = "outbound built without a project: its biz cannot be looked up"
             return work.finish(away("no_project", text))
-        # Imported here: this module is loaded while Django starts, before models are ready.
+        # Imported here: every process loads this module at start, and few send to this outbound.
         from apps.requeststore.services.store import shared_request_store
 
         try:

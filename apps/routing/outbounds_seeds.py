@@ -102,7 +102,7 @@ class SeedOutbound:
         """Return the number of pending seeds, including those that are not due yet."""
         if self._is_closed:
             return None
-        # Imported here: this module is loaded while Django starts, before models are ready.
+        # Imported here: every process loads this module at start, and few send to this outbound.
         from apps.seeds.models import SegmentReport
 
         reports = SegmentReport.objects.filter(

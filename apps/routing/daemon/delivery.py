@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,7 +21,7 @@ from apps.routing.engine.outbounds.base import Outcome, Sent, Verdict
 from apps.routing.engine.outcomes import FINAL, TEXTS, Action, Decision, Reason, State
 from apps.routing.engine.steps import Step, StepKind, step
 from apps.routing.queries import LedgerEntry
-from apps.routing.services import ItemMove
+from apps.routing.services import ItemMove, failure_record
 from apps.routing.states import ItemState
 from yardkit import failpoints
 from yardkit.clock import Clock
@@ -168,7 +168,7 @@ class Sender:
         return rerouted
 
     def _dispatched_step(self, channel: OutboundChannel, outcome: Outcome) -> Step:
-        """Return the step of a delivered message with the remark of its target."""
+        """Return the step of a delivered message, with the code and text of the target's answer."""
         detail = f"{outcome.code} {outcome.reason}".rstrip()
         return self.step(StepKind.DISPATCHED, channel.rule.name, detail)
 
@@ -383,20 +383,8 @@ def failure_records(
     for move in moves:
         if not is_failure(move):
             continue
-        item: Mapping[str, object] = move.entry.item if move.item is None else move.item
-        status = item.get("task_result")
-        records.append(
-            Failed(
-                task_uuid=str(move.entry.task_uuid),
-                project=running.slug,
-                inbound=move.entry.inbound,
-                outbound=move.outbound or "",
-                state=move.to.value,
-                reason=move.reason,
-                detail=move.detail,
-                status="" if status is None else str(status)[:100],
-                at=now,
-                item=item,
-            )
-        )
+        item = move.entry.item if move.item is None else move.item
+        result = item.get("task_result")
+        status = "" if result is None else str(result)[:100]
+        records.append(failure_record(move, slug=running.slug, status=status, now=now))
     return records

@@ -16,7 +16,14 @@ from apps.routing.services.maintenance import (
     sweep_ledger,
 )
 from apps.routing.services.manual import cancel_item, offer_parked, resubmit_item
-from apps.routing.services.moves import ItemMove, ItemNote, MovedItems, move_items, note_items
+from apps.routing.services.moves import (
+    ItemMove,
+    ItemNote,
+    MovedItems,
+    failure_record,
+    move_items,
+    note_items,
+)
 from apps.routing.services.router_reports import delete_old_reports, delete_reports, report_router
 from apps.routing.services.server_reports import report_servers
 from apps.routing.services.submissions import SubmissionResult, SubmissionStatus, submit_items
@@ -38,6 +45,7 @@ __all__ = [
     "delete_old_items",
     "delete_old_reports",
     "delete_reports",
+    "failure_record",
     "fold_tallies",
     "merge_pages",
     "move_items",

@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from apps.routing.engine.failures import Failed
 from apps.routing.engine.items import Item
 from apps.routing.engine.steps import MOST, Step, StepKind, cut, read_steps, writable, write_steps
 from apps.routing.errors import InvalidItemMove
@@ -164,6 +165,22 @@ def _cut_steps(moves: list[ItemMove]) -> dict[int, list[Step]]:
         move.entry.id: cut([*read_steps(before.get(move.entry.id, "")), *move.steps])
         for move in moves
     }
+
+
+def failure_record(move: ItemMove, *, slug: str, status: str, now: datetime) -> Failed:
+    """Return the record of the failure file for a move that ends its item without success."""
+    return Failed(
+        task_uuid=str(move.entry.task_uuid),
+        project=slug,
+        inbound=move.entry.inbound,
+        outbound=move.outbound or "",
+        state=move.to.value,
+        reason=move.reason,
+        detail=move.detail,
+        status=status,
+        at=now,
+        item=move.entry.item if move.item is None else move.item,
+    )
 
 
 class ItemNote(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 
 from django.conf import settings
 
-from apps.routing.engine.failures import Failed, FailureFile, FailureFileError
+from apps.routing.engine.failures import FailureFile, FailureFileError
 from apps.routing.engine.files.placeholders import TooLong, fill
 from apps.routing.engine.items import Item
 from apps.routing.engine.life import status_of, uuid_of
@@ -24,7 +24,7 @@ from apps.routing.placeholders import placeholders
 from apps.routing.queries import CountedEvent, LedgerEntry, find_items, known_item
 from apps.routing.services.arrivals import Arrival, receive_items
 from apps.routing.services.ledger import CounterKey, add_counts
-from apps.routing.services.moves import ItemMove, ItemNote, move_items, note_items
+from apps.routing.services.moves import ItemMove, ItemNote, failure_record, move_items, note_items
 from apps.routing.states import ItemState
 from apps.routing.texts import ITEMS, translated
 from apps.runtime.services import in_short_transaction
@@ -256,7 +256,11 @@ def _write_failures(scope: _Scope, moves: Sequence[ItemMove], now: datetime) -> 
     After a crash in between a line may occur twice, but none is missing.
     """
     rule = scope.track.rules.failure
-    failed = [_failed(scope.slug, move, now) for move in moves if move.to == ItemState.FAILED]
+    failed = [
+        failure_record(move, slug=scope.slug, status=status_of(move.item or {}) or "", now=now)
+        for move in moves
+        if move.to == ItemState.FAILED
+    ]
     if rule is None or not failed:
         return
     try:
@@ -271,19 +275,3 @@ def _write_failures(scope: _Scope, moves: Sequence[ItemMove], now: datetime) -> 
 @lru_cache(maxsize=64)
 def _failure_file(path: str, compress: bool) -> FailureFile:
     return FailureFile(path, folders=settings.ROUTING_FAILURE_DIRS, compress=compress)
-
-
-def _failed(slug: str, move: ItemMove, now: datetime) -> Failed:
-    item = move.item or {}
-    return Failed(
-        task_uuid=str(move.entry.task_uuid),
-        project=slug,
-        inbound=move.entry.inbound,
-        outbound=move.outbound or "",
-        state=move.to.value,
-        reason=move.reason,
-        detail=move.detail,
-        status=status_of(item) or "",
-        at=now,
-        item=item,
-    )
