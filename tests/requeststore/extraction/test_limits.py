@@ -121,7 +121,7 @@ def test_what_takes_too_long_is_ended_and_the_next_page_is_read() -> None:
 
 def test_what_takes_too_much_memory_is_ended() -> None:
     """The rule may write its page fifty times; the process has room for less."""
-    body = b'["' + b"x" * 4_000_000 + b'"]'
+    body = b'["' + b"x" * 7_000_000 + b'"]'
     with ExtractionProcess(memory_bytes=300 * 1024 * 1024) as box:
         found = box.extract("k", RULES, "large", page(body))
         assert found.failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +81,8 @@ def verdicts(track: Track, raw: Any, **given: Any) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("raw", "code", "offset"),
     [
-        (b'{"a": 1,}', "not_json", 8),
+        # The position of the comma; before Python 3.13, that of what stands behind it.
+        (b'{"a": 1,}', "not_json", 7 if sys.version_info >= (3, 13) else 8),
         (b"[]", "not_a_dict", None),
         (b"\xff{}", "not_utf8", None),
         (b'{"a": NaN}', "bad_number", None),
