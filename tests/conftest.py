@@ -26,6 +26,7 @@ settings.register_profile("shared machine", suppress_health_check=[HealthCheck.t
 settings.load_profile("shared machine")
 
 pytest_plugins = [
+    "tests.plugins.connections",
     "tests.plugins.covers",
     "tests.plugins.needs",
     "tests.plugins.sparing",

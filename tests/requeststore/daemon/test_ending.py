@@ -49,10 +49,16 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return total
 
 
+_opened: list[SqliteDatabase] = []
+
+
 @pytest.fixture(autouse=True)
-def no_failpoints() -> Iterator[None]:
+def clean() -> Iterator[None]:
+    """Leave no failpoint set and no file open."""
     yield
     failpoints.configure({})
+    while _opened:
+        _opened.pop().close()
 
 
 class Fragile(TableSink):
@@ -98,7 +104,9 @@ def ending(
         (work, (results or {}).get(at, DownloadedPage(work.entity.url, 200, [], PAGE)))
         for at, work in enumerate(works)
     ]
-    sink = Fragile(SqliteDatabase(folder / "records.sqlite3"), "records")
+    records = SqliteDatabase(folder / "records.sqlite3")
+    _opened.append(records)
+    sink = Fragile(records, "records")
     parts = EndParts(bound, FragileReader(bound.settings.rules), sink, yard.queue(bound))
     return BatchEnd(parts, yard, OWNER, yard.now, ended, BizCounters())
 

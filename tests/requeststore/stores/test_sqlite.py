@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
@@ -129,7 +130,7 @@ def test_a_forked_process_opens_files_of_its_own(node: SqliteNode) -> None:
     os.close(writer)
     assert codes(take(node, 1, 2)) == ["busy", "taken"]
     assert finish(node, 2) == ["done"]
-    with sqlite3.connect(node._files.path(SHARD.database)) as connection:
+    with closing(sqlite3.connect(node._files.path(SHARD.database))) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 

@@ -214,7 +214,7 @@ def test_killed_in_the_middle_it_has_what_it_said_was_written(
             written[name] = int(line) + 1
             if written[name] == after:
                 worker.kill()
-    opened(folder).write([failed("end")])
+    opened(folder, kept=10_000).write([failed("end")])
     found = uuids_in(folder)
     assert len(found) == len(set(found))
     for name, batches in written.items():

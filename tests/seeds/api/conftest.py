@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connections
 
 from apps.access.states import Role
 from apps.projects.models import Project
@@ -19,7 +20,6 @@ from apps.seeds.daemon.frontiers import Frontiers
 from apps.seeds.models import Frontier
 from apps.seeds.stores.factory import open_store
 from tests.access.factories import Api, make_project, make_user
-from tests.connections import close_connections
 from yardkit import topology
 from yardkit.broker import connect
 from yardkit.clock import SystemClock
@@ -71,7 +71,7 @@ class Service:
             while not self._end.is_set():
                 self.daemon.step()
         finally:
-            close_connections()
+            connections.close_all()
 
 
 @pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])

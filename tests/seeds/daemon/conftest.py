@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.db import connections
 
 from apps.seeds.daemon import SeedDaemon
 from apps.seeds.models import Frontier
 from apps.seeds.stores.base import SeedStore
 from apps.seeds.stores.factory import open_store
 from tests.access.factories import make_project
-from tests.connections import close_connections
 from yardkit import failpoints
 from yardkit.broker import Broker, connect
 from yardkit.clock import ManualClock
@@ -145,7 +145,7 @@ class Service:
             while not self._end.is_set():
                 self.daemon.step()
         finally:
-            close_connections()
+            connections.close_all()
 
 
 @pytest.fixture
