@@ -7,7 +7,7 @@ thousand levels, and the first Python function that walks the value fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,8 @@ _ARRAYS: Final = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
 _CONTAINERS: Final = _ARRAYS | {*range(0x80, 0x90), 0xDE, 0xDF}
 _CONTAINER_BYTES: Final = bytes(_CONTAINERS)
 _COUNTED_BYTES: Final = 2048
+# Views, since a page's body is a part as well and copying it costs more than decoding the message.
+_Part: TypeAlias = bytes | memoryview
 
 
 class NestedTooDeeply(msgspec.DecodeError, ValueError):
@@ -46,8 +48,8 @@ def check_msgpack(body: bytes, limit: int = MAX_DEPTH) -> None:
 def _check(
     body: bytes,
     limit: int,
-    bound: Callable[[bytes], int],
-    children: Callable[[bytes], Iterable[msgspec.Raw]],
+    bound: Callable[[_Part], int],
+    children: Callable[[_Part], Iterable[msgspec.Raw]],
 ) -> None:
     """Open level after level, but only parts whose bound exceeds the remaining levels.
 
@@ -56,14 +58,14 @@ def _check(
     """
     if len(body) <= limit or bound(body) <= limit:
         return
-    level = [body]
+    level: list[_Part] = [body]
     try:
         for left in range(limit - 1, -1, -1):
             level = [
                 part
                 for whole in level
                 for raw in children(whole)
-                if len(raw) > left and bound(part := bytes(raw)) > left
+                if len(raw) > left and bound(part := memoryview(raw)) > left
             ]
             if not level:
                 return
@@ -75,22 +77,25 @@ def _check(
     raise NestedTooDeeply(limit)
 
 
-def _json_bound(part: bytes) -> int:
-    return part.count(b"[") + part.count(b"{") if part[:1] in (b"[", b"{") else 0
+def _json_bound(part: _Part) -> int:
+    if part[:1] not in (b"[", b"{"):
+        return 0
+    text = bytes(part)
+    return text.count(b"[") + text.count(b"{")
 
 
-def _json_children(part: bytes) -> Iterable[msgspec.Raw]:
+def _json_children(part: _Part) -> Iterable[msgspec.Raw]:
     return _json_list.decode(part) if part[:1] == b"[" else _json_map.decode(part).values()
 
 
-def _msgpack_bound(part: bytes) -> int:
+def _msgpack_bound(part: _Part) -> int:
     if part[0] not in _CONTAINERS:
         return 0
     if len(part) > _COUNTED_BYTES:
         # Opening is faster than counting: texts and bodies are skipped by length.
         return len(part)
-    return len(part) - len(part.translate(None, _CONTAINER_BYTES))
+    return len(part) - len(bytes(part).translate(None, _CONTAINER_BYTES))
 
 
-def _msgpack_children(part: bytes) -> Iterable[msgspec.Raw]:
+def _msgpack_children(part: _Part) -> Iterable[msgspec.Raw]:
     return _msgpack_list.decode(part) if part[0] in _ARRAYS else _msgpack_map.decode(part).values()
