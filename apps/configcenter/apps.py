@@ -1,11 +1,9 @@
-"""Registers the app."""
-
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
 class ConfigcenterConfig(AppConfig):
-    """Configuration in versions."""
+    """Versioned configuration that daemons apply without a restart."""
 
     name = "apps.configcenter"
     label = "configcenter"

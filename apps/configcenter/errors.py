@@ -1,4 +1,4 @@
-"""Refusals of this app."""
+"""Errors of the configuration center, shown by REST and the admin."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from apps.access.errors import DomainError
 
 
 class ConfigError(DomainError):
-    """Base of this app's refusals."""
+    """Base of this app's errors."""
 
 
 class HistoryIsFixed(ConfigError):
-    """Something tried to change or delete a version or an activation."""
+    """A version or an activation was about to be changed or deleted."""
 
     code = "history_is_fixed"
     detail = _("Versions of a configuration are never changed or deleted.")

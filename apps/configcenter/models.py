@@ -1,4 +1,4 @@
-"""Configurations, their versions, which one is active, and which process runs which."""
+"""Configurations, versions, activations, and reports of the processes that run them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MAX_NOTE = 2_000
 
 
 class Configuration(models.Model):
-    """The configuration of one kind in one project; its row is what writers lock.
+    """Configuration of one kind in one project; writers lock its row.
 
-    Without a project it is the platform's, which some kinds have (``Kind.platform``), and is for
-    those who see everything.
+    Without a project it is the platform's, for kinds with ``Kind.platform``; only users with access
+    to everything see it.
     """
 
     kind = models.CharField(_("kind"), max_length=32)
@@ -69,43 +69,39 @@ class Configuration(models.Model):
 
     @property
     def home_id(self) -> int:
-        """The id of its project, for kinds of which the platform has none.
-
-        Raises:
-            ValueError: it is the platform's.
-        """
+        """Id of the project. Raises ``ValueError`` for a configuration of the platform."""
         if self.project_id is None:
             raise ValueError(f"{self} belongs to no project")
         return self.project_id
 
     @property
     def home_slug(self) -> str:
-        """The short name of that project. Raises ``ValueError``, too."""
+        """Slug of the project. Raises ``ValueError`` for a configuration of the platform."""
         if self.project is None:
             raise ValueError(f"{self} belongs to no project")
         return self.project.slug
 
     @property
     def owner_label(self) -> str:
-        """The project's name, or the word for the platform."""
+        """Name of the project, or of the platform."""
         return gettext("Platform") if self.project is None else str(self.project)
 
 
 class Fixed(models.Model):
-    """Rows that are added and never changed: the history of a configuration."""
+    """Base of append-only rows: the history of a configuration."""
 
     class Meta:
         abstract = True
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Add the row; a second save is refused."""
+        """Insert the row; a second save raises ``HistoryIsFixed``."""
         if not self._state.adding:
             raise HistoryIsFixed
         kwargs["force_insert"] = True
         super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Refused."""
+        """Raise ``HistoryIsFixed``."""
         raise HistoryIsFixed
 
 
@@ -153,13 +149,15 @@ class ConfigVersion(Fixed):
 
     @property
     def data(self) -> Data:
-        """The values, a copy of one's own with each call."""
+        """Parse the stored data; each call returns a new copy."""
         found: Data = json.loads(self.content)
         return found
 
 
 class Activation(Fixed):
-    """From ``at`` on ``version`` was active (None: none), in place of ``previous``."""
+    """Change of the active version: from ``at`` on ``version`` (None: no version) replaces
+    ``previous``.
+    """
 
     configuration = models.ForeignKey(
         Configuration,
@@ -208,10 +206,11 @@ class Activation(Fixed):
 
 
 class KindSerial(models.Model):
-    """Rises by one with every activation of a kind: what processes look at twice a second.
+    """Serial of a kind, incremented by each activation; processes poll it twice a second.
 
-    Risen in the transaction of the activation under a row lock, so serials appear in the order
-    of their commits. An automatic id would not: a reader could miss what commits late.
+    It is incremented under a row lock in the transaction of the activation, so serials become
+    visible in commit order. With an automatic id a reader could miss a transaction that commits
+    late.
     """
 
     kind = models.CharField(_("kind"), max_length=32, primary_key=True)
@@ -226,12 +225,12 @@ class KindSerial(models.Model):
 
 
 class Following(models.Model):
-    """A process that applies the configurations of a kind; counts while its daemon is alive."""
+    """A process that applies the configurations of a kind; counted while its daemon is alive."""
 
     daemon = models.ForeignKey(
         Daemon, verbose_name=_("process"), on_delete=models.CASCADE, related_name="+"
     )
-    # That of the daemon's row when this was written: another one means another process.
+    # Incarnation of the daemon when this row was written: a different one is a different process.
     boot = models.CharField(_("boot"), max_length=64)
     kind = models.CharField(_("kind"), max_length=32)
     project = models.ForeignKey(
@@ -257,7 +256,7 @@ class Following(models.Model):
 
 
 class RunningVersion(models.Model):
-    """What one process runs of one configuration. ``number`` 0: nothing."""
+    """Version of a configuration that a process runs; ``number`` 0 is no version."""
 
     following = models.ForeignKey(
         Following, verbose_name=_("process"), on_delete=models.CASCADE, related_name="running"

@@ -1,4 +1,4 @@
-"""Who runs which version."""
+"""Queries about the version each process runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apps.runtime.queries import live_daemons
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """One living process, and what it runs of a configuration. ``number`` 0: nothing."""
+    """A living process and the version of a configuration that it runs; ``number`` 0 is no version."""
 
     kind: str
     name: str
@@ -28,36 +28,36 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class RolloutCount:
-    """Of the ``runners`` that are alive, how many run the active version."""
+    """Number of living processes that run the active version."""
 
     active: int
     runners: tuple[Runner, ...] = ()
 
     @property
     def of(self) -> int:
-        """How many there are."""
+        """Number of living processes."""
         return len(self.runners)
 
     @property
     def on(self) -> int:
-        """How many run what is active."""
+        """Number of processes that run the active version."""
         return sum(each.current for each in self.runners)
 
     @property
     def complete(self) -> bool:
-        """Return whether every daemon has applied the version."""
+        """Return whether every process runs the active version."""
         return self.on == self.of
 
     def count(self, number: int) -> int:
-        """How many run version ``number``."""
+        """Number of processes that run version ``number``."""
         return sum(each.number == number for each in self.runners)
 
 
 def tallies_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCount]:
-    """By the id of the configuration. Three queries, however many there are.
+    """Return the ``RolloutCount`` of each configuration, by its id, in three queries.
 
-    Select ``active`` with the configurations. A process that follows the kind and has not
-    reported yet counts as running nothing.
+    Select ``active`` with the configurations. A process that follows the kind and has not reported
+    yet counts as running no version.
     """
     rows = list(configurations)
     mine = RunningVersion.objects.filter(configuration__in=[row.pk for row in rows])

@@ -1,4 +1,4 @@
-"""Which configurations, versions and reports a person sees."""
+"""Querysets of configurations, versions and reports, limited to what a user may see."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ from apps.configcenter.errors import HistoryIsFixed
 
 
 class ConfigurationQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Configurations: one a kind and project."""
-
     project_path = "project"
 
 
 class FixedQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Versions and activations are only added; single rows are guarded by their model."""
+    """Append-only queryset of versions and activations; the model guards single rows."""
 
     project_path = "configuration__project"
 
     def update(self, **kwargs: Any) -> NoReturn:
-        """Refused."""
+        """Raise ``HistoryIsFixed``."""
         raise HistoryIsFixed
 
     def delete(self) -> NoReturn:
-        """Refused."""
+        """Raise ``HistoryIsFixed``."""
         raise HistoryIsFixed
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused."""
+        """Raise ``HistoryIsFixed``."""
         raise HistoryIsFixed
 
 
 class RunningQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """What processes run."""
+    """Reports of processes about the versions they run."""
 
     project_path = "configuration__project"

@@ -1,4 +1,4 @@
-"""What REST serializers of other apps need from this one."""
+"""Serializer fields that other apps use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 
 class SecretCharField(serializers.CharField):
-    """A ``SecretTextField`` in REST: taken, never given back."""
+    """REST field of a ``SecretTextField``: write-only."""
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)

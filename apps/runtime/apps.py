@@ -1,18 +1,16 @@
-"""Registers the app."""
-
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
 class RuntimeConfig(AppConfig):
-    """Runtime."""
+    """Outbox, heartbeats, leases and dead letters, which all other apps build on."""
 
     name = "apps.runtime"
     label = "runtime"
     verbose_name = _("Runtime")
 
     def ready(self) -> None:
-        """Register the checks, what can be measured, and the watch over connections."""
+        """Register checks, gauges and the guard for read-only PostgreSQL servers."""
         from django.db.backends.signals import connection_created
 
         import apps.runtime.checks

@@ -1,4 +1,4 @@
-"""What must hold before any process starts, and what ``manage.py check`` says about it."""
+"""System checks that daemons run before they start, also part of ``manage.py check``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from django.core.checks import CheckMessage, Error, register
 from apps.runtime.fields import secret_box
 from yardkit.secretbox import BadKey
 
-# Daemons run the checks under this tag at their start and nothing else.
+# Daemons run only the checks with this tag at their start.
 START_TAG: Final = "crawlyard_start"
 
 
 @register(START_TAG)
 def broker_credentials(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """RabbitMQ's account that everybody knows is for this host only."""
+    """Refuse RabbitMQ's default account ``guest`` on any host but this one."""
     if settings.DEBUG:
         return []
     return [
@@ -38,7 +38,7 @@ def _is_guest(url: str) -> bool:
     parts = urlsplit(url)
     if parts.scheme not in {"amqp", "amqps", "http", "https"} or is_loopback(parts.hostname):
         return False
-    # Without a user in the URL, the client library fills in guest itself.
+    # Without a user in the URL, the client library itself uses guest.
     return (unquote(parts.username or "guest"), unquote(parts.password or "guest")) == (
         "guest",
         "guest",
@@ -47,7 +47,7 @@ def _is_guest(url: str) -> bool:
 
 @register(START_TAG)
 def secret_keys(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Stored secrets can be opened only with proper keys."""
+    """Require valid keys for stored secrets."""
     try:
         secret_box()
     except BadKey as error:
@@ -56,13 +56,13 @@ def secret_keys(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
 
 
 def restore_mark() -> Path:
-    """The file that stands in the data folder while a restore replaces what is there."""
+    """Path of the file that marks a restore in progress in the data folder."""
     return Path(settings.DATA_DIR) / "restore.unfinished"
 
 
 @register(START_TAG)
 def no_restore_under_way(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """A restore that was killed may have left stores of two moments."""
+    """Refuse to start after an interrupted restore: stores may be of different points in time."""
     if not hasattr(settings, "DATA_DIR") or not restore_mark().exists():
         return []
     return [
@@ -75,7 +75,7 @@ def no_restore_under_way(app_configs: Sequence[Any] | None, **kwargs: Any) -> li
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether only this machine can stand behind the name or address."""
+    """Whether the name or address can only mean this machine."""
     if not host or host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -1,4 +1,4 @@
-"""What surrounds a daemon's steps: its row with heartbeats, and tidy database connections."""
+"""Heartbeats and database connections around the steps of a daemon."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def own_version() -> str:
-    """This product's version; "" where it is run from a checkout that is not installed."""
+    """Installed version of the product; "" in a checkout that is not installed."""
     try:
         return version("crawlyard")
     except PackageNotFoundError:
@@ -40,7 +40,7 @@ def own_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which process this is. ``boot`` differs for each start of it."""
+    """Identity of a process; ``boot`` differs for each start."""
 
     kind: str
     name: str
@@ -50,18 +50,17 @@ class Identity:
 
     @classmethod
     def choose(cls, kind: str, name: str = "") -> Identity:
-        """The given name, or the host's own: ``host``, ``host-2`` beside a living ``host``."""
+        """Use the given name, or derive one: ``host``, or ``host-2`` while ``host`` is alive."""
         host = socket.gethostname()
         return cls(kind=kind, name=name or free_daemon_name(kind=kind, host=host), host=host)
 
 
 class HeartbeatRow:
-    """Keeps the row of this process fresh from a thread with its own database connection.
+    """Updates the heartbeat row of this process from a thread with its own database connection.
 
-    A thread, because a long step is no death. The thread also wakes the outbox: any living
-    daemon publishes what a dead process has left.
-
-    ``detail``: what else the row shows, asked for with each heartbeat in the thread.
+    A thread, so that a long step does not look like a dead process. It also wakes the outbox relay:
+    any living daemon publishes the messages of a dead one. ``detail`` returns further columns of
+    the row; it is called in the thread for each heartbeat.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class HeartbeatRow:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Write the row and start the thread. Raises ``DatabaseError``: nothing works then."""
+        """Create the row and start the thread. Raises ``DatabaseError``."""
         me = self.identity
         register_daemon(
             kind=me.kind,
@@ -101,9 +100,9 @@ class HeartbeatRow:
             self._thread.start()
 
     def note(self, sign: Beat) -> None:
-        """Take over the state of the daemon's loop; a change of state is written at once."""
+        """Store the state of the daemon's loop; a change is written at once."""
         changed = sign.state != self._state
-        # "stopped" is written by finish(), when the connections are closed too.
+        # "stopped" is written by finish(), after the connections are closed.
         self._state = DaemonState.STOPPING if sign.state == "stopped" else sign.state
         self._detail = {"steps": sign.steps, "failures": sign.failures, "error": sign.error}
         if self._thread is None:
@@ -128,7 +127,7 @@ class HeartbeatRow:
                 wake_relay()
                 self._due.wait(self._interval)
                 self._due.clear()
-            # finish() may have come while the state before it was being written.
+            # finish() may have been called while the previous state was being written.
             self._write()
         finally:
             connections.close_all()
@@ -171,21 +170,21 @@ class HeartbeatRow:
 
 
 class GuardedDaemon:
-    """A daemon whose failures leave no broken database connection to the next step."""
+    """Daemon whose failed steps leave no broken database connection behind."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
     def setup(self) -> None:
-        """Set up, with fresh connections after a failure."""
+        """Set up; renew database connections after a failure."""
         self._guard(self._daemon.setup)
 
     def step(self) -> bool:
-        """One step, with fresh connections after a failure."""
+        """Run one step; renew database connections after a failure."""
         return self._guard(self._daemon.step)
 
     def teardown(self) -> None:
-        """Tear down, then let go of the database."""
+        """Tear down, then close the database connections."""
         try:
             self._daemon.teardown()
         finally:
@@ -195,6 +194,6 @@ class GuardedDaemon:
         try:
             return work()
         except BaseException:
-            # A server that restarted leaves connections that only fail; a new one is cheap.
+            # After a restart of the server old connections only fail; a new one is cheap.
             connections.close_all()
             raise

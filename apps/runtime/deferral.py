@@ -20,20 +20,19 @@ from apps.runtime.engine.background import BackgroundWorker
 
 logger = logging.getLogger(__name__)
 
-# While the broker is away the oldest go first; the sweeps find their rows.
+# While the broker is unreachable the oldest are dropped first; sweeps find their rows.
 WAITING_TASKS: Final = 1000
 RETRY_SECONDS: Final = 2.0
 
 _waiting: deque[tuple[str, str, dict[str, Any]]] = deque(maxlen=WAITING_TASKS)
-# What waits in the parent is sent by the parent.
+# The parent process sends the tasks that it has queued.
 os.register_at_fork(after_in_child=_waiting.clear)
 
 
 def defer(name: str, *, queue: str, **arguments: Any) -> None:
-    """Have a worker call the task ``name`` with ``arguments``, after the commit.
+    """Queue the Celery task ``name`` on commit.
 
-    Raises:
-        TypeError, ValueError: the arguments are no plain data; nothing could carry them.
+    Raises TypeError or ValueError if the arguments are not plain data.
     """
     json.dumps(arguments, allow_nan=False)
     transaction.on_commit(lambda: _send(name, queue, arguments))
@@ -48,7 +47,7 @@ def _send(name: str, queue: str, arguments: dict[str, Any]) -> None:
 
 
 def _celery() -> Any:
-    # Here, in the thread that sends: most daemons never do, and Celery is half of a start.
+    # Imported in the sending thread: most daemons never send, and Celery doubles the start time.
     return import_string(settings.DEFERRED_TASKS_APP)
 
 
@@ -57,7 +56,7 @@ def _send_waiting() -> float | None:
     from kombu.exceptions import KombuError
 
     while _waiting:
-        # Taken out first: where too many wait, the one at the head may go meanwhile.
+        # Removed before it is sent: a full queue may drop its head meanwhile.
         name, queue, arguments = task = _waiting.popleft()
         try:
             _celery().send_task(
@@ -75,5 +74,5 @@ _worker = BackgroundWorker("deferred-tasks", _send_waiting)
 
 
 def stop_deferring(timeout: float) -> None:
-    """Send what waits, for at most ``timeout`` seconds; later tasks are left to their sweeps."""
+    """Send queued tasks for at most ``timeout`` seconds; later ones are left to their sweeps."""
     _worker.stop(timeout)

@@ -1,7 +1,7 @@
-"""What this app refuses, each with a stable code.
+"""Errors of this app, each with a stable code.
 
-The shape is that of ``apps.access.errors.DomainError``, which lives above this app: ``code`` for
-programs, ``status`` for REST, ``detail`` for people.
+Same shape as ``apps.access.errors.DomainError``, which is in an app above: ``code`` for programs,
+``status`` for REST, ``detail`` for people.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 Text = str | Promise
-# What a query raises when its server does not answer, or has just gone.
+# Raised by a query when the server is unreachable or the connection was lost.
 DATABASE_AWAY: Final = (OperationalError, InterfaceError)
-# Whatever a query may raise: ``InterfaceError`` is no ``DatabaseError``.
+# Raised by any failing query: ``InterfaceError`` is not a ``DatabaseError``.
 DATABASE_ERRORS: Final = (DatabaseError, InterfaceError)
 
 
 class RuntimeRefusal(Exception):
-    """Base of this app's refusals."""
+    """Base of this app's errors."""
 
     code: ClassVar[str] = "runtime_refused"
     status: ClassVar[int] = 409
@@ -44,7 +44,7 @@ class DeadLetterResolved(RuntimeRefusal):
 
 
 class DeadLetterHasNoQueue(RuntimeRefusal):
-    """The broker did not say where the message came from, so it cannot go back."""
+    """The broker did not record the queue of the message, so it cannot be requeued."""
 
     code = "dead_letter_has_no_queue"
     detail = _("The queue this message came from is unknown; it can only be dropped.")
@@ -58,7 +58,7 @@ class OutboxMessageGone(RuntimeRefusal):
 
 
 class DaemonIsAlive(RuntimeRefusal):
-    """The process has sent a heartbeat a moment ago."""
+    """The process has sent a recent heartbeat."""
 
     code = "daemon_is_alive"
     detail = _("This process is alive.")

@@ -39,12 +39,12 @@ def _box_of(keys: tuple[str, ...]) -> SecretBox:
 
 
 def secret_box() -> SecretBox:
-    """The box with the keys of the settings. Raises ``yardkit.secretbox.BadKey``."""
+    """Return the box with the keys of the settings. Raises ``yardkit.secretbox.BadKey``."""
     return _box_of(tuple(settings.SECRETBOX_KEYS))
 
 
 class SealedText:
-    """A secret as it is stored in the database. Printing it shows a mask."""
+    """Encrypted secret as stored in the database; ``str()`` and ``repr()`` show a mask."""
 
     __slots__ = ("sealed",)
 
@@ -52,11 +52,11 @@ class SealedText:
         self.sealed = sealed
 
     def open(self) -> str:
-        """The secret. Raises ``yardkit.secretbox.SecretError`` when no key opens it."""
+        """Decrypt the secret. Raises ``yardkit.secretbox.SecretError`` if no key fits."""
         return secret_box().open(self.sealed)
 
     def __eq__(self, other: object) -> bool:
-        # Whether it is the same ciphertext: enough to see that the value is unchanged.
+        # Compare ciphertexts: enough to detect an unchanged value.
         return isinstance(other, SealedText) and self.sealed == other.sealed
 
     def __hash__(self) -> int:
@@ -70,7 +70,7 @@ class SealedText:
 
 
 class SecretAttribute(DeferredAttribute):
-    """Seals what is assigned at once, opens it when it is read."""
+    """Descriptor that encrypts on assignment and decrypts on access."""
 
     def __get__(self, instance: models.Model | None, cls: Any = None) -> Any:
         value = super().__get__(instance, cls)
@@ -78,7 +78,7 @@ class SecretAttribute(DeferredAttribute):
 
     def __set__(self, instance: models.Model, value: Any) -> None:
         stored = instance.__dict__.get(self.field.attname)
-        # ``full_clean`` reads each field and sets it again: no change, so no new sealing.
+        # ``full_clean`` reads and assigns each field: do not encrypt an unchanged value again.
         if not (isinstance(stored, SealedText) and _holds(stored, value)):
             instance.__dict__[self.field.attname] = _sealed(value)
 
@@ -93,25 +93,25 @@ def _holds(sealed: SealedText, value: Any) -> bool:
 
 
 def _sealed(value: Any) -> Any:
-    # "" stays "": that nothing is stored is no secret. Expressions pass on untouched.
+    # "" stays "": an empty field is not secret. Expressions are passed through.
     if isinstance(value, str) and value:
         return SealedText(secret_box().seal(value))
     return value
 
 
 class SecretTextField(_TextField):
-    """Text that is sealed at rest; "" means that there is none."""
+    """Encrypted text field; "" means that no secret is stored."""
 
     description = _("Secret text")
     descriptor_class = SecretAttribute
-    # Marks the value as secret for the audit trail, whatever the field is called.
+    # Marks the value as secret for the audit trail, whatever the name of the field.
     is_secret = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("blank", True)
         kwargs.setdefault("default", "")
         super().__init__(*args, **kwargs)
-        # Not in dumpdata: a backup of the whole database keeps it, in its sealed form.
+        # Not in dumpdata; a database backup contains the encrypted form.
         self.serialize = False
 
     def deconstruct(self) -> Any:
@@ -123,7 +123,7 @@ class SecretTextField(_TextField):
         return SealedText(value) if value else value
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
-        # Not through the attribute: opening and sealing again would need the old key.
+        # Bypasses the descriptor: decrypting would need the old key.
         return model_instance.__dict__.get(self.attname, "")
 
     def get_prep_value(self, value: Any) -> Any:
@@ -131,10 +131,12 @@ class SecretTextField(_TextField):
         return value.sealed if isinstance(value, SealedText) else value
 
     def get_lookup(self, lookup_name: str) -> None:
-        """None at all: each sealing differs, so a search would find nothing and say so."""
+        """Allow no lookups: equal secrets have different ciphertexts, so a search would find
+        nothing.
+        """
 
     def get_transform(self, lookup_name: str) -> None:
-        """None at all."""
+        """Allow no transforms."""
 
     def value_from_object(self, obj: models.Model) -> Any:
         return obj.__dict__.get(self.attname, "")
@@ -145,7 +147,7 @@ class SecretTextField(_TextField):
     def formfield(self, **kwargs: Any) -> Any:
         offered = kwargs.pop("widget", None)
         look = (offered() if isinstance(offered, type) else offered) if offered else None
-        # An admin theme offers its text area for every text field; only its looks are wanted.
+        # Admin themes replace the widget of every text field; use only their CSS classes.
         attributes = {"class": look.attrs["class"]} if look and "class" in look.attrs else {}
         widget = look if isinstance(look, SecretInput) else SecretInput(attrs=attributes)
         for name in ("form_class", "choices_form_class", "max_length"):
@@ -160,7 +162,7 @@ class SecretTextField(_TextField):
 
 
 class _Clear:
-    """The person wants the stored secret removed."""
+    """Marker: the user asked to delete the stored secret."""
 
     def __repr__(self) -> str:
         return "CLEAR"
@@ -170,7 +172,7 @@ CLEAR: Final = _Clear()
 
 
 class SecretInput(forms.PasswordInput):
-    """Takes a new secret, never shows the stored one; nothing typed keeps it."""
+    """Input for a new secret; never shows the stored one, and an empty input keeps it."""
 
     def __init__(self, attrs: dict[str, Any] | None = None) -> None:
         super().__init__({"autocomplete": "new-password", **(attrs or {})}, render_value=False)
@@ -190,7 +192,7 @@ class SecretInput(forms.PasswordInput):
         )
 
     def clear_name(self, name: str) -> str:
-        """The name of the check box that removes the stored secret."""
+        """Name of the check box that deletes the stored secret."""
         return f"{name}-clear"
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
@@ -204,7 +206,7 @@ class SecretInput(forms.PasswordInput):
 
 
 class SecretFormField(forms.CharField):
-    """The form's side: spaces around a secret belong to it."""
+    """Form field of a secret; does not strip spaces, which may belong to the secret."""
 
     widget = SecretInput
 

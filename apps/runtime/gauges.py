@@ -1,4 +1,4 @@
-"""What can be measured of daemons, the outbox, dead letters and the broker's queues."""
+"""Gauges of daemons, the outbox, dead letters and the broker's queues."""
 
 from __future__ import annotations
 

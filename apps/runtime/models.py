@@ -1,4 +1,4 @@
-"""What daemons keep in the database: outbox, processed ids, heartbeats, leases, dead letters."""
+"""Outbox, processed messages, heartbeats, worker leases, idempotency keys and dead letters."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class OutboxMessage(models.Model):
         verbose_name = _("outgoing message")
         verbose_name_plural = _("outgoing messages")
         constraints = [
-            # One message may wait for several queues (two copies of a fanout message died and
-            # are both sent back), but never twice for the same one.
+            # One message id may wait for several queues (two copies of a fanout message were
+            # dead-lettered and both requeued), but never twice for the same one.
             models.UniqueConstraint(
                 fields=["message_id", "exchange", "key"], name="runtime_outbox_once_per_target"
             ),
@@ -57,7 +57,7 @@ class OutboxMessage(models.Model):
 
 
 class ProcessedMessage(models.Model):
-    """A consumer has committed the effect of this message: a repeat of it changes nothing."""
+    """Id of a message whose effect a consumer has committed; redeliveries are ignored."""
 
     consumer = models.CharField(_("consumer"), max_length=100)
     message_id = models.CharField(_("message id"), max_length=255)
@@ -77,7 +77,7 @@ class ProcessedMessage(models.Model):
 
 
 class Daemon(models.Model):
-    """One long-running process. Alive while its heartbeat is young by the database's clock."""
+    """A long-running process; alive while its heartbeat is recent by the database's clock."""
 
     kind = models.CharField(_("kind"), max_length=50)
     name = models.CharField(_("name"), max_length=200)
@@ -111,8 +111,8 @@ class Daemon(models.Model):
 class WorkerLease(models.Model):
     """A number that one process at a time may use, such as the worker id of a Snowflake.
 
-    ``generation`` rises with every new holder and fences the old one off. ``high_water_ms`` is
-    the highest time (Unix milliseconds) that any holder may have used with this number.
+    ``generation`` is the fencing token: each new holder increments it. ``high_water_ms`` is the
+    highest time (Unix milliseconds) that any holder may have used with this number.
     """
 
     purpose = models.CharField(_("purpose"), max_length=50)
@@ -139,9 +139,9 @@ class WorkerLease(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """The answer to a REST call that carried an Idempotency-Key, so that a repeat gets it again.
+    """Stored response to a REST call with an Idempotency-Key, returned to repeated calls.
 
-    ``status`` is null while the first call is still at work.
+    ``status`` is null while the first call is in progress.
     """
 
     user_id = models.PositiveBigIntegerField(_("user"))
@@ -167,10 +167,10 @@ class IdempotencyKey(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A message that no consumer could process, kept whole until a person decides about it.
+    """A message that no consumer could process, kept whole until a person requeues or drops it.
 
     ``message_id``, ``queue`` and ``died_at`` together identify one death: a letter that the broker
-    delivers twice is stored once, and one that is requeued and dies again is a new letter.
+    redelivers is stored once, and one that is requeued and dies again is a new letter.
     """
 
     message_id = models.CharField(_("message id"), max_length=255)

@@ -1,4 +1,4 @@
-"""/healthz: this process lives. /readyz: it can do its work."""
+"""Probes: /healthz (the process is alive) and /readyz (it can do its work)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from yardkit.questions import Question, QuestionOutcome, read_all
 
 logger = logging.getLogger(__name__)
 
-# Below the time-outs orchestrators use by default for a probe.
+# Below the default probe timeouts of orchestrators.
 ANSWER_SECONDS: Final = 3.0
-# What a database needs to write down one more transaction, several times.
+# Several times the space that a database needs to commit one more transaction.
 LEAST_FREE_BYTES: Final = 16 * 1024 * 1024
 _CACHE_KEY: Final = "runtime.readyz"
 
@@ -32,14 +32,16 @@ _CACHE_KEY: Final = "runtime.readyz"
 @never_cache
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """200 while the process answers at all; asks nothing of any store."""
+    """Return 200 while the process answers; queries no store."""
     return JsonResponse({"status": "ok"})
 
 
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 when database, broker and cache answer and the disk has room; 503 and what is amiss."""
+    """Return 200 if database, broker and cache answer and the disk has space; else 503 with the
+    problem.
+    """
     answers = read_all(_checks, ANSWER_SECONDS)
     problems = {name: _problem(name, answer) for name, answer in answers.items()}
     ready = not any(problems.values())
@@ -54,11 +56,11 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def _problem(name: str, answer: QuestionOutcome[str | None]) -> str | None:
-    """Return what is wrong, fit for strangers' eyes; None: nothing."""
+    """Return the problem, worded for anonymous callers; None if there is none."""
     if isinstance(answer.error, TimeoutError):
         return "no answer in time"
     if answer.error is not None:
-        # A defect of the check means "not ready", and is no error of the caller.
+        # A bug in a check means "not ready"; it must not become an error of the caller.
         logger.error("the readiness check of the %s failed", name, exc_info=answer.error)
         return "the check itself failed"
     return answer.value
@@ -91,13 +93,13 @@ def _cache() -> str | None:
 
 
 def _disk() -> str | None:
-    # Of the data folder: databases, brokers and files of the embedded defaults are in it.
+    # Of the data folder, which contains the embedded databases, broker and files.
     free = shutil.disk_usage(settings.DATA_DIR).free
     return None if free >= LEAST_FREE_BYTES else "the disk is full"
 
 
 def _away(store: str, error: Exception) -> str:
-    # The text may name hosts and users: it is logged and not shown to the caller.
+    # The text may name hosts and users: it is logged, not shown to the caller.
     logger.warning("not ready: %s: %s", store, error)
     return "no connection"
 

@@ -1,5 +1,3 @@
-"""Reads of this app."""
-
 from __future__ import annotations
 
 import importlib.util
@@ -20,16 +18,16 @@ from apps.runtime.models import Daemon
 from apps.runtime.states import DAEMON_ACTIVE
 
 BEAT_SECONDS: Final = 5.0
-# Three heartbeats, less the jitter of a busy host: one lost write is no death.
+# Three heartbeats minus the jitter of a busy host, so that one lost write is tolerated.
 LIVE_SECONDS: Final = 15.0
 
 
 def database_now() -> datetime:
-    """The time all processes agree on: the database server's, or this host's with SQLite."""
+    """Return the time of the database server, or of this host with SQLite: the common clock."""
     if connection.vendor != "postgresql":
         return timezone.now()
     with connection.cursor() as cursor:
-        # clock_timestamp() moves on inside a transaction, now() would stand still.
+        # clock_timestamp() advances inside a transaction, now() would not.
         cursor.execute("SELECT clock_timestamp()")
         row = cursor.fetchone()
     if row is None:
@@ -39,23 +37,24 @@ def database_now() -> datetime:
 
 
 def database_moment() -> datetime | Now:
-    """``database_now()`` as a part of a query that is asked anyway."""
+    """``database_now()`` as an expression inside another query."""
     return Now() if connection.vendor == "postgresql" else timezone.now()
 
 
 def threads_share_database() -> bool:
-    """False for a database in this process's memory: its tables know no waiting for a lock.
+    """Return False for an in-memory database (tests only), whose tables do not wait for locks.
 
-    Only tests use one. What a thread of its own does elsewhere is then left to its caller.
+    Callers then do the work of their background threads themselves.
     """
     name = str(connection.settings_dict["NAME"])
     return connection.vendor != "sqlite" or not ("mode=memory" in name or name == ":memory:")
 
 
 def unapplied_migrations() -> list[str]:
-    """``app.name`` of each migration this code brings and the database lacks, by name only.
+    """Return ``app.name`` of each migration of this code that the database lacks.
 
-    Django's own check imports every migration, which a readiness probe should not pay for.
+    Compares names only: Django's check imports every migration, which is too slow for a readiness
+    probe.
     """
     applied = set(MigrationRecorder(connection).applied_migrations())
     return sorted(
@@ -76,18 +75,18 @@ def _known_migrations() -> frozenset[tuple[str, str]]:
 
 
 def live_daemons(*, kind: str = "", now: datetime | Now | None = None) -> QuerySet[Daemon]:
-    """Processes whose heartbeat is young enough, of one ``kind`` or of all."""
+    """Processes with a recent heartbeat, of one ``kind`` or of all."""
     moment = now or database_now()
     return _active(kind).filter(beat_at__gt=moment - timedelta(seconds=LIVE_SECONDS))
 
 
 def stale_daemons(*, kind: str = "", now: datetime | None = None) -> QuerySet[Daemon]:
-    """Processes that never said good-bye and are silent: killed, frozen, or cut off."""
+    """Processes that never reported a stop and are silent: killed, frozen, or disconnected."""
     return _active(kind).filter(beat_at__lte=_last_chance(now))
 
 
 def is_live(daemon: Daemon, *, now: datetime | None = None) -> bool:
-    """Whether this process counts as alive."""
+    """Return whether the heartbeat of this process is recent."""
     return daemon.state in DAEMON_ACTIVE and daemon.beat_at > _last_chance(now)
 
 

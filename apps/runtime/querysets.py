@@ -1,4 +1,4 @@
-"""Leases in rows: claimed, renewed and released under a generation that fences late writers."""
+"""Row leases: claimed, renewed and released under a fencing token."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ M_co = TypeVar("M_co", bound=Model, covariant=True)
 
 
 class LeasedQuerySet(QuerySet[M_co], Generic[M_co]):
-    """Base of the querysets whose rows one process at a time may work on.
+    """Base of querysets whose rows are leased by one process at a time.
 
-    The generation is the fencing token: it rises with every claim, and every later write of the
-    holder names the one it got, so that a process which slept through its lease changes nothing.
-    A subclass says in which columns the lease is kept; ``lease_owner`` is "" where no owner is.
+    The generation is the fencing token: each claim increments it, and later writes of the holder
+    name it, so that a holder whose lease has expired changes nothing. A subclass names the columns
+    of the lease; ``lease_owner`` is "" if there is no owner column.
     """
 
     lease_until: ClassVar[str] = "leased_until"
@@ -33,16 +33,16 @@ class LeasedQuerySet(QuerySet[M_co], Generic[M_co]):
         return self.filter(**{f"{self.lease_until}__lte": now})
 
     def held(self, pk: int, generation: int) -> Self:
-        """The row, as long as the claim of this generation is the latest; empty afterwards."""
+        """The row while this generation is the latest claim; empty afterwards."""
         return self.filter(pk=pk, **{self.lease_generation: generation})
 
     def claim(
         self, pk: int, generation: int, *, owner: str, until: datetime, **changes: Any
     ) -> int | None:
-        """Claim one row of this queryset, as last seen with ``generation``.
+        """Claim one row of this queryset, as last read with ``generation``.
 
-        Returns the new generation; None when another process was quicker, or the row is no longer
-        in this queryset. ``changes`` are further columns to set.
+        Return the new generation; None if another process was faster or the row has left the
+        queryset. ``changes`` are further columns to set.
         """
         if self.lease_owner:
             changes[self.lease_owner] = owner
@@ -51,16 +51,15 @@ class LeasedQuerySet(QuerySet[M_co], Generic[M_co]):
         return generation + 1 if self.held(pk, generation).update(**changes) else None
 
     def renew(self, pk: int, generation: int, *, until: datetime, **changes: Any) -> bool:
-        """Prolong the lease; False when another process has claimed the row."""
+        """Extend the lease; False if another process has claimed the row."""
         return bool(self.held(pk, generation).update(**{self.lease_until: until}, **changes))
 
     def release(
         self, pk: int, generation: int, *, until: datetime | None = None, **changes: Any
     ) -> bool:
-        """End the lease; False when another process has claimed the row.
+        """End the lease; False if another process has claimed the row.
 
-        ``until``: what the column says of a row that is free; the moment of release where it is
-        not nullable.
+        ``until`` is the column's value for a free row; now, if the column is not nullable.
         """
         if self.lease_owner:
             changes.setdefault(self.lease_owner, "")

@@ -1,7 +1,7 @@
-"""A PostgreSQL that takes no writes for now counts as one that is away.
+"""Treat a PostgreSQL server that is read-only for now as unreachable.
 
-So it is with a standby that was not promoted yet, or a server whose disk is nearly full. The driver
-calls the refusal an internal error, which would be a defect of ours: an answer 500, a dead letter.
+A standby before its promotion, or a server with a full disk, refuses writes with what the driver
+calls an internal error; that would become an HTTP 500 or a dead letter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ_ONLY: Final = "25006"
 def tell_read_only(
     execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Runs a statement. Raises ``OperationalError`` where the server only reads."""
+    """Execute a statement; raise ``OperationalError`` if the server is read-only."""
     try:
         return execute(sql, params, many, context)
     except InternalError as error:
@@ -29,7 +29,7 @@ def tell_read_only(
 
 
 def watch_writes(connection: BaseDatabaseWrapper, **_signal: Any) -> None:
-    """Of every connection to PostgreSQL; receives ``connection_created``."""
+    """Receiver of ``connection_created``: install the wrapper on PostgreSQL connections."""
     if connection.vendor == "postgresql" and tell_read_only not in connection.execute_wrappers:
-        # In front: code that wraps statements for a while removes the last wrapper at its end.
+        # First in the list: code that wraps statements temporarily removes the last wrapper.
         connection.execute_wrappers.insert(0, tell_read_only)

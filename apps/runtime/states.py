@@ -1,4 +1,4 @@
-"""States of the rows of this app, and which of them are final."""
+"""States of daemons and dead letters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class DaemonState(models.TextChoices):
-    """What a process last said of itself; a killed one never says that it has stopped."""
+    """State that a process last reported; a killed process never reports STOPPED."""
 
     STARTING = "starting", _("starting")
     RUNNING = "running", _("running")
@@ -18,14 +18,14 @@ class DaemonState(models.TextChoices):
 
 
 class DeadLetterState(models.TextChoices):
-    """A dead letter waits for a person, who sends it back or drops it."""
+    """State of a dead letter: waiting for a decision, requeued or dropped."""
 
     HELD = "held", _("held")
     REQUEUED = "requeued", _("requeued")
     DROPPED = "dropped", _("dropped")
 
 
-# A process in one of these is expected to send heartbeats.
+# States in which a process is expected to send heartbeats.
 DAEMON_ACTIVE = frozenset(
     {DaemonState.STARTING, DaemonState.RUNNING, DaemonState.FAILING, DaemonState.STOPPING}
 )

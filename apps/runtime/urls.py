@@ -1,4 +1,4 @@
-"""Addresses for load balancers and orchestrators: no login, no secrets."""
+"""URLs of the probes for load balancers and orchestrators: no login, no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin of this app."""
+"""Admin pages of the configuration center."""
 
 from apps.configcenter.admin.configurations import ConfigurationAdmin
 from apps.configcenter.admin.versions import ConfigVersionAdmin

@@ -1,4 +1,4 @@
-"""Configurations in the admin: what is active, who runs it, going back, a new version."""
+"""Admin pages of configurations: active version, roll-out, revert, new version."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ LATEST = 20
 
 
 class ConfigurationList(BoundedList):
-    """Counts the processes of all its rows at once."""
+    """Change list that counts the processes of all rows of a page in one query."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Configurations of this page, each with ``tally``."""
+        """Attach ``tally`` (a ``RolloutCount``) to each configuration of this page."""
         super().get_results(request)
         rows: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
         tallies = tallies_of(rows)
@@ -59,7 +59,7 @@ class ConfigurationList(BoundedList):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a person wants to save would change, before it is saved."""
+    """Preview of a save: the new data's problems and its differences from the newest version."""
 
     changes: VersionDifference
     warnings: tuple[str, ...]
@@ -67,7 +67,7 @@ class Looked:
 
 @admin.register(Configuration)
 class ConfigurationAdmin(ProjectScopedAdmin):
-    """One row a kind and project."""
+    """Admin of configurations: one row for each kind and project."""
 
     list_display = (
         "kind_label",
@@ -94,15 +94,14 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Without contents, which may be long."""
+        """Defer the contents, which may be long."""
         return super().get_queryset(request).defer("active__content")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ConfigurationList]:
-        """The list that knows who runs what."""
         return ConfigurationList
 
     def get_urls(self) -> list[URLPattern]:
-        """The buttons of the page."""
+        """Add the URLs of the revert, deactivate and save buttons."""
         view = self.admin_site.admin_view
         buttons = [
             path(
@@ -119,29 +118,26 @@ class ConfigurationAdmin(ProjectScopedAdmin):
 
     @display(description=_("kind"), ordering="kind")
     def kind_label(self, row: Configuration) -> str:
-        """The title of the kind."""
         return kind_title(row.kind)
 
     @display(description=_("project"), ordering="project__name")
     def owner(self, row: Configuration) -> str:
-        """Whose it is: a project's, or the platform's."""
+        """Name of the project, or of the platform."""
         return row.owner_label
 
     @display(description=_("active version"), label={"active": "success", "none": "warning"})
     def active_label(self, row: Configuration) -> tuple[str, str]:
-        """The number of the active version."""
         if row.active is None:
             return "none", gettext("none")
         return "active", f"v{row.active.number}"
 
     @display(description=_("newest"), ordering="newest")
     def newest_label(self, row: Configuration) -> str:
-        """The number of the newest version."""
         return f"v{row.newest}" if row.newest else "–"
 
     @display(description=_("who runs it"), label={"all": "success", "some": "danger"})
     def running(self, row: Any) -> tuple[str, str]:
-        """``7 of 8 on v42``."""
+        """Roll-out of the active version as text: ``7 of 8 on v42``."""
         tally: RolloutCount = row.tally
         tone = "idle" if not tally.of else "all" if tally.complete else "some"
         return tone, tally_text(tally)
@@ -155,7 +151,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What is active, who runs it, the latest versions and activations."""
+        """Show the active version, the processes that run it, and recent versions and activations."""
         row = cast("Configuration | None", self.get_object(request, object_id))
         if row is None:
             raise Http404
@@ -189,7 +185,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         return TemplateResponse(request, "admin/configcenter/configuration.html", context)
 
     def switch_view(self, request: HttpRequest, pk: int, *, verb: str) -> HttpResponse:
-        """Go back, or switch off; the page says which version it showed as active."""
+        """Revert or deactivate; fails if the active version is not the one that the page showed."""
         row = Configuration.objects.visible_to(request.user).filter(pk=pk).first()
         if row is None:
             raise Http404
@@ -229,7 +225,9 @@ class ConfigurationAdmin(ProjectScopedAdmin):
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """``?kind=&project=``, and ``&version=`` to begin with another than the newest."""
+        """Form of a new version. ``?kind=&project=`` preselect; ``&version=`` loads other data than
+        the newest.
+        """
         if not self.has_add_permission(request):
             raise PermissionDenied
         choice = ChoiceForm(request, request.GET if "kind" in request.GET else None)
@@ -273,7 +271,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         project: Model | None,
         row: Configuration | None,
     ) -> HttpResponse | Looked | None:
-        """Save, or only look; refusals become errors of the form, and the answer is None."""
+        """Save or preview the form. Refusals become form errors, and None is returned."""
         values = form.cleaned_data
         # A text area sends every line end as two characters.
         text = values["text"].replace("\r\n", "\n")
@@ -325,18 +323,18 @@ def _of_owner(row: Configuration) -> str:
 
 
 def typed_note(request: HttpRequest) -> str:
-    """The note beside a button; no database takes the character 0."""
+    """Text of the note field, without NUL characters, which databases reject."""
     return request.POST.get("note", "").replace("\x00", "")
 
 
 def seen_number(request: HttpRequest) -> int:
-    """The number that the page showed as active."""
+    """Number of the active version that the page showed when it was submitted."""
     text = request.POST.get("instead_of", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else ANY
 
 
 def switched_text(version: ConfigVersion | None) -> str:
-    """What is active now."""
+    """Message that names the version that is active now."""
     if version is None:
         return gettext("No version is active any more.")
     return gettext("v%(number)d is active now.") % {"number": version.number}

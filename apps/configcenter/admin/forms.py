@@ -1,4 +1,4 @@
-"""The forms of a new version."""
+"""Forms that create a version of a configuration."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from apps.configcenter.services import all_kinds
 
 
 def editable_projects(request: HttpRequest) -> Any:
-    """Projects whose configuration the person may save."""
+    """Projects in which the user may save configurations."""
     rows = apps.get_model("projects", "Project")._default_manager.all()
     return cast("VisibleQuerySet[Any]", rows).visible_to(request.user, Role.EDITOR)
 
 
 class ChoiceForm(forms.Form):
-    """Which configuration."""
+    """Choice of kind and project."""
 
     kind = forms.ChoiceField(label=_("Kind"), widget=UnfoldAdminSelectWidget)
     project: forms.ModelChoiceField[Any] = forms.ModelChoiceField(
@@ -54,7 +54,7 @@ class ChoiceForm(forms.Form):
             project.empty_label = gettext("Platform")
 
     def clean(self) -> dict[str, Any]:
-        """Without a project it is the platform's, where the kind and the person may."""
+        """Without a project, require a kind that the platform has and a user who may edit it."""
         values = super().clean() or {}
         kind = next((each for each in all_kinds() if each.name == values.get("kind")), None)
         if kind is None or "project" not in values or values["project"] is not None:
@@ -67,7 +67,7 @@ class ChoiceForm(forms.Form):
 
 
 class VersionForm(forms.Form):
-    """What to save, and why."""
+    """Data and note of a new version."""
 
     text = forms.CharField(
         label=_("Content"),

@@ -1,4 +1,4 @@
-"""What both admins show alike: changes, kinds, who runs what."""
+"""Texts of differences, kinds and roll-outs, shared by the admin pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEDIA: Final = ["dashboard/dashboard.css", "configcenter/configcenter.css"]
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """One change, as the page shows it."""
+    """One difference, formatted for a page."""
 
     place: str
     what: str
@@ -31,14 +31,14 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
-    """Changes for a page; ``more`` were left off."""
+    """Differences for a page; ``more`` is the number that were left out."""
 
     rows: tuple[ChangeRow, ...]
     more: int
 
 
 def difference(changes: Iterable[DataChange]) -> VersionDifference:
-    """The first of them, values indented and cut."""
+    """Format the first differences: values are indented and truncated."""
     found = list(changes)
     marks = {What.ADDED: "+", What.REMOVED: "−", What.CHANGED: "~", What.MOVED: "↕"}
     rows = tuple(
@@ -60,7 +60,7 @@ def kind_title(name: str) -> str:
 
 
 def text_of(kind: ConfigKind, data: dict[str, Any]) -> str:
-    """The text form; JSON where the kind cannot write what it once took."""
+    """Text form of the data; JSON if the kind cannot serialize it any more."""
     try:
         return kind.write(data)
     except (ValueError, TypeError, KeyError):
@@ -68,7 +68,7 @@ def text_of(kind: ConfigKind, data: dict[str, Any]) -> str:
 
 
 def tally_text(tally: RolloutCount) -> str:
-    """``7 of 8 on v42``."""
+    """Format a roll-out: ``7 of 8 on v42``."""
     if not tally.of:
         return "–"
     numbers = {"on": tally.on, "of": tally.of, "number": tally.active}

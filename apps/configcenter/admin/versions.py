@@ -1,4 +1,4 @@
-"""Versions in the admin: what they hold, what differs, and the button that activates one."""
+"""Admin pages of versions: content, differences and activation."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ MOST_CHOICES = 100
 
 
 class VersionList(BoundedList):
-    """Counts the processes of all its rows at once."""
+    """Change list that counts the processes of all rows of a page in one query."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Versions of this page, each with ``runs``."""
+        """Attach ``runs``, the number of processes that run it, to each version of this page."""
         super().get_results(request)
         rows: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
         tallies = tallies_of({row.configuration_id: row.configuration for row in rows}.values())
@@ -49,7 +49,7 @@ class VersionList(BoundedList):
 
 @admin.register(ConfigVersion)
 class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
-    """To read and to activate."""
+    """Read-only admin of versions, with a button that activates one."""
 
     list_display = (
         "number_label",
@@ -76,15 +76,14 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
         css = {"all": MEDIA}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Without contents, which may be long; the page of one reads its own."""
+        """Defer the contents, which may be long; the page of one version loads its own."""
         return super().get_queryset(request).defer("content", "configuration__active__content")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[VersionList]:
-        """The list that knows who runs what."""
         return VersionList
 
     def get_urls(self) -> list[URLPattern]:
-        """The button of the page."""
+        """Add the URL of the activate button."""
         view = self.admin_site.admin_view(require_POST(self.activate_view))
         return [
             path("<int:pk>/activate", view, name="configcenter_configversion_activate"),
@@ -93,22 +92,20 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("version"), ordering="number")
     def number_label(self, version: ConfigVersion) -> str:
-        """``v42``."""
         return f"v{version.number}"
 
     @display(description=_("kind"), ordering="configuration__kind")
     def kind_label(self, version: ConfigVersion) -> str:
-        """The title of the kind."""
         return kind_title(version.configuration.kind)
 
     @display(description=_("project"), ordering="configuration__project__name")
     def project(self, version: ConfigVersion) -> str:
-        """Whose it is."""
+        """Name of the project, or of the platform."""
         return version.configuration.owner_label
 
     @display(description=_("state"), label={"active": "success", "newest": "info"})
     def state(self, version: ConfigVersion) -> tuple[str, str]:
-        """Active, newest, or one of the others."""
+        """Whether the version is active, the newest, or an older one."""
         if version.configuration.active_id == version.pk:
             return "active", gettext("active version")
         if version.configuration.newest == version.number:
@@ -117,12 +114,12 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("processes on it"))
     def runs_label(self, version: Any) -> str:
-        """How many living processes run it."""
+        """Number of living processes that run this version."""
         return str(version.runs) if version.runs else "–"
 
     @display(description=_("note"))
     def short_note(self, version: ConfigVersion) -> str:
-        """Its first words."""
+        """First words of the note."""
         return Truncator(version.note).chars(SHOWN_NOTE) or "–"
 
     def change_view(
@@ -132,7 +129,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What it holds, and what differs from the version ``?against=``."""
+        """Show the data and its differences from the version ``?against=``."""
         version = cast("ConfigVersion | None", self.get_object(request, object_id))
         if version is None:
             raise Http404
@@ -174,7 +171,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "admin/configcenter/version.html", context)
 
     def activate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Have every process run this version."""
+        """Activate this version in all processes."""
         visible = ConfigVersion.objects.visible_to(request.user).select_related("configuration")
         version = visible.filter(pk=pk).first()
         if version is None:
@@ -197,7 +194,9 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
 
 
 def _against(request: HttpRequest, version: ConfigVersion) -> int:
-    """Asked for, else the active one, else the one before; 0 is the empty one."""
+    """Number of the version to compare with: ``?against=``, else the active one, else the previous
+    one; 0 is the empty version.
+    """
     asked = request.GET.get("against", "")
     if asked:
         if not (asked.isascii() and asked.isdigit() and len(asked) < 10):

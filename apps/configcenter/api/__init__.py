@@ -1,1 +1,1 @@
-"""REST of configurations."""
+"""REST API of the configuration center."""

@@ -11,7 +11,7 @@ from apps.configcenter.models import Activation, Configuration, ConfigVersion
 
 
 class ConfigurationFilter(FilterSet):
-    """``?kind=routing&project=1``; ``?platform=true``: without a project."""
+    """``?kind=routing&project=1``; ``?platform=true`` selects rows without a project."""
 
     project = IdFilter(field_name="project_id")
     platform = BooleanFilter(field_name="project", lookup_expr="isnull")
@@ -22,7 +22,7 @@ class ConfigurationFilter(FilterSet):
 
 
 class VersionFilter(FilterSet):
-    """``?kind=routing&project=1&number=42``; ``?platform=true``: without a project."""
+    """``?kind=routing&project=1&number=42``; ``?platform=true`` selects rows without a project."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
     project = IdFilter(field_name="configuration__project_id")
@@ -35,7 +35,7 @@ class VersionFilter(FilterSet):
 
 
 class ActivationFilter(FilterSet):
-    """``?kind=routing&project=1``; ``?platform=true``: without a project."""
+    """``?kind=routing&project=1``; ``?platform=true`` selects rows without a project."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
     project = IdFilter(field_name="configuration__project_id")

@@ -1,4 +1,4 @@
-"""JSON of configurations, versions and who runs them."""
+"""Serializers of configurations, versions, activations and roll-outs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConfigKindSerializer(serializers.Serializer[Any]):
 
 
 class ConfigRunnerSerializer(serializers.Serializer[Any]):
-    """One living process, and what it runs."""
+    """A living process and the version that it runs."""
 
     kind = serializers.CharField(help_text=_("of process, such as router"))
     name = serializers.CharField()
@@ -40,7 +40,7 @@ class ConfigRunnerSerializer(serializers.Serializer[Any]):
 
 
 class ConfigTallySerializer(serializers.Serializer[Any]):
-    """Seven of eight run the active version: ``on`` is 7, ``of`` 8."""
+    """Roll-out of the active version: ``on`` of ``of`` processes run it."""
 
     on = serializers.IntegerField()
     of = serializers.IntegerField()
@@ -72,7 +72,7 @@ class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
 
     @extend_schema_field(ConfigTallySerializer)
     def get_running(self, row: Configuration) -> dict[str, Any]:
-        """How many processes run the active one."""
+        """Number of processes that run the active version."""
         found = self.context.get("tallies", {}).get(row.pk)
         tally: RolloutCount = found if found is not None else tallies_of([row])[row.pk]
         return dict(ConfigTallySerializer(tally).data)
@@ -109,12 +109,12 @@ class ConfigVersionSerializer(serializers.ModelSerializer[ConfigVersion]):
         read_only_fields = fields
 
     def get_active(self, version: ConfigVersion) -> bool:
-        """By the configuration that came with it."""
+        """Compare with the configuration that was loaded with the version."""
         return version.configuration.active_id == version.pk
 
 
 class ConfigVersionDetailSerializer(ConfigVersionSerializer):
-    """A version with its data; what is secret in it is for those who may edit."""
+    """A version with its data; secret values are masked for callers who may not edit."""
 
     data = serializers.SerializerMethodField()  # type: ignore[assignment]  # the wire name is fixed
 
@@ -128,13 +128,13 @@ class ConfigVersionDetailSerializer(ConfigVersionSerializer):
 
 
 class ConfigFileSerializer(serializers.Serializer[Any]):
-    """A version as a file of its kind, which can be saved again as ``text``."""
+    """A version in the text form of its kind; ``text`` can be edited and saved again."""
 
     text = serializers.CharField()
 
 
 def data_for(request: Request | None, version: ConfigVersion) -> dict[str, Any]:
-    """The data of a version; what is secret in it is for those who may edit."""
+    """Data of the version; secret values are masked for callers who may not edit."""
     project = version.configuration.project_id
     if request is not None and has_role(request.user, project, Role.EDITOR):
         return version.data
@@ -142,7 +142,7 @@ def data_for(request: Request | None, version: ConfigVersion) -> dict[str, Any]:
 
 
 class ConfigSavedSerializer(serializers.Serializer[Any]):
-    """The version that holds the data now."""
+    """The version that holds the saved data: a new one, or the newest if it is equal."""
 
     version = ConfigVersionDetailSerializer()
     created = serializers.BooleanField(help_text=_("false: the newest version was equal"))
@@ -150,7 +150,7 @@ class ConfigSavedSerializer(serializers.Serializer[Any]):
 
 
 class ConfigSaveSerializer(serializers.Serializer[Any]):
-    """What to save: ``data``, or ``text`` in the form of the kind's files."""
+    """Data to save: ``data``, or ``text`` in the text form of the kind."""
 
     kind = serializers.CharField(max_length=32)
     project = VisibleRelatedField(
@@ -175,20 +175,20 @@ class ConfigSaveSerializer(serializers.Serializer[Any]):
     )
 
     def get_fields(self) -> dict[str, Any]:
-        """The projects come from the app above."""
+        """Set the project choices here: the project model is in an app above this one."""
         fields: dict[str, Any] = super().get_fields()
         fields["project"].queryset = apps.get_model("projects", "Project")._default_manager.all()
         return fields
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """One of the two forms."""
+        """Require exactly one of ``data`` and ``text``."""
         if ("data" in attrs) == ("text" in attrs):
             raise serializers.ValidationError(_("Give either data or text."))
         return attrs
 
 
 class ConfigTrialSerializer(serializers.Serializer[Any]):
-    """What to try: ``data``, or ``text`` in the form of the kind's files."""
+    """Data to check: ``data``, or ``text`` in the text form of the kind."""
 
     data = serializers.DictField(default=dict)  # type: ignore[assignment]
     text = serializers.CharField(
@@ -197,7 +197,7 @@ class ConfigTrialSerializer(serializers.Serializer[Any]):
 
 
 class ConfigSwitchSerializer(serializers.Serializer[Any]):
-    """Why, and what the caller believes to be active."""
+    """Note of an activation, and the version that the caller believes to be active."""
 
     note = serializers.CharField(max_length=MAX_NOTE, allow_blank=True, default="")
     instead_of = serializers.IntegerField(
@@ -209,7 +209,7 @@ class ConfigSwitchSerializer(serializers.Serializer[Any]):
 
 
 class ConfigRevertSerializer(ConfigSwitchSerializer):
-    """Where to go back to."""
+    """Version to revert to."""
 
     to = serializers.IntegerField(
         min_value=1,
@@ -221,7 +221,7 @@ class ConfigRevertSerializer(ConfigSwitchSerializer):
 
 
 class ConfigActivationSerializer(serializers.ModelSerializer[Activation]):
-    """One change of what is active."""
+    """A change of the active version."""
 
     kind = serializers.CharField(source="configuration.kind", read_only=True)
     project = serializers.IntegerField(
@@ -260,7 +260,7 @@ class ConfigActivationSerializer(serializers.ModelSerializer[Activation]):
 
 
 class ConfigChangeSerializer(serializers.Serializer[Any]):
-    """One difference."""
+    """One difference between two versions."""
 
     place = serializers.CharField(help_text=_("such as outbound[news].retry_limits"))
     what = serializers.ChoiceField(choices=["added", "removed", "changed", "moved"])
@@ -269,7 +269,7 @@ class ConfigChangeSerializer(serializers.Serializer[Any]):
 
 
 class ConfigProblemSerializer(serializers.Serializer[Any]):
-    """Something the kind has found."""
+    """A problem that the kind reports."""
 
     place = serializers.CharField()
     code = serializers.CharField(help_text=_("stable, for programs"))
@@ -278,7 +278,7 @@ class ConfigProblemSerializer(serializers.Serializer[Any]):
 
 
 class ConfigCheckedSerializer(serializers.Serializer[Any]):
-    """What is wrong with it, and what would change from the newest version."""
+    """Problems of the data, and its differences from the newest version."""
 
     valid = serializers.BooleanField(help_text=_("it could be saved"))
     problems = ConfigProblemSerializer(many=True)
@@ -286,7 +286,7 @@ class ConfigCheckedSerializer(serializers.Serializer[Any]):
 
 
 class ConfigDiffSerializer(serializers.Serializer[Any]):
-    """What changes from ``old`` to ``new``, both numbers of versions; 0 is the empty one."""
+    """Differences between the versions ``old`` and ``new``; version number 0 is the empty version."""
 
     old = serializers.IntegerField()
     new = serializers.IntegerField()

@@ -1,4 +1,4 @@
-"""REST of configurations."""
+"""REST views of configurations, versions and activations."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ AGAINST = OpenApiParameter(
 
 
 class KindsView(ApiView):
-    """Which kinds of configuration there are."""
+    """Kinds of configuration that installed apps have registered."""
 
     @extend_schema(operation_id="config_kinds", responses=ConfigKindSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """All of them, by name."""
+        """List all kinds by name."""
         found = [{"name": k.name, "title": str(k.title)} for k in services.all_kinds()]
         return Response(ConfigKindSerializer(found, many=True).data)
 
 
 class ConfigurationViewSet(ReadViewSet[Configuration]):
-    """Configurations: what is active, and who runs it."""
+    """Configurations: their active version, and the processes that run it."""
 
     queryset = Configuration.objects.select_related("active", "project")
     serializer_class = ConfigurationSerializer
@@ -69,7 +69,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     required_roles = {"check": Role.VIEWER, "revert": Role.OPERATOR, "deactivate": Role.EDITOR}
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """A page; the processes of all its rows are counted at once."""
+        """List a page; the processes of all its rows are counted in one query."""
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         rows = list(cast("list[Configuration]", page or []))
         context = {**self.get_serializer_context(), "tallies": tallies_of(rows)}
@@ -79,19 +79,19 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     @extend_schema(responses=ConfigRunnerSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def running(self, request: Request, pk: str | None = None) -> Response:
-        """Every living process that follows it, and what it runs."""
+        """List the living processes that follow this configuration, with the version each runs."""
         row = self.get_object()
         return Response(ConfigRunnerSerializer(tallies_of([row])[row.pk].runners, many=True).data)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """The check is a question, though it is asked by POST."""
+        """Mark ``check`` as reading: it is a POST that changes nothing."""
         self.only_reads = self.action == "check"
         super().initial(request, *args, **kwargs)
 
     @extend_schema(request=ConfigTrialSerializer, responses=ConfigCheckedSerializer)
     @action(detail=True, methods=["post"])
     def check(self, request: Request, pk: str | None = None) -> Response:
-        """Return problems and differences of data that could be saved; nothing is changed."""
+        """Return the problems and differences of data without saving it."""
         row = self.get_object()
         asked = ConfigTrialSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -105,7 +105,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"])
     @idempotent
     def revert(self, request: Request, pk: str | None = None) -> Response:
-        """Go back to a version that was active before. 409 when there is none."""
+        """Activate a previously active version again. 409 if there is none."""
         row = self.get_object()
         done = services.revert(configuration=row, **_switch(self, request, ConfigRevertSerializer))
         return Response(ConfigActivationSerializer(done).data)
@@ -114,7 +114,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"])
     @idempotent
     def deactivate(self, request: Request, pk: str | None = None) -> Response:
-        """No version is active from now on. 409 when none is."""
+        """Deactivate the configuration: no version is active. 409 if none was."""
         row = self.get_object()
         done = services.deactivate(
             configuration=row, **_switch(self, request, ConfigSwitchSerializer)
@@ -131,12 +131,12 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     required_roles = {"activate": Role.EDITOR}
 
     def get_queryset(self) -> QuerySet[ConfigVersion]:
-        """Contents, which may be long, only where one is shown."""
+        """Load the contents, which may be long, only where a single version is shown."""
         rows = super().get_queryset()
         return rows.defer("content") if self.action == "list" else rows
 
     def get_serializer_class(self) -> type[BaseSerializer[ConfigVersion]]:
-        """A single one comes with its data."""
+        """Show a single version with its data."""
         return (
             ConfigVersionDetailSerializer if self.action == "retrieve" else ConfigVersionSerializer
         )
@@ -161,7 +161,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     )
     @idempotent
     def create(self, request: Request) -> Response:
-        """Save: 201 with a new version, 200 when the newest holds the same."""
+        """Save data. 201 with a new version; 200 if the newest version is equal."""
         asked = ConfigSaveSerializer(data=request.data, context=self.get_serializer_context())
         asked.is_valid(raise_exception=True)
         values = asked.validated_data
@@ -203,7 +203,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     @extend_schema(parameters=[AGAINST], responses=ConfigDiffSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def diff(self, request: Request, pk: str | None = None) -> Response:
-        """What changes from another version of the same configuration to this one."""
+        """Compare this version with another version of the same configuration."""
         new = self.get_object()
         asked = request.query_params.get("against", str(new.number - 1))
         if not (asked.isascii() and asked.isdigit() and len(asked) < 10):
@@ -220,7 +220,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     @extend_schema(responses=ConfigFileSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def file(self, request: Request, pk: str | None = None) -> Response:
-        """The version as a file of its kind, to be changed and saved as `text` again."""
+        """Return the version in the text form of its kind, to be edited and saved again as `text`."""
         version = self.get_object()
         text = services.shown_by(version.configuration.kind).write(data_for(request, version))
         return Response({"text": text})
@@ -229,14 +229,14 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     @action(detail=True, methods=["post"])
     @idempotent
     def activate(self, request: Request, pk: str | None = None) -> Response:
-        """Every process applies it within a second. 409 when it is active."""
+        """Activate this version; processes apply it within a second. 409 if it is active."""
         version = self.get_object()
         done = services.activate(version=version, **_switch(self, request, ConfigSwitchSerializer))
         return Response(ConfigActivationSerializer(done).data)
 
 
 class ActivationViewSet(ReadViewSet[Activation]):
-    """What was active when, and by whom."""
+    """History of activations: which version, when, and by whom."""
 
     queryset = Activation.objects.select_related("configuration", "version", "previous").defer(
         "version__content", "previous__content"

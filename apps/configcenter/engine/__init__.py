@@ -1,1 +1,1 @@
-"""Plain Python: kinds of configuration, plain data, differences. No Django."""
+"""Kinds of configuration, plain data and differences, without Django."""

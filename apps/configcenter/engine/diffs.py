@@ -21,7 +21,7 @@ _SHOWN: Final = 200
 
 
 class What(StrEnum):
-    """What happened at a place."""
+    """Kind of a difference."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -31,9 +31,9 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataChange:
-    """One difference; ``before`` is None for what was added, ``after`` for what was removed.
+    """One difference: ``before`` is None for added data, ``after`` for removed data.
 
-    For ``moved`` both are the names of a list in their order.
+    For ``moved`` both are the names of the list's entries in order.
     """
 
     place: str
@@ -51,7 +51,7 @@ class DataChange:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[DataChange]:
-    """Every difference, at most ``MOST_CHANGES``. Both are plain data."""
+    """Return the differences of two plain data structures, at most ``MOST_CHANGES``."""
     return list(islice(_mappings("", old, new), MOST_CHANGES))
 
 
@@ -119,7 +119,7 @@ def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataCha
 
 
 def _by_name(entries: list[Any]) -> dict[str, Mapping[str, Any]] | None:
-    """The entries by name; None when they are no mappings with names of their own."""
+    """Map entries by their ``name``; None unless all entries are mappings with unique names."""
     found: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
         name = entry.get("name") if isinstance(entry, Mapping) else None

@@ -31,7 +31,7 @@ _LIMITS: Final = YamlLimits(bytes=MAX_BYTES)
 
 
 class Problem(Protocol):
-    """Something a kind has found; ``str`` of it is one line that says where and what."""
+    """Validation problem that a kind reports; ``str()`` is one line with place and text."""
 
     @property
     def place(self) -> str:
@@ -39,20 +39,20 @@ class Problem(Protocol):
 
     @property
     def code(self) -> str:
-        """Stable, for programs."""
+        """Stable code for programs."""
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Text for people."""
 
     @property
     def warning(self) -> bool:
-        """It may be saved and run all the same."""
+        """True if the data may be saved and activated in spite of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataProblem:
-    """A ``Problem`` for kinds that have no class of their own."""
+    """``Problem`` of kinds that have no problem class of their own."""
 
     place: str
     code: str
@@ -64,7 +64,7 @@ class DataProblem:
 
 
 class Unreadable(ValueError):
-    """A text is no data at all; ``problems`` say where."""
+    """The text cannot be parsed; ``problems`` say where."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(str(each) for each in problems))
@@ -76,52 +76,52 @@ class UnknownKindName(KeyError):
 
 
 class ConfigKind:
-    """Base of every kind. Only ``name``, ``title`` and ``check`` are a kind's duty.
+    """Base of every kind. A subclass must define ``name``, ``title`` and ``check``.
 
-    All methods are pure: the same data, the same answer, no database and no network.
+    All methods are pure: equal data gives equal results; they use neither database nor network.
     """
 
     name: ClassVar[str]
     # May be a lazy translation.
     title: ClassVar[object]
-    # Of exported files.
+    # File name extension of exported files.
     suffix: ClassVar[str] = "json"
     media_type: ClassVar[str] = "application/json"
-    # Whether the platform has one, too, beside those of projects.
+    # Whether the platform has a configuration of this kind in addition to those of projects.
     platform: ClassVar[bool] = False
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """What is wrong with ``data``; one that is no warning forbids saving and activating."""
+        """Return the problems of ``data``; any that is not a warning forbids saving and activating."""
         raise NotImplementedError
 
     def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
-        """What is wrong with ``new`` taking the place of the active ``old``. Both are checked."""
+        """Return the problems of replacing the active ``old`` by ``new``; both are already checked."""
         return ()
 
     def diff(self, old: Data, new: Data) -> list[DataChange]:
-        """What changes from ``old`` to ``new``, in the order of the data."""
+        """Return the differences from ``old`` to ``new`` in the order of the data."""
         return changes(old, new)
 
     def public(self, data: Data) -> Data:
-        """The data for those who may look and not edit: without what is secret in it."""
+        """Return the data with secret values masked, for users who may view but not edit."""
         return data
 
     def summary(self, data: Data) -> str:
-        """A few words for lists: ``3 inbounds, 12 outbounds``."""
+        """Return a short summary for lists: ``3 inbounds, 12 outbounds``."""
         return ", ".join(
             f"{name}: {len(value) if isinstance(value, list | dict) else value}"
             for name, value in list(data.items())[:6]
         )[:200]
 
     def read(self, raw: bytes, name: str = "") -> Data:
-        """Data of its text form; ``name`` is the file's. Raises ``Unreadable``."""
+        """Parse the text form; ``name`` is the file name. Raises ``Unreadable``."""
         try:
             return read_json(raw)
         except ValueError as error:
             raise Unreadable([DataProblem(name, "unreadable", str(error))]) from None
 
     def read_file(self, path: Path) -> Data:
-        """Data of a file, and of those it includes. Raises ``Unreadable`` and ``OSError``."""
+        """Parse a file and the files it includes. Raises ``Unreadable`` and ``OSError``."""
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
@@ -137,20 +137,20 @@ class ConfigKind:
         return {}
 
     def write(self, data: Data) -> str:
-        """The text form, which ``read`` reads back."""
+        """Serialize data to the text form that ``read`` parses."""
         return write_json(data)
 
 
 class YamlKind(ConfigKind):
-    """Base of kinds whose text is YAML, and so JSON as well."""
+    """Base of kinds whose text form is YAML, of which JSON is a subset."""
 
     suffix: ClassVar[str] = "yaml"
     media_type: ClassVar[str] = "application/yaml"
-    # What a text has to be, for the error about one that is not a mapping.
+    # Description of the expected mapping, for the error about a text that is not a mapping.
     shape: ClassVar[str] = "a configuration is a mapping"
 
     def read(self, raw: bytes, name: str = "") -> Data:
-        """The mapping that it is; of nothing an empty one. Raises ``Unreadable``."""
+        """Parse a YAML mapping; an empty text is an empty mapping. Raises ``Unreadable``."""
         try:
             root = read_document(raw, _LIMITS).root
         except YamlError as error:
@@ -165,7 +165,7 @@ class YamlKind(ConfigKind):
         return root
 
     def write(self, data: Data) -> str:
-        """YAML, which ``read`` reads back."""
+        """Serialize data to YAML."""
         return write_value(data)
 
 
@@ -173,7 +173,7 @@ _kinds: dict[str, ConfigKind] = {}
 
 
 def register(kind: ConfigKind) -> None:
-    """Make a kind known. Raises ``ValueError`` for a bad name or one that is taken."""
+    """Register a kind. Raises ``ValueError`` for an invalid or duplicate name."""
     if not _NAME.fullmatch(kind.name):
         raise ValueError(f"{kind.name!r} cannot be the name of a kind")
     if kind.name in _kinds and type(_kinds[kind.name]) is not type(kind):
@@ -182,7 +182,7 @@ def register(kind: ConfigKind) -> None:
 
 
 def find_kind(name: str) -> ConfigKind:
-    """The kind of that name. Raises ``UnknownKindName``."""
+    """Return the registered kind of that name. Raises ``UnknownKindName``."""
     try:
         return _kinds[name]
     except KeyError:
@@ -190,5 +190,5 @@ def find_kind(name: str) -> ConfigKind:
 
 
 def all_kinds() -> list[ConfigKind]:
-    """Every kind, by name."""
+    """Return all registered kinds by name."""
     return [_kinds[name] for name in sorted(_kinds)]

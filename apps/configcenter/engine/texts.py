@@ -1,4 +1,4 @@
-"""The text form of kinds that bring none of their own: strict JSON."""
+"""Default text form of kinds: strict JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apps.configcenter.engine.plain import MAX_BYTES, Data, check_plain
 
 
 def read_json(raw: bytes) -> Data:
-    """Data of JSON. Raises ``ValueError`` with a text that says where and why."""
+    """Parse JSON. Raises ``ValueError`` with a text that says where and why."""
     if len(raw) > MAX_BYTES:
         raise ValueError(f"a configuration has at most {MAX_BYTES} bytes")
     try:
@@ -29,7 +29,7 @@ def read_json(raw: bytes) -> Data:
 
 
 def write_json(data: Data) -> str:
-    """Indented, Chinese as it is written."""
+    """Serialize to indented JSON; Chinese characters are not escaped."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
 
 

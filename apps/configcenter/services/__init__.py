@@ -1,4 +1,4 @@
-"""Every write of this app, and what daemons follow it with."""
+"""Services of the configuration center, and the watcher that daemons use."""
 
 from apps.configcenter.engine.kinds import (
     ConfigKind,

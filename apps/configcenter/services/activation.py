@@ -1,4 +1,4 @@
-"""Which version is active: processes apply a change of it within a second."""
+"""Activation of versions; processes apply a change within a second."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from apps.configcenter.services.kinds import kind_named, problems_of, refuse_err
 from apps.configcenter.services.versions import change_problems
 from apps.runtime.services import emit
 
-# The caller does not mind which version is active now.
+# Default of ``instead_of``: do not check which version is active.
 ANY: Final = -1
 
 
@@ -43,12 +43,12 @@ def activate(
     instead_of: int = ANY,
     actor_label: str = "",
 ) -> Activation:
-    """Make ``version`` the one that processes run.
+    """Make ``version`` the active one.
 
     ``instead_of`` is the number that the caller believes to be active (0: none). The data is
-    checked again: what a kind demands may have changed since it was saved.
+    checked again, because the rules of the kind may have changed since it was saved.
 
-    Raises: ``AlreadyActive``, ``ActivatedMeanwhile``, ``UnknownKind``, ``BadConfig``.
+    Raises ``AlreadyActive``, ``ActivatedMeanwhile``, ``UnknownKind``, ``BadConfig``.
     """
     configuration = _locked(version.configuration_id)
     _expect(configuration, instead_of)
@@ -66,12 +66,11 @@ def revert(
     instead_of: int = ANY,
     actor_label: str = "",
 ) -> Activation:
-    """Go back to version ``to``, which was active once; None: to the one active before.
+    """Activate version ``to``, which was active before; None: the previously active one.
 
-    Twice in a row without ``to`` undoes the first: what was active before is then the version
-    that was reverted.
+    Calling it twice without ``to`` toggles between two versions.
 
-    Raises: as ``activate``; ``NothingToRevert``, ``NeverActive``.
+    Raises the errors of ``activate``, ``NothingToRevert``, ``NeverActive``.
     """
     locked = _locked(configuration.pk)
     _expect(locked, instead_of)
@@ -89,7 +88,7 @@ def deactivate(
     instead_of: int = ANY,
     actor_label: str = "",
 ) -> Activation:
-    """Let processes run no version at all. Raises ``NotActive``, ``ActivatedMeanwhile``."""
+    """Deactivate the configuration. Raises ``NotActive``, ``ActivatedMeanwhile``."""
     locked = _locked(configuration.pk)
     _expect(locked, instead_of)
     if locked.active is None:
@@ -98,8 +97,8 @@ def deactivate(
 
 
 def _locked(pk: int) -> Configuration:
-    # In two statements: PostgreSQL reads a row again once it has waited for its lock, but not
-    # what was joined to it, so in one the version of before would be seen as the active one.
+    # Two statements: after waiting for a lock PostgreSQL re-reads the locked row but not
+    # the joined one, so a single statement would see the previously active version.
     Configuration.objects.select_for_update().get(pk=pk)
     return Configuration.objects.select_related("active", "project").get(pk=pk)
 

@@ -1,4 +1,4 @@
-"""Kinds, with refusals that REST and the admin can show."""
+"""Registered kinds, with errors that REST and the admin can show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_SHOWN = 100
 
 
 class _UnknownKind(ConfigKind):
-    """Stands for a kind whose app is no longer there: its versions can be read."""
+    """Placeholder for a kind whose app is not installed: its versions stay readable."""
 
     name = "gone"
     title = _("a kind that is gone")
@@ -32,7 +32,7 @@ class _UnknownKind(ConfigKind):
 
 
 def kind_named(name: str) -> ConfigKind:
-    """The kind. Raises ``UnknownKind``."""
+    """Return the registered kind. Raises ``UnknownKind``."""
     try:
         return find_kind(name)
     except UnknownKindName:
@@ -40,7 +40,7 @@ def kind_named(name: str) -> ConfigKind:
 
 
 def shown_by(name: str) -> ConfigKind:
-    """The kind, to show what is stored; one that refuses all data when no app has it any more."""
+    """Return the kind for reading stored data; a placeholder if no app has registered it."""
     try:
         return find_kind(name)
     except UnknownKindName:
@@ -48,7 +48,7 @@ def shown_by(name: str) -> ConfigKind:
 
 
 def problems_of(kind: ConfigKind, data: object) -> list[Problem]:
-    """What is wrong with ``data``: first whether it can be kept at all, then the kind's view."""
+    """Return the problems of ``data``: values that are not plain first, then those of the kind."""
     try:
         return list(kind.check(check_plain(data)))
     except NotPlain as error:
@@ -56,19 +56,19 @@ def problems_of(kind: ConfigKind, data: object) -> list[Problem]:
 
 
 def errors_of(problems: Iterable[Problem]) -> list[Problem]:
-    """Without the warnings."""
+    """Return the problems that are not warnings."""
     return [each for each in problems if not each.warning]
 
 
 def refuse_errors(problems: Iterable[Problem]) -> None:
-    """Raise ``BadConfig`` when one is more than a warning."""
+    """Raise ``BadConfig`` if a problem is not a warning."""
     errors = errors_of(problems)
     if errors:
         raise BadConfig(fields={"data": [str(each) for each in errors[:MOST_SHOWN]]})
 
 
 def read_text(*, kind: str, text: str) -> Data:
-    """Data of the kind's text form. Raises ``UnknownKind``, ``BadConfig``."""
+    """Parse the kind's text form. Raises ``UnknownKind``, ``BadConfig``."""
     try:
         return kind_named(kind).read(text.encode("utf-8", "surrogatepass"))
     except Unreadable as error:

@@ -1,4 +1,4 @@
-"""What processes say they run."""
+"""Reports of processes about the versions they run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PROBLEM = 500
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """What runs of one configuration; ``number`` 0 is nothing."""
+    """Version that runs for one configuration; ``number`` 0 is no version."""
 
     configuration_id: int
     number: int
@@ -34,9 +34,9 @@ def report_running(
     reports: Sequence[VersionReport],
     now: datetime,
 ) -> bool:
-    """Write what the process runs; False when its heartbeat row is not (or no longer) its own.
+    """Store which versions the process runs; False if another process owns its heartbeat row.
 
-    The first report of a process clears what the one of that name before it has left.
+    The first report of a process deletes the reports of its predecessor of the same name.
     """
     daemons = Daemon.objects.filter(kind=identity.kind, name=identity.name, boot=identity.boot)
     daemon = daemons.first()

@@ -1,4 +1,4 @@
-"""A save makes a version; nothing runs it before it is activated."""
+"""Saving of versions; a saved version has no effect until it is activated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from apps.configcenter.services.kinds import (
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The version that holds the data; ``created`` is False when the newest was equal."""
+    """Result of a save; ``created`` is False if the newest version was equal."""
 
     version: ConfigVersion
     created: bool
@@ -35,7 +35,7 @@ class Saved:
 
 
 def configuration_of(*, kind: str, project_id: int | None) -> Configuration:
-    """The configuration, locked until the transaction ends; made at its first use.
+    """Return the configuration, locked until the end of the transaction; create it on first use.
 
     Raises ``UnknownKind``, ``NotOfPlatform``.
     """
@@ -58,16 +58,13 @@ def save_version(
     based_on: int | None = None,
     actor_label: str = "",
 ) -> Saved:
-    """Keep ``data`` as the next version of this kind in this project (None: of the platform).
+    """Save ``data`` as the next version of this kind in ``project`` (None: the platform's).
 
-    ``based_on`` is the number of the newest version when the caller began (0: none yet); None
-    does not mind what others have saved. Data equal to the newest makes no new version.
+    ``based_on`` is the number of the newest version that the caller has read (0: none); None skips
+    this check. Data equal to the newest version creates no version.
 
-    Raises:
-        UnknownKind: no app has registered the kind.
-        NotOfPlatform: only projects have configurations of this kind.
-        BadConfig: the data has problems.
-        SavedMeanwhile: there is a newer version than ``based_on``, with other data.
+    Raises ``UnknownKind``, ``NotOfPlatform``, ``BadConfig``, and ``SavedMeanwhile`` if a newer
+    version than ``based_on`` has other data.
     """
     found = problems_of(kind_named(kind), data)
     refuse_errors(found)
@@ -95,21 +92,21 @@ def save_version(
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What is wrong with data, and what it would change; none when it has errors."""
+    """Result of a check: problems, and differences if there are no errors."""
 
     problems: tuple[Problem, ...]
     changes: tuple[DataChange, ...] = ()
-    # The newest version holds the same: a save would make none.
+    # The newest version is equal: a save would create none.
     same: bool = False
 
     @property
     def valid(self) -> bool:
-        """It could be saved; REST shows it."""
+        """True if the data could be saved."""
         return not errors_of(self.problems)
 
 
 def try_data(*, kind_name: str, data: object, configuration: Configuration | None) -> Tried:
-    """Check ``data`` and compare it with the newest version, if any; nothing is changed."""
+    """Check ``data`` and compare it with the newest version; changes nothing."""
     kind = shown_by(kind_name)
     problems = tuple(problems_of(kind, data))
     if errors_of(problems) or not isinstance(data, dict):
@@ -122,7 +119,7 @@ def try_data(*, kind_name: str, data: object, configuration: Configuration | Non
 
 
 def change_problems(configuration: Configuration, data: object, now: datetime) -> list[Problem]:
-    """What the kind says of ``data``, which it accepts, in place of the active version."""
+    """Return the kind's problems of replacing the active version by the valid ``data``."""
     if configuration.active is None or not isinstance(data, dict):
         return []
     kind = shown_by(configuration.kind)
@@ -130,7 +127,7 @@ def change_problems(configuration: Configuration, data: object, now: datetime) -
 
 
 def newest_of(configuration: Configuration) -> ConfigVersion | None:
-    """The newest version, if there is any."""
+    """Return the newest version, or None."""
     return (
         ConfigVersion.objects.filter(configuration=configuration, number=configuration.newest)
         .select_related("configuration__project")

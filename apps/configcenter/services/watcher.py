@@ -34,17 +34,17 @@ from yardkit.errors import first_line
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.5
-# What could not be applied is tried again: the reason may have been elsewhere.
+# Failed versions are retried: the cause may have been outside the configuration.
 RETRY_SECONDS: Final = 10.0
 # Interval of full reports: an earlier report may have been lost with its daemon's row.
 REPORT_SECONDS: Final = 30.0
-# Stands for the platform where the id of a project would stand.
+# Stands for the platform in place of a project id.
 PLATFORM: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The active version of one project, or of the ``PLATFORM``."""
+    """Active version of one project, or of the ``PLATFORM``."""
 
     project_id: int
     configuration_id: int
@@ -58,7 +58,7 @@ Apply = Callable[[int, Active | None], None]
 
 @dataclass(slots=True)
 class _State:
-    """What was tried last for one project, and what runs."""
+    """Last applied and last failed version of one project."""
 
     configuration_id: int
     tried: int | None
@@ -88,7 +88,7 @@ class ConfigWatcher:
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.kind = kind
-        # Why the database cannot be asked; "" when it can.
+        # Why the database cannot be queried; "" if it can.
         self.outage = ""
         self._apply = apply
         self._clock = clock
@@ -104,26 +104,26 @@ class ConfigWatcher:
 
     @property
     def running(self) -> dict[int, Active]:
-        """What was applied last, by project."""
+        """Versions last applied, by project id."""
         return {pk: state.running for pk, state in self._states.items() if state.running}
 
     @property
     def problems(self) -> dict[int, str]:
-        """Why the active version of a project is not the one that runs."""
+        """Reasons why a project's active version is not the one that runs."""
         return {pk: state.problem for pk, state in self._states.items() if state.problem}
 
     def setup(self) -> None:
-        """Apply what is active. Raises ``DatabaseError``: there is no last good version yet."""
+        """Apply the active versions. Raises ``DatabaseError``: no last good version exists yet."""
         self._report_at = None
         self._look()
         self._look_at = self._clock.monotonic() + self._poll_seconds
 
     def wake(self) -> None:
-        """Look at the next ``poll``, whenever the last one was."""
+        """Check for changes at the next ``poll``, whatever the interval."""
         self._look_at = 0.0
 
     def poll(self) -> bool:
-        """Apply what has changed; True when something has. Cheap, for every step of a daemon."""
+        """Apply changes; return whether there were any. Cheap enough for every step of a daemon."""
         now = self._clock.monotonic()
         if now < self._look_at:
             return False
@@ -139,7 +139,7 @@ class ConfigWatcher:
         return changed
 
     def _away(self, error: Exception) -> None:
-        # A server that restarted leaves a connection that only fails.
+        # After a restart of the server the old connection only fails.
         connection.close()
         if not self.outage:
             logger.warning(
@@ -155,7 +155,7 @@ class ConfigWatcher:
         changed = False
         if serial != self._serial:
             changed = self._refresh()
-            # After the refresh: what fails half-way is done again.
+            # After the refresh, so that an interrupted refresh is repeated.
             self._serial = serial
         elif self.problems and self._clock.monotonic() >= self._retry_at:
             self._forget_failed()
@@ -169,14 +169,14 @@ class ConfigWatcher:
                 state.tried = -1
 
     def _refresh(self) -> bool:
-        """Apply every difference between what is active and what was tried last."""
+        """Apply the differences between the active versions and those last tried."""
         rows = Configuration.objects.filter(kind=self.kind)
         if self._project_id is not None:
             rows = rows.filter(project_id=self._project_id)
         wanted = dict[int, tuple[int, int | None]]()
         names = ("pk", "project_id", "active_id", "project__deleted_at")
         for pk, owner, active, deleted_at in rows.values_list(*names):
-            # Of a deleted project nothing runs; once it is restored, all runs as before.
+            # No version runs for a deleted project; once it is restored, its versions run again.
             active_id = active if deleted_at is None else None
             project_id = owner or PLATFORM
             state = self._states.get(project_id)

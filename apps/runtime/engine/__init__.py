@@ -1,1 +1,1 @@
-"""The part of this app that knows no Django."""
+"""Plain-Python part of this app, without Django."""

@@ -1,4 +1,4 @@
-"""One thread that does a piece of work once for any number of requests made meanwhile."""
+"""Background thread that coalesces requests for the same work."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-# After an unforeseen error; ``work`` chooses its own pause after those it foresees.
+# Pause after an unexpected error; ``work`` chooses the pause after expected ones.
 UNFORESEEN_PAUSE_SECONDS = 5.0
 
 
 class BackgroundWorker:
-    """Calls ``work`` in a thread of its own, soon after ``wake()``; wakes in between are one.
+    """Calls ``work`` in a thread soon after ``wake()``; wake-ups in between are coalesced.
 
-    ``work`` returns after how many seconds it wants to be called again without being woken, or
-    None. The thread starts with the first ``wake()`` of a process, so a fork costs nothing: the
-    child starts its own.
+    ``work`` returns the seconds until its next call without a wake-up, or None. The thread starts
+    with the first ``wake()`` of a process, so a forked child starts its own.
     """
 
     def __init__(self, name: str, work: Callable[[], float | None]) -> None:
@@ -36,11 +35,11 @@ class BackgroundWorker:
 
     @property
     def started(self) -> bool:
-        """Whether this process has the thread."""
+        """Whether this process has started the thread."""
         return self._thread is not None
 
     def wake(self) -> None:
-        """Ask for a call of ``work``; returns at once. Ignored after ``stop()``."""
+        """Request a call of ``work``; returns at once. Ignored after ``stop()``."""
         with self._lock:
             if self._stopping:
                 return
@@ -50,7 +49,7 @@ class BackgroundWorker:
         self._woken.set()
 
     def stop(self, timeout: float) -> None:
-        """Finish what was asked for, for at most ``timeout`` seconds, and end the thread."""
+        """Finish requested work for at most ``timeout`` seconds, then end the thread."""
         with self._lock:
             self._stopping = True
             thread = self._thread
@@ -60,7 +59,7 @@ class BackgroundWorker:
         thread.join(timeout)
 
     def restart(self) -> None:
-        """After ``stop()``: be usable again."""
+        """Allow use again after ``stop()``."""
         with self._lock:
             self._stopping = False
             self._thread = None

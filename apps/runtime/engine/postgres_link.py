@@ -1,8 +1,8 @@
-"""Keep-alive settings that notice a PostgreSQL connection whose other end is gone.
+"""TCP keep-alive settings that detect a lost PostgreSQL server.
 
 A host that loses power, or a firewall that drops a connection, sends nothing: by default the system
-probes after two hours, and waits fifteen minutes for unacknowledged data. Options in the address
-(behind its ``?``) take precedence.
+probes after two hours, and waits fifteen minutes for unacknowledged data. Options in the query of
+the URL take precedence.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-# In seconds but for the last, which is in milliseconds.
+# In seconds, except the last, which is in milliseconds.
 LINK: Final[Mapping[str, int]] = {
     "connect_timeout": 5,
     "keepalives_idle": 20,
@@ -21,7 +21,7 @@ LINK: Final[Mapping[str, int]] = {
 
 
 def link_options(url: str) -> dict[str, Any]:
-    """What an address leaves open; an address that cannot be read leaves all of it to psycopg."""
+    """Return the options that the URL does not set; none for an invalid URL, which psycopg reports."""
     import psycopg
 
     try:

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL that a store keeps its rows in, apart from Django's own."""
+"""PostgreSQL connection pool of stores that do not use Django's connections."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ Cursor = psycopg.Cursor[Row]
 
 WAIT_SECONDS: Final = 5.0
 _pools: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
-# What ``ProcessPool`` raises when the server, or a connection to it, is not to be had.
+# Raised by ``ProcessPool`` when the server or a connection is not available.
 AWAY: Final = (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests)
 
 
 class ProcessPool:
-    """A pool in each process, opened when first needed, that outlives the server.
+    """Connection pool of each process: opened on first use, survives restarts of the server.
 
-    Thread-safe; a forked process opens connections of its own.
+    Thread-safe; a forked process opens its own connections. ``options`` are server settings, such
+    as ``-c jit=off``, added to those of the URL.
 
-    Args:
-        options: server settings, ``-c jit=off ...``, beside those of the address.
-
-    Raises:
-        ValueError: the address cannot be read. Without it: it may have a password.
+    Raises ValueError for an invalid URL; the text omits the URL, which may contain a password.
     """
 
     def __init__(
@@ -56,11 +53,7 @@ class ProcessPool:
         _pools.add(self)
 
     def open(self) -> ConnectionPool[psycopg.Connection[Row]]:
-        """That of this process.
-
-        Raises:
-            PoolClosed: after ``close``.
-        """
+        """Return the pool of this process. Raises ``PoolClosed`` after ``close``."""
         with self._lock:
             if self._closed:
                 raise PoolClosed("closed")
@@ -79,7 +72,7 @@ class ProcessPool:
             return self._made
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the pool. Idempotent."""
         self._closed = True
         with self._lock:
             pool = self._made
@@ -87,8 +80,8 @@ class ProcessPool:
             pool.close()
 
     def begin_anew(self) -> None:
-        """In a process that was forked: neither used nor closed, for the parent talks through the
-        same sockets; and a lock that another thread held there is never released here.
+        """Discard the parent's pool in a forked child without closing it: its sockets are the
+        parent's, and a lock that another thread held is never released here.
         """
         self._abandoned.append(self._made)
         self._renew()
@@ -103,12 +96,12 @@ def _begin_anew() -> None:
         pool.begin_anew()
 
 
-# While the child has one thread yet; when a pool is first used there, two may come at once.
+# Now, while the child has a single thread: on first use two threads may race.
 os.register_at_fork(after_in_child=_begin_anew)
 
 
 def said(error: Exception) -> str:
-    """Return the server's error, or why it could not be reached, in one line."""
+    """Return the server's error, or why it was unreachable, in one line."""
     if isinstance(error, errors.DiskFull):
         return "its disk is full"
     if isinstance(error, PoolTimeout):

@@ -1,4 +1,4 @@
-"""What a message holds, for the eyes of a person: cut to a size, unable to forge a page."""
+"""Previews of messages: truncated, and escaped so that they cannot forge a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yardkit.nesting import check_json, check_msgpack
 from yardkit.protocol import ProtocolError, decode, decode_request
 
 SHOWN_CHARACTERS: Final = 64 * 1024
-# Of a page's body inside a message, enough to know it again.
+# Length of a body's preview, enough to recognise it.
 SHOWN_BYTES: Final = 200
 _HEX_WIDTH: Final = 16
 
@@ -22,7 +22,9 @@ Mask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class BodyPreview:
-    """``form`` is "message", "msgpack", "json", "text" or "hex"; ``kind`` the message's name."""
+    """``form`` is "message", "msgpack", "json", "text" or "hex"; ``kind`` is the name of the
+    message.
+    """
 
     form: str
     text: str
@@ -31,12 +33,12 @@ class BodyPreview:
 
 
 def preview(body: bytes, mask: Mask) -> BodyPreview:
-    """Show ``body`` as well as it can be read; ``mask`` hides values under secret names."""
+    """Decode ``body`` as far as possible; ``mask`` hides values under secret-sounding names."""
     return _message(body, mask) or _container(body, mask) or _raw(body)
 
 
 def printable(text: str) -> str:
-    """``text`` with everything that could steer a terminal or turn a line around shown as code."""
+    """Escape control and bidirectional characters in ``text``."""
     return "".join(
         character if character.isprintable() or character in "\n\t" else f"\\u{ord(character):04x}"
         for character in text
@@ -61,7 +63,7 @@ def _container(body: bytes, mask: Mask) -> BodyPreview | None:
             value = reader(body)
         except (msgspec.MsgspecError, ValueError):
             continue
-        # A short text is by chance also a MessagePack number: only containers are convincing.
+        # A short text may happen to be a valid MessagePack number: accept containers only.
         if isinstance(value, dict | list):
             return _pretty(form, value, mask)
     return None
@@ -89,7 +91,9 @@ def _cut(form: str, text: str) -> BodyPreview:
 
 
 def _plain(value: object) -> Any:
-    """Field names for structs that travel as arrays, requests opened, bytes as short text."""
+    """Convert decoded messages to plain data: structs to mappings, nested requests decoded, bytes
+    to short texts.
+    """
     if isinstance(value, msgspec.Raw):
         return _request(value)
     if isinstance(value, msgspec.Struct):
@@ -111,7 +115,7 @@ def _request(raw: msgspec.Raw) -> Any:
 
 
 def _headers(value: list[Any] | tuple[Any, ...]) -> dict[str, Any] | None:
-    """HTTP headers travel as pairs; as a mapping their secrets can be known by name."""
+    """Convert pairs of HTTP headers to a mapping, so that secret ones are masked by name."""
     pairs = [item for item in value if isinstance(item, list | tuple) and len(item) == 2]
     texts = all(isinstance(part, str) for pair in pairs for part in pair)
     if not pairs or len(pairs) < len(value) or not texts:

@@ -1,4 +1,4 @@
-"""SQLite files that a store keeps its rows in, apart from Django's own."""
+"""SQLite files of stores that do not use Django's connections."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ BUSY_SECONDS: Final = 20.0
 
 
 def make_folder(folder: Path) -> None:
-    """Make it, and its parents. Raises ``OSError``, also where nothing can be written in it."""
+    """Create the folder and its parents. Raises ``OSError`` also if the folder is not writable."""
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise PermissionError(13, "Permission denied")
 
 
 def when_free(attempt: Callable[[], T], seconds: float) -> T:
-    """Call ``attempt`` until the file is not locked, waiting with jitter in between.
+    """Retry ``attempt`` with jitter while the file is locked.
 
-    Raises what ``attempt`` raises, and ``sqlite3.OperationalError`` after ``seconds``.
+    Raises the errors of ``attempt``, and ``sqlite3.OperationalError`` after ``seconds``.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -41,7 +41,7 @@ def when_free(attempt: Callable[[], T], seconds: float) -> T:
 
 
 def read(connection: sqlite3.Connection, work: Work[T], seconds: float) -> T:
-    """``work`` sees the file as it is at one moment; it may be called more than once."""
+    """Call ``work`` in a read transaction with a consistent snapshot; it may be called again."""
 
     def look() -> T:
         connection.execute("BEGIN")
@@ -51,12 +51,12 @@ def read(connection: sqlite3.Connection, work: Work[T], seconds: float) -> T:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    # Readers wait for no writer, only for a process that repairs the file after a crash.
+    # Readers never wait for writers, only for a process that recovers the file after a crash.
     return when_free(look, seconds)
 
 
 def write(connection: sqlite3.Connection, work: Work[T], seconds: float) -> T:
-    """``work`` holds the lock of the file; what it has done is kept when it returns."""
+    """Call ``work`` in a write transaction and commit when it returns."""
     when_free(lambda: connection.execute("BEGIN IMMEDIATE"), seconds)
     try:
         answer = work(connection)
@@ -70,7 +70,7 @@ def write(connection: sqlite3.Connection, work: Work[T], seconds: float) -> T:
 
 
 def said(error: sqlite3.Error) -> str:
-    """What is wrong with the file, in words."""
+    """Describe the SQLite error in words."""
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
     reasons = {
         sqlite3.SQLITE_FULL: "the disk is full",

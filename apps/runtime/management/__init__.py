@@ -1,1 +1,1 @@
-"""Commands, and what the commands of daemons have in common."""
+"""Commands, and the base of daemon commands."""

@@ -1,4 +1,4 @@
-"""The base of every ``run_<noun>`` command: arguments in, a running daemon out."""
+"""Base of every ``run_<noun>`` command."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from yardkit.env import EnvError
 from yardkit.errors import first_line
 from yardkit.stop import Stop, die_with_parent_if_told
 
-# Long enough for a slow handshake; a supervisor starts the process again.
+# Long enough for a slow handshake; a supervisor restarts the process.
 CONNECT_SECONDS = 5.0
-# A process must be gone 5 s after the signal; these come after the daemon's own teardown.
+# The process must exit 5 s after the signal; these follow the daemon's own teardown.
 FLUSH_SECONDS = 0.8
 
 
@@ -49,21 +49,23 @@ class DaemonCommand(BaseCommand):
     kind: ClassVar[str]
     poll_seconds: ClassVar[float] = 0.2
     heartbeat_seconds: ClassVar[float] = BEAT_SECONDS
-    # Django's checks of every app take longer than a daemon's whole start; its own are run below.
+    # Django's checks of all apps take longer than a daemon's whole start; its own run below.
     requires_system_checks = []
 
     identity: Identity
     stop: Stop
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """The daemon. ``EnvError``, ``BrokerError`` and ``CommandError`` end in one line."""
+        """Return the daemon. ``EnvError``, ``BrokerError`` and ``CommandError`` are printed in one
+        line.
+        """
         raise NotImplementedError(f"{type(self).__module__} makes no daemon")
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
-        """Arguments of one kind of daemon beside the common ones."""
+        """Add arguments of this kind of daemon."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What every daemon understands."""
+        """Add arguments of every daemon."""
         parser.add_argument(
             "--once", action="store_true", help="End as soon as there is nothing to do."
         )
@@ -84,8 +86,8 @@ class DaemonCommand(BaseCommand):
         self.add_daemon_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run until a signal; leaves with the exit status of the daemon."""
-        # Asked for by a supervisor, so that its own SIGKILL leaves no orphans.
+        """Run until a signal; exit with the daemon's status."""
+        # Requested by a supervisor, so that its own SIGKILL leaves no orphans.
         die_with_parent_if_told(os.environ)
         try:
             status = self._status() if options["status"] else self._run(options)
@@ -97,7 +99,7 @@ class DaemonCommand(BaseCommand):
             sys.exit(status)
 
     def _leave(self, line: str, status: int) -> NoReturn:
-        # The bare line, which a supervisor can pass on as it is.
+        # Printed without a prefix, so that a supervisor can forward it unchanged.
         self.stderr.write(line)
         sys.exit(status)
 

@@ -1,4 +1,4 @@
-"""What ``--status`` prints."""
+"""Output of ``--status``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADINGS = ("NAME", "STATE", "HOST", "PID", "LAST SEEN", "UP", "STEPS", "ERROR")
 
 
 def status_table(kind: str) -> tuple[str, int]:
-    """Every known process of ``kind`` as text, and how many of them are alive."""
+    """Return a table of all known processes of ``kind``, and the number of living ones."""
     now = database_now()
     rows: list[tuple[str, ...]] = [HEADINGS]
     alive = 0

@@ -1,4 +1,4 @@
-"""Every write of this app, and the process's connection to the broker."""
+"""Services of this app, and the broker connection of the process."""
 
 from apps.runtime.queries import database_now, is_live, live_daemons, stale_daemons
 from apps.runtime.services.broker import (

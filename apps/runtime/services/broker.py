@@ -1,4 +1,4 @@
-"""The one broker connection of this process."""
+"""Shared broker connection of this process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from yardkit.shared_queues import declare_shared
 
 logger = logging.getLogger(__name__)
 
-# A web request rather fails than waits longer than this for a broker that is not there.
+# Timeout of connecting: a web request fails rather than wait longer.
 CONNECT_TIMEOUT_SECONDS = 3.0
-# After a failed attempt further callers are refused at once for this long: otherwise an outage
-# would park every web thread for the whole time-out, one after the other.
+# After a failed attempt further callers fail at once for this long: otherwise an outage
+# would block every web thread for the whole timeout, one after the other.
 FAIL_FAST_SECONDS = 2.0
 
 
@@ -35,12 +35,12 @@ class _SharedBroker:
 
 
 _shared = _SharedBroker()
-# What has something to say before the connection goes: (broker, seconds it may take).
+# Callbacks before the connection closes, called with (broker, timeout in seconds).
 _last_words: list[Callable[[Broker, float], None]] = []
 
 
 def _forget_after_fork() -> None:
-    # The parent's sockets and I/O thread are not ours; not even closing them would be right.
+    # Sockets and I/O thread belong to the parent; not even closing them is safe.
     global _shared
     _shared = _SharedBroker()
 
@@ -81,7 +81,7 @@ def shared_broker(*, timeout: float = CONNECT_TIMEOUT_SECONDS, name: str = "") -
 
 
 def close_shared_broker(timeout: float = 3.0) -> None:
-    """Flush and close the connection, if there is one; the next use opens a new one."""
+    """Flush and close the connection, if any; the next use opens a new one."""
     shared = _shared
     with shared.lock:
         broker, shared.broker = shared.broker, None
@@ -98,7 +98,7 @@ def close_shared_broker(timeout: float = 3.0) -> None:
 
 
 def before_broker_closes(say: Callable[[Broker, float], None]) -> None:
-    """Have ``say`` called with the connection, and how long it may take, before it is closed."""
+    """Register ``say`` to be called with (broker, timeout) before the connection closes."""
     _last_words.append(say)
 
 
@@ -123,5 +123,5 @@ def _open(url: str, *, timeout: float, name: str) -> Broker:
     return broker
 
 
-# A command that is over before its last message is confirmed would lose what is transient.
+# A command that exits before its last message is confirmed would lose transient messages.
 atexit.register(close_shared_broker, 1.0)

@@ -1,7 +1,6 @@
-"""Heartbeats: which processes are there, since when, and how they are.
+"""Heartbeats of processes: start, state and last beat.
 
-Times are those of the database server, so that a process whose own clock is wrong is judged
-like the others.
+Times are those of the database server, so that a wrong clock of a host does not matter.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ def register_daemon(
     detail: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> Daemon:
-    """A process has started; it takes over the row of the one of that name before it.
+    """Register the start of a process; it takes over the row of its predecessor of the same name.
 
-    The newest wins: after a SIGKILL the successor must not wait for the dead one's row to age,
-    and a predecessor that was only frozen learns of it at its next ``beat``.
+    The newest wins: after a SIGKILL the successor must not wait for the old row to expire, and a
+    predecessor that was only frozen gets ``DaemonReplaced`` at its next ``beat``.
     """
     now = now or database_now()
     daemon, _created = Daemon.objects.update_or_create(
@@ -68,10 +67,9 @@ def beat(
     detail: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> None:
-    """The process is still there. Without ``detail`` the last one stays.
+    """Record a heartbeat; without ``detail`` the previous detail stays.
 
-    Raises:
-        DaemonReplaced: a newer process has this name; the caller should end.
+    Raises ``DaemonReplaced`` if a newer process has this name; the caller should exit.
     """
     now = now or database_now()
     changes: dict[str, Any] = {"state": state, "beat_at": now}
@@ -81,7 +79,7 @@ def beat(
         return
     if Daemon.objects.filter(kind=kind, name=name).exists():
         raise DaemonReplaced
-    # The row was cleaned away, by a person or because the process was frozen for days.
+    # The row was deleted, by a person or because the process was frozen for days.
     register_daemon(
         kind=kind,
         name=name,
@@ -96,9 +94,9 @@ def beat(
 
 
 def free_daemon_name(*, kind: str, host: str, now: datetime | None = None) -> str:
-    """``host``, or ``host-2`` and so on while the processes of those names are alive.
+    """Return ``host``, or ``host-2`` and so on while processes of those names are alive.
 
-    So a restart takes over the row of its predecessor, and a second process gets its own.
+    A restarted process thus reuses the row of its predecessor, and a second process gets its own.
     """
     now = now or database_now()
     number = 1
@@ -117,8 +115,8 @@ def forget_daemon(*, daemon: Daemon, now: datetime | None = None) -> bool:
 
 
 def _is_gone(daemon: Daemon, host: str) -> bool:
-    """Whether a process of this host that looks alive was killed a moment ago."""
+    """Whether a process of this host was killed although its heartbeat is still recent."""
     if daemon.host != host:
         return False
-    # Ours: the one before in a container, where each first process has the same number.
+    # Our own pid: the predecessor in a container, where each first process has the same pid.
     return daemon.pid == os.getpid() or not psutil.pid_exists(daemon.pid)

@@ -1,4 +1,4 @@
-"""Dead letters: from the broker's dead queue into the database, and on by a person's decision."""
+"""Dead letters: stored from the broker's dead-letter queue, then requeued or dropped by a person."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from yardkit import failpoints
 from yardkit.broker import Broker, Delivery, Subscription
 from yardkit.broker.base import DEAD_QUEUE, HEADER_DIED_AT, HEADER_QUEUE, HEADER_REASON
 
-# A message may say to which project it belongs; its dead letter is then shown there.
+# Header that names the project of a message; its dead letter is shown in that project.
 HEADER_PROJECT = "x-crawlyard-project"
-# How many dead letters may be in memory at once; each may have the broker's largest body.
+# Most dead letters in memory at once; each may have the broker's maximum size.
 PREFETCH = 20
 
 _OWN_HEADERS = frozenset({HEADER_REASON, HEADER_QUEUE, HEADER_DIED_AT})
-# What PostgreSQL cannot store in text: NUL and lone surrogates.
+# Characters that PostgreSQL text cannot store: NUL and lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LARGEST_ID = 2**63 - 1
 
 
 def subscribe_dead_letters(broker: Broker) -> Subscription:
-    """What ``store_dead_letters`` reads from."""
+    """Return the subscription that ``store_dead_letters`` reads."""
     return broker.subscribe(DEAD_QUEUE, prefetch=PREFETCH)
 
 
@@ -43,10 +43,10 @@ def store_dead_letters(
     timeout: float = 0.0,
     now: datetime | None = None,
 ) -> int:
-    """Move up to ``limit`` dead letters into the database; returns how many were taken.
+    """Store up to ``limit`` dead letters in the database; return the number taken.
 
-    They are acknowledged after the commit: one that is delivered again is stored once, because
-    a death is known by message id, queue and time.
+    They are acknowledged after the commit. A redelivered letter is stored once: message id, queue
+    and time identify a death.
     """
     deliveries = subscription.take(limit, timeout=timeout)
     if not deliveries:
@@ -58,7 +58,7 @@ def store_dead_letters(
             DeadLetter.objects.bulk_create(letters, ignore_conflicts=True)
         failpoints.hit("dead_letters.after_commit")
     except BaseException:
-        # Delivered and not acknowledged, they would count against the prefetch limit until the end.
+        # Unacknowledged deliveries would count against the prefetch limit.
         subscription.requeue(deliveries)
         raise
     subscription.ack(deliveries)
@@ -69,14 +69,13 @@ def store_dead_letters(
 def requeue_dead_letter(
     *, letter: DeadLetter, actor_label: str, now: datetime | None = None
 ) -> None:
-    """Send the message back to the queue where it died, once.
+    """Publish the message to the queue where it died, once.
 
-    It keeps its message id, so that a consumer that had processed it before it died (because an
-    acknowledgement was lost, for example) recognises it. The caller writes the audit record.
+    It keeps its message id, so that a consumer that had already processed it ignores it. The caller
+    writes the audit record.
 
-    Raises:
-        DeadLetterResolved: it was requeued or dropped before.
-        DeadLetterHasNoQueue: its queue is unknown.
+    Raises ``DeadLetterResolved`` if it was requeued or dropped before, ``DeadLetterHasNoQueue`` if
+    its queue is unknown.
     """
     if not letter.queue:
         raise DeadLetterHasNoQueue
@@ -91,7 +90,7 @@ def requeue_dead_letter(
 
 @transaction.atomic
 def drop_dead_letter(*, letter: DeadLetter, actor_label: str, now: datetime | None = None) -> None:
-    """Mark the message as not needed. Raises ``DeadLetterResolved``."""
+    """Drop the message. Raises ``DeadLetterResolved``."""
     _resolve(letter, DeadLetterState.DROPPED, actor_label, now or database_now())
 
 
@@ -123,7 +122,7 @@ def _letter(delivery: Delivery, now: datetime) -> DeadLetter:
 
 
 def _message_id(delivery: Delivery) -> str:
-    # Without an id two equal messages look like one that was redelivered: keep both.
+    # Without an id equal messages look like redeliveries: keep both.
     return _text(delivery.message_id, 255) or f"unnamed-{uuid.uuid4().hex}"
 
 
@@ -142,12 +141,12 @@ def _project(value: object) -> int | None:
 
 
 def _text(value: object, length: int) -> str:
-    # "?" and no wider character: names must still fit into the broker's 255 bytes.
+    # Replaced by "?", one byte: names must still fit into the broker's 255 bytes.
     return _UNSTORABLE.sub("?", str(value))[:length]
 
 
 def _storable(headers: Mapping[str, object]) -> dict[str, Any]:
-    """The message's own headers, without the broker's notes, as JSON can hold them."""
+    """Return the message's headers as JSON values, without those that the broker added."""
     kept: dict[str, Any] = {}
     for name, value in headers.items():
         if name in _OWN_HEADERS:

@@ -1,4 +1,4 @@
-"""Depth of the broker's queues; a broker that hangs delays callers only briefly."""
+"""Depths of the broker's queues; a hanging broker delays callers only briefly."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from yardkit.broker.base import DEAD_QUEUE
 from yardkit.questions import Question
 from yardkit.queues import QueueReading
 
-# One answer serves everybody for this long.
+# Result is cached for this long.
 FRESH_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 3.0
-# More queues than this are not asked for: each costs the broker a question.
+# Most queues to query: each costs a round trip.
 MOST_QUEUES: Final = 500
-# The dead-letter queue has no project: ``run_statistics`` stores what is in it.
+# The dead-letter queue has no project: its depth is of the platform.
 _OWN: Final = (*(spec.name for spec in topology.SHARED), DEAD_QUEUE)
 _CELERY: Final = (topology.TASKS, topology.BUILDS)
 
@@ -47,15 +47,14 @@ _asked: list[Callable[[], Iterable[BrokerQueue]]] = []
 
 
 def watch_queues(read: Callable[[], Iterable[BrokerQueue]]) -> None:
-    """From now on these are among the queues, too. Called when apps are ready."""
+    """Register a function that returns queues to measure. Called when apps are ready."""
     _asked.append(read)
 
 
 def broker_readings() -> list[QueueReading]:
-    """Return the depth of every known queue of the broker.
+    """Return the depth of every known queue.
 
-    Raises:
-        BrokerError, TimeoutError: the broker does not answer.
+    Raises BrokerError or TimeoutError if the broker does not answer.
     """
     wanted = [BrokerQueue(name) for name in _OWN]
     if _on_rabbitmq():
@@ -85,7 +84,7 @@ def broker_readings() -> list[QueueReading]:
 
 
 def broker_answers() -> bool:
-    """Whether the broker says how much waits, within a few seconds."""
+    """Return whether the broker reports queue depths within a few seconds."""
     try:
         _asker.read(ANSWER_SECONDS)
     except (BrokerError, TimeoutError):
@@ -98,7 +97,9 @@ def _on_rabbitmq() -> bool:
 
 
 def _settled() -> tuple[dict[str, int], str]:
-    """What living daemons have finished, by queue, and a word that changes when they do."""
+    """Return acknowledged counts of living daemons by queue, and a token that changes with the set
+    of daemons.
+    """
     totals: dict[str, int] = {}
     boots = []
     for boot, detail in live_daemons().values_list("boot", "detail"):
@@ -112,7 +113,7 @@ def _settled() -> tuple[dict[str, int], str]:
 
 
 def _celery_files() -> list[QueueReading]:
-    """Tasks that wait as files in the data folder, see ``celery_broker``."""
+    """Return the number of tasks queued as files in the data folder, see ``celery_broker``."""
     options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
     folder = Path(options["data_folder_in"]) if "data_folder_in" in options else None
     if folder is None or not folder.is_dir():
@@ -128,7 +129,7 @@ def _celery_files() -> list[QueueReading]:
     ]
 
 
-# What the next question is about. A list, since the question runs in another thread.
+# Queues of the next query. A list, since the query runs in another thread.
 _wanted: list[str] = list(_OWN)
 
 
@@ -142,7 +143,7 @@ def _depth(broker: Broker, name: str) -> _Depth | None:
     try:
         depth = broker.depth(name)
     except Unroutable:
-        # It has not been declared yet, or it has expired.
+        # The queue is not declared yet, or has expired.
         return None
     return _Depth(depth.ready, depth.unacked if depth.unacked >= 0 else None, depth.consumers)
 

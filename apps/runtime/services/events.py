@@ -1,4 +1,4 @@
-"""Small news for the pages: fast, droppable, never in anybody's way."""
+"""Events for open pages: fast, droppable, never blocking."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from yardkit.protocol import Event, encode
 
 logger = logging.getLogger(__name__)
 
-# More news than this wait only while the broker is away, and then the oldest go first.
+# Most events queued while the broker is unreachable; the oldest are dropped first.
 WAITING_EVENTS = 1000
 CONFIRM_SECONDS = 5.0
 EVENT_TTL_SECONDS = 30.0
 
 _waiting: deque[bytes] = deque(maxlen=WAITING_EVENTS)
-# What waits in the parent is sent by the parent.
+# The parent process sends the events that it has queued.
 os.register_at_fork(after_in_child=_waiting.clear)
 
 
@@ -35,7 +35,7 @@ def emit(
 ) -> None:
     """Send an event to every web process, on commit of a running transaction.
 
-    Never waits and never raises: a page that misses it sees the change at its next refresh.
+    Never blocks and never raises: a page that misses it sees the change at its next refresh.
     """
     try:
         body = encode(Event(kind=kind, project=project, payload=dict(payload or {})))
@@ -49,7 +49,7 @@ def emit(
 
 
 def stop_events(timeout: float) -> None:
-    """Send what waits, for at most ``timeout`` seconds; later events are ignored."""
+    """Send queued events for at most ``timeout`` seconds; later events are ignored."""
     _worker.stop(timeout)
 
 
@@ -58,12 +58,12 @@ def _send(body: bytes) -> None:
     try:
         _worker.wake()
     except RuntimeError:
-        # The system gives no more threads, or the interpreter is on its way out.
+        # No more threads are available, or the interpreter is shutting down.
         logger.warning("an event is dropped: no thread can be started")
 
 
 class _Outage:
-    """One line in the log for each outage, however many events it swallows."""
+    """Logs one line for each outage, however many events are dropped."""
 
     def __init__(self) -> None:
         self.dropped = 0

@@ -12,18 +12,18 @@ from apps.runtime.models import Daemon, DeadLetter, IdempotencyKey, ProcessedMes
 from apps.runtime.queries import database_now
 from apps.runtime.states import DEAD_LETTER_FINAL
 
-# Longer than any message lives in a queue, so that a late repeat is still known.
+# Longer than any message lives in a queue, so that a late redelivery is recognised.
 KEEP_PROCESSED: Final = timedelta(days=7)
 KEEP_IDEMPOTENCY_KEYS: Final = timedelta(days=1)
 KEEP_DAEMONS: Final = timedelta(days=7)
 KEEP_RESOLVED_DEAD_LETTERS: Final = timedelta(days=30)
-# Most rows deleted by one statement, so that its locks are short.
+# Most rows deleted by one statement, to keep locks short.
 CHUNK: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many rows of each kind are gone."""
+    """Number of deleted rows of each kind."""
 
     processed: int
     idempotency_keys: int
@@ -32,12 +32,11 @@ class Pruned:
 
     @property
     def total(self) -> int:
-        """All of them."""
         return self.processed + self.idempotency_keys + self.daemons + self.dead_letters
 
 
 def prune(*, now: datetime | None = None) -> Pruned:
-    """Delete what is past its time; safe to call from several processes, and again."""
+    """Delete expired rows; idempotent and safe to run concurrently."""
     now = now or database_now()
     silent = Q(beat_at__lt=now - KEEP_DAEMONS)
     resolved = Q(state__in=DEAD_LETTER_FINAL, resolved_at__lt=now - KEEP_RESOLVED_DEAD_LETTERS)
@@ -46,7 +45,7 @@ def prune(*, now: datetime | None = None) -> Pruned:
         idempotency_keys=_delete(
             IdempotencyKey.objects.filter(created_at__lt=now - KEEP_IDEMPOTENCY_KEYS)
         ),
-        # A process silent for this long is gone, whatever state it reported last.
+        # A process that is silent for this long is gone, whatever state it reported.
         daemons=_delete(Daemon.objects.filter(silent)),
         dead_letters=_delete(DeadLetter.objects.filter(resolved)),
     )
@@ -55,7 +54,7 @@ def prune(*, now: datetime | None = None) -> Pruned:
 def _delete(rows: QuerySet[Any]) -> int:
     total = 0
     while ids := list(rows.values_list("pk", flat=True)[:CHUNK]):
-        # The condition again: a row that has changed since must stay.
+        # Repeat the condition: a row that has changed since must stay.
         deleted, _by_model = rows.filter(pk__in=ids).delete()
         if not deleted:
             break

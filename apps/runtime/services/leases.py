@@ -1,7 +1,7 @@
-"""Numbers that one process at a time may use, such as the worker ids of Snowflake.
+"""Worker numbers that one process at a time may use, such as the worker ids of Snowflake.
 
-The generation is the fencing token: it rises with every new holder, and each write of a holder
-names the generation it got, so that one who slept through its lease changes nothing.
+The generation is the fencing token: each new holder increments it, and every write of a holder
+names it, so that a holder whose lease has expired changes nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ def lease_worker(
 ) -> WorkerLease:
     """Lease a free number from 0 to ``numbers`` - 1.
 
-    ``owner`` names a process, not a host: an owner that calls again gets its own number back, as a
-    new generation. An unused number is preferred to one whose lease has expired, because its last
-    holder may be alive and only late.
+    ``owner`` names a process, not a host: an owner that calls again gets its own number back under
+    a new generation. An unused number is preferred to one with an expired lease, whose last holder
+    may only be late.
 
-    Raises:
-        NoFreeNumber: all are leased.
+    Raises ``NoFreeNumber`` if all are leased.
     """
     now = now or database_now()
     while True:
@@ -48,7 +47,7 @@ def lease_worker(
 
 
 def renew_lease(*, lease: WorkerLease, ttl: timedelta, now: datetime | None = None) -> WorkerLease:
-    """Keep the number for ``ttl`` from now. Raises ``LeaseLost``."""
+    """Extend the lease to ``ttl`` from now. Raises ``LeaseLost``."""
     expires_at = (now or database_now()) + ttl
     if not _held(lease).update(expires_at=expires_at):
         raise LeaseLost
@@ -57,25 +56,24 @@ def renew_lease(*, lease: WorkerLease, ttl: timedelta, now: datetime | None = No
 
 
 def hold_lease(*, lease: WorkerLease) -> None:
-    """Lock the lease until the end of the caller's transaction.
+    """Lock the lease until the end of the transaction. Raises ``LeaseLost``.
 
-    So a holder that slept through its lease writes nothing after its successor has begun. Raises
-    ``LeaseLost``.
+    A holder whose lease has expired thus cannot write after its successor has started.
     """
     if _held(lease).select_for_update().first() is None:
         raise LeaseLost
 
 
 def release_lease(*, lease: WorkerLease, now: datetime | None = None) -> None:
-    """Release the number; does nothing when another process has leased it."""
+    """Release the number; does nothing if another process has leased it."""
     _held(lease).update(expires_at=now or database_now())
 
 
 def steady_for(*, purpose: str, gap: timedelta, now: datetime) -> timedelta:
-    """Return how long the database has been writable without a gap longer than ``gap``.
+    """Return for how long the database has been writable without a gap longer than ``gap``.
 
-    Rows of others must not be judged by their age when perhaps no one could write. Every call notes
-    itself in the row of number 0 of ``purpose``, so all processes get the same answer.
+    Rows must not be judged by their age if no process could write. Every call updates the row of
+    number 0 of ``purpose``, so all processes get the same result.
     """
     since_ms = int(now.timestamp() * 1000)
     row, created = WorkerLease.objects.get_or_create(
@@ -86,7 +84,7 @@ def steady_for(*, purpose: str, gap: timedelta, now: datetime) -> timedelta:
     if not created:
         going_on = WorkerLease.objects.filter(pk=row.pk, expires_at__gte=now)
         if going_on.update(expires_at=now + gap):
-            # Read afterwards: another process may have restarted the count just before us.
+            # Read after the update: another process may have reset the count just before us.
             row.refresh_from_db(fields=["high_water_ms"])
             since_ms = row.high_water_ms
         else:
@@ -101,17 +99,17 @@ def _held(lease: WorkerLease) -> QuerySet[WorkerLease]:
 
 
 class DatabaseHighWater:
-    """The high-water marks of ``yardkit.snowflake`` in the row of a lease.
+    """High-water marks of ``yardkit.snowflake``, stored in the row of a lease.
 
-    A mark is written only under the generation that holds the number: a holder that lost its
-    lease gets ``LeaseLost`` instead of ids that the new holder gives out too.
+    A mark is written only under the generation that holds the number: a former holder gets
+    ``LeaseLost`` instead of ids that the new holder also generates.
     """
 
     def __init__(self, lease: WorkerLease) -> None:
         self.lease = lease
 
     def load(self, worker: int) -> int:
-        """The mark, Unix milliseconds; 0 for a number never used. Raises ``LeaseLost``."""
+        """Return the mark in Unix milliseconds; 0 for an unused number. Raises ``LeaseLost``."""
         self._check(worker)
         mark = _held(self.lease).values_list("high_water_ms", flat=True).first()
         if mark is None:
@@ -119,11 +117,10 @@ class DatabaseHighWater:
         return mark
 
     def save(self, worker: int, ms: int) -> None:
-        """Commit the mark before returning; call it outside a transaction, before ids are used.
+        """Commit the mark; call it outside a transaction, before ids are used.
 
-        Raises:
-            LeaseLost: another process has the number.
-            RuntimeError: the caller is in a transaction, whose rollback would undo the mark.
+        Raises ``LeaseLost`` if another process has the number, RuntimeError inside a transaction,
+        whose rollback would undo the mark.
         """
         self._check(worker)
         with transaction.atomic(durable=True):
@@ -137,7 +134,7 @@ class DatabaseHighWater:
 
 
 class _Raced(Exception):
-    """Another process was quicker: look again."""
+    """Another process was faster: retry."""
 
 
 def _take_own(purpose: str, owner: str, now: datetime, ttl: timedelta) -> WorkerLease | None:

@@ -1,9 +1,9 @@
-"""The transactional outbox: what is announced is what was committed, at least once.
+"""Transactional outbox: messages of committed transactions are published at least once.
 
-A message is a row of the transaction that makes it true. On commit a thread of the process
-publishes it; every daemon also wakes that thread now and then, which finds what a process that
-died or a broker that was away has left behind. The message id is made with the row, so that a
-message published twice is seen to be the same one.
+A message is a row of the caller's transaction. On commit a thread of the process publishes it;
+every daemon also wakes that thread periodically, to publish messages that a dead process or an
+outage of the broker has left. The message id is stored with the row, so that consumers recognise
+duplicates.
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ def enqueue(
     priority: int = 0,
     mandatory: bool = True,
 ) -> str:
-    """Publish ``body`` if and when the caller's transaction commits; returns the message id.
+    """Publish ``body`` if and when the caller's transaction commits; return the message id.
 
-    A message that waits for the same queue under the same ``message_id`` is not added twice.
-    ``ttl_seconds`` counts from now: a message that could not be published in time is void.
-    One that is not ``mandatory`` is done with where no queue wants it.
+    A message id that already waits for the same queue is not added twice. After ``ttl_seconds``
+    from now an unpublished message expires. A message that is not ``mandatory`` counts as sent even
+    if no queue is bound.
 
-    Raises:
-        TypeError, ValueError: no broker could carry this message.
+    Raises TypeError or ValueError if no broker could carry this message.
     """
     if ttl_seconds is not None and ttl_seconds <= 0:
         raise ValueError(f"ttl_seconds {ttl_seconds}: the message would be void at once")
@@ -63,9 +62,9 @@ def enqueue(
 
 
 def retry_outbox_message(*, message: OutboxMessage) -> None:
-    """Have it published as soon as this is committed. Raises ``OutboxMessageGone``.
+    """Publish the message at once after the commit. Raises ``OutboxMessageGone``.
 
-    Where a relay is at it in this moment it may be published twice, under the same id.
+    If a relay is publishing it at this moment it may be sent twice, under the same id.
     """
     if not OutboxMessage.objects.filter(pk=message.pk).update(next_try_at=None):
         raise OutboxMessageGone
@@ -74,6 +73,6 @@ def retry_outbox_message(*, message: OutboxMessage) -> None:
 
 
 def drop_outbox_message(*, message: OutboxMessage) -> None:
-    """Have it never published. Raises ``OutboxMessageGone``."""
+    """Delete the message unpublished. Raises ``OutboxMessageGone``."""
     if not OutboxMessage.objects.filter(pk=message.pk).delete()[0]:
         raise OutboxMessageGone

@@ -1,4 +1,4 @@
-"""Which messages a consumer has already dealt with."""
+"""De-duplication of messages in consumers."""
 
 from __future__ import annotations
 

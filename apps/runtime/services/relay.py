@@ -1,4 +1,4 @@
-"""Publishes what waits in the outbox."""
+"""Relay that publishes outbox messages."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
-# How long the broker may take to confirm a batch.
+# Timeout of the broker's confirm for a batch.
 CONFIRM_SECONDS = 10.0
-# A claim outlives the confirm; what a relay that died had claimed is due again after this.
+# A claim outlives the confirm; messages that a dead relay had claimed become due after this.
 CLAIM_SECONDS = 15.0
-# Bodies in memory at once: a dead letter that goes back may have megabytes.
+# Most bytes of bodies in memory: a requeued dead letter may have megabytes.
 BATCH_BYTES = 4 * 1024 * 1024
 BATCH_MESSAGES = 500
 LONGEST_BACK_OFF_SECONDS = 300.0
-# About an hour; then a person must look at it.
+# About an hour of retries; then the message becomes a dead letter.
 MOST_ATTEMPTS = 20
-# While broker or database are away: pauses between two tries of one process.
+# Back-off while broker or database are unreachable.
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0
 
@@ -41,17 +41,16 @@ LONGEST_PAUSE_SECONDS = 15.0
 def relay_outbox(
     broker: Broker, *, limit: int = BATCH_MESSAGES, now: datetime | None = None
 ) -> int:
-    """Publish up to ``limit`` due messages and forget the confirmed ones; returns how many.
+    """Publish up to ``limit`` due messages, delete the confirmed ones, return their number.
 
-    What no queue wants is kept with the error and tried again later. When the broker is away
-    the messages stay due.
+    Unroutable messages are kept with the error and retried later. While the broker is unreachable
+    messages stay due.
 
-    Raises:
-        BrokerError: the broker is away; nothing is lost.
+    Raises BrokerError; no message is lost.
     """
     now = now or database_now()
     if not _due(now).exists():
-        # On SQLite the claim would take the one write lock, even to find nothing.
+        # On SQLite the claim would take the single write lock even if nothing is due.
         return 0
     claimed = _claim(now, limit)
     failpoints.hit("outbox.after_claim")
@@ -60,7 +59,7 @@ def relay_outbox(
         for batch in _batches(claimed):
             done += _publish(broker, batch, now)
     except BrokerError:
-        # Not those refused in this round: their next try would come too early.
+        # Skip messages refused in this round: their retry would come too early.
         untried = OutboxMessage.objects.filter(next_try_at=now + timedelta(seconds=CLAIM_SECONDS))
         untried.filter(pk__in=[pk for pk, _size in claimed]).update(next_try_at=None)
         raise
@@ -73,7 +72,7 @@ def _due(now: datetime) -> QuerySet[OutboxMessage]:
 
 @transaction.atomic
 def _claim(now: datetime, limit: int) -> list[tuple[int, int]]:
-    """Ids and body sizes, oldest first, which no other relay will touch for a while."""
+    """Claim due messages, oldest first; return their ids and sizes."""
     rows = list(
         _due(now)
         .select_for_update(skip_locked=True)
@@ -105,7 +104,7 @@ def _load(ids: list[int]) -> list[OutboxMessage]:
 
 
 def _publish(broker: Broker, batch: list[OutboxMessage], now: datetime) -> int:
-    """Publish a batch and settle its rows; returns how many messages are confirmed."""
+    """Publish a batch and update its rows; return the number of confirmed messages."""
     refused: dict[int, str] = {}
     ready: list[tuple[OutboxMessage, Outgoing]] = []
     for message in batch:
@@ -132,7 +131,7 @@ def _publish(broker: Broker, batch: list[OutboxMessage], now: datetime) -> int:
 
 
 def _confirm(broker: Broker, outgoing: list[Outgoing]) -> set[str]:
-    """Publish and wait; the keys for which no queue exists."""
+    """Publish and wait for confirms; return the keys of unroutable messages."""
     if not outgoing:
         return set()
     failpoints.hit("outbox.before_publish")
@@ -183,10 +182,10 @@ def _keep_for_later(message: OutboxMessage, error: str, now: datetime) -> None:
 
 
 def _give_up(message: OutboxMessage, error: str, now: datetime) -> None:
-    """Hand the message to a person: as a dead letter it can be sent again, or dropped."""
+    """Move the message to the dead letters, where a person can requeue or drop it."""
     letter = DeadLetter(
         message_id=message.message_id,
-        # Only what went straight to a queue can be sent there once more.
+        # Only a message published directly to a queue can be requeued there.
         queue="" if message.exchange else message.key,
         reason=f"not published after {message.attempts + 1} tries: {error}"[:1000],
         body=message.body,
@@ -203,13 +202,13 @@ def _give_up(message: OutboxMessage, error: str, now: datetime) -> None:
 
 
 def wake_relay() -> None:
-    """Have this process's own thread publish what is due; returns at once."""
+    """Wake the relay thread of this process; returns at once."""
     if threads_share_database():
         _worker.wake()
 
 
 def stop_relay(timeout: float) -> None:
-    """Publish what is due, for at most ``timeout`` seconds; later wakes are ignored."""
+    """Publish due messages for at most ``timeout`` seconds; later wake-ups are ignored."""
     _worker.stop(timeout)
 
 
@@ -217,11 +216,11 @@ def _relay_all() -> float | None:
     try:
         now = database_now()
         while _due(now).exists():
-            # Only with work at hand: an idle web process needs no connection to the broker.
+            # Only if messages are due: an idle web process needs no broker connection.
             if relay_outbox(shared_broker()) == 0:
-                # Refused by every queue, or another process is at it.
+                # All messages were refused, or another process has claimed them.
                 return FIRST_PAUSE_SECONDS
-            # Only here: that nothing is due may mean that another process is trying in vain.
+            # Only here: nothing due may mean that another process is failing to publish.
             _outage.recovered()
     except (BrokerError, *DATABASE_ERRORS) as error:
         return _outage.failed(error)
@@ -232,6 +231,6 @@ def _relay_all() -> float | None:
 
 _outage = Outage(logger, "outbox relay", first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
 _worker = BackgroundWorker("outbox-relay", _relay_all)
-# Runs before the connection is closed at exit. A command that is over a moment after its commit
-# still publishes; what it cannot, the next relay does.
+# Runs before the connection closes at exit, so that a command that exits right after its commit
+# still publishes; the next relay publishes the rest.
 atexit.register(stop_relay, 1.0)

@@ -1,4 +1,4 @@
-"""Transactions that are tried again after a deadlock."""
+"""Transactions with retries after deadlocks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _DEADLOCK_DETECTED: Final = "40P01"
 
 
 def in_short_transaction(work: Callable[[], T]) -> T:
-    """Run ``work`` in a transaction, again up to three times where PostgreSQL ended a deadlock."""
+    """Run ``work`` in a transaction; retry up to three times after a PostgreSQL deadlock."""
     for left in reversed(range(_TRIES)):
         try:
             with transaction.atomic():
                 return work()
         except OperationalError as error:
             deadlock = getattr(error.__cause__, "sqlstate", "") == _DEADLOCK_DETECTED
-            # An outer transaction is lost with the inner one.
+            # An outer transaction is rolled back with the inner one.
             if not (deadlock and left) or connection.in_atomic_block:
                 raise
     raise AssertionError("unreachable")
