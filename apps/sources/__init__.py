@@ -1,1 +1,1 @@
-"""Record APIs and what is harvested of them."""
+"""Incremental imports from record APIs."""

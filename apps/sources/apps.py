@@ -1,21 +1,16 @@
-"""Registers the app."""
-
 from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
 class SourcesConfig(AppConfig):
-    """Record APIs, read from the back to the front, each run only what is new."""
+    """Incremental imports from record APIs into queues."""
 
     name = "apps.sources"
     label = "sources"
     verbose_name = _("Sources")
 
     def ready(self) -> None:
-        """Register what can be measured; make the settings a kind of configuration.
-
-        The latter where configurations are saved.
-        """
+        """Register gauges, and the kind of configuration that holds sources."""
         from apps.sources import gauges  # noqa: F401
 
         if not apps.is_installed("django.contrib.admin"):

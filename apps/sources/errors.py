@@ -1,4 +1,4 @@
-"""Refusals of this app for people and REST; those of the engine are in ``engine.errors``."""
+"""Errors of this app, shown by REST and the admin; those of the engine are in ``engine.errors``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from apps.access.errors import DomainError
 
 
 class SourceRefusal(DomainError):
-    """Base of this app's refusals."""
+    """Base of this app's errors."""
 
     code = "sources_error"
 
 
 class NoSuchSource(SourceRefusal):
-    """The active configuration of the project names no such source."""
+    """The active configuration of the project has no source of this name."""
 
     code = "unknown_source"
     status = 404
@@ -29,14 +29,14 @@ class SourceSwitchedOff(SourceRefusal):
 
 
 class SourceBusy(SourceRefusal):
-    """Its progress cannot be changed while a harvest moves it."""
+    """The progress of a source cannot be changed during an import."""
 
     code = "source_busy"
     detail = _("This source is being harvested; stop it first.")
 
 
 class BadMarker(SourceRefusal):
-    """A marker is an offset."""
+    """A marker must be an offset."""
 
     code = "bad_marker"
     status = 422
@@ -44,21 +44,21 @@ class BadMarker(SourceRefusal):
 
 
 class CredentialInUse(SourceRefusal):
-    """Sources of the active configuration name it."""
+    """Sources of the active configuration use the credentials."""
 
     code = "credential_in_use"
     detail = _("Sources use these credentials.")
 
 
 class CredentialExists(SourceRefusal):
-    """A name stands for one set of secrets."""
+    """The name is taken by other credentials."""
 
     code = "credential_exists"
     detail = _("The project has credentials of this name already.")
 
 
 class BadCredential(SourceRefusal):
-    """A name or headers that cannot be."""
+    """Invalid name or headers."""
 
     code = "bad_credential"
     status = 422
@@ -73,7 +73,7 @@ class NoSources(SourceRefusal):
 
 
 class SourceProjectNeeded(SourceRefusal):
-    """The caller could mean several projects."""
+    """Several projects have sources: the call must name one."""
 
     code = "project_needed"
     status = 400
@@ -89,7 +89,7 @@ class NoSuchQueue(SourceRefusal):
 
 
 class QueueNeeded(SourceRefusal):
-    """The sources of the project publish to several queues."""
+    """The project has several queues: the call must name one."""
 
     code = "queue_needed"
     status = 400
@@ -104,7 +104,7 @@ class QueueOfOthers(SourceRefusal):
 
 
 class NoSuchLease(SourceRefusal):
-    """The records were acknowledged, given back, or leased again after the deadline."""
+    """The records were acknowledged, returned, or leased again after the deadline."""
 
     code = "unknown_lease"
     status = 404
@@ -112,7 +112,7 @@ class NoSuchLease(SourceRefusal):
 
 
 class BrokerAway(SourceRefusal):
-    """Try again later; nothing was taken."""
+    """The broker is unreachable; no record was taken."""
 
     code = "broker_unavailable"
     status = 503
@@ -120,7 +120,7 @@ class BrokerAway(SourceRefusal):
 
 
 class SourceAway(SourceRefusal):
-    """Its record API gave no usable answer; ``fields`` says what it was."""
+    """The record API returned no usable response; ``fields`` has the reason."""
 
     code = "source_unavailable"
     status = 503

@@ -1,4 +1,4 @@
-"""What can be measured of sources and their queues."""
+"""Gauges of sources and their queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _sources() -> dict[str, Reading]:
 
 
 def _harvests() -> dict[str, Reading]:
-    """Of those that run; an ended one says no more."""
+    """Gauges of active imports only."""
     found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in HARVESTS}
     running = Harvest.objects.filter(state=HarvestState.RUNNING)
     for row in running.only("project", "source", "read", "published"):

@@ -1,7 +1,7 @@
-"""Who may ask record APIs, how far each source was read, and every harvest.
+"""Credentials, progress of sources, imports and record queues.
 
-The settings of a source are in the configuration ``sources`` of its project; a row here is made
-with its first start and stays when the entry goes.
+The settings of a source are in the configuration ``sources`` of its project; its row is created by
+its first start and stays when the entry is removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from apps.sources.states import HarvestState, Reason, SourceActivity
 
 
 class Credential(models.Model):
-    """What a record API asks of its callers; sources name it, and it is never shown again."""
+    """Credentials for a record API; sources refer to them by name."""
 
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="+", verbose_name=_("project")
@@ -56,11 +56,11 @@ class Credential(models.Model):
 
 
 class SourceState(models.Model):
-    """How far a source was read, and which process reads it now (seed S0.17, S0.27).
+    """Progress and lease of a source (seed S0.17, S0.27).
 
-    ``marker`` is the seed's last_start_offset: it moves only when a harvest is complete. Meanwhile
-    ``checkpoint`` says where the harvest goes on. The harvesting process leases the row: ``owner``
-    until ``leased_until``, and each of its writes names its ``generation``.
+    ``marker`` is the seed's last_start_offset: it moves only when an import is complete. Meanwhile
+    ``checkpoint`` is where the import resumes. ``owner`` holds the lease until ``leased_until``,
+    and each of its writes names its ``generation``.
     """
 
     project = models.ForeignKey(
@@ -74,11 +74,11 @@ class SourceState(models.Model):
         default=SourceActivity.IDLE,
     )
     marker = models.PositiveBigIntegerField(_("last start offset"), null=True, blank=True)
-    # How many records there were when the last complete harvest began; before it all were read.
+    # Number of records when the last complete import began, all of which were read.
     last_total = models.PositiveBigIntegerField(_("records at the last harvest"), null=True)
-    # Message ids of what the last complete harvest read from ``marker`` on: the overlap.
+    # Message ids that the last complete import read from ``marker`` on: the overlap.
     overlap = models.JSONField(_("overlap"), default=list, blank=True)
-    # Which records marker and checkpoint speak of (``Source.content``).
+    # Identity of the records that marker and checkpoint refer to (``Source.content``).
     content = models.CharField(max_length=32, blank=True, default="")
     # engine.progress.Checkpoint, or null.
     checkpoint = models.JSONField(_("checkpoint"), null=True, blank=True)
@@ -87,15 +87,15 @@ class SourceState(models.Model):
     generation = models.PositiveBigIntegerField(_("generation"), default=0)
     owner = models.CharField(_("collector"), max_length=200, blank=True, default="")
     leased_until = models.DateTimeField(_("leased until"), null=True, blank=True)
-    # Set by a person: neither cron nor a new collector wakes it until a person does.
+    # Stopped by a user: neither cron nor a restarted collector starts it.
     stopped_at = models.DateTimeField(_("stopped at"), null=True, blank=True)
     stopped_by = models.CharField(_("stopped by"), max_length=150, blank=True, default="")
     asked_at = models.DateTimeField(_("asked to start at"), null=True, blank=True)
     asked_by = models.CharField(_("asked to start by"), max_length=150, blank=True, default="")
     next_run_at = models.DateTimeField(_("next start"), null=True, blank=True)
-    # What next_run_at was worked out of: other settings make it void.
+    # Settings that next_run_at was computed from; a change makes it void.
     schedule = models.CharField(max_length=200, blank=True, default="")
-    # What a running harvest waits for, such as a broker that is away; "" when it goes on.
+    # What an active import waits for, such as an unreachable broker; "" if nothing.
     waiting_for = models.CharField(_("waits for"), max_length=300, blank=True, default="")
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
     updated_at = models.DateTimeField(_("changed at"), auto_now=True)
@@ -122,10 +122,10 @@ class SourceState(models.Model):
 
 
 class Harvest(models.Model):
-    """One pull from a source, from its start to why it ended.
+    """One import from a source, until it ended.
 
-    Every record that was read is counted once: read = published + filtered + re_read + refused.
-    ``bad_dates`` counts those among them whose date could not be read or is in the future.
+    Each record read is counted once: read = published + filtered + re_read + refused. ``bad_dates``
+    counts those among them whose date is unreadable or in the future.
     """
 
     project = models.ForeignKey(
@@ -140,7 +140,7 @@ class Harvest(models.Model):
     )
     collector = models.CharField(_("collector"), max_length=200, blank=True, default="")
     asked_by = models.CharField(_("started by"), max_length=150, blank=True, default="")
-    # It goes on where an earlier one ended.
+    # True if it resumed an earlier import.
     resumed = models.BooleanField(_("resumed"), default=False)
     first = models.BooleanField(_("first run"), default=False)
     total = models.PositiveBigIntegerField(_("records at the source"), null=True, blank=True)
@@ -156,7 +156,7 @@ class Harvest(models.Model):
     bad_dates = models.PositiveBigIntegerField(_("without a good date"), default=0)
     checkpoint = models.JSONField(_("checkpoint"), null=True, blank=True)
     gaps = models.JSONField(_("not read"), default=list, blank=True)
-    # Codes with parameters, for people: [{"code": "shrunk", "from": 500, "to": 100}].
+    # Remarks as codes with parameters: [{"code": "shrunk", "from": 500, "to": 100}].
     notes = models.JSONField(_("notes"), default=list, blank=True)
     error = models.CharField(_("error"), max_length=500, blank=True, default="")
     config_version = models.PositiveIntegerField(_("version of the settings"), default=0)
@@ -193,7 +193,7 @@ class Harvest(models.Model):
 
     @property
     def books(self) -> dict[str, Any]:
-        """The counts, and whether they balance."""
+        """Record counts, and whether they are consistent."""
         ends = self.published + self.filtered + self.re_read + self.refused
         return {
             "read": self.read,
@@ -206,7 +206,7 @@ class Harvest(models.Model):
 
 
 class RecordQueue(models.Model):
-    """A queue that harvests publish to; it belongs to the first project whose source names it."""
+    """Record queue; it belongs to the first project whose source names it."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     name = models.CharField(_("queue"), max_length=200, unique=True)
@@ -226,13 +226,13 @@ class RecordQueue(models.Model):
 class PublishedSpan(models.Model):
     """Number of records published to a queue within one minute, and their expiry.
 
-    A broker counts expired messages behind living ones as waiting (seed S0.24); the newest of these
-    rows show how many of the waiting ones are alive.
+    A broker counts expired messages behind unexpired ones as waiting (seed S0.24); the newest rows
+    tell how many of the waiting ones have not expired.
     """
 
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="spans")
     minute = models.DateTimeField(_("published at"))
-    # The end of the minute in which they expire.
+    # End of the minute in which they expire.
     expires_at = models.DateTimeField(_("expire at"))
     count = models.PositiveBigIntegerField(_("records"), default=0)
 
@@ -267,7 +267,7 @@ class HandedRecord(models.Model):
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="handed")
     message_id = models.CharField(_("message id"), max_length=255)
     body = models.BinaryField(_("record"))
-    # Of the body: a record that has changed at its source may keep its message id.
+    # Of the body: a record changed at its source may keep its message id.
     digest = models.CharField(max_length=32, default="")
     expires_at = models.DateTimeField(_("expires at"), null=True)
     lease = models.CharField(_("lease"), max_length=32, blank=True, default="", db_index=True)

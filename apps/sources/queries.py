@@ -1,5 +1,3 @@
-"""Reads of this app."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,8 +16,9 @@ KIND = "sources"
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """One source: its settings (None when the configuration has no such entry any more), how far
-    it was read (None before its first start), and its newest harvest."""
+    """Status of a source: its settings (None if the configuration has no such entry any more), its
+    progress (None before its first start), and its newest import.
+    """
 
     name: str
     settings: Source | None
@@ -28,12 +27,12 @@ class SourceStatus:
 
     @property
     def next_run_at(self) -> datetime | None:
-        """When cron starts it next."""
+        """Next start by cron."""
         return self.state.next_run_at if self.state is not None else None
 
 
 def book(project_id: int) -> SourceBook:
-    """The active settings of a project; empty ones where nothing is active."""
+    """Return the active settings of a project; empty settings if none are active."""
     row = (
         Configuration.objects.filter(kind=KIND, project_id=project_id)
         .select_related("active")
@@ -43,7 +42,7 @@ def book(project_id: int) -> SourceBook:
 
 
 def settings_of(project_id: int, name: str) -> Source:
-    """The active settings of one source. Raises ``NoSuchSource``."""
+    """Return the active settings of one source. Raises ``NoSuchSource``."""
     try:
         return book(project_id).sources[name]
     except KeyError:
@@ -51,10 +50,7 @@ def settings_of(project_id: int, name: str) -> Source:
 
 
 def statuses(project_id: int) -> list[SourceStatus]:
-    """Every source of the project by name, also those that were taken out of the configuration.
-
-    Four queries, however many there are.
-    """
+    """Return every source of the project by name, including removed ones. Four queries."""
     settings = book(project_id).sources
     states = {row.name: row for row in SourceState.objects.filter(project_id=project_id)}
     newest = (
@@ -72,7 +68,7 @@ def statuses(project_id: int) -> list[SourceStatus]:
 
 
 def status(project_id: int, name: str) -> SourceStatus:
-    """One source. Raises ``NoSuchSource``."""
+    """Return the status of one source. Raises ``NoSuchSource``."""
     state = SourceState.objects.filter(project_id=project_id, name=name).first()
     settings = book(project_id).sources.get(name)
     if state is None and settings is None:
@@ -82,7 +78,7 @@ def status(project_id: int, name: str) -> SourceStatus:
 
 
 def progress_of(harvest: Harvest) -> float | None:
-    """From 0 to 1; None while the range is not known."""
+    """Return the progress of an import from 0 to 1; None while its range is unknown."""
     if harvest.reason and Why(harvest.reason) in COMPLETE:
         return 1.0
     if harvest.start_offset is None or harvest.end_offset is None or harvest.next_offset is None:

@@ -1,4 +1,4 @@
-"""Whose credentials, sources and harvests, and which sources wait for a collector."""
+"""Querysets limited to what a user may see, and to sources that wait for a collector."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from apps.sources.states import HELD, SourceActivity
 
 
 class CredentialQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Credentials."""
-
     project_path = "project"
 
 
 class SourceStateQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """How far sources were read."""
+    """Progress rows of sources."""
 
     project_path = "project"
 
     def claimable(self, now: datetime, *, name: str, owner: str) -> Self:
-        """Queued, or held by a collector that is gone.
+        """Sources that are queued, or whose collector is dead.
 
-        A collector of the same ``name`` but another ``owner`` is an earlier start of the same one.
+        A collector with the same ``name`` but another ``owner`` is an earlier incarnation.
         """
         mine_before = Q(owner__startswith=f"{name} ") & ~Q(owner=owner)
         gone = Q(leased_until__isnull=True) | Q(leased_until__lte=now) | mine_before
@@ -35,12 +33,8 @@ class SourceStateQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
 
 class HarvestQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Harvests."""
-
     project_path = "project"
 
 
 class RecordQueueQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Queues of records."""
-
     project_path = "project"

@@ -1,4 +1,4 @@
-"""The states of sources and harvests, and why a harvest ended."""
+"""States of sources and imports, and reasons of their end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import pgettext_lazy
 
 
 class SourceActivity(TextChoices):
-    """What a source does. ``STOPPING`` runs until its batch is done."""
+    """Activity of a source; ``STOPPING`` lasts until the current batch is done."""
 
     IDLE = "idle", pgettext_lazy("source", "idle")
     QUEUED = "queued", pgettext_lazy("source", "waits for a collector")
@@ -22,18 +22,18 @@ HELD: Final = (SourceActivity.RUNNING, SourceActivity.STOPPING)
 
 
 class HarvestState(TextChoices):
-    """How far a harvest is. All but the first are final."""
+    """State of an import; all but the first are final."""
 
     RUNNING = "running", pgettext_lazy("harvest", "running")
     COMPLETED = "completed", pgettext_lazy("harvest", "completed")
-    # Its collector ended; the next one goes on where it was.
+    # Its collector ended; another one resumes it.
     INTERRUPTED = "interrupted", pgettext_lazy("harvest", "interrupted")
     STOPPED = "stopped", pgettext_lazy("harvest", "stopped")
     FAILED = "failed", pgettext_lazy("harvest", "failed")
 
 
 class Reason(TextChoices):
-    """Why a harvest ended (seed S0.18 to S0.20)."""
+    """Why an import ended (seed S0.18 to S0.20)."""
 
     END = "end", pgettext_lazy("harvest", "reached where the last one began, or the first record")
     EXPIRED = "expired", pgettext_lazy("harvest", "only records that are too old")

@@ -11,6 +11,6 @@ from apps.sources.services.queues import forget_spans
 
 @shared_task(name="sources.forget_records", ignore_result=True)
 def forget_records(**_unknown: object) -> int:
-    """Delete expired records and the notes of old ones; return the number of rows."""
+    """Delete expired and acknowledged records; return the number of rows."""
     now = timezone.now()
     return forget_expired(now=now) + forget_spans(now=now)

@@ -1,4 +1,4 @@
-"""The seed's own paths, for one project by its name or for the caller's only one."""
+"""Seed-compatible paths, for a named project or the caller's only one."""
 
 from __future__ import annotations
 

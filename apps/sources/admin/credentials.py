@@ -1,4 +1,4 @@
-"""Credentials in the admin: typed in, never shown."""
+"""Admin of credentials: secrets can be set, but are never shown."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ else:
 
 
 class CredentialForm(_ModelForm):
-    """A secret that is left empty stays as it is."""
+    """A secret field that is left empty keeps the stored secret."""
 
     class Meta:
         model = Credential
         fields = ("project", "name", *SECRETS)
 
     def given(self) -> dict[str, str]:
-        """The secrets that were typed in, "" for those that were cleared."""
+        """Return the secrets that were entered, "" for those that were cleared."""
         typed = {name: self.cleaned_data.get(name) for name in SECRETS}
         return {
             name: "" if value is CLEAR else str(value) for name, value in typed.items() if value
@@ -42,7 +42,7 @@ class CredentialForm(_ModelForm):
 
 @admin.register(Credential)
 class CredentialAdmin(ProjectScopedAdmin):
-    """Editors write them; sources call them by name."""
+    """Admin of credentials; only editors write them, and sources refer to them by name."""
 
     form = CredentialForm
     list_display = ("name", "project", "has", "updated_at")
@@ -63,18 +63,18 @@ class CredentialAdmin(ProjectScopedAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Sources call them by their name."""
+        """The name is read-only after creation: sources refer to it."""
         return () if obj is None else ("project", "name")
 
     @display(description=_("what is stored"))
     def has(self, obj: Credential) -> str:
-        """Which secrets there are."""
+        """List the secrets that are set."""
         fields = {each.name: each for each in Credential._meta.concrete_fields}
         names = [str(fields[each].verbose_name) for each in SECRETS if getattr(obj, each)]
         return ", ".join(names) or "–"
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """By the service, which also records it."""
+        """Save by the service, which also writes the audit record."""
         if obj.project_id not in projects_of(request, Role.EDITOR):
             raise PermissionDenied
         saved = save_credential(
@@ -87,8 +87,8 @@ class CredentialAdmin(ProjectScopedAdmin):
         obj.__dict__.update(saved.__dict__)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Nothing hangs on credentials."""
+        """Do nothing: credentials have no related objects."""
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """By the service: not while a source names them."""
+        """Delete by the service, which refuses while a source uses the credentials."""
         delete_credential(credential=obj, actor=person_of(request))

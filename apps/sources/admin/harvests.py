@@ -1,4 +1,4 @@
-"""Harvests in the admin: every pull from every source, with its books."""
+"""Admin of imports: every run of every source, with its record counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TONES = {
 
 @admin.register(Harvest)
 class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
-    """To look at: collectors write them."""
+    """Read-only: collectors write these rows."""
 
     list_display = ("source_of", "standing", "range_of", "books", "took", "started_at")
     list_filter = (("project", VisibleRelatedFilter), "state", "reason")
@@ -73,7 +73,6 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         css: ClassVar = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All of them."""
         found: list[str] = []
         for _title, options in self.fieldsets:
             for each in options["fields"]:
@@ -82,28 +81,28 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("source"), ordering="source")
     def source_of(self, harvest: Harvest) -> SafeString:
-        """Its name, and its project's."""
+        """Name of the source and of its project."""
         return format_html(
             '<strong>{}</strong> <span class="cy-subtle">{}</span>', harvest.source, harvest.project
         )
 
     @display(description=_("state"), ordering="state", label=TONES)
     def standing(self, harvest: Harvest) -> tuple[str, Any]:
-        """And why it ended."""
+        """State, and why the import ended."""
         if harvest.reason:
             return harvest.state, harvest.get_reason_display()
         return harvest.state, harvest.get_state_display()
 
     @display(description=_("offsets"))
     def range_of(self, harvest: Harvest) -> str:
-        """From the back to the front."""
+        """Range of offsets, from the newest record to the oldest."""
         if harvest.start_offset is None or harvest.end_offset is None:
             return "–"
         return f"{harvest.start_offset:,} → {harvest.end_offset:,}"
 
     @display(description=_("read = published + too old + again + refused"))
     def books(self, harvest: Harvest) -> SafeString:
-        """Every record once."""
+        """Record counts; each record is counted once."""
         return format_html(
             '<span class="cy-figure-cell">{} = {} + {} + {} + {}</span>',
             f"{harvest.read:,}",
@@ -115,17 +114,17 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("took"))
     def took(self, harvest: Harvest) -> str:
-        """From its start to its end."""
+        """Duration from start to end."""
         if harvest.ended_at is None:
             return "–"
         return lasting((harvest.ended_at - harvest.started_at).total_seconds())
 
     @display(description=_("not read"))
     def not_read(self, harvest: Harvest) -> str:
-        """Gaps that it left, and why."""
+        """Offsets that were not read, with the reasons."""
         return "; ".join(gap_text(each) for each in harvest.gaps) or "–"
 
     @display(description=_("notes"))
     def told(self, harvest: Harvest) -> str:
-        """What it noticed."""
+        """Remarks that the import recorded."""
         return " ".join(note_text(each) for each in harvest.notes) or "–"

@@ -1,4 +1,4 @@
-"""What the page of sources shows: what needs a person first, then every source."""
+"""Data of the page of sources: problems first, then every source."""
 
 from __future__ import annotations
 
@@ -18,70 +18,71 @@ from apps.sources.models import Harvest, SourceState
 from apps.sources.queries import KIND, SourceStatus, progress_of, statuses
 from apps.sources.states import BUSY, HarvestState, SourceActivity
 
-# A harvest without progress for this long needs attention.
+# An import without progress for this long is shown as a problem.
 QUIET: Final = timedelta(minutes=5)
 _WIDTH: Final = 1000
-# A gap by design: its records are too old.
+# An intended gap: its records are too old.
 TOO_OLD: Final = "expired"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """Something that a person should know first."""
+    """A problem that needs attention."""
 
     tone: str
     icon: str
     text: str
     detail: str = ""
-    # Where to look; "": nowhere in particular.
+    # URL of the page that shows it; "" if there is none.
     source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberLine:
-    """Offsets from 0 to the last total, in thousandths of the line's width.
+    """Chart of offsets from 0 to the last total, in thousandths of its width.
 
-    ``read``: what earlier harvests have read. ``now``: what the one under way has, from the back.
+    ``read`` is the part that earlier imports have read, ``now`` the part of the active import.
     """
 
     total: int
     read: int
     start: int
     next: int
-    # Start and width of each, and whether it is a problem.
+    # (start, width, is a problem) of each gap.
     gaps: list[tuple[int, int, bool]]
 
     @property
     def now(self) -> int:
-        """How wide the part is that this harvest has read."""
+        """Width of the part that the active import has read."""
         return max(0, self.start - self.next)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """One source."""
+    """A source, as the page shows it."""
 
     status: SourceStatus
     now: datetime
 
     @property
     def name(self) -> str:
-        """Of the source."""
         return self.status.name
 
     @property
     def state(self) -> SourceState | None:
-        """How far it was read."""
+        """How far the source was read; None before its first start."""
         return self.status.state
 
     @property
     def harvest(self) -> Harvest | None:
-        """The newest."""
+        """Newest import."""
         return self.status.harvest
 
     @property
     def activity(self) -> str:
-        """``idle``, ``queued``, ``running``, ``stopping``; or ``off``, ``gone``."""
+        """``idle``, ``queued``, ``running``, ``stopping``; ``off`` (disabled) or ``gone`` (not
+        configured).
+        """
         if self.state is not None and self.state.activity != SourceActivity.IDLE:
             return self.state.activity
         if self.status.settings is None:
@@ -90,24 +91,24 @@ class SourceLine:
 
     @property
     def activity_text(self) -> str:
-        """The same for people."""
+        """Translated text of ``activity``."""
         other = {"off": _("switched off"), "gone": _("not configured any more")}
         return other.get(self.activity) or str(SourceActivity(self.activity).label)
 
     @property
     def is_busy(self) -> bool:
-        """It can be stopped."""
+        """Whether it can be stopped."""
         return self.activity in BUSY
 
     @property
     def may_start(self) -> bool:
-        """It can be started."""
+        """Whether it can be started."""
         settings = self.status.settings
         return settings is not None and settings.enabled and not self.is_busy
 
     @property
     def progress(self) -> float | None:
-        """Percent of the harvest under way."""
+        """Progress of the active import in percent."""
         harvest = self.harvest
         if harvest is None or harvest.state != HarvestState.RUNNING:
             return None
@@ -116,7 +117,7 @@ class SourceLine:
 
     @property
     def speed(self) -> float | None:
-        """Records a second of the newest harvest."""
+        """Records per second of the newest import."""
         harvest = self.harvest
         if harvest is None or harvest.moved_at is None:
             return None
@@ -125,7 +126,7 @@ class SourceLine:
 
     @property
     def is_quiet(self) -> bool:
-        """A harvest is under way, and nothing has come for minutes."""
+        """Whether the active import has made no progress for minutes."""
         harvest = self.harvest
         if harvest is None or harvest.state != HarvestState.RUNNING:
             return False
@@ -133,18 +134,18 @@ class SourceLine:
 
     @property
     def gaps(self) -> list[tuple[str, bool]]:
-        """Return the ranges never read, each with its reason and whether it is a problem."""
+        """Return the offsets never read, each with its reason and whether it is a problem."""
         gaps = self.state.gaps if self.state is not None else []
         return [(gap_text(each), each["why"] != TOO_OLD) for each in gaps]
 
     @property
     def notes(self) -> list[str]:
-        """What the newest harvest noticed."""
+        """Remarks of the newest import."""
         return [note_text(each) for each in (self.harvest.notes if self.harvest else [])]
 
     @property
     def line(self) -> NumberLine | None:
-        """None before the source was ever asked."""
+        """Return the chart of offsets; None before the first request to the API."""
         state, harvest = self.state, self.harvest
         total = (harvest.total if harvest is not None else None) or (
             state.last_total if state is not None else None
@@ -165,7 +166,7 @@ class SourceLine:
             read=place(state.last_total or state.marker) if state.marker is not None else 0,
             start=place(start),
             next=place(following if following is not None else start),
-            # Never too narrow to be seen.
+            # At least this wide, to stay visible.
             gaps=[
                 (
                     place(each["from"]),
@@ -179,7 +180,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class SourcesOverview:
-    """Everything on the page."""
+    """All data of the page."""
 
     project: Project
     lines: list[SourceLine]
@@ -190,24 +191,24 @@ class SourcesOverview:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Of the newest harvests of all sources."""
+        """Totals over the newest imports of all sources."""
         names = ("read", "published", "filtered", "re_read", "refused")
         found = [each.harvest for each in self.lines if each.harvest is not None]
         return {name: sum(getattr(each, name) for each in found) for name in names}
 
     @property
     def some_idle(self) -> bool:
-        """There is something to start."""
+        """Whether any source can be started."""
         return any(each.may_start for each in self.lines)
 
     @property
     def some_busy(self) -> bool:
-        """There is something to stop."""
+        """Whether any source can be stopped."""
         return any(each.is_busy for each in self.lines)
 
 
 def overview(project: Project, now: datetime) -> SourcesOverview:
-    """How the sources of a project are. A fixed number of queries."""
+    """Load the overview of a project in a fixed number of queries."""
     lines = [SourceLine(each, now) for each in statuses(project.pk)]
     row = (
         Configuration.objects.filter(kind=KIND, project=project)
@@ -228,7 +229,7 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[SourceProblem]:
         found.append(SourceProblem("danger", "cloud_off", text, detail))
     for each in lines:
         state, harvest = each.state, each.harvest
-        # One that was disabled or removed from the configuration since needs no attention.
+        # A failed source that is now disabled or no longer configured is not a problem.
         wanted = each.activity not in ("off", "gone")
         if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
             text = _("%(name)s failed; it goes on where it was when it is started again.")

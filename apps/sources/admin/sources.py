@@ -1,4 +1,4 @@
-"""The sources of a project in the admin: what each does, how far it is, start, stop, dry run."""
+"""Admin pages of a project's sources: status, progress, start, stop, dry run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _AWAY_SECONDS: Final = 10
 
 
 class MarkerForm(forms.Form):
-    """Where the next harvest ends."""
+    """Form of the marker, the offset at which the next import ends."""
 
     marker = forms.IntegerField(
         label=gettext_lazy("Last start offset"),
@@ -58,7 +58,8 @@ class MarkerForm(forms.Form):
             "One that leaves out the first total % batch records: they are noted as never read."
         ),
     )
-    # An empty field alone must not restart a source: the page may be older than the marker.
+    # A check box in addition to an empty field: an outdated page must not reset a source by
+    # accident.
     everything = forms.BooleanField(
         label=gettext_lazy("Read everything again"),
         required=False,
@@ -69,7 +70,7 @@ class MarkerForm(forms.Form):
     )
 
     def clean(self) -> dict[str, Any]:
-        """An offset, or everything."""
+        """Require an offset or the check box "everything"."""
         values: dict[str, Any] = super().clean() or {}
         if "marker" in values and (values["marker"] is None) != values["everything"]:
             raise forms.ValidationError(
@@ -80,7 +81,7 @@ class MarkerForm(forms.Form):
 
 @admin.register(SourceState)
 class SourceAdmin(ChosenProjectAdmin):
-    """Pages about a project instead of a list of rows: a source has a row once it was started."""
+    """Pages by project instead of a list of rows: a source has a row only after its first start."""
 
     configuration_kind = KIND
 
@@ -88,7 +89,7 @@ class SourceAdmin(ChosenProjectAdmin):
         css = {"all": CSS}
 
     def get_urls(self) -> list[URLPattern]:
-        """The overview, one source, and what people ask of them."""
+        """Add the URLs of the overview, the page of one source, and its buttons."""
 
         def get(view: Callable[..., HttpResponse]) -> Any:
             return self.admin_site.admin_view(require_GET(view))
@@ -110,18 +111,18 @@ class SourceAdmin(ChosenProjectAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> None:
-        """No row has a page of its own."""
+        """Return None: rows have no change form."""
 
     # --- all sources of a project -----------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The sources of ``?project=``."""
+        """Show the sources of ``?project=``."""
         choice = self.chosen(request)
         context = self.context(request, choice, _("Sources")) | _overview(choice)
         return TemplateResponse(request, "admin/sources/sources.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
-        """The changing part of it."""
+        """Part of the overview that refreshes itself."""
         choice = self.chosen(request)
         context = {"choice": choice} | _overview(choice)
         return TemplateResponse(request, "admin/sources/sources_live.html", context)
@@ -129,23 +130,23 @@ class SourceAdmin(ChosenProjectAdmin):
     # --- one source -------------------------------------------------------------------------------
 
     def source_view(self, request: HttpRequest) -> HttpResponse:
-        """``?project=&name=``: its progress, its harvests, its marker."""
+        """Show progress, imports and marker of the source ``?project=&name=``."""
         choice = self._must_choose(request)
         line = _line(request, choice)
         title = _("Source %(name)s") % {"name": line.name}
         context = self.context(request, choice, title) | _source(choice, line)
-        # Not filled in: a harvest moves the marker while the page is open.
+        # Not pre-filled: an import may move the marker while the page is open.
         context["form"] = MarkerForm()
         return TemplateResponse(request, "admin/sources/source.html", context)
 
     def source_live_view(self, request: HttpRequest) -> HttpResponse:
-        """The changing part of it."""
+        """Part of the source's page that refreshes itself."""
         choice = self._must_choose(request)
         context = {"choice": choice} | _source(choice, _line(request, choice))
         return TemplateResponse(request, "admin/sources/source_live.html", context)
 
     def marker_view(self, request: HttpRequest) -> HttpResponse:
-        """Move the marker, for editors."""
+        """Move the marker; editors only."""
         choice = self._must_choose(request, Role.EDITOR)
         line = _line(request, choice)
         form = MarkerForm(request.POST)
@@ -171,15 +172,15 @@ class SourceAdmin(ChosenProjectAdmin):
     # --- start, stop, dry run ------------------------------------------------------------
 
     def start_view(self, request: HttpRequest) -> HttpResponse:
-        """One source, or every enabled one."""
+        """Start one source, or all enabled ones."""
         return self._ask(request, start, _("started"))
 
     def stop_view(self, request: HttpRequest) -> HttpResponse:
-        """One source, or all."""
+        """Stop one source, or all."""
         return self._ask(request, stop, _("stopping"))
 
     def dry_run_view(self, request: HttpRequest) -> HttpResponse:
-        """What a start would read; the API is asked how many records it has."""
+        """Show what a start would read; asks the API for its number of records."""
         choice = self._must_choose(request, Role.OPERATOR)
         name = request.POST.get("name", "")
 
@@ -230,7 +231,7 @@ class SourceAdmin(ChosenProjectAdmin):
         _told(request, ask)
         return _back(choice, request.POST.get("back", ""))
 
-    # --- what they share ------------------------------------------------------------
+    # --- shared by these pages ------------------------------------------------------
 
     def _must_choose(self, request: HttpRequest, role: Role = Role.VIEWER) -> ProjectChoice:
         choice = self.chosen(request)
@@ -251,7 +252,7 @@ def _overview(choice: ProjectChoice | None) -> dict[str, Any]:
 
 
 def _size(queue: RecordQueue) -> tuple[str, QueueSize | None, str]:
-    """Asked once for all who look; a broker that is away is not asked by each of them."""
+    """Queue size, cached for all viewers, also the failure of an unreachable broker."""
     key = f"sources.size.{queue.pk}"
     known: dict[str, Any] | None = cache.get(key)
     if known is None:

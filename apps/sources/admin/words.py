@@ -1,4 +1,4 @@
-"""What harvests wrote down, in words."""
+"""Texts for durations, gaps and remarks of imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 
 def lasting(seconds: float) -> str:
-    """How long something took, in its two largest units."""
+    """Format a duration in its two largest units."""
     whole = max(0, round(seconds))
     minutes, second = divmod(whole, 60)
     if minutes < 1:
@@ -31,7 +31,7 @@ def gap_text(gap: Mapping[str, Any]) -> str:
 
 
 def note_text(note: Mapping[str, Any]) -> str:
-    """Something a harvest noticed."""
+    """Format a remark of an import."""
     code = note.get("code")
     if code == "shrunk":
         return _("The source has fewer records than before: %(from)s, now %(to)s.") % note

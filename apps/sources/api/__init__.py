@@ -1,1 +1,1 @@
-"""REST of sources, and the paths that the seed names."""
+"""REST API of sources, and the paths of the original service (seed S0.30 to S0.36)."""

@@ -1,4 +1,4 @@
-"""Which project a call to one of the seed's paths means."""
+"""Project of a call to one of the seed-compatible paths."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ class Sourced:
 
 
 def sourced_project(request: Request, role: Role, slug: str | None) -> Sourced:
-    """The one that the path names, else the only one with active sources where the caller has
-    ``role``.
+    """Return the project in the path, else the only project with active sources where the caller
+    has ``role``.
 
-    Raises:
-        Http404: no project that the caller sees has this name.
-        RoleRequired, NoSources, ProjectNeeded
+    Raises Http404 if the caller sees no project of this name; RoleRequired, NoSources,
+    SourceProjectNeeded.
     """
     everybody = isinstance(request.user, Guest)
     rows = Configuration.objects.filter(kind=KIND, active__isnull=False)
@@ -43,7 +42,7 @@ def sourced_project(request: Request, role: Role, slug: str | None) -> Sourced:
         raise SourceProjectNeeded
     if found:
         return Sourced(*found[0])
-    # Why there is none, without a word about projects that the caller does not see.
+    # Explain the refusal without revealing projects that the caller cannot see.
     if slug is not None:
         named = Project.objects.filter(slug=slug)
         visible = named if everybody else named.visible_to(request.user)

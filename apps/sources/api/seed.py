@@ -50,7 +50,7 @@ class ConsumeSerializer(serializers.Serializer[Any]):
 
 @extend_schema(exclude=True)
 class SeedView(ApiView):
-    """Base of the six."""
+    """Base of the seed-compatible views."""
 
     authentication_classes: Sequence[Any] = (
         TokenAuthentication,
@@ -59,20 +59,20 @@ class SeedView(ApiView):
     )
     permission_classes = (InsideScopesOrNetwork,)
     throttle_classes = (PerCallerThrottle,)
-    # No path takes a body; a form is understood only to be refused by its fields.
+    # No path has a request body; forms are parsed only to reject their fields.
     parser_classes = (StrictJSONParser, FormParser, MultiPartParser)
-    # Whether a GET is more than a question.
+    # Whether GET changes data.
     changes_by_get = False
     least_role = Role.VIEWER
 
     def sourced(self, request: Request, slug: str | None) -> Sourced:
-        """The project that the call means."""
+        """Return the project of the call."""
         return sourced_project(request, self.least_role, slug)
 
     def asked(self, request: Request) -> dict[str, Any]:
-        """The caller, for the audit trail, and the names of the sources; None: all of them.
+        """Return the caller for the audit trail, and the source names; None: all sources.
 
-        Raises ``ValidationError`` for what is not understood: all sources would start instead.
+        Raises ``ValidationError`` for unknown parameters, which would otherwise start all sources.
         """
         unknown = set(request.query_params) - {"source"}
         if request.data:
@@ -94,7 +94,7 @@ class StatusView(SeedView):
     """``GET /status`` (S0.30)"""
 
     def get(self, request: Request, slug: str | None = None) -> Response:
-        """Every source, how far it is, and whether any is at work."""
+        """Return every source with its progress, and whether any is active."""
         sourced = self.sourced(request, slug)
         found = statuses(sourced.project)
         busy = [each.name for each in found if each.state and each.state.activity in BUSY]
@@ -111,7 +111,7 @@ class TasksView(SeedView):
     """``GET /tasks`` (S0.31)"""
 
     def get(self, request: Request, slug: str | None = None) -> Response:
-        """What is configured, with the settings that matter to a caller."""
+        """Return the configured sources with their main settings."""
         sourced = self.sourced(request, slug)
         tasks = [
             {
@@ -150,7 +150,7 @@ class CrawlStopView(SeedView):
     least_role = Role.OPERATOR
 
     def post(self, request: Request, slug: str | None = None) -> Response:
-        """Stop one source, or all, after the batch in hand."""
+        """Stop one source, or all, after the current batch."""
         sourced = self.sourced(request, slug)
         with named_by("source"):
             found = stop(project_id=sourced.project, **self.asked(request))
@@ -160,8 +160,8 @@ class CrawlStopView(SeedView):
 class ConsumeView(SeedView):
     """``GET /consume?count=&queue=`` (S0.34)
 
-    Not for a login: a browser sends its cookies along with a link of any page, and what a person
-    is led to must not take records away.
+    Not available with a session: a browser sends its cookie with any link, so a foreign page could
+    make a user remove records.
     """
 
     authentication_classes = (TokenAuthentication, NetworkAuthentication)
@@ -189,14 +189,14 @@ class QueueSizeView(SeedView):
     """``GET /queue/size?queue=`` (S0.35)"""
 
     def get(self, request: Request, slug: str | None = None) -> Response:
-        """How many records wait, and how many of those are alive."""
+        """Return the number of waiting records, and how many of them have not expired."""
         sourced = self.sourced(request, slug)
         queue = queue_of_project(project_id=sourced.project, name=_query(request)["queue"])
         return Response(size_shown(queue_size(queue=queue, now=timezone.now())))
 
 
 def size_shown(size: QueueSize) -> dict[str, Any]:
-    """``size`` is what a consumer can get; ``expired`` still takes room behind living ones."""
+    """``size`` counts records that have not expired; ``expired`` ones wait behind them."""
     return {
         "queue": size.queue,
         "size": size.live,

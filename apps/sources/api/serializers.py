@@ -1,4 +1,4 @@
-"""JSON of sources, harvests, credentials and records."""
+"""Serializers of sources, imports, credentials and records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apps.sources.states import HarvestState, Reason, SourceActivity
 
 
 class HarvestSerializer(serializers.ModelSerializer[Harvest]):
-    """One pull from a source; read = published + filtered + re_read + refused."""
+    """An import of a source; read = published + filtered + re_read + refused."""
 
     progress = serializers.SerializerMethodField(help_text=_("From 0 to 1, or null."))
 
@@ -57,12 +57,12 @@ class HarvestSerializer(serializers.ModelSerializer[Harvest]):
         read_only_fields = fields
 
     def get_progress(self, harvest: Harvest) -> float | None:
-        """How much of its range is done."""
+        """Progress from 0 to 1."""
         return progress_of(harvest)
 
 
 class ShownHarvestSerializer(serializers.Serializer[Any]):
-    """The newest harvest of a source."""
+    """The newest import of a source."""
 
     id = serializers.IntegerField()
     state = serializers.ChoiceField(choices=HarvestState.choices)
@@ -88,7 +88,7 @@ class ShownHarvestSerializer(serializers.Serializer[Any]):
 
 
 class SourceSerializer(serializers.Serializer[Any]):
-    """A source: what is configured, how far it was read, its newest harvest."""
+    """A source: its settings, how far it was read, and its newest import."""
 
     name = serializers.CharField()
     description = serializers.CharField()
@@ -127,7 +127,7 @@ class SourceProjectSerializer(serializers.ModelSerializer[Configuration]):
 
 
 class SourceProjectDetailSerializer(SourceProjectSerializer):
-    """The same, with every source."""
+    """A project with all its sources."""
 
     sources = SourceSerializer(many=True)
 
@@ -136,7 +136,7 @@ class SourceProjectDetailSerializer(SourceProjectSerializer):
 
 
 class NamesSerializer(serializers.Serializer[Any]):
-    """Which sources; without any: all."""
+    """Names of sources; empty for all."""
 
     sources = serializers.ListField(
         child=serializers.CharField(max_length=64),
@@ -148,14 +148,14 @@ class NamesSerializer(serializers.Serializer[Any]):
 
 
 class AskedSerializer(serializers.Serializer[Any]):
-    """What came of it."""
+    """Result of a start or stop for each source."""
 
     name = serializers.CharField()
     became = serializers.ChoiceField(choices=[each.value for each in Became])
 
 
 class SourceNameSerializer(serializers.Serializer[Any]):
-    """Which source."""
+    """Name of a source."""
 
     name = serializers.CharField(max_length=64)
 
@@ -177,7 +177,7 @@ class HarvestPreviewSerializer(serializers.Serializer[Any]):
 
 
 class MarkerSerializer(SourceNameSerializer):
-    """Where the next harvest ends."""
+    """Marker: the offset at which the next import ends."""
 
     marker = serializers.IntegerField(
         min_value=0,
@@ -203,19 +203,19 @@ class QueueSerializer(serializers.Serializer[Any]):
 
 
 class TakeSerializer(QueueSerializer):
-    """How many records."""
+    """Number of records to take."""
 
     count = serializers.IntegerField(min_value=1, max_value=MAX_RECORDS, default=100)
 
 
 class RecordLeaseSerializer(TakeSerializer):
-    """How many records, and for how long."""
+    """Number of records, and the seconds of the lease."""
 
     seconds = serializers.FloatField(min_value=1, max_value=MAX_LEASE_SECONDS, default=300)
 
 
 class EndLeaseSerializer(QueueSerializer):
-    """Which records of a lease; without ids: all."""
+    """Records of a lease by id; without ids all of them."""
 
     lease = serializers.CharField(max_length=32)
     ids = serializers.ListField(
@@ -224,7 +224,7 @@ class EndLeaseSerializer(QueueSerializer):
 
 
 class RecordSerializer(serializers.Serializer[Any]):
-    """One record. ``raw``: base64 of a body that is no JSON; ``record`` is null then."""
+    """A record. ``raw`` is the base64 of a body that is not JSON; ``record`` is null then."""
 
     id = serializers.CharField()
     record = serializers.JSONField(allow_null=True)
@@ -240,20 +240,20 @@ class RecordsSerializer(serializers.Serializer[Any]):
 
 
 class LeasedRecordsSerializer(RecordsSerializer):
-    """The same, until ``deadline_at``; acknowledge them with ``lease``."""
+    """Leased records, oldest first, until ``deadline_at``; acknowledge them with ``lease``."""
 
     lease = serializers.CharField()
     deadline_at = serializers.DateTimeField()
 
 
 class EndedSerializer(serializers.Serializer[Any]):
-    """How many records it was."""
+    """Number of records that were acknowledged or returned."""
 
     records = serializers.IntegerField()
 
 
 class SizeSerializer(serializers.Serializer[Any]):
-    """What is in a queue of records."""
+    """Numbers of records in a queue."""
 
     queue = serializers.CharField()
     size = serializers.IntegerField(help_text=_("What a consumer can get."))
@@ -266,7 +266,7 @@ class SizeSerializer(serializers.Serializer[Any]):
 
 
 class CredentialSerializer(serializers.ModelSerializer[Credential]):
-    """Credentials; the four secrets are taken and never given back."""
+    """Credentials; the four secrets are write-only."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
     username = serializers.CharField(write_only=True, required=False, allow_blank=True)
@@ -297,7 +297,7 @@ class CredentialSerializer(serializers.ModelSerializer[Credential]):
         read_only_fields = ("created_at", "updated_at")
 
     def get_fields(self) -> dict[str, Any]:
-        """Credentials stay in their project and keep their name: sources call them by it."""
+        """Make project and name read-only after creation: sources refer to the name."""
         fields: dict[str, Any] = super().get_fields()
         if self.instance is not None and not isinstance(self.instance, list):
             fields["project"].read_only = fields["name"].read_only = True

@@ -1,4 +1,4 @@
-"""Sources as JSON: for REST and for the paths of the seed."""
+"""JSON of sources, for REST and for the seed-compatible paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apps.sources.states import SourceActivity
 
 @contextmanager
 def named_by(field: str) -> Iterator[None]:
-    """A refusal of a source says so under the input by which this call names sources."""
+    """Report an error about a source under the name of the request's own parameter."""
     try:
         yield
     except (NoSuchSource, SourceSwitchedOff) as error:
@@ -23,7 +23,7 @@ def named_by(field: str) -> Iterator[None]:
 
 
 def source_shown(status: SourceStatus) -> dict[str, Any]:
-    """How one source stands. No secrets are in its settings."""
+    """Return the status of a source; its settings contain no secrets."""
     settings, state, harvest = status.settings, status.state, status.harvest
     return {
         "name": status.name,
@@ -50,7 +50,7 @@ def source_shown(status: SourceStatus) -> dict[str, Any]:
 
 
 def harvest_shown(harvest: Harvest) -> dict[str, Any]:
-    """One pull: how far it is, and its books."""
+    """Return progress and record counts of an import."""
     return {
         "id": harvest.pk,
         "state": harvest.state,

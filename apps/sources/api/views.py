@@ -1,4 +1,4 @@
-"""Sources over REST. The id in an address of sources is that of their project."""
+"""REST views of sources. The id in the URL of a source is that of its project."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from apps.sources.services.consumption import (
 from apps.sources.services.preview import preview
 from apps.sources.services.queues import queue_of_project, queue_size
 
-# Records are the customer's data.
+# Records may contain customer data.
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -70,19 +70,19 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         **dict.fromkeys(
             ("start", "stop", "consume", "lease", "acknowledge", "give_back"), Role.OPERATOR
         ),
-        # It uses our credentials, and the API's patience: not for a token that only reads.
+        # It uses stored credentials and the API's quota: not for read-only tokens.
         "dry_run": Role.OPERATOR,
         "marker": Role.EDITOR,
     }
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """A look changes nothing, though it takes a body."""
+        """Treat ``peek`` as reading: it is a POST that changes nothing."""
         self.only_reads = self.action == "peek"
         super().initial(request, *args, **kwargs)
 
     @extend_schema(responses=SourceProjectDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Every source with its newest harvest."""
+        """List every source with its newest import."""
         found = self.get_object()
         data = SourceProjectSerializer(found).data
         data["sources"] = [source_shown(each) for each in statuses(found.home_id)]
@@ -92,21 +92,21 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], pagination_class=None)
     @idempotent
     def start(self, request: Request, pk: str | None = None) -> Response:
-        """Harvest these sources, or every enabled one; each goes on where it was."""
+        """Start these sources, or every enabled one; each resumes at its checkpoint."""
         return self._ask(request, start)
 
     @extend_schema(request=NamesSerializer, responses=AskedSerializer(many=True), filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
     @idempotent
     def stop(self, request: Request, pk: str | None = None) -> Response:
-        """Stop these sources, or all, after the batch in hand; until they are started again."""
+        """Stop these sources, or all, after the current batch; schedules do not start them again."""
         return self._ask(request, stop)
 
     @extend_schema(request=MarkerSerializer, responses=SourceSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
     @idempotent
     def marker(self, request: Request, pk: str | None = None) -> Response:
-        """Say where the last harvest began, or have the next one read everything."""
+        """Set the marker, the offset at which the next import ends; null imports everything."""
         project = self.get_object().home_id
         values = _valid(MarkerSerializer(data=request.data))
         set_marker(
@@ -121,7 +121,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @extend_schema(request=SourceNameSerializer, responses=HarvestPreviewSerializer, filters=False)
     @action(detail=True, methods=["post"], url_path="dry-run", pagination_class=None)
     def dry_run(self, request: Request, pk: str | None = None) -> Response:
-        """What a start would read: the API is asked how many records it has, nothing is changed."""
+        """Return what a start would read. Asks the API for its number of records; changes nothing."""
         project = self.get_object().home_id
         values = _valid(SourceNameSerializer(data=request.data))
         found = preview(
@@ -134,14 +134,14 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @extend_schema(parameters=[QueueSerializer], responses=SizeSerializer, filters=False)
     @action(detail=True, methods=["get"], url_path="queue-size", pagination_class=None)
     def queue_size(self, request: Request, pk: str | None = None) -> Response:
-        """How many records wait, and how many of those are alive."""
+        """Return the number of waiting records, and how many of them have not expired."""
         queue = self._queue(_valid(QueueSerializer(data=request.query_params)))
         return Response(size_shown(queue_size(queue=queue, now=timezone.now())))
 
     @extend_schema(request=TakeSerializer, responses=RecordsSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
     def peek(self, request: Request, pk: str | None = None) -> Response:
-        """Look at the oldest records; they stay in the queue."""
+        """Return the oldest records without removing them from the queue."""
         values = _valid(TakeSerializer(data=request.data))
         queue = self._queue(values)
         return _records(queue, peek(queue=queue, count=values["count"], now=timezone.now()))
@@ -150,7 +150,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], pagination_class=None)
     @repeatable
     def consume(self, request: Request, pk: str | None = None) -> Response:
-        """Take the oldest records for good: an answer that gets lost takes them with it."""
+        """Remove and return the oldest records. If the response is lost, so are the records."""
         values = _valid(TakeSerializer(data=request.data))
         queue = self._queue(values)
         return _records(queue, consume(queue=queue, count=values["count"], now=timezone.now()))
@@ -159,10 +159,10 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], pagination_class=None)
     @repeatable
     def lease(self, request: Request, pk: str | None = None) -> Response:
-        """Lease the oldest records until they are acknowledged, or the time is over.
+        """Lease the oldest records until they are acknowledged or the lease expires.
 
-        Unacknowledged records are given to the next caller. A call whose answer was lost can be
-        repeated: the records of the first one come back by themselves.
+        Records that are not acknowledged go to the next caller. A call whose response was lost can
+        be repeated: its records return to the queue when their lease expires.
         """
         values = _valid(RecordLeaseSerializer(data=request.data))
         queue = self._queue(values)
@@ -179,14 +179,14 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], pagination_class=None)
     @idempotent
     def acknowledge(self, request: Request, pk: str | None = None) -> Response:
-        """Leased records are safe with the caller."""
+        """Acknowledge leased records."""
         return self._end(request, acknowledge)
 
     @extend_schema(request=EndLeaseSerializer, responses=EndedSerializer, filters=False)
     @action(detail=True, methods=["post"], url_path="give-back", pagination_class=None)
     @idempotent
     def give_back(self, request: Request, pk: str | None = None) -> Response:
-        """Release leased records for the next caller."""
+        """Return leased records to the queue."""
         return self._end(request, give_back)
 
     def _ask(self, request: Request, service: Any) -> Response:
@@ -217,7 +217,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
 
 
 class HarvestViewSet(ReadViewSet[Harvest]):
-    """Every pull from every source, newest first."""
+    """Imports of all sources, newest first."""
 
     queryset = Harvest.objects.all()
     serializer_class = HarvestSerializer
@@ -225,27 +225,27 @@ class HarvestViewSet(ReadViewSet[Harvest]):
 
 
 class CredentialViewSet(WriteViewSet[Credential]):
-    """Credentials for record APIs. Editors write them; they are never shown."""
+    """Credentials of record APIs. Editors write them; secrets are never returned."""
 
     queryset = Credential.objects.select_related("project")
     serializer_class = CredentialSerializer
     filterset_class = CredentialFilter
 
     def create_object(self, values: dict[str, Any]) -> Credential:
-        """Make credentials; a name that is taken is refused."""
+        """Create credentials; 409 if the name is taken."""
         project, name = values.pop("project"), values.pop("name")
         return save_credential(
             project_id=project.pk, name=name, values=values, actor=self.person, new=True
         )
 
     def update_object(self, obj: Credential, values: dict[str, Any]) -> Credential:
-        """Change secrets; those that are not named stay."""
+        """Change the given secrets; the others stay."""
         return save_credential(
             project_id=obj.project_id, name=obj.name, values=values, actor=self.person
         )
 
     def delete_object(self, obj: Credential) -> None:
-        """Delete credentials that no source names."""
+        """Delete credentials; 409 while a source uses them."""
         delete_credential(credential=obj, actor=self.person)
 
 

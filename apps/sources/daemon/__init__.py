@@ -1,4 +1,4 @@
-"""The collector: the process that harvests."""
+"""Collector daemon, which runs imports."""
 
 from apps.sources.daemon.collector import CollectorDaemon
 from apps.sources.daemon.environment import CollectorContext

@@ -1,7 +1,7 @@
-"""The collector: every enabled source in parallel, each by one collector at a time (seed S0.26).
+"""Collector: imports enabled sources in parallel, each leased by one collector (seed S0.26).
 
-The main thread follows the settings, looks at the rows twice a second, renews the leases and starts
-a thread for each source it gets. Any number of collectors share the sources of all projects.
+The main thread follows the settings, polls the rows twice a second, renews the leases and starts a
+thread for each source. Any number of collectors share the sources of all projects.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.4
 RENEW_SECONDS: Final = 3.0
-# Pause while there is no source at all.
+# Pause while there are no sources.
 IDLE_SECONDS: Final = 1.0
-# Of the 4 s in which a process has to be gone: the rest closes connections.
+# Of the 4 s in which a process must exit; the rest is for closing connections.
 _END_SECONDS: Final = 3.3
 
 
@@ -54,12 +54,10 @@ class _Project:
 
 
 class CollectorDaemon:
-    """See the module.
+    """Daemon of the module docstring.
 
-    Args:
-        threads: False harvests in ``step`` itself, one source after the other: for tests and for
-            databases that threads cannot share.
-        at_once: sources that this process harvests at the same time.
+    ``threads=False`` runs imports one after the other in ``step``, for tests and databases that
+    threads cannot share. ``at_once`` is the number of concurrent imports of this process.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class CollectorDaemon:
         self._stop = stop
         self._stopping = threading.Event()
         self._projects: dict[int, _Project] = {}
-        # Sources that begin with this process, or with a change of their settings.
+        # Sources to start with this process or after a change of their settings (``auto_start``).
         self._fresh: dict[tuple[int, str], Source] = {}
         self._works: dict[int, tuple[HarvestWorker, threading.Thread | None]] = {}
         self._look_at = self._renew_at = 0.0
@@ -89,11 +87,11 @@ class CollectorDaemon:
         self.rules = ConfigWatcher(kind=KIND, apply=self._use, clock=clock, identity=identity)
 
     def setup(self) -> None:
-        """Apply the active settings: what is enabled and has ``auto_start`` begins."""
+        """Apply the active settings; start enabled sources with ``auto_start``."""
         self.rules.setup()
 
     def step(self) -> bool:
-        """Follow the settings, take sources; whether there was one a moment ago."""
+        """Apply settings and claim sources; return whether any was claimed."""
         self.rules.poll()
         self._reap()
         now = self._clock.monotonic()
@@ -102,7 +100,7 @@ class CollectorDaemon:
             try:
                 self._look()
             except DATABASE_AWAY:
-                # Harvests go on as long as their leases last; the loop reports the outage.
+                # Imports continue while their leases last; the loop reports the outage.
                 self._look_at = now + RENEW_SECONDS
                 raise
         if self._works:
@@ -112,7 +110,7 @@ class CollectorDaemon:
         return self._clock.monotonic() < self._active_at + IDLE_SECONDS
 
     def teardown(self) -> None:
-        """End every harvest at the border of its batch; the next collector goes on there."""
+        """Interrupt every import after its current batch; another collector resumes it."""
         end = time.monotonic() + _END_SECONDS
         self._stopping.set()
         for _work, thread in self._works.values():
@@ -161,7 +159,7 @@ class CollectorDaemon:
         for project_id, name in list(self._fresh):
             source = self._fresh[project_id, name]
             now = self._clock.now()
-            # Its next time by cron is worked out first: it may be a minute from now.
+            # Compute its next cron time first: it may be a minute from now.
             queue_due(project_id=project_id, name=name, source=source, now=now)
             if source.enabled and source.auto_start:
                 queue_auto_start(project_id=project_id, name=name, collector=self._name, now=now)
@@ -180,7 +178,7 @@ class CollectorDaemon:
                 )
 
     def _take(self, held: SourceLease) -> None:
-        # The process that started it may know newer settings than this one.
+        # The process that started it may know newer settings.
         self.rules.wake()
         self.rules.poll()
         known = self._known(held.project_id, held.name)
@@ -208,7 +206,7 @@ class CollectorDaemon:
         thread.start()
 
     def _watch(self) -> None:
-        """Whether sources are still ours, and whether anybody wants one to stop."""
+        """Renew leases and check for stop requests."""
         if not self._works:
             return
         rows = {
@@ -262,5 +260,5 @@ def _run(work: HarvestWorker) -> None:
 
 
 def _without_start(source: Source) -> Source:
-    """Changed settings of a source that was there before: its schedule counts, no new start."""
+    """Whether the source existed before: changed settings alone do not start it."""
     return replace(source, auto_start=False)

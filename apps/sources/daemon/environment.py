@@ -1,4 +1,4 @@
-"""What one collector process has, and its harvests share."""
+"""Resources that the imports of one collector process share."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from yardkit.broker import Broker
 
 T = TypeVar("T")
 
-# Connections of all harvests of a process to the database, however many sources there are.
+# Database connections for all imports of a process, whatever the number of sources.
 _DATABASE_THREADS: Final = 4
 
 
 @dataclass(slots=True)
 class CollectorContext:
-    """Broker, database threads, event loop, and the accounts at record APIs."""
+    """Broker, database threads, event loop, and accounts at record APIs."""
 
     broker: Broker
     allowed_networks: tuple[str, ...] = ()
     patience: Patience = field(default_factory=Patience)
     user_agent: str = "Crawlyard"
-    # False asks as fast as it can: for benches.
+    # False disables the rate limit, for benchmarks.
     paced: bool = True
     _loop: LoopThread = field(default_factory=lambda: LoopThread("sources http"))
-    # By address of the API and credentials, with what the credentials held.
+    # By (API URL, name of the credentials), with the secrets.
     _accounts: dict[tuple[str, str], tuple[Secrets, Account]] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
 
     def database(self, work: Callable[[], T]) -> T:
-        """Do it in one of a few threads with a connection each; whatever it raises is raised."""
+        """Run a function in a thread with a database connection; its errors are raised."""
         if not threads_share_database():
             return work()
         if self._threads is None:
@@ -50,22 +50,22 @@ class CollectorContext:
             try:
                 return work()
             except BaseException:
-                # A server that restarted leaves connections that only fail.
+                # After a restart of the server old connections only fail.
                 connections.close_all()
                 raise
 
         return self._threads.submit(tidy).result()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run it in the event loop of the clients."""
+        """Run a coroutine in the event loop of the clients."""
         return self._loop.submit(work)
 
     def client(
         self, source: Callable[[], Source], credential: Credential | None, networks: list[str]
     ) -> RecordClient:
-        """A client of the source; those of one account share its pace and its token.
+        """Return a client of the source; clients of one account share rate limit and token.
 
-        Raises ``ApiFailed`` for credentials that are missing or cannot be used.
+        Raises ``ApiFailed`` for missing or unusable credentials.
         """
         now = source()
         secrets = secrets_of(now, credential)
@@ -81,7 +81,9 @@ class CollectorContext:
         )
 
     def _account(self, key: tuple[str, str], secrets: Secrets) -> Account:
-        """The account with this login; a changed login gets a new token, at the same pace."""
+        """Return the account of these credentials; changed secrets get a new token at the same
+        rate.
+        """
         before, account = self._accounts.get(key, (secrets, Account()))
         if before != secrets:
             account = Account(pacer=account.pacer)
@@ -89,7 +91,7 @@ class CollectorContext:
         return account
 
     def close(self) -> None:
-        """End the loop and the threads; none is waited for that hangs in the database."""
+        """Stop event loop and threads, without waiting for threads that hang in the database."""
         self._loop.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""One harvest of one source in this process: the engine, its books, its lease."""
+"""Worker of one import: engine, record counts and lease."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Before the lease ends by our clock: a confirm that is under way should still arrive in time.
+# Margin before the lease expires, so that a pending confirm can still arrive.
 _MARGIN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """The settings of a source and the number of the version they are of."""
+    """Settings of a source, and the number of their version."""
 
     source: Source
     version: int
 
 
 class HarvestWorker:
-    """See the module; it is what ``engine.harvesting.Surroundings`` asks for."""
+    """Runs one import; implements the context that ``engine.harvester`` needs."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class HarvestWorker:
             raise ValueError(f"there is no source {held.name}")
         self.held = held
         self.waiting_for = ""
-        # Set by who looks at the row: a person wants it to stop.
+        # Set by the main thread: a user wants the import to stop.
         self.asked_to_stop = False
         self._first = first
         self._environment = environment
@@ -74,7 +74,7 @@ class HarvestWorker:
         self._leased_until = clock.monotonic() + LEASE_SECONDS
         self._lost = False
         self._begun: Begun | None = None
-        # Those that are known to be this project's.
+        # Queues known to belong to this project.
         self._queues: set[str] = set()
         self._publishing = RecordPublisher(
             environment.broker, wish=self.wish, waiting=self._wait_for, pause=stopping.wait
@@ -83,7 +83,7 @@ class HarvestWorker:
     # --- the lease ----------------------------------------------------------------------------
 
     def renewed(self, at: float) -> None:
-        """The lease was renewed at ``at`` of the monotonic clock."""
+        """Record that the lease was renewed at ``at`` (monotonic clock)."""
         self._leased_until = max(self._leased_until, at + LEASE_SECONDS)
 
     def lose(self) -> None:
@@ -93,7 +93,7 @@ class HarvestWorker:
     # --- a harvest ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """To its end; whatever goes wrong is in its books or in the log."""
+        """Run the import to its end; failures are stored with it or logged."""
         name = self.held.name
         try:
             ended = self._harvest()
@@ -150,22 +150,22 @@ class HarvestWorker:
             self._database(lambda: finish(begun=begun, ended=ended, now=self._clock.now()))
 
     def _break(self, error: Exception) -> None:
-        """Release the source after an unforeseen error, and record the error."""
+        """Release the source after an unexpected error, and store the error."""
         text = f"{type(error).__name__}: {error}"[:300]
         try:
             self._finish(Ended(Why.ERROR, error=text))
         except Exception as again:  # noqa: BLE001 - logged; the lease runs out all the same
             logger.warning("source %s: its end is not written: %s", self.held.name, again)
 
-    # --- what the engine asks for ----------------------------------------------------------------
+    # --- context of the engine -------------------------------------------------------------------
 
     def source(self) -> Source:
-        """The settings now; the last ones when they are gone, and ``wish`` says so."""
+        """Return the current settings; the last known ones if the entry was removed, see ``wish``."""
         found = self._known()
         return found.source if found is not None else self._first.source
 
     def wish(self) -> Why | None:
-        """Why the harvest should end. Raises ``SourceLeaseLost``."""
+        """Return why the import should end, or None. Raises ``SourceLeaseLost``."""
         if self._lost or self._clock.monotonic() > self._leased_until - _MARGIN_SECONDS:
             raise SourceLeaseLost("the lease could not be renewed")
         if self._stopping.is_set():
@@ -178,16 +178,15 @@ class HarvestWorker:
         )
 
     def now(self) -> datetime:
-        """The clock of this process."""
         return self._clock.now()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """In the loop of the clients."""
+        """Run a coroutine in the event loop of the clients."""
         return self._environment.submit(work)
 
     def publish(self, messages: Sequence[Outgoing]) -> int:
-        """Publish with confirms, through outages. Raises ``ApiFailed``: the queue is another
-        owner's.
+        """Publish with confirms; waits during outages. Raises ``ApiFailed`` if the queue belongs to
+        another project.
         """
         for name in {each.key for each in messages} - self._queues:
             try:
@@ -198,12 +197,12 @@ class HarvestWorker:
         return self._publishing.publish(messages)
 
     def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
-        """Keep the plan."""
+        """Store the plan."""
         begun = self._must_have_begun()
         self._database(lambda: plan(begun=begun, checkpoint=checkpoint, notes=notes))
 
     def moved(self, checkpoint: Checkpoint, counts: HarvestCounts, gaps: Sequence[Gap]) -> None:
-        """Keep the checkpoint; that renews the lease, too."""
+        """Store the checkpoint and renew the lease."""
         begun = self._must_have_begun()
         at = self._clock.monotonic()
         self._database(
@@ -226,9 +225,10 @@ class HarvestWorker:
     # --- the database ---------------------------------------------------------------------------
 
     def _database(self, work: Callable[[], T]) -> T:
-        """Do it; a database that is away is waited for until the lease has run out.
+        """Run a function in the database thread; retry during outages until the lease expires.
 
-        ``SourceLeaseLost`` then: another collector may go on, and so nothing may be written here.
+        Then ``SourceLeaseLost``: another collector may resume the import, so nothing may be
+        written.
         """
         backoff = Backoff()
         while True:

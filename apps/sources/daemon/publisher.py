@@ -1,7 +1,6 @@
-"""Records to their queue, with the broker's confirm (seed S0.8, S0.22).
+"""Publisher of records with confirms (seed S0.8, S0.22).
 
-A broker that is away is waited for: nothing is counted and no checkpoint moves before it has
-confirmed.
+It waits while the broker is unreachable: counts and checkpoint change only after the confirm.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class RecordPublisher:
-    """Publish the records of one harvest, with confirms.
+    """Publishes the records of one import, with confirms.
 
-    Args:
-        wish: returns why the harvest should end, or None; raises ``LeaseLost``.
-        waiting: called with what is waited for, "" when publishing goes on.
-        pause: waits this many seconds, or less when the process is to stop.
+    ``wish`` returns why the import should end, or None; it raises ``SourceLeaseLost``. ``waiting``
+    is called with the reason of a wait, "" when publishing continues. ``pause`` sleeps for the
+    given seconds, or less when the process is stopping.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class RecordPublisher:
 
         Raises ``Interrupted`` and ``LeaseLost``: it is then unknown which of them have arrived.
         """
-        # A stack: the group in hand is its last.
+        # A stack: the current group is its last.
         groups = [list(messages)]
         backoff = Backoff()
         refused = 0
@@ -63,7 +61,7 @@ class RecordPublisher:
             except MessageRefused as error:
                 groups.pop()
                 if len(group) > 1:
-                    # One of them is at fault: halve until it stands alone.
+                    # One message is invalid: bisect to find it.
                     middle = len(group) // 2
                     groups += [group[middle:], group[:middle]]
                 else:
@@ -85,7 +83,7 @@ class RecordPublisher:
             self._declared = queue
 
     def _away(self, error: BrokerError, backoff: Backoff) -> None:
-        # Also when the queue has been deleted.
+        # Also when the queue was deleted.
         self._declared = ""
         line = first_line(error)
         self._waiting(f"broker: {line}")
@@ -94,8 +92,8 @@ class RecordPublisher:
         self._refuse_when_unwanted()
 
     def _confirmed(self, future: Future[None]) -> None:
-        # Messages under way are waited for, whatever is wished: confirmed or lost in a moment, they
-        # decide the checkpoint. A broker that hangs is not waited for at a stop.
+        # Wait for pending confirms even if the import should end: they decide the checkpoint.
+        # A broker that hangs is not waited for when the process stops.
         looks = 0
         while True:
             done, _ = wait([future], timeout=_LOOK_SECONDS)

@@ -1,1 +1,1 @@
-"""The plain-Python part: pages of records, dates, progress. No Django in here."""
+"""Plain-Python part: pages of records, dates, progress. No Django."""

@@ -1,6 +1,6 @@
-"""Which records are too old (seed S0.7).
+"""Age of records (seed S0.7).
 
-Record APIs write dates in many ways; what cannot be read is never taken for old.
+Record APIs write dates in many ways; an unreadable date never counts as too old.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from apps.sources.engine.paths import find
 from apps.sources.engine.settings import Source
 
-# Whole seconds since 1970 have ten digits until the year 2286, milliseconds thirteen.
+# Unix seconds have ten digits until the year 2286, milliseconds thirteen.
 _MS_FROM: Final = 100_000_000_000
 _EPOCH: Final = re.compile(r"-?\d{9,14}(\.\d+)?")
 _CHINESE: Final = re.compile(
@@ -28,17 +28,17 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Age(enum.Enum):
-    """What a record's date says."""
+    """Classification of a record by its date."""
 
     VALID = "valid"
     EXPIRED = "expired"
-    # No date where one should be, or an unreadable one.
+    # The date is missing or unreadable.
     UNREADABLE = "unreadable"
     FUTURE = "future"
 
 
 def age_of(record: Any, source: Source, now: datetime) -> Age:
-    """Whether the record is of the last ``filter_days``; without ``date_field`` all are."""
+    """Classify a record by ``filter_days``; without ``date_field`` all records are recent."""
     if not source.date_field or not source.filter_days:
         return Age.VALID
     moment = read_date(find(source.date_field, record), source.date_format, source.time_zone)
@@ -50,9 +50,9 @@ def age_of(record: Any, source: Source, now: datetime) -> Age:
 
 
 def read_date(value: Any, pattern: str = "", time_zone: str = "UTC") -> datetime | None:
-    """The moment of ISO 8601, 2026/01/08, 2026年1月8日, Unix seconds or ms; None: no date.
+    """Parse ISO 8601, 2026/01/08, 2026年1月8日, Unix seconds or ms; None if it is no date.
 
-    A day without a time counts until its end: a record of the oldest day is not yet too old.
+    A day without a time counts until its end, so that a record of the oldest day is not too old.
     """
     if isinstance(value, bool) or value is None:
         return None

@@ -1,16 +1,16 @@
-"""What may happen to a harvest."""
+"""Errors of an import."""
 
 from __future__ import annotations
 
 
 class HarvestError(Exception):
-    """Base. ``code`` is stable, the text is one line for people and holds no secret."""
+    """Base class. ``code`` is stable; the text is one line for people and has no secret."""
 
     code = "harvest_error"
 
 
 class ApiFailed(HarvestError):
-    """The record API gave no usable answer, however often it was asked."""
+    """The record API returned no usable response, after all retries."""
 
     code = "api_failed"
 
@@ -20,13 +20,13 @@ class ApiFailed(HarvestError):
 
 
 class SourceLeaseLost(HarvestError):
-    """Another collector has the source, or may have it: nothing more is published."""
+    """Another collector has or may have the lease: publishing must stop."""
 
     code = "lease_lost"
 
 
 class Interrupted(HarvestError):
-    """The harvest is to end now; ``why`` is the reason."""
+    """The import must end now; ``why`` is the reason."""
 
     code = "interrupted"
 

@@ -1,10 +1,10 @@
-"""One harvest, from the total to its end (seed S0.1 to S0.21).
+"""One import, from the total to its end (seed S0.1 to S0.21).
 
-    total -> plan -> for each batch, newest first: ask -> sort -> publish -> move the checkpoint
+total -> plan -> for each batch, newest first: request -> sort -> publish -> move the checkpoint
 
-Batches are asked for ahead of their turn, several at once where the API is slower than its rate
-limit, and published strictly one after the other: the checkpoint never leaves anything behind. What
-was published and not yet noted when a process died is published again with the same message ids.
+Batches are requested ahead, several at once if the API is slower than its rate limit, and published
+strictly in order, so the checkpoint never skips a batch. After a crash the last batch may be
+published again, with the same message ids.
 """
 
 from __future__ import annotations
@@ -42,41 +42,42 @@ T = TypeVar("T")
 _LEAST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 32
 _LOOK_SECONDS: Final = 0.1
-# This many records in a row that were marked as exported and come again: the marks have no effect.
+# After this many consecutive records that come back although marked as exported, marking is
+# considered ineffective.
 _MOST_REPEATS: Final = 3
 
 
 class Surroundings(Protocol):
-    """What a harvest needs of the process it runs in."""
+    """Interface of the process that runs an import."""
 
     def source(self) -> Source:
-        """Its settings now; they may change between two batches."""
+        """Return the current settings; they may change between two batches."""
 
     def wish(self) -> Why | None:
-        """Why it should end at once, or None. Raises ``LeaseLost``."""
+        """Return why the import should end at once, or None. Raises ``SourceLeaseLost``."""
 
     def now(self) -> datetime: ...
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run it in the event loop of the clients."""
+        """Run a coroutine in the event loop of the clients."""
 
     def publish(self, messages: Sequence[Outgoing]) -> int:
-        """Publish and wait for the confirms, however long the broker is away.
+        """Publish and wait for the confirms, however long the broker is unreachable.
 
-        Returns how many of them the broker refuses for what they are. Raises ``Interrupted`` and
-        ``LeaseLost``.
+        Return the number of messages that the broker rejects for their content. Raises
+        ``Interrupted`` and ``SourceLeaseLost``.
         """
 
     def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
-        """Keep a new plan. Raises ``LeaseLost``."""
+        """Store a new plan. Raises ``SourceLeaseLost``."""
 
     def moved(self, checkpoint: Checkpoint, counts: HarvestCounts, gaps: Sequence[Gap]) -> None:
-        """Keep the checkpoint and what the batch counted. Raises ``LeaseLost``."""
+        """Store the checkpoint and the counts of a batch. Raises ``SourceLeaseLost``."""
 
 
 @dataclass(slots=True)
 class Ended:
-    """How a harvest ended. ``marker`` is set when it was complete: the checkpoint is void then."""
+    """Result of an import. ``marker`` is set if it is complete; the checkpoint is void then."""
 
     why: Why
     marker: Marker | None = None
@@ -87,7 +88,7 @@ class Ended:
 
 
 class Harvester:
-    """Runs in a thread of its own; ``run`` raises nothing but ``LeaseLost`` and what is a bug."""
+    """Runs one import in its own thread; ``run`` raises only ``SourceLeaseLost`` and bugs."""
 
     def __init__(
         self,
@@ -105,12 +106,12 @@ class Harvester:
         self._around = around
         self._known = frozenset(marker.overlap)
         self._notes: list[dict[str, Any]] = []
-        # Of the overlap with the last harvest: records seen at its places, and known ones.
+        # Overlap with the previous import: records read at its offsets, and how many were known.
         self._overlapping = 0
         self._recognised = 0
 
     def run(self) -> Ended:
-        """Harvest to the end, or until it is interrupted."""
+        """Import until the end or an interruption."""
         try:
             if self._around.source().mode is Mode.NOT_EXPORTED:
                 return self._run_unexported()
@@ -223,16 +224,16 @@ class Harvester:
         self._recognised += found.known
 
     def _note_replaced(self) -> None:
-        """A source that was cleared and has grown past its marker looks like one that grew."""
+        """Add a remark if the source was probably cleared and has grown past its marker since."""
         if self._overlapping and not self._recognised:
             self._notes.append({"code": "replaced", "records": self._overlapping})
 
     def _depth(self) -> int:
-        """How many batches to have under way: as many as the API takes time for at its rate."""
+        """Return the number of concurrent requests: the API's latency times its rate limit."""
         wanted = math.ceil(self._around.source().rate_limit * self._client.latency) + 3
         return max(_LEAST_AHEAD, min(wanted, _MOST_AHEAD))
 
-    # --- by the marks of the API ---------------------------------------------------------------
+    # --- by export marks of the API ------------------------------------------------------------
 
     def _run_unexported(self) -> Ended:
         at = self._at or Checkpoint(first=self._marker.start is None)
@@ -273,7 +274,7 @@ class Harvester:
                 try:
                     return pending.result()
                 except CancelledError:
-                    # The loop of the clients is being stopped, and with it this process.
+                    # The event loop of the clients is stopping, and with it this process.
                     raise Interrupted(Why.SHUTDOWN.value) from None
             try:
                 self._refuse_when_unwanted()
@@ -288,7 +289,7 @@ class Harvester:
 
 
 class _Ahead:
-    """Batches that are asked for before their turn, in order."""
+    """Prefetched batches, in order."""
 
     def __init__(
         self,
@@ -302,7 +303,7 @@ class _Ahead:
         self._pending: deque[tuple[int, int, Future[RecordPage]]] = deque()
 
     def next(self, depth: int) -> tuple[int, int, Future[RecordPage]] | None:
-        """The batch whose turn it is; ``depth`` of them are under way then."""
+        """Return the next batch; keep ``depth`` requests in flight."""
         while len(self._pending) < depth:
             window = next(self._offsets, None)
             if window is None:

@@ -8,37 +8,37 @@ from typing import Any, Final
 
 from yardkit.errors import first_line
 
-# Imported by name: the library brings no types.
+# Not ``import jmespath``: the library has no type hints.
 _jmespath: Final[Any] = importlib.import_module("jmespath")
 _Error: Final[type[Exception]] = importlib.import_module("jmespath.exceptions").JMESPathError
 
 
-# Longer ones are none of ours; jmespath itself looks at whatever it is given.
+# Limit of our own: jmespath accepts any length.
 MOST_CHARACTERS: Final = 1000
-# What an expression may multiply an answer by: ten doublings in a row are a thousand of them.
+# How much an expression may multiply a response: ten doublings in a row are a factor of a thousand.
 _MOST_GROWTH: Final = 100
 _LISTS: Final = ("multi_select_list", "multi_select_dict")
 
 
 class BadPath(ValueError):
-    """The text is no expression."""
+    """The expression is invalid."""
 
 
 @lru_cache(maxsize=512)
 def compiled(text: str) -> Any:
-    """The expression. Raises ``BadPath``."""
+    """Compile an expression. Raises ``BadPath``."""
     if len(text) > MOST_CHARACTERS:
         raise BadPath(f"at most {MOST_CHARACTERS} characters")
     try:
         found = _jmespath.compile(text)
     except _Error as error:
-        # The further lines are the expression and a pointer into it, which one line cannot hold.
+        # Further lines repeat the expression with a pointer, which does not fit into one line.
         first = first_line(error)
         raise BadPath(first.removesuffix(", for expression:")) from None
     except RecursionError:
         raise BadPath("it is nested too deep") from None
     except (ValueError, TypeError, AttributeError):
-        # What jmespath makes none of its own errors of, such as a number of thousands of digits.
+        # Errors that jmespath does not wrap, such as a number with thousands of digits.
         raise BadPath("a part of it cannot be read") from None
     if _growth(found.parsed) > _MOST_GROWTH:
         raise BadPath("it may make too much of an answer")
@@ -56,20 +56,20 @@ def _growth(tree: Any) -> int:
 
 
 def find(text: str, value: Any) -> Any:
-    """What the expression finds, None where nothing is; a plain name is looked up at once."""
+    """Evaluate an expression; None if there is no match. Plain names are looked up directly."""
     if isinstance(value, dict) and text in value:
-        # Chinese names of fields need no quotes this way, and most paths are a name.
+        # Chinese field names thus need no quotes, and most paths are plain names.
         return value[text]
     try:
         return compiled(text).search(value)
     except (_Error, RecursionError, ValueError, TypeError, AttributeError, ArithmeticError):
-        # Such as a function on a value of another type: nothing is found there. Its functions fail
-        # in ways of their own.
+        # Such as a function on a value of the wrong type: no match. Functions raise various
+        # exceptions.
         return None
 
 
 def problem(text: str) -> str:
-    """What is wrong with the expression, "" when nothing is."""
+    """Return what is wrong with the expression; "" if it is valid."""
     if text.isidentifier():
         return ""
     try:

@@ -1,7 +1,7 @@
-"""How far a harvest is, what it counted, and which offsets come next (seed S0.1 to S0.21).
+"""Progress and counts of an import, and its batches (seed S0.1 to S0.21).
 
-Records are numbered from 0, the oldest, to ``total - 1``. A harvest goes from the newest batch
-down to the one that begins at ``end``, where the last complete harvest began.
+Records are numbered from 0, the oldest, to ``total - 1``. An import goes from the newest batch down
+to the one that begins at ``end``, where the last complete import began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_GAPS: Final = 100
 
 
 class Why(enum.StrEnum):
-    """Why a harvest ended; ``states.Reason`` says the same to people."""
+    """Why an import ended; ``states.Reason`` has the texts."""
 
     END = "end"
     EXPIRED = "expired"
@@ -30,12 +30,12 @@ class Why(enum.StrEnum):
     LOST = "lost"
 
 
-# After these the source was read as far as it should be: the marker moves.
+# After these reasons the source was read completely: the marker moves.
 COMPLETE: Final = frozenset({Why.END, Why.EXPIRED, Why.NOTHING})
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """What complete harvests have left: see ``models.SourceState``. ``start`` None: none was."""
+    """Result of complete imports, see ``models.SourceState``; ``start`` None: there was none."""
 
     start: int | None = None
     total: int | None = None
@@ -43,12 +43,12 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a harvest goes on (seed S0.17): records from ``until`` on are published.
+    """Where an import resumes (seed S0.17): records from ``until`` on are published.
 
-    The next batch is ``next`` to ``until``, the latter excluded. Below ``covered`` everything was
-    read by earlier harvests. ``top``: message ids of the first batch, the next harvest's overlap.
-    ``expired``: consecutive batches without a valid record. ``unmarked``: in the mode not_exported,
-    ids of published messages that are not yet marked as exported at the API.
+    The next batch is ``next`` to ``until``, the latter excluded. Records below ``covered`` were
+    read by earlier imports. ``top``: message ids of the first batch, the overlap of the next
+    import. ``expired``: consecutive batches without a valid record. ``unmarked``: in the mode
+    not_exported, ids of published messages that are not yet marked as exported at the API.
     """
 
     start: int = 0
@@ -65,7 +65,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Records ``from_`` to ``to`` (both included) were not read. ``why`` is a code."""
+    """Records ``from_`` to ``to`` (both included) were not read; ``why`` is a code."""
 
     from_: int = msgspec.field(name="from")
     to: int
@@ -73,7 +73,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class HarvestCounts(msgspec.Struct, kw_only=True):
-    """What became of the records that were read; each is in one of the middle four."""
+    """Records read and their outcomes; each record has one of the middle four."""
 
     batches: int = 0
     read: int = 0
@@ -84,13 +84,13 @@ class HarvestCounts(msgspec.Struct, kw_only=True):
     bad_dates: int = 0
 
     def add(self, other: HarvestCounts) -> None:
-        """Count what another has counted, too."""
+        """Add the counts of ``other``."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def balanced(self) -> bool:
-        """Every record went one way."""
+        """Whether every record has one outcome."""
         return self.read == self.published + self.filtered + self.re_read + self.refused
 
 
@@ -103,10 +103,10 @@ class HarvestPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> HarvestPlan:
-    """Return the offsets of a new harvest (seed S0.4, S0.5, S0.15, S0.16).
+    """Compute the offsets of a new import (seed S0.4, S0.5, S0.15, S0.16).
 
-    A source with fewer records than before was cleared: its marker is void, and with it every
-    further harvest would read nothing.
+    A source with fewer records than before was cleared: its marker is void, since otherwise every
+    further import would read nothing.
     """
     least = marker.start if marker.total is None else marker.total
     shrunk = least is not None and total < least
@@ -118,7 +118,7 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> H
     end, covered = 0, 0
     if marker.start is not None and not first:
         end = marker.start
-        # Progress of the replaced program holds no total: by the seed's rule it was one batch more.
+        # Progress imported from the seed has no total: by its rule it was one batch more.
         covered = marker.start + size if marker.total is None else marker.total
     start = max(total - size, end, 0)
     found = Checkpoint(
@@ -135,7 +135,7 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> H
 
 
 def windows(at: Checkpoint) -> Iterator[tuple[int, int]]:
-    """(offset, size) of each batch from the checkpoint on (seed S0.9, S0.10)."""
+    """Yield (offset, size) of each batch from the checkpoint on (seed S0.9, S0.10)."""
     while at.next >= 0:
         if at.until > at.next:
             yield at.next, at.until - at.next
@@ -143,7 +143,7 @@ def windows(at: Checkpoint) -> Iterator[tuple[int, int]]:
 
 
 def measure(at: Checkpoint) -> tuple[int, int]:
-    """(batches, records) that ``windows`` gives, without going through them."""
+    """Return (batches, records) of ``windows`` without iterating."""
     if at.next < 0:
         return 0, 0
     steps = max(0, at.next - at.end) // at.size
@@ -169,13 +169,13 @@ def advanced(at: Checkpoint) -> Checkpoint:
 
 
 def untouched_by_seed_rule(marker: int, size: int) -> list[Gap]:
-    """What a history by the seed's own rule has never read (seed S0.14): 0 to marker % size."""
+    """Offsets that the seed's rule has never read (seed S0.14): 0 to marker % size."""
     rest = marker % size
     return [Gap(0, rest - 1, "seed_rule")] if rest else []
 
 
 def add_gap(gaps: list[dict[str, Any]], gap: Gap) -> list[dict[str, Any]]:
-    """With one more, joined to its neighbour of the same kind; the newest ``MOST_GAPS`` stay."""
+    """Add a gap, merged with an adjacent gap of the same kind; keep the newest ``MOST_GAPS``."""
     told = list(gaps)
     for index, each in enumerate(told):
         if each["why"] == gap.why and each["from"] <= gap.to + 1 and gap.from_ <= each["to"] + 1:

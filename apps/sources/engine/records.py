@@ -1,7 +1,8 @@
-"""Records as messages: which is which, what is sent, what is left out.
+"""Records as messages: ids, bodies and filters.
 
-A record's id is the same whenever and by whomever it is read: the broker's ``message_id``, by which
-consumers can drop what came twice after a crash, and by which the overlap of two harvests is known.
+The id of a record depends only on its source and content or position. It is the broker's
+``message_id``, by which consumers drop duplicates after a crash, and by which the overlap of two
+imports is recognised.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from apps.sources.engine.progress import HarvestCounts
 from apps.sources.engine.settings import BadDates, Source
 from yardkit.broker.base import Outgoing
 
-# Of one record: the platform's limit of a message.
+# Maximum size of one record: the platform's limit for messages.
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
-# A header: when the record expires, in milliseconds since 1970. Brokers keep it to themselves.
+# Header: expiry of the record, Unix milliseconds. Brokers do not reveal theirs.
 EXPIRES_AT: Final = "x-expires-at"
 _ID_BYTES: Final = 16
 _JSON: Final = "application/json"
@@ -32,7 +33,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class RecordOrigin:
-    """Whose records: part of every id and of the headers."""
+    """Project and source of records: part of every id and of the headers."""
 
     project: int
     slug: str
@@ -41,18 +42,18 @@ class RecordOrigin:
 
 @dataclass(slots=True)
 class Sorted:
-    """A batch, sorted: what is to be sent, and what became of the rest."""
+    """A sorted batch: messages to send, and counts of the rest."""
 
     messages: list[Outgoing] = field(default_factory=list)
     counts: HarvestCounts = field(default_factory=HarvestCounts)
-    # Of every record in its order, those that are not sent, too.
+    # Of all records in order, including those that are not sent.
     ids: list[str] = field(default_factory=list)
-    # How many of them the caller has named as known.
+    # Number of ids that the caller passed as known.
     known: int = 0
 
     @property
     def expired(self) -> bool:
-        """Nothing in it but records that are too old."""
+        """Whether all records of the batch are too old."""
         return self.counts.read > 0 and self.counts.filtered == self.counts.read
 
 
@@ -129,7 +130,7 @@ def _refused(record: Any, body: bytes, age: Age, source: Source) -> bool:
 
 
 def _id(origin: RecordOrigin, source: Source, record: Any, digest: bytes, place: int) -> str:
-    """By ``id_field`` where the record has it, else by its place and content."""
+    """Id by ``id_field`` if the record has it, else by position and content."""
     own = find(source.id_field, record) if source.id_field else None
     name = f"{origin.project}\0{origin.source}\0{source.content}\0".encode()
     if own is not None and not isinstance(own, bool):

@@ -21,12 +21,12 @@ _MS: Final = 1000
 
 
 def is_seed_config(root: object) -> bool:
-    """Whether a file has one of the seed's sections."""
+    """Whether the file has one of the seed's sections."""
     return isinstance(root, dict) and any(section in root for section in SECTIONS)
 
 
 def translated(root: Mapping[str, Any]) -> tuple[dict[str, Any], list[DataProblem]]:
-    """The same as ``defaults`` and ``broker``; other keys of the file stay as they are."""
+    """Translate to ``defaults`` and ``broker``; other keys of the file are kept."""
     problems: list[DataProblem] = []
     rabbitmq = _section(root, "rabbitmq", _RABBITMQ, problems)
     crawler = _section(root, "crawler", _CRAWLER, problems)

@@ -19,21 +19,21 @@ import msgspec
 
 NAME: Final = r"[a-z][a-z0-9_-]{0,63}"
 MAX_SOURCES: Final = 500
-# What the vendor allows at most (seed S0.40), and what any other API may be asked.
+# Limits of the rate: the vendor's maximum (seed S0.40), and ours for any other API.
 MOST_REQUESTS_A_SECOND: Final = 20.0
 MOST_OF_OTHERS: Final = 1000.0
 OCTOPARSE_BASE: Final = "https://dataapi.octoparse.com"
 
 
 class SourceKind(enum.StrEnum):
-    """Which protocol a record API speaks."""
+    """Protocol of a record API."""
 
     OCTOPARSE = "octoparse"
     JSON = "json"
 
 
 class Dialect(enum.StrEnum):
-    """Which of Octoparse's two interfaces is spoken; ``auto`` goes by the host's name."""
+    """Octoparse interface; ``auto`` is derived from the host name."""
 
     AUTO = "auto"
     DATA = "data"
@@ -41,28 +41,28 @@ class Dialect(enum.StrEnum):
 
 
 class Mode(enum.StrEnum):
-    """How a harvest knows what is new: by offsets, or by the marks of the API itself."""
+    """How new records are recognised: by offset, or by export marks of the API."""
 
     OFFSET = "offset"
     NOT_EXPORTED = "not_exported"
 
 
 class Shrunk(enum.StrEnum):
-    """What is done when a source has fewer records than before (seed S0.16)."""
+    """Reaction to a source that has fewer records than before (seed S0.16)."""
 
     RESET = "reset"
     REPORT = "report"
 
 
 class BadDates(enum.StrEnum):
-    """What is done with records whose date cannot be read or is in the future."""
+    """Treatment of records whose date is unreadable or in the future."""
 
     KEEP = "keep"
     REFUSE = "refuse"
 
 
 class Auth(enum.StrEnum):
-    """How a JSON API authenticates its callers; the secrets are those of the credentials."""
+    """Authentication scheme of a JSON API; the secrets are in the credentials."""
 
     NONE = "none"
     BASIC = "basic"
@@ -71,10 +71,11 @@ class Auth(enum.StrEnum):
 
 
 class JsonApi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a JSON API keeps things. ``total`` and ``records`` are JMESPath expressions.
+    """Structure of a JSON API's responses.
 
-    ``records`` gives the list of an answer, ``total`` how many records there are in all; both are
-    looked for in every answer. ``parameters`` are sent with each request beside offset and size.
+    ``records`` and ``total`` are JMESPath expressions for the list of records and the number of all
+    records; both are evaluated on every response. ``parameters`` are sent with each request in
+    addition to offset and size.
     """
 
     total: str = "total"
@@ -124,20 +125,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def url(self) -> str:
-        """The address that is asked, without a slash at its end."""
+        """Base URL without a trailing slash."""
         base = self.base_url or (OCTOPARSE_BASE if self.kind is SourceKind.OCTOPARSE else "")
         return base.rstrip("/")
 
     @property
     def speaks_open(self) -> bool:
-        """Whether Octoparse's newer interface is meant (openapi.*, seed S0.37)."""
+        """Whether to use Octoparse's newer interface (openapi.*, seed S0.37)."""
         if self.dialect is not Dialect.AUTO:
             return self.dialect is Dialect.OPEN
         return (urlsplit(self.url).hostname or "").startswith("openapi.")
 
     @property
     def content(self) -> str:
-        """Says which records these are: another one makes what was harvested so far history."""
+        """Identity of the records: if it changes, progress so far is void."""
         of = [self.kind, self.task_id, self.mode]
         if self.kind is SourceKind.JSON:
             of += [self.url, self.json.records, json.dumps(self.json.parameters, sort_keys=True)]
@@ -145,7 +146,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class NamedBroker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The broker that the seed's own configuration names: shown, not used (see BROKER_URL)."""
+    """Broker in the seed's own configuration: shown, not used (see BROKER_URL)."""
 
     host: str = ""
     port: int = 5672
@@ -153,7 +154,7 @@ class NamedBroker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class SourceBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The data of a version, understood."""
+    """Parsed data of a version."""
 
     defaults: Source = Source()
     sources: dict[str, Source] = {}
@@ -161,7 +162,7 @@ class SourceBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def merged(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry with what the defaults add; ``json`` is merged key by key."""
+    """Merge the defaults into an entry; ``json`` is merged key by key."""
     both = {**defaults, **entry}
     inner = [each.get("json") for each in (defaults, entry)]
     if all(isinstance(each, dict) for each in inner):
@@ -170,7 +171,7 @@ def merged(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
 
 
 def book_of(data: Mapping[str, Any]) -> SourceBook:
-    """The settings of checked data. Raises ``msgspec.ValidationError`` for other data."""
+    """Parse checked data. Raises ``msgspec.ValidationError`` for other data."""
     defaults = data.get("defaults") or {}
     broker = data.get("broker")
     return SourceBook(

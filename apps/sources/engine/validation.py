@@ -1,6 +1,6 @@
-"""What is wrong with settings of sources: everything at once, each with its place.
+"""Validation of source settings: all problems at once, each with its place.
 
-Pure: no database, no network. What only Django knows (cron, the broker's address) is handed in.
+Pure: no database, no network. Checks that need Django (cron, the broker's URL) are passed in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CheckCron = Callable[[str], None]
 _TOP: Final = ("defaults", "sources", "broker")
 _FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(Source)}
 _BROKER_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(NamedBroker)}
-# Longer than RabbitMQ counts: 2**32 ms.
+# RabbitMQ's maximum TTL: 2**32 ms.
 _LONGEST_TTL: Final = 4_000_000
 _RANGES: Final[dict[str, tuple[float, float]]] = {
     "batch_size": (1, 1000),
@@ -50,14 +50,14 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "retries": (0, 20),
 }
 _LONGEST: Final = {"description": 500, "base_url": 2000, "task_id": 200, "date_format": 100}
-# Queues of records of bizzes: of any project, and read by other consumers.
+# Reserved prefix: queues of records of bizzes, which have other consumers.
 _RECORDS: Final = "records."
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _TASK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
 
 def check(data: Mapping[str, Any], *, cron: CheckCron, broker_url: str) -> Iterator[DataProblem]:
-    """Every problem of a configuration; warnings are marked."""
+    """Return all problems of a configuration, warnings included."""
     yield from _unknown("", data, _TOP)
     defaults = data.get("defaults", {})
     sources = data.get("sources", {})
@@ -122,7 +122,7 @@ def _of_type(place: str, value: Any, wanted: Any) -> DataProblem | None:
     except msgspec.ValidationError as error:
         if isinstance(wanted, enum.EnumMeta):
             return DataProblem(place, "bad_value", f"one of: {', '.join(map(str, wanted))}")
-        # "Expected `int`, got `str` - at `$.total`": the place within is kept in the text.
+        # "Expected `int`, got `str` - at `$.total`": the inner place stays in the text.
         text = str(error).replace("`", "").replace(" - at $", " at ")
         return DataProblem(place, "bad_value", text)
     return None
@@ -161,7 +161,7 @@ def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
 
 
 def bad_queue(name: str) -> str:
-    """Why records cannot go there; "" when they can."""
+    """Return why records cannot be published to the queue; "" if they can."""
     if is_own(name) or name.startswith(_RECORDS):
         return "the platform itself uses a queue of this name"
     if not _QUEUE.fullmatch(name):
@@ -199,7 +199,7 @@ def _told(call: Callable[[], None]) -> str:
     return ""
 
 
-# Keys of the program that this app replaces.
+# Keys of the seed's configuration.
 _RENAMED: Final = {"tasks": ("sources",)}
 
 

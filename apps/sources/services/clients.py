@@ -1,4 +1,4 @@
-"""From the settings of a source to a client of its API."""
+"""Creation of API clients from the settings of a source."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def client_of(
     user_agent: str,
     paced: bool = True,
 ) -> RecordClient:
-    """A client; its pace, its retries and its records follow the settings as they change.
+    """Create a client; rate limit, retries and paths follow later changes of the settings.
 
-    ``paced`` False asks as fast as it can.
+    ``paced=False`` disables the rate limit.
     """
     now = source()
     asker = ApiCaller(
@@ -45,7 +45,7 @@ def client_of(
 
 
 def secrets_of(source: Source, credential: Credential | None) -> Secrets:
-    """What the credentials hold. Raises ``ApiFailed`` for some that are missing."""
+    """Decrypt the credentials. Raises ``ApiFailed`` if they do not exist."""
     if credential is None:
         if source.credentials:
             raise ApiFailed(f"there are no credentials {source.credentials}", "no_credentials")

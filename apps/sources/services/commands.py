@@ -1,6 +1,6 @@
-"""What people ask of sources: start, stop, move the marker (seed S0.20, S0.32, S0.33).
+"""Start, stop and marker of sources (seed S0.20, S0.32, S0.33).
 
-The row is what collectors look at, twice a second; nothing else need reach them.
+Collectors poll the rows twice a second; no message is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from apps.sources.states import BUSY, HELD, SourceActivity
 
 
 class Became(enum.StrEnum):
-    """What came of a start or stop."""
+    """Result of a start or stop."""
 
     QUEUED = "queued"
     ALREADY = "already"
@@ -33,7 +33,7 @@ class Became(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceCommand:
-    """One source, and what came of it."""
+    """Result of a start or stop for one source."""
 
     name: str
     became: Became
@@ -47,12 +47,11 @@ def start(
     now: datetime,
     actor_label: str = "",
 ) -> list[SourceCommand]:
-    """Have these sources harvested, or every enabled one; one that is harvested goes on.
+    """Start these sources, or every enabled one; sources that are active continue.
 
-    A harvest that was stopped, or whose collector died, goes on at its checkpoint.
+    A stopped or interrupted import resumes at its checkpoint.
 
-    Raises:
-        NoSuchSource, SourceSwitchedOff: of a source that was named; then none is started.
+    Raises NoSuchSource, or SourceSwitchedOff for a named source; then none is started.
     """
     settings = book(project_id).sources
     if names is None:
@@ -78,7 +77,7 @@ def _start(
     queued = mine.filter(activity=SourceActivity.IDLE).update(
         activity=SourceActivity.QUEUED, asked_at=now, asked_by=by
     )
-    # A stop request that no process has seen yet is withdrawn.
+    # Withdraw a stop request that no process has seen yet.
     mine.filter(activity=SourceActivity.STOPPING).update(activity=SourceActivity.RUNNING)
     became = Became.QUEUED if queued else Became.ALREADY
     record(
@@ -99,9 +98,9 @@ def stop(
     now: datetime,
     actor_label: str = "",
 ) -> list[SourceCommand]:
-    """Stop these sources, or all, as soon as the batch in hand is published.
+    """Stop these sources, or all, once the current batch is published.
 
-    They stay stopped, whatever cron says, until ``start``. Raises ``NoSuchSource``.
+    Cron does not start them until ``start``. Raises ``NoSuchSource``.
     """
     known = [*book(project_id).sources]
     rows = SourceState.objects.filter(project_id=project_id)
@@ -146,15 +145,13 @@ def set_marker(
     by_seed_rule: bool = False,
     actor_label: str = "",
 ) -> SourceState:
-    """Say where the last harvest began; None: the next one reads everything, as the first did.
+    """Set the marker, the offset at which the next import ends; None: import everything.
 
-    For progress that another program has kept. ``by_seed_rule``: it has read by the seed's own
-    rule, which leaves out the first ``marker % batch_size`` records (seed S0.14): they are noted
-    as never read. A checkpoint is void afterwards.
+    For progress kept by another program. ``by_seed_rule``: it has read by the seed's rule, which
+    leaves out the first ``marker % batch_size`` records (seed S0.14); they are stored as a gap. The
+    checkpoint becomes void.
 
-    Raises:
-        NoSuchSource, BadMarker
-        SourceBusy: a harvest moves the marker.
+    Raises NoSuchSource, BadMarker, and SourceBusy during an import.
     """
     settings = book(project_id).sources.get(name)
     if settings is None:
@@ -172,7 +169,7 @@ def set_marker(
     state.marker, state.last_total, state.overlap, state.checkpoint = marker, None, [], None
     state.content = settings.content
     state.problem = ""
-    # The generation rises: a process that still believes to hold the row writes nothing more.
+    # Increment the generation: a process that still believes to hold the lease writes nothing.
     state.generation = F("generation") + 1
     state.save(
         update_fields=[
@@ -193,5 +190,5 @@ def set_marker(
 
 
 def state_row(project_id: int, name: str) -> SourceState:
-    """The row of a source, made where it has none yet."""
+    """Return the row of a source; create it if it has none yet."""
     return SourceState.objects.get_or_create(project_id=project_id, name=name)[0]

@@ -1,4 +1,4 @@
-"""Settings of sources as a kind of configuration: YAML in and out, the seed's file, too."""
+"""Settings of sources as a kind of configuration; also reads the seed's file."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from apps.sources.queries import KIND
 
 
 class SourcesKind(YamlKind):
-    """Which record APIs a project harvests. No secret is in it: entries name credentials."""
+    """Record APIs of a project. Entries refer to credentials; they contain no secrets."""
 
     name = KIND
     title = _("Sources")
     shape: ClassVar[str] = "sources are a mapping with defaults and sources"
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """Every problem, with its place; a broker other than BROKER_URL is a warning."""
+        """Return all problems, with places; a broker other than BROKER_URL is a warning."""
         return list(check(data, cron=_check_cron, broker_url=settings.BROKER_URL))
 
     def summary(self, data: Data) -> str:
-        """How many sources."""
+        """Number of sources, as text."""
         count = len(data.get("sources") or {})
         return ngettext("%(count)d source", "%(count)d sources", count) % {"count": count}
 
     def read(self, raw: bytes, name: str = "") -> Data:
-        """YAML (and so JSON); the seed's own config.yml becomes defaults (seed S0.28)."""
+        """Parse YAML; the seed's own config.yml becomes defaults (seed S0.28)."""
         root = super().read(raw, name)
         if not seed_config.is_seed_config(root):
             return root

@@ -31,17 +31,17 @@ from yardkit.nesting import check_json
 
 MAX_RECORDS: Final = 1000
 MAX_LEASE_SECONDS: Final = 24 * 3600
-# How long the broker is waited for once it has said that there is something.
+# Timeout of a delivery when the broker reports waiting messages.
 _WAIT_SECONDS: Final = 2.0
 # Longer than any call that consumes.
 _CONSUMING: Final = timedelta(seconds=60)
-# How long an acknowledged record is remembered, to recognise a copy that the broker still has.
+# How long an acknowledged record is kept, to recognise a redelivery.
 _REMEMBERED: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as a consumer gets it. ``data`` is None for a body that is no JSON."""
+    """A record for a consumer. ``data`` is None for a body that is not JSON."""
 
     message_id: str
     body: bytes
@@ -49,17 +49,17 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """Of the body."""
+        """Digest of the body."""
         return hashlib.blake2b(self.body, digest_size=16).hexdigest()
 
     @property
     def key(self) -> tuple[str, str]:
-        """Equal for copies of one record."""
+        """Key that is equal for copies of one record."""
         return self.message_id, self.digest
 
     @property
     def data(self) -> Any:
-        """What the source gave."""
+        """Parsed body."""
         try:
             check_json(self.body)
             return msgspec.json.decode(self.body)
@@ -67,7 +67,7 @@ class Record:
             return None
 
     def shown(self) -> dict[str, Any]:
-        """For JSON; a body that cannot be read comes as base64."""
+        """Return a dict for JSON; a body that is not JSON becomes base64."""
         data = self.data
         found: dict[str, Any] = {
             "id": self.message_id,
@@ -81,7 +81,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordLease:
-    """Records leased until ``deadline_at``; empty when the queue is."""
+    """Records leased until ``deadline_at``; empty if the queue is empty."""
 
     lease: str
     deadline_at: datetime
@@ -89,12 +89,12 @@ class RecordLease:
 
 
 def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
-    """Take up to ``count`` records for good, oldest first. Raises ``BrokerAway``.
+    """Remove and return up to ``count`` records, oldest first. Raises ``BrokerAway``.
 
-    They are gone once this returns: who cannot promise to keep them takes a lease.
+    The broker keeps no copy: callers that must not lose records use a lease.
     """
     lease = secrets.token_hex(16)
-    # Only held until the end: those of a process that dies meanwhile come back.
+    # Claimed until the end of the call: records of a process that dies meanwhile return.
     found = _claim_free(queue, count, lease, "", now + _CONSUMING, now)
     if len(found) < count:
         try:
@@ -104,13 +104,13 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
                 try:
                     subscription.ack(deliveries)
                 except BrokerError:
-                    # The broker will deliver them again, or not: rows know them either way.
+                    # Redelivery is possible; the rows recognise it.
                     found += _keep(queue, fresh, lease, "", now + _CONSUMING)
                     raise
                 found += fresh
             _settle(copies)
         except BrokerAway:
-            # What came out of the rows must reach its consumer.
+            # Records taken from rows must reach their consumer.
             if not found:
                 raise
     _done(HandedRecord.objects.filter(queue=queue, lease=lease), now)
@@ -118,7 +118,7 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
 
 
 def peek(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
-    """The next ``count`` records; they stay where they are. Raises ``BrokerAway``."""
+    """Return the next ``count`` records without removing them. Raises ``BrokerAway``."""
     found = [_record(row) for row in _free(queue, now)[:count]]
     if len(found) < count:
         with _taking(queue.name, count - len(found)) as (subscription, deliveries):
@@ -130,9 +130,9 @@ def peek(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
 def lease_records(
     *, queue: RecordQueue, count: int, seconds: float, holder: str, now: datetime
 ) -> RecordLease:
-    """Take up to ``count`` records until they are acknowledged, or ``seconds`` are over.
+    """Lease up to ``count`` records for ``seconds``.
 
-    Raises ``BrokerAway``; what had been given back before is leased all the same.
+    Raises ``BrokerAway``, unless returned records could be leased from rows.
     """
     lease, deadline = secrets.token_hex(16), now + timedelta(seconds=seconds)
     found = _claim_free(queue, count, lease, holder, deadline, now)
@@ -152,10 +152,10 @@ def acknowledge(
     message_ids: Sequence[str] | None = None,
     now: datetime,
 ) -> int:
-    """Acknowledge these records, or all of the lease; return how many were left to acknowledge.
+    """Acknowledge these records, or all of the lease; return their number.
 
-    An expired lease can still be acknowledged while its records are not leased again. Raises
-    ``NoSuchLease``: no record of this lease is left.
+    An expired lease can still be acknowledged unless its records were leased again. Raises
+    ``NoSuchLease`` if no record of this lease is left.
     """
     return _done(_leased(queue, lease, message_ids), now)
 
@@ -167,15 +167,16 @@ def give_back(
     message_ids: Sequence[str] | None = None,
     now: datetime,
 ) -> int:
-    """Release these records, or all of the lease, for the next caller; return how many. Raises as
-    above.
+    """Return these records, or all of the lease, to the queue; return their number.
+
+    Raises ``NoSuchLease``.
     """
     mine = _leased(queue, lease, message_ids)
     return mine.update(lease="", holder="", deadline_at=now)
 
 
 def forget_expired(*, now: datetime, limit: int = 10_000) -> int:
-    """Delete rows whose records have expired, or were acknowledged long ago; how many."""
+    """Delete rows of expired records and of old acknowledgements; return their number."""
     over = Q(expires_at__lte=now) | Q(done=True, deadline_at__lte=now - _REMEMBERED)
     due = HandedRecord.objects.filter(over).values_list("pk", flat=True)[:limit]
     return HandedRecord.objects.filter(pk__in=list(due)).delete()[0]
@@ -185,7 +186,7 @@ def forget_expired(*, now: datetime, limit: int = 10_000) -> int:
 
 
 def _free(queue: RecordQueue, now: datetime) -> QuerySet[HandedRecord]:
-    """Given back, or over their deadline."""
+    """Rows that were returned or whose lease has expired."""
     free = HandedRecord.objects.filter(queue=queue, deadline_at__lte=now, done=False)
     return free.exclude(expires_at__lte=now)
 
@@ -193,7 +194,9 @@ def _free(queue: RecordQueue, now: datetime) -> QuerySet[HandedRecord]:
 def _claim_free(
     queue: RecordQueue, count: int, lease: str, holder: str, deadline: datetime, now: datetime
 ) -> list[Record]:
-    """Of several who ask at once each gets others: SQLite has one writer, others skip locks."""
+    """Claim free rows. Concurrent callers get different rows: SQLite serializes, others SKIP
+    LOCKED.
+    """
     with transaction.atomic():
         rows = list(_free(queue, now).select_for_update(skip_locked=True)[:count])
         HandedRecord.objects.filter(pk__in=[row.pk for row in rows]).update(
@@ -222,7 +225,7 @@ def _done(rows: QuerySet[HandedRecord], now: datetime) -> int:
 
 
 def _settle(copies: Sequence[int]) -> None:
-    """The broker has let go of its copies of these rows."""
+    """Mark rows whose copies the broker has deleted."""
     if copies:
         rows = HandedRecord.objects.filter(pk__in=list(copies))
         rows.filter(done=True).delete()
@@ -234,9 +237,9 @@ def _record(row: HandedRecord) -> Record:
 
 
 def _unknown(queue: RecordQueue, records: Sequence[Record]) -> tuple[list[Record], list[int]]:
-    """Each of them once without those that have a row; and the rows of the others.
+    """Split deliveries into new records, each once, and rows of known ones.
 
-    A process that died before the broker took its acknowledgement leaves both.
+    A process that died before its acknowledgement reached the broker leaves both.
     """
     names = [each.message_id for each in records]
     rows = HandedRecord.objects.filter(queue=queue, message_id__in=names)
@@ -263,7 +266,7 @@ def _lease_from_broker(
 def _keep(
     queue: RecordQueue, records: Sequence[Record], lease: str, holder: str, deadline: datetime
 ) -> list[Record]:
-    """Write rows of records that the broker still has; return those that are this lease's."""
+    """Store rows of records that the broker still has; return those of this lease."""
     HandedRecord.objects.bulk_create(
         (
             HandedRecord(
@@ -278,10 +281,10 @@ def _keep(
             )
             for each in records
         ),
-        # Another process may receive another copy at this moment: one of them gets it.
+        # Another process may receive a copy concurrently: only one of them gets it.
         ignore_conflicts=True,
     )
-    # Those that were free before have been handed out more than once.
+    # Records that were free before are being redelivered.
     rows = HandedRecord.objects.filter(queue=queue, lease=lease, times=1)
     mine = set(rows.values_list("message_id", "digest"))
     return [each for each in records if each.key in mine]
@@ -292,9 +295,9 @@ def _keep(
 
 @contextmanager
 def _taking(queue: str, count: int) -> Iterator[tuple[Subscription, list[Delivery]]]:
-    """Up to ``count`` deliveries; what the body does not settle goes back. Raises ``BrokerAway``.
+    """Yield up to ``count`` deliveries; unsettled ones are requeued. Raises ``BrokerAway``.
 
-    A queue that does not exist yet is empty.
+    A queue that does not exist is empty.
     """
     try:
         broker = shared_broker()
@@ -319,7 +322,7 @@ def _deliveries(
         some = subscription.take(count - len(found), timeout=0.02)
         found += some
         if not some:
-            # Those that have expired go when they reach the head, so what is said to wait may not.
+            # Expired messages are removed at the head only, so waiting ones may not arrive.
             try:
                 waiting = broker.depth(queue).ready
             except Unroutable:
@@ -334,12 +337,12 @@ def _of_delivery(delivery: Delivery) -> Record:
     expires_at = None
     if isinstance(at, int) and not isinstance(at, bool) and 0 < at < 2**47:
         expires_at = datetime.fromtimestamp(at / 1000, UTC)
-    # A message of another program may have no id.
+    # Messages of other programs may have no id.
     name = delivery.message_id or secrets.token_hex(16)
     return Record(name[:255], delivery.body, expires_at)
 
 
 def _living(deliveries: Sequence[Delivery], now: datetime) -> list[Record]:
-    """Without those that expired on their way out."""
+    """Drop records that expired on their way."""
     records = [_of_delivery(each) for each in deliveries]
     return [each for each in records if each.expires_at is None or each.expires_at > now]

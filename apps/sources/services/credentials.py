@@ -1,4 +1,4 @@
-"""Every write of credentials."""
+"""Writes of credentials."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def save_credential(
     actor_label: str = "",
     new: bool = False,
 ) -> Credential:
-    """Make or change credentials; secrets that ``values`` does not name stay as they are.
+    """Create or change credentials; secrets missing in ``values`` stay.
 
-    Raises ``BadCredential``, and ``CredentialExists`` where ``new`` ones have the name of others.
+    Raises ``BadCredential``, and ``CredentialExists`` if ``new`` credentials have a taken name.
     """
     if not re.fullmatch(NAME, name):
         text = _("Small letters, digits, '-' and '_' only, a letter first.")
@@ -61,7 +61,7 @@ def save_credential(
 
 @transaction.atomic
 def delete_credential(*, credential: Credential, actor: User | None, actor_label: str = "") -> None:
-    """Delete credentials that no source names. Raises ``CredentialInUse``."""
+    """Delete credentials. Raises ``CredentialInUse`` while a source uses them."""
     sources = book(credential.project_id).sources
     users = [name for name, each in sources.items() if each.credentials == credential.name]
     if users:
@@ -92,6 +92,6 @@ def _check_headers(text: str) -> None:
         _HEADER.fullmatch(name) and isinstance(value, str) and _VALUE.fullmatch(value)
         for name, value in headers.items()
     ):
-        # Not shown: it may be a token.
+        # Not included in the error: it may be a token.
         text_ = _("Headers are a JSON object of names and texts of ASCII.")
         raise BadCredential(fields={"headers": [text_]})

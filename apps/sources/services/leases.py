@@ -1,7 +1,7 @@
-"""Who harvests a source: one collector at a time, by a lease with a generation.
+"""Leases of sources: one collector at a time, fenced by a generation.
 
-Each write of a harvest names the generation it was given. A collector that slept through its lease
-writes nothing more, and what it published last has the same message ids as what comes after it.
+A collector whose lease has expired writes nothing more, and its last published records have the
+same message ids as those of its successor.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ LEASE: Final = timedelta(seconds=LEASE_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class SourceLease:
-    """A source that this collector holds, under ``generation``."""
+    """A lease of a source, under ``generation``."""
 
     pk: int
     project_id: int
     name: str
     generation: int
     asked_by: str
-    # A person wants it to stop: its collector died before it had.
+    # A user asked to stop it, but its collector died first.
     stopping: bool = False
 
     @property
     def row(self) -> QuerySet[SourceState]:
-        """The row, as long as it is held."""
+        """Queryset of the row while the lease is held."""
         return SourceState.objects.filter(pk=self.pk, generation=self.generation)
 
 
 def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[SourceLease]:
-    """Take up to ``limit`` sources that wait for a collector, or whose collector is gone.
+    """Claim up to ``limit`` sources that wait for a collector or whose collector is dead.
 
-    ``owner`` is ``collector`` with the boot of this process: an earlier process of the same name is
-    gone, whatever its lease says.
+    ``owner`` is ``collector`` with the incarnation of this process: leases of an earlier process of
+    the same name are ignored.
     """
     rows = SourceState.objects.claimable(now, name=collector, owner=owner).order_by("asked_at")
     found = []
@@ -74,9 +74,9 @@ def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[Sour
 
 
 def renew(*, held: SourceLease, now: datetime, waiting_for: str) -> bool:
-    """Prolong the lease; return whether a stop was requested. Raises ``SourceLeaseLost``.
+    """Renew the lease; return whether a stop was requested. Raises ``SourceLeaseLost``.
 
-    ``waiting_for`` is shown to people.
+    ``waiting_for`` is shown on pages.
     """
     if not held.row.update(leased_until=now + LEASE, waiting_for=waiting_for[:300]):
         raise SourceLeaseLost("another collector has the source")
@@ -84,7 +84,7 @@ def renew(*, held: SourceLease, now: datetime, waiting_for: str) -> bool:
 
 
 def release(*, held: SourceLease) -> None:
-    """Give the source back as it is, for the next collector to go on at once."""
+    """Release the source so that another collector resumes it at once."""
     held.row.update(
         activity=Case(
             When(activity=SourceActivity.STOPPING, then=Value(SourceActivity.IDLE.value)),
@@ -98,7 +98,7 @@ def release(*, held: SourceLease) -> None:
 
 @transaction.atomic
 def abandon(*, held: SourceLease, reason: Reason, now: datetime) -> None:
-    """Let the source be: a person stopped it, it is switched off, or it has no settings any more.
+    """End the lease of a source that was stopped, disabled or removed.
 
     The checkpoint stays.
     """
@@ -114,19 +114,19 @@ def abandon(*, held: SourceLease, reason: Reason, now: datetime) -> None:
     )
 
 
-# --- what starts without a person ----------------------------------------------------------------
+# --- automatic starts -----------------------------------------------------------------------------
 
 
 def queue_auto_start(*, project_id: int, name: str, collector: str, now: datetime) -> bool:
-    """A collector has started (seed S0.26): harvest the source, unless a person stopped it."""
+    """Queue the source when its collector starts (seed S0.26), unless a user stopped it."""
     state = state_row(project_id, name)
     return bool(_queue(SourceState.objects.filter(pk=state.pk), f"auto_start {collector}", now))
 
 
 def queue_due(*, project_id: int, name: str, source: Source, now: datetime) -> bool:
-    """Start the source if its time has come; whichever of several collectors sees it first does.
+    """Queue the source if it is due; only the first of several collectors succeeds.
 
-    A time that was missed while no collector ran is made up for once.
+    A time missed while no collector ran is made up for once.
     """
     schedule = f"{source.cron} {source.time_zone}" if source.cron else ""
     state = SourceState.objects.filter(project_id=project_id, name=name).first()

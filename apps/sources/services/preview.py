@@ -1,4 +1,4 @@
-"""What a harvest would do: the API is asked how many records it has, and nothing else."""
+"""Dry run: asks the API for its number of records and changes nothing."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from apps.sources.queries import settings_of
 from apps.sources.services.clients import client_of, secrets_of
 from apps.sources.states import BUSY
 
-# A person waits for the answer.
+# Short timeout: a user waits for the result.
 _TIMEOUT_SECONDS: Final = 10.0
 _PATIENCE: Final = Patience(first=0.2, longest=1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class HarvestPreview:
-    """``records`` in ``batches``, of which ``re_read`` were read before: they are dropped again.
+    """``records`` in ``batches``, of which ``re_read`` were read before and will be dropped.
 
-    ``resumed``: it goes on where an earlier harvest ended. ``shrunk``: the source has fewer records
-    than before. ``counted`` is False where the API does not say how many are new.
+    ``resumed``: it continues an earlier import. ``shrunk``: the source has fewer records than
+    before. ``counted`` is False if the API does not state the number of new records.
     """
 
     total: int
@@ -47,17 +47,15 @@ class HarvestPreview:
 
     @property
     def new(self) -> int:
-        """Records that were never read."""
+        """Number of records never read before."""
         return self.records - self.re_read
 
 
 def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> HarvestPreview:
-    """What a start would read now. Changes nothing.
+    """Compute what a start would read. Changes nothing.
 
-    Raises:
-        NoSuchSource
-        SourceBusy: a harvest is under way.
-        SourceAway: the API gave no usable answer; the text says why.
+    Raises NoSuchSource; SourceBusy during an import; SourceAway with the reason if the API returned
+    no usable response.
     """
     source = settings_of(project_id, name)
     state = SourceState.objects.filter(project_id=project_id, name=name).first()
@@ -70,7 +68,7 @@ def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> Harv
     if source.mode is Mode.NOT_EXPORTED:
         return HarvestPreview(total, counted=False)
     if state is not None and state.content and state.content != source.content:
-        # Other records than those of the marker.
+        # The marker refers to other records.
         state = None
     if state is not None and state.checkpoint is not None:
         at = msgspec.convert(state.checkpoint, Checkpoint)

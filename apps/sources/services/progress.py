@@ -1,4 +1,4 @@
-"""Every write of a harvest: its begin, each batch, its end. All are fenced by the generation."""
+"""Writes of an import: begin, batches, end. All are fenced by the generation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from apps.sources.services.leases import LEASE, SourceLease
 from apps.sources.services.queues import claim_queue, note_published
 from apps.sources.states import STATE_OF, HarvestState, Reason, SourceActivity
 
-# What the notes of a plan and of an end may be at most.
+# Most remarks that a plan and an end can add.
 _MOST_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A harvest under way, and where it begins."""
+    """A new or resumed import, and where it begins."""
 
     held: SourceLease
     harvest_id: int
@@ -38,10 +38,10 @@ class Begun:
 def begin(
     *, held: SourceLease, source: Source, collector: str, version: int, now: datetime
 ) -> Begun:
-    """Open a harvest; it goes on at the checkpoint of the last one, if there is one.
+    """Create an import; it resumes at the checkpoint, if there is one.
 
-    One that is still open belongs to a collector that has died. Marker and checkpoint are void when
-    the settings now name other records. Raises ``SourceLeaseLost``.
+    An open import belongs to a dead collector and is resumed. Marker and checkpoint are void if the
+    settings now identify other records. Raises ``SourceLeaseLost``.
     """
     state = held.row.select_for_update().first()
     if state is None:
@@ -87,7 +87,7 @@ def begin(
 
 @transaction.atomic
 def plan(*, begun: Begun, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
-    """Keep where the harvest begins. Raises ``SourceLeaseLost``."""
+    """Store the plan. Raises ``SourceLeaseLost``."""
     _fenced(begun, checkpoint=msgspec.to_builtins(checkpoint))
     mine = Harvest.objects.filter(pk=begun.harvest_id)
     before = mine.values_list("notes", flat=True).get()
@@ -104,7 +104,7 @@ def move(
     source: Source,
     now: datetime,
 ) -> None:
-    """Move the checkpoint over a published batch and count it. Raises ``SourceLeaseLost``."""
+    """Store the checkpoint and the counts of a published batch. Raises ``SourceLeaseLost``."""
     _fenced(
         begun,
         checkpoint=msgspec.to_builtins(checkpoint),
@@ -129,9 +129,9 @@ def move(
 
 @transaction.atomic
 def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> None:
-    """Close a harvest and release the source. Only a complete one moves the marker (S0.11).
+    """End an import and release the source; a complete one moves the marker (seed S0.11).
 
-    An interrupted harvest is resumed by the next collector, all others at their next start, at the
+    An interrupted import is resumed by another collector, others by their next start, at the
     checkpoint. Raises ``SourceLeaseLost``.
     """
     reason = Reason(ended.why.value)
@@ -170,10 +170,10 @@ def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> N
 
 
 def _activity_after(state: HarvestState, reason: Reason, activity: str) -> SourceActivity:
-    """What the source does now; a person may have asked for something else a moment ago."""
+    """Next activity of the source; a user may have changed it meanwhile."""
     if activity == SourceActivity.STOPPING:
         return SourceActivity.IDLE
-    # A stop that was taken back when it had been acted on already.
+    # A stop that was withdrawn after it had been executed.
     started_again = reason is Reason.MANUAL
     again = state is HarvestState.INTERRUPTED or started_again
     return SourceActivity.QUEUED if again else SourceActivity.IDLE
@@ -206,7 +206,7 @@ def _planned(at: Checkpoint | None) -> dict[str, Any]:
 
 
 def why_now(source: Source | None, begun_with: Source, *, stopping: bool) -> Why | None:
-    """Why a harvest should end after its batch, by what people have said since."""
+    """Return why an import should end after its batch, from requests made meanwhile."""
     if stopping:
         return Why.MANUAL
     if source is None or not source.enabled:

@@ -1,4 +1,4 @@
-"""Whose queue of records is whose, and how much of it is alive."""
+"""Ownership and size of record queues."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from yardkit.broker import BrokerError, QueueSpec
 class QueueSize:
     """Size of a record queue.
 
-    ``waiting`` messages are in the broker, of which about ``expired`` have expired and are only not
-    yet removed, because living ones precede them (seed S0.24); ``leased`` are with consumers, and
-    ``returned`` go to the next caller.
+    ``waiting`` messages are in the broker; about ``expired`` of them have expired but wait behind
+    unexpired ones (seed S0.24). ``leased`` are with consumers, ``returned`` go to the next caller.
     """
 
     queue: str
@@ -33,12 +32,12 @@ class QueueSize:
 
     @property
     def live(self) -> int:
-        """What a consumer can get."""
+        """Number of records that a consumer can get."""
         return self.waiting - self.expired + self.returned
 
 
 def claim_queue(*, project_id: int, name: str) -> RecordQueue:
-    """The queue, which is this project's from now on. Raises ``QueueOfOthers``."""
+    """Return the queue and make the project its owner. Raises ``QueueOfOthers``."""
     if bad_queue(name):
         raise QueueOfOthers(fields={"queue": [name]})
     row, _made = RecordQueue.objects.get_or_create(name=name, defaults={"project_id": project_id})
@@ -48,12 +47,12 @@ def claim_queue(*, project_id: int, name: str) -> RecordQueue:
 
 
 def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
-    """The queue of that name, or the only one that the project's sources publish to.
+    """Return the queue of that name, or the only queue of the project's sources.
 
-    Raises: ``NoSuchQueue``, ``QueueNeeded``, ``QueueOfOthers``.
+    Raises ``NoSuchQueue``, ``QueueNeeded``, ``QueueOfOthers``.
     """
     settings = book(project_id)
-    # Also one that its source does not name any more: it may still hold records.
+    # Also a queue that no source names any more: it may still hold records.
     mine = set(RecordQueue.objects.filter(project_id=project_id).values_list("name", flat=True))
     wanted = {each.queue for each in settings.sources.values()}
     if not name:
@@ -70,12 +69,12 @@ def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
 
 @transaction.atomic
 def note_published(*, queue: RecordQueue, count: int, ttl_seconds: float, now: datetime) -> None:
-    """Count records published at once; runs in the transaction that stores the batch."""
+    """Count published records; runs in the transaction that stores the batch."""
     if not count:
         return
     minute = now.replace(second=0, microsecond=0)
     at = now + timedelta(seconds=ttl_seconds)
-    # A record counts as dead once all of its span are.
+    # Records count as expired once the whole span has.
     expires_at = at if ttl_seconds < 60 else _next_minute(at)
     spans = PublishedSpan.objects.filter(queue=queue, minute=minute, expires_at=expires_at)
     if not spans.update(count=F("count") + count):
@@ -87,7 +86,7 @@ def note_published(*, queue: RecordQueue, count: int, ttl_seconds: float, now: d
 
 
 def queue_size(*, queue: RecordQueue, now: datetime) -> QueueSize:
-    """How much there is. Raises ``BrokerAway``."""
+    """Return the size of a queue. Raises ``BrokerAway``."""
     try:
         broker = shared_broker()
         broker.declare(QueueSpec(queue.name))
@@ -99,14 +98,14 @@ def queue_size(*, queue: RecordQueue, now: datetime) -> QueueSize:
         leased=Count("pk", filter=Q(deadline_at__gt=now)),
         returned=Count("pk", filter=Q(deadline_at__lte=now)),
     )
-    # The embedded broker itself leaves out what has expired.
+    # The embedded broker itself leaves out expired messages.
     counts_dead = not broker.url.startswith("sqlite:")
     expired = _expired_behind(queue, waiting, now) if counts_dead else 0
     return QueueSize(queue.name, waiting, expired, handed["leased"], handed["returned"])
 
 
 def forget_spans(*, now: datetime) -> int:
-    """Spans whose records have all expired an hour ago, older than any that still waits."""
+    """Delete spans whose records expired more than an hour ago."""
     old = PublishedSpan.objects.filter(expires_at__lte=now - timedelta(hours=1))
     forgotten = 0
     for queue in RecordQueue.objects.filter(pk__in=old.values("queue")):
@@ -120,7 +119,7 @@ def forget_spans(*, now: datetime) -> int:
 
 
 def _expired_behind(queue: RecordQueue, waiting: int, now: datetime) -> int:
-    """Of the newest ``waiting`` records that were published, how many have expired."""
+    """Return how many of the newest ``waiting`` records have expired."""
     dead, left = 0, waiting
     for expires_at, count in _newest_first(queue):
         if left <= 0:

@@ -1,8 +1,8 @@
-"""HTTP client of record APIs: paced, with bounded retries.
+"""HTTP client of record APIs with rate limit and bounded retries.
 
-Every answer is judged in one place. Passing failures (5xx, 429, a broken connection, HTML instead
-of JSON, half an answer, wrong types) are retried with back-off, ``retries`` times; then the harvest
-fails with the last reason and goes on at its checkpoint when it is started again.
+Transient failures (5xx, 429, a broken connection, HTML instead of JSON, a truncated body, wrong
+types) are retried ``retries`` times with back-off; then the import fails with the last reason and
+resumes at its checkpoint when it is started again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-# However long a pause the API asks for.
+# Longest pause that an API can impose.
 LONGEST_PAUSE_SECONDS: Final = 300.0
 _FORBIDDEN: Final = (401, 403)
 _PASSING: Final = (408, 425, 429)
@@ -40,23 +40,23 @@ _TOLD: Final = 160
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The pauses between tries, in seconds: doubling from the first to the longest."""
+    """Back-off in seconds: doubling from the first pause to the longest."""
 
     first: float = 0.5
     longest: float = 30.0
 
     def after(self, failures: int) -> float:
-        """Return the pause after this many failures in a row, with jitter of a half."""
+        """Return the pause after this number of consecutive failures, with jitter of a half."""
         return back_off(failures, self.first, self.longest)
 
 
 class Unauthorized(Exception):
-    """The API refuses the credentials."""
+    """The API rejected the credentials."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What the sources of one account at one API share: their pace and their token."""
+    """State that the sources of one account at one API share: rate limit and token."""
 
     pacer: Pacer = field(default_factory=lambda: Pacer(time.monotonic))
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,7 +66,7 @@ class Account:
 
 
 class ApiCaller:
-    """One source's way to its API. The address guard sits where sockets are made."""
+    """Client of one source. The address guard is applied where sockets are created."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ApiCaller:
         patience: Patience,
         user_agent: str,
     ) -> None:
-        # Only here: it takes a quarter of a second, and every web process reads this module.
+        # Imported here: it takes a quarter of a second, and every web process imports this module.
         from yardkit.fetcher import Fetcher
 
         self.account = account
@@ -87,7 +87,7 @@ class ApiCaller:
         self._rate = rate
         self._retries = retries
         self._patience = patience
-        # Redirects are not followed: they would carry the token to wherever they lead.
+        # Redirects are not followed: they would send the token to another host.
         self._fetcher = Fetcher(
             DownloaderSettings(
                 timeout_seconds=timeout_seconds,
@@ -102,15 +102,14 @@ class ApiCaller:
     async def ask(
         self, make: Callable[[], Awaitable[DownloadRequest]], read: Callable[[Any], T]
     ) -> T:
-        """Return what ``read`` makes of the JSON answer.
+        """Return the result of ``read`` on the JSON response.
 
-        Raises:
-            Unauthorized: the API refuses the credentials.
-            ApiFailed: no usable answer, with the last reason.
+        Raises ``Unauthorized`` if the API rejects the credentials, ``ApiFailed`` after the last
+        retry.
         """
         failures = 0
         while True:
-            # Twice: a token is got before the turn, and looked at again when the turn has come.
+            # Checked twice: before waiting for the rate limit, and again afterwards.
             await make()
             await self.account.pacer.turn(self._rate())
             request = await make()
@@ -129,7 +128,7 @@ class ApiCaller:
                 return found
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         await self._fetcher.close()
 
     async def _wait(self, fetched: Fetched, failures: int) -> None:
@@ -137,7 +136,7 @@ class ApiCaller:
         if fetched.status in (429, 503):
             asked = _retry_after(fetched)
             seconds = seconds if asked is None else max(asked, seconds / 10)
-            # The whole account is meant, not this request.
+            # The limit applies to the whole account, not to this request.
             self.account.pacer.pause(seconds)
             return
         await asyncio.sleep(seconds)
@@ -182,7 +181,7 @@ def _header(fetched: Fetched, name: str) -> str:
 
 
 def _retry_after(fetched: Fetched) -> float | None:
-    """Seconds, of a number or a date; None: it says nothing."""
+    """Parse Retry-After, seconds or a date; None if it is absent or invalid."""
     said = _header(fetched, "retry-after").strip()
     if not said:
         return None
@@ -197,13 +196,13 @@ def _retry_after(fetched: Fetched) -> float | None:
 
 
 def _leads_to(fetched: Fetched) -> str:
-    # Scheme and host only: the rest of an address may hold secrets.
+    # Scheme and host only: path and query may contain secrets.
     parts = urlsplit(_header(fetched, "location")[:500])
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "itself"
 
 
 def _said(fetched: Fetched) -> str:
-    """What the API says of its refusal, shortened: its documented error fields only."""
+    """Return the API's error message, shortened, from its documented error fields only."""
     try:
         check_json(fetched.body)
         data = msgspec.json.decode(fetched.body)

@@ -1,4 +1,4 @@
-"""What every client of a record API offers. All of it runs in one event loop."""
+"""Interface of record API clients. All of them run in one event loop."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 
 class BadAnswer(Exception):
-    """An answer that is not what the API promises: asked again. The text holds no secret."""
+    """The response violates the API's contract; the request is retried. The text has no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """Records in the API's order, and how many it has in all; None where it does not say."""
+    """A page of records in the API's order; ``total`` is None if the API does not state it."""
 
     records: list[Any]
     total: int | None
@@ -20,7 +20,7 @@ class RecordPage:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What a ``Credential`` holds, opened."""
+    """Decrypted values of a ``Credential``."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -29,30 +29,30 @@ class Secrets:
 
 
 class RecordClient(Protocol):
-    """One source's client. Every method but ``close`` raises ``ApiFailed``."""
+    """Client of one source. Every method but ``close`` raises ``ApiFailed``."""
 
     @property
     def latency(self) -> float:
-        """Seconds an answer takes, averaged."""
+        """Average response time in seconds."""
 
     async def total(self) -> int:
-        """How many records there are (seed S0.3)."""
+        """Return the number of records (seed S0.3)."""
 
     async def batch(self, offset: int, size: int) -> RecordPage:
-        """The records from ``offset`` on; fewer than ``size`` only where there are no more."""
+        """Return the records from ``offset`` on; fewer than ``size`` only at the end."""
 
     async def top(self, size: int) -> RecordPage:
-        """The first records that were not exported (seed S0.39)."""
+        """Return the first records that are not marked as exported (seed S0.39)."""
 
     async def mark(self) -> None:
-        """Mark the records of the last ``top`` as exported."""
+        """Mark the records of the last ``top`` call as exported."""
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
 
 
 def whole(value: Any, name: str) -> int:
-    """A count in an answer. Raises ``BadAnswer``."""
+    """Return a count from a response. Raises ``BadAnswer``."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:

@@ -1,4 +1,4 @@
-"""Any API that gives its records as JSON, by offset and size."""
+"""Client of any API that returns records as JSON, by offset and size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yardkit.protocol import DownloadRequest
 
 
 class JsonClient:
-    """See ``Client``; ``top`` and ``mark`` are Octoparse's alone."""
+    """``RecordClient`` for JSON APIs; ``top`` and ``mark`` are not supported."""
 
     def __init__(self, source: Source, secrets: Secrets, asker: ApiCaller) -> None:
         self._url = source.url
@@ -25,18 +25,16 @@ class JsonClient:
 
     @property
     def latency(self) -> float:
-        """See ``Client``."""
         return self._asker.latency
 
     async def total(self) -> int:
-        """See ``Client``."""
         page = await self._page(0, 1)
         if page.total is None:
             raise ApiFailed(f"nothing stands at {self._api.total}; see json.total")
         return page.total
 
     async def batch(self, offset: int, size: int) -> RecordPage:
-        """See ``Client``. A short answer is asked for its rest."""
+        """Return a batch; the rest of a short response is requested again."""
         records: list[Any] = []
         total: int | None = None
         while len(records) < size:
@@ -48,15 +46,14 @@ class JsonClient:
         return RecordPage(records, total)
 
     async def top(self, size: int) -> RecordPage:
-        """Refused: see ``Client``."""
+        """Raise ``ApiFailed``: only Octoparse marks exported records."""
         raise ApiFailed("this API does not know what was exported", "not_supported")
 
     async def mark(self) -> None:
-        """Refused: see ``Client``."""
+        """Raise ``ApiFailed``: only Octoparse marks exported records."""
         raise ApiFailed("this API does not know what was exported", "not_supported")
 
     async def close(self) -> None:
-        """See ``Client``."""
         await self._asker.close()
 
     async def _page(self, offset: int, size: int) -> RecordPage:

@@ -1,7 +1,7 @@
 """Octoparse (八爪鱼, seed S0.37 to S0.40): its data API and its newer open API.
 
-Both give a token for a user name and a password, and records of a task by offset and size. They
-differ in paths, in how the token is asked for and in where the list stands.
+Both issue a token for a user name and a password, and return records of a task by offset and size.
+They differ in paths, in the token request and in the place of the list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from yardkit.protocol import DownloadRequest
 
 T = TypeVar("T")
 
-# A token this close to its end is not used any more: an answer may take a while.
+# A token this close to its expiry is replaced: a request may take a while.
 _SPARE_SECONDS: Final = 60.0
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"
@@ -54,7 +54,7 @@ _OPEN: Final = _Dialect(
 
 
 class OctoparseClient:
-    """See ``Client``."""
+    """``RecordClient`` for Octoparse."""
 
     def __init__(self, source: Source, secrets: Secrets, asker: ApiCaller) -> None:
         self._base = source.url
@@ -65,18 +65,17 @@ class OctoparseClient:
 
     @property
     def latency(self) -> float:
-        """See ``Client``."""
         return self._asker.latency
 
     async def total(self) -> int:
-        """Return the number of records; the API states it in every batch."""
+        """Return the number of records; the API states it with every batch."""
         page = await self._page(self._dialect.all, {"offset": 0, "size": 1})
         if page.total is None:
             raise ApiFailed("the answer says no total")
         return page.total
 
     async def batch(self, offset: int, size: int) -> RecordPage:
-        """See ``Client``. A short answer is asked for its rest."""
+        """Return a batch; the rest of a short response is requested again."""
         records: list[Any] = []
         total: int | None = None
         while len(records) < size:
@@ -89,11 +88,9 @@ class OctoparseClient:
         return RecordPage(records, total)
 
     async def top(self, size: int) -> RecordPage:
-        """See ``Client``."""
         return await self._page(self._dialect.top, {"size": size})
 
     async def mark(self) -> None:
-        """See ``Client``."""
         open_api = self._dialect is _OPEN
         query = "" if open_api else f"?{urlencode({'taskId': self._task})}"
         body = msgspec.json.encode({"taskId": self._task}) if open_api else b""
@@ -112,7 +109,6 @@ class OctoparseClient:
         await self._authorized(make, _succeeded)
 
     async def close(self) -> None:
-        """See ``Client``."""
         await self._asker.close()
 
     # --- asking -------------------------------------------------------------------------------
@@ -145,7 +141,7 @@ class OctoparseClient:
     async def _authorized(
         self, make: Callable[[], Awaitable[DownloadRequest]], read: Callable[[Any], T]
     ) -> T:
-        """Once more with a new token when the one in use is refused."""
+        """Send a request; retry once with a new token if the current one is rejected."""
         used = self._asker.account.token
         try:
             return await self._asker.ask(make, read)
@@ -171,7 +167,7 @@ class OctoparseClient:
 
     def _forget(self, used: str) -> None:
         account = self._asker.account
-        # Not the one that another source has got meanwhile.
+        # Unless another source has already fetched a new token.
         if account.token == used or not used:
             account.token = account.refresh = ""
 
@@ -182,7 +178,7 @@ class OctoparseClient:
             try:
                 return await self._ask_token(account, form)
             except (ApiFailed, Unauthorized):
-                pass  # it has run out, too
+                pass  # expired
         who = {"username": self._secrets.username, "password": self._secrets.password}
         try:
             await self._ask_token(account, {**who, "grant_type": "password"})
@@ -208,7 +204,7 @@ class OctoparseClient:
 
         token, refresh, seconds = await self._asker.ask(make, _token_of)
         account.token, account.refresh = token, refresh
-        # A life shorter than the spare time is used to its half.
+        # A token that lives shorter than the margin is used for half its life.
         account.expires_at = time.monotonic() + max(seconds - _SPARE_SECONDS, seconds / 2)
 
 
@@ -229,7 +225,7 @@ def _token_of(answer: Any) -> tuple[str, str, float]:
 
 
 def _succeeded(answer: Any) -> Any:
-    """The ``data`` of an answer that is none of an error."""
+    """Return ``data`` of a response. Raises for an error response."""
     if not isinstance(answer, dict):
         raise BadAnswer("the answer is no object")
     error = answer.get("error")

@@ -1,4 +1,4 @@
-"""manage.py run_collector: harvests record APIs."""
+"""manage.py run_collector: imports from record APIs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from yardkit.daemon import Daemon
 
 
 class Command(DaemonCommand):
-    """Any number of them may run; each source is harvested by one at a time."""
+    """Several instances may run; each source is leased by one of them."""
 
     help = "Harvest the sources of all projects."
     kind = "collector"
-    # The step itself waits.
+    # ``step`` itself waits.
     poll_seconds = 0.0
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """A collector under this process's name."""
         return CollectorDaemon(
             environment=CollectorContext(
                 broker=broker,
