@@ -1,11 +1,9 @@
-"""Registers the app."""
-
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
 class AccessConfig(AppConfig):
-    """Access."""
+    """Users, roles, API tokens and the audit trail."""
 
     name = "apps.access"
     label = "access"

@@ -1,4 +1,4 @@
-"""Settings of this app that would fail only at the first request."""
+"""System checks of rate limits, which would otherwise fail at the first request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from apps.access.engine.rates import RATE_SETTINGS, limit_of
 
 @register
 def check_rest_rate(**kwargs: Any) -> list[CheckMessage]:
-    """``REST_RATE``, ``REST_TOKEN_RATE`` and ``TOKEN_GUESS_RATE`` can be understood."""
+    """Check the syntax of ``REST_RATE``, ``REST_TOKEN_RATE`` and ``TOKEN_GUESS_RATE``."""
     rest: Any = settings.REST_FRAMEWORK
     rates = rest.get("DEFAULT_THROTTLE_RATES", {})
     hint = "Write it as 600/minute (second, minute, hour or day); none means no limit."
     wrong: list[CheckMessage] = []
     for scope, name in RATE_SETTINGS.items():
         try:
-            # Empty, as that of tokens is unless it is set: it follows from another one.
+            # An empty rate is derived from another setting.
             limit_of(rates.get(scope) or None)
         except ValueError:
             text = f"{name}: {rates[scope]!r} is not understood."

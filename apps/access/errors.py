@@ -1,4 +1,4 @@
-"""Typed refusals. ``DomainError`` is the base of every app's own errors."""
+"""Errors of this app, and ``DomainError``, the base of every app's errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ Text = str | Promise
 
 
 class DomainError(Exception):
-    """A request that is understood and refused.
+    """A valid request that is refused.
 
-    A subclass sets ``code`` (stable, snake_case, for programs), ``detail`` (for people,
-    translatable) and ``status``: 409 when the state of things forbids it now, 422 when the
-    input itself is wrong. ``fields`` maps input names to messages. REST answers with exactly
-    these; the admin shows ``detail``.
+    A subclass sets ``code`` (stable, snake_case, for programs), ``detail`` (translated, for people)
+    and ``status``: 409 if the current state forbids it, 422 if the input is invalid. ``fields``
+    maps input names to messages. REST returns these; the admin shows ``detail``.
     """
 
     code: ClassVar[str] = "refused"
@@ -44,18 +43,18 @@ class DomainError(Exception):
 
 
 class AccessError(DomainError):
-    """Base of this app's refusals."""
+    """Base of this app's errors."""
 
 
 class AuditIsAppendOnly(AccessError):
-    """Something tried to change or delete an audit record."""
+    """An audit record was about to be changed or deleted."""
 
     code = "audit_append_only"
     detail = _("Audit records cannot be changed or deleted.")
 
 
 class RoleRequired(AccessError):
-    """The person lacks the role in that project."""
+    """The user lacks the role in that project."""
 
     code = "role_required"
     status = 403
@@ -63,7 +62,7 @@ class RoleRequired(AccessError):
 
 
 class InvalidScopes(AccessError):
-    """A token was asked for with scopes that do not exist."""
+    """A requested scope does not exist."""
 
     code = "invalid_scopes"
     status = 422
@@ -71,7 +70,7 @@ class InvalidScopes(AccessError):
 
 
 class ScopeTooWide(AccessError):
-    """A token may not make a token that can do more than itself."""
+    """A token must not create a token with more permissions than its own."""
 
     code = "scope_too_wide"
     status = 403
@@ -79,7 +78,7 @@ class ScopeTooWide(AccessError):
 
 
 class InvalidNetworks(AccessError):
-    """A token was asked for with networks that are none."""
+    """A requested network is not valid CIDR."""
 
     code = "invalid_networks"
     status = 422
@@ -87,42 +86,42 @@ class InvalidNetworks(AccessError):
 
 
 class TokenExpired(AccessError):
-    """The token has ended by itself."""
+    """The token has expired."""
 
     code = "token_expired"
     detail = _("This token has expired: make a new one.")
 
 
 class TokenRevoked(AccessError):
-    """The token was revoked before."""
+    """The token is revoked."""
 
     code = "token_revoked"
     detail = _("This token has already been revoked.")
 
 
 class NotDeleted(AccessError):
-    """Something was to be restored that is there."""
+    """The object to restore is not deleted."""
 
     code = "not_deleted"
     detail = _("This is not deleted.")
 
 
 class FactorExists(AccessError):
-    """The person has a second factor."""
+    """The user already has a second factor."""
 
     code = "second_factor_exists"
     detail = _("You have a second factor already.")
 
 
 class NoFactor(AccessError):
-    """The person has no second factor."""
+    """The user has no second factor."""
 
     code = "no_second_factor"
     detail = _("There is no second factor.")
 
 
 class WrongCode(AccessError):
-    """The code is not of now, or was used before."""
+    """The code is wrong, expired or already used."""
 
     code = "wrong_code"
     status = 422
@@ -130,7 +129,7 @@ class WrongCode(AccessError):
 
 
 class TooManyCodes(AccessError):
-    """Five wrong codes in a row."""
+    """Five wrong codes in a row: further attempts must wait."""
 
     code = "too_many_codes"
     status = 429
@@ -138,7 +137,7 @@ class TooManyCodes(AccessError):
 
 
 class WrongPassword(AccessError):
-    """The current password given by the caller is wrong."""
+    """The current password is wrong."""
 
     code = "wrong_password"
     status = 422
@@ -146,7 +145,7 @@ class WrongPassword(AccessError):
 
 
 class BadPassword(AccessError):
-    """A password that is easy to guess."""
+    """The new password is too weak."""
 
     code = "bad_password"
     status = 422
@@ -154,14 +153,14 @@ class BadPassword(AccessError):
 
 
 class LastAdmin(AccessError):
-    """The only active superuser would lose the right."""
+    """The only active superuser would lose the permission."""
 
     code = "last_admin"
     detail = _("The last active superuser cannot be removed.")
 
 
 class BadFilter(AccessError):
-    """What was to be saved is no filter of a page here."""
+    """The URL is not a list of the admin, or has no filter."""
 
     code = "bad_filter"
     status = 422
@@ -169,7 +168,7 @@ class BadFilter(AccessError):
 
 
 class FilterNameTaken(AccessError):
-    """The person has a filter of this name on this page."""
+    """The user has a saved filter of this name for this page."""
 
     code = "filter_name_taken"
     detail = _("You have a filter of this name on this page.")
@@ -183,21 +182,21 @@ class TooManyFilters(AccessError):
 
 
 class NoSuchSession(AccessError):
-    """The session is not the person's, or has ended."""
+    """The session belongs to another user, or has ended."""
 
     code = "no_such_session"
     detail = _("This session has ended already.")
 
 
 class LinkNotValid(AccessError):
-    """The link was never made, was used, is too old, or is not needed any more."""
+    """The link is unknown, used, expired or obsolete."""
 
     code = "link_not_valid"
     detail = _("This link is not good: it was used before, is too old, or is not complete.")
 
 
 class BadInvitation(AccessError):
-    """A name or a password that will not do."""
+    """Invalid user name or password."""
 
     code = "bad_invitation"
     status = 422

@@ -1,6 +1,4 @@
-"""Every answer carries the id of its request and says what a page may load; a one-time password
-gets changed first.
-"""
+"""Request ids, content security policy, and enforcement of password change and second factor."""
 
 from __future__ import annotations
 
@@ -23,9 +21,9 @@ from apps.access.services.sessions import SessionStore
 
 HEADER = "X-Request-Id"
 POLICY_HEADER: Final = "Content-Security-Policy"
-# Everything comes from this server. The admin theme needs two exceptions: Alpine evaluates the
-# expressions in its attributes, and style attributes set widths and colours. No inline script
-# runs, so text that found its way into a page unescaped would still do nothing.
+# All resources come from this server. The admin theme needs two exceptions: Alpine evaluates
+# expressions in attributes, and style attributes set widths and colours. Inline scripts are
+# blocked, so that unescaped text in a page still could not run.
 POLICY: Final = (
     "default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'; "
@@ -37,7 +35,7 @@ _AsyncAnswer = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
 @sync_and_async_middleware
 def RequestIdMiddleware(get_response: _Answer | _AsyncAnswer) -> _Answer | _AsyncAnswer:
-    """Take ``X-Request-Id`` from the request when it is well formed, else make one; echo it."""
+    """Take ``X-Request-Id`` from the request if it is well formed, else generate one; return it."""
     if iscoroutinefunction(get_response):
         answer_async = cast(_AsyncAnswer, get_response)
 
@@ -64,7 +62,7 @@ def RequestIdMiddleware(get_response: _Answer | _AsyncAnswer) -> _Answer | _Asyn
 
 @sync_and_async_middleware
 def ContentSecurityPolicyMiddleware(get_response: _Answer | _AsyncAnswer) -> _Answer | _AsyncAnswer:
-    """Add ``POLICY`` to every answer whose view has set no policy of its own."""
+    """Set ``POLICY`` on every response without a policy of its own."""
     if iscoroutinefunction(get_response):
         answer_async = cast(_AsyncAnswer, get_response)
 
@@ -78,16 +76,16 @@ def ContentSecurityPolicyMiddleware(get_response: _Answer | _AsyncAnswer) -> _An
 
 
 def _with_policy(response: HttpResponseBase) -> HttpResponseBase:
-    # Django's own pages about an error, for developers, are made of inline scripts.
+    # Django's debug pages use inline scripts.
     if not (settings.DEBUG and response.status_code in (404, 500)):
         response.headers.setdefault(POLICY_HEADER, POLICY)
     return response
 
 
 class PasswordChangeMiddleware(MiddlewareMixin):
-    """A person with a one-time password sees only the page that changes it.
+    """Restrict users with a one-time password to the page that changes it.
 
-    Concerns sessions; requests with an API token are not logged in at this point.
+    Applies to sessions; requests with an API token are not authenticated at this point.
     """
 
     allowed = frozenset(
@@ -98,7 +96,7 @@ class PasswordChangeMiddleware(MiddlewareMixin):
             "admin:jsi18n",
             "admin:login",
             "set_language",
-            # Who has one gives its code before, see below.
+            # A user with a second factor gives a code first, see below.
             "access:second-factor",
         }
     )
@@ -125,12 +123,11 @@ class PasswordChangeMiddleware(MiddlewareMixin):
 
 
 class SecondFactorMiddleware(MiddlewareMixin):
-    """Between the password and everything else stands the second factor, where there is one.
+    """Require the second factor after the password, where there is one.
 
-    A new password is part of everything else: else who has learnt the old one, and no code, could
-    lock its person out. Who has yet to set a factor up chooses a password first.
-
-    Concerns sessions; an API token is proof enough of itself, and was made behind this.
+    It precedes even a password change: otherwise an attacker with the password, but without a code,
+    could lock the user out. A user who has yet to set up a factor changes the password first.
+    Applies to sessions; an API token was created after both.
     """
 
     allowed = frozenset(
@@ -165,10 +162,10 @@ class SecondFactorMiddleware(MiddlewareMixin):
 
 
 class LastSeenMiddleware(MiddlewareMixin):
-    """A session with which something is done lives on; pages that refresh themselves do nothing."""
+    """Extend the session on activity; automatic refreshes of pages do not count."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Note it, at most once a minute."""
+        """Record the activity, at most once a minute."""
         if request.headers.get("X-Requested-With") == "XMLHttpRequest":
             return
         if request.user.is_authenticated and isinstance(request.session, SessionStore):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class User(AbstractUser):
-    """A person. A superuser is admin of every project, an auditor viewer of every project and
-    of the whole audit trail; all others by ``Membership``.
+    """A user. A superuser is admin of every project, an auditor viewer of every project and of the
+    audit trail; others have roles by ``Membership``.
     """
 
     must_change_password = models.BooleanField(
@@ -46,8 +46,8 @@ class User(AbstractUser):
         ),
     )
 
-    # Set by token authentication for the length of a request: the person acts through a
-    # token, which may be narrower than the person.
+    # Set by token authentication for one request: the token may have fewer permissions
+    # than the user.
     acting_token: ApiToken | None = None
 
     class Meta:
@@ -62,29 +62,29 @@ class User(AbstractUser):
         ]
 
     def set_password(self, raw_password: str | None) -> None:
-        """Set the password; one that was chosen need not be changed again."""
+        """Set the password and clear the obligation to change it."""
         super().set_password(raw_password)
         self.must_change_password = False
 
     @property
     def sees_everything(self) -> bool:
-        """Whether no project limits what this person (by the token in use, if any) reads."""
+        """Whether the user, limited by the token in use, reads all projects."""
         reads_all = self.is_superuser or self.is_auditor
         return self.is_active and reads_all and self._token_project_id is None
 
     @property
     def rules_everything(self) -> bool:
-        """Whether no project limits what this person changes, either."""
+        """Whether the user, limited by the token in use, changes all projects."""
         return self.sees_everything and not self.is_auditor
 
     def has_perm(self, perm: str, obj: Any = None) -> bool:
-        """Django's permissions, for pages of no project: an auditor may view each."""
+        """Django's permissions, for pages of no project; auditors have all view permissions."""
         if self.is_auditor:
             return self.sees_everything and perm.partition(".")[2].startswith("view_")
         return super().has_perm(perm, obj)
 
     def has_module_perms(self, app_label: str) -> bool:
-        """The same for whole apps."""
+        """Django's permissions for whole apps; auditors may view every app."""
         if self.is_auditor:
             return self.sees_everything
         return super().has_module_perms(app_label)
@@ -94,7 +94,7 @@ class User(AbstractUser):
         return self.acting_token.project_id if self.acting_token is not None else None
 
     def project_q(self, path: str, *, at_least: Role = Role.VIEWER) -> Q:
-        """The condition on ``path`` (to a project) that keeps those where the role is held."""
+        """Condition on ``path`` (to a project) for projects where the user has the role."""
         if self.is_auditor and at_least != Role.VIEWER:
             return Q(pk__in=[])
         if self.sees_everything:
@@ -111,7 +111,7 @@ class User(AbstractUser):
 
 
 class Membership(models.Model):
-    """The role of one person in one project."""
+    """Role of a user in a project."""
 
     user = models.ForeignKey(
         User, verbose_name=_("user"), related_name="memberships", on_delete=models.CASCADE
@@ -141,10 +141,10 @@ class Membership(models.Model):
 
 
 class ApiToken(models.Model):
-    """A key for programs: acts as its user, within its scopes and its project if it has one.
+    """API key: acts as its user, within its scopes and, if set, its project.
 
-    The secret is shown once, when the token is made; only its SHA-256 is kept. A plain hash is
-    enough because the secret is 256 random bits, which cannot be guessed as a password can.
+    The secret is shown once; only its SHA-256 is stored. A fast hash is enough because the secret
+    is 256 random bits.
     """
 
     name = models.CharField(_("name"), max_length=100)
@@ -170,7 +170,7 @@ class ApiToken(models.Model):
         help_text=_("Networks such as 10.20.0.0/16 that it works from; none: from everywhere."),
     )
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
-    # After a rotation the old secret may be good for a while.
+    # After a rotation the old secret stays valid until ``old_secret_until``.
     previous_digest = models.CharField(max_length=64, blank=True, default="", editable=False)
     previous_until = models.DateTimeField(
         _("the old secret works until"), null=True, editable=False
@@ -196,9 +196,9 @@ class ApiToken(models.Model):
 
 
 class AuditRecord(models.Model):
-    """One recorded action. The product only adds records; it never changes or deletes them.
+    """A recorded action. Append-only: the product never changes or deletes records.
 
-    References become null when their object is deleted; the labels beside them stay.
+    References become null when their object is deleted; the labels stay.
     """
 
     at = models.DateTimeField(_("at"), default=timezone.now, db_index=True)
@@ -252,27 +252,25 @@ class AuditRecord(models.Model):
         return f"{self.actor_label} {self.action} {self.object_label}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Add the record; a second save is refused."""
+        """Insert the record; a second save raises ``AuditIsAppendOnly``."""
         if not self._state.adding:
             raise AuditIsAppendOnly
         super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Refused."""
+        """Raise ``AuditIsAppendOnly``."""
         raise AuditIsAppendOnly
 
 
 class SecondFactor(models.Model):
-    """The secret that a person's phone makes codes of. Sealed; django-otp's own model keeps it
-    readable, so only its arithmetic is used.
-    """
+    """TOTP secret of a user, encrypted; django-otp's own model stores it in plain text."""
 
     user = models.OneToOneField(
         User, verbose_name=_("user"), related_name="second_factor", on_delete=models.CASCADE
     )
     secret = SecretTextField(_("secret"))
     confirmed_at = models.DateTimeField(_("confirmed at"), null=True, editable=False)
-    # The 30-second step of the newest code that was used: none is good twice.
+    # 30-second step of the last accepted code: no code is accepted twice.
     last_step = models.BigIntegerField(default=-1, editable=False)
     recovery_digests = models.JSONField(default=list, editable=False)
     failures = models.PositiveIntegerField(default=0, editable=False)
@@ -287,7 +285,7 @@ class SecondFactor(models.Model):
 
 
 class LoginSession(AbstractBaseSession):
-    """One browser's session. ``expire_date`` is its end if nothing more is asked of it."""
+    """Session of a browser. ``expire_date`` is its end without further activity."""
 
     user = models.ForeignKey(
         User, verbose_name=_("user"), null=True, related_name="sessions", on_delete=models.CASCADE
@@ -298,7 +296,7 @@ class LoginSession(AbstractBaseSession):
     agent = models.CharField(_("browser"), max_length=200, blank=True, default="")
 
     class Meta(AbstractBaseSession.Meta):
-        # The stubs of the base class say "str", as if the text were never translated.
+        # The stubs of the base class declare "str", but the text is lazy.
         verbose_name = _("session")  # type: ignore[assignment]
         verbose_name_plural = _("sessions")  # type: ignore[assignment]
 
@@ -307,7 +305,7 @@ class SetupLink(models.Model):
     """One-time link to set a user name and a password. Its key is stored as a hash."""
 
     digest = models.CharField(max_length=64, unique=True, editable=False)
-    # For an existing person the link sets a new password; otherwise it creates the person.
+    # For an existing user the link sets a new password; otherwise it creates the user.
     user = models.ForeignKey(
         User,
         verbose_name=_("user"),
@@ -318,7 +316,7 @@ class SetupLink(models.Model):
     username = models.CharField(_("name"), max_length=150, blank=True, default="")
     is_superuser = models.BooleanField(_("superuser"), default=False)
     is_auditor = models.BooleanField(_("auditor"), default=False)
-    # Good only while there is no superuser.
+    # Valid only while there is no superuser.
     is_first = models.BooleanField(default=False)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
     expires_at = models.DateTimeField(_("expires at"))
@@ -333,13 +331,13 @@ class SetupLink(models.Model):
 
 
 class Restorable(models.Model):
-    """What is only hidden when it is deleted, and can be restored until it is deleted for good.
+    """Soft-deletable model: hidden when deleted, and restorable until permanent deletion.
 
-    The model's ``objects`` is a ``LivingManager``, its ``all_objects`` knows every row.
+    ``objects`` is a ``LivingManager``; ``all_objects`` contains every row.
     """
 
     deleted_at = models.DateTimeField(_("deleted at"), null=True, editable=False, db_index=True)
-    # A name, not a person: it is to be read for as long as the row is.
+    # A name instead of a foreign key: it outlives the user.
     deleted_by = models.CharField(
         _("deleted by"), max_length=150, blank=True, default="", editable=False
     )
@@ -349,14 +347,14 @@ class Restorable(models.Model):
 
     @property
     def ends_at(self) -> datetime | None:
-        """When it is deleted for good; None while it is not deleted."""
+        """Time of permanent deletion; None if it is not deleted."""
         if self.deleted_at is None:
             return None
         return self.deleted_at + timedelta(days=settings.DELETED_DAYS)
 
 
 class SavedFilter(models.Model):
-    """A list as one person wants to see it again: the part of its address after the ``?``."""
+    """A saved list filter of a user: the query string of the list's URL."""
 
     user = models.ForeignKey(
         User, verbose_name=_("user"), related_name="saved_filters", on_delete=models.CASCADE
@@ -383,5 +381,5 @@ class SavedFilter(models.Model):
 
     @property
     def address(self) -> str:
-        """Where it leads."""
+        """URL of the filtered list."""
         return f"{self.path}?{self.query}"

@@ -1,4 +1,4 @@
-"""The audit trail as people read it: what changed, by field, in words."""
+"""Audit records in readable form: changed fields and line diffs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from django.utils.translation import gettext as _
 from apps.access.models import AuditRecord
 
 Change = Literal["added", "removed", "changed", "same"]
-# How an address asks for the history of one object.
+# Query parameters of the history of one object.
 KIND: Final = "object_type"
 OBJECT: Final = "object_id"
 NOTHING: Final = "–"
-# A value longer than this, or of several lines, is compared line by line.
+# Longer or multi-line values are shown as a line diff.
 LONG_TEXT: Final = 160
-# Limits of one comparison on a page: lines shown, and depth of mappings looked into.
+# Limits of a diff on a page: lines shown, and depth of nested mappings.
 SHOWN_LINES: Final = 400
 DEPTH: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a text that changed; ``sign`` is ``+``, ``-``, `` `` or ``@`` (a leap)."""
+    """A line of a diff; ``sign`` is ``+``, ``-``, `` `` or ``@`` (skipped lines)."""
 
     sign: str
     text: str
@@ -40,7 +40,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangedField:
-    """One field: its values as JSON, the same in words, and lines where the texts are long."""
+    """A changed field: values as JSON and as text, and a line diff of long texts."""
 
     name: str
     label: str
@@ -53,7 +53,7 @@ class ChangedField:
 
 
 def changed_fields(entry: AuditRecord) -> list[ChangedField]:
-    """Every field that the record names, in the order in which it was written down."""
+    """Return every field of the record, in stored order."""
     model = model_of(entry.object_type)
     before, after = dict(_flat(entry.before or {})), dict(_flat(entry.after or {}))
     names = list(dict.fromkeys([*before, *after]))
@@ -61,7 +61,7 @@ def changed_fields(entry: AuditRecord) -> list[ChangedField]:
 
 
 def short_changes(entry: AuditRecord, most: int = 3) -> list[str]:
-    """``speed: 10 → 25`` for the first fields; long texts are only named."""
+    """Return ``speed: 10 → 25`` for the first fields; of long texts only the name."""
     shown = []
     for each in changed_fields(entry)[:most]:
         if each.lines or len(each.before_text) + len(each.after_text) > LONG_TEXT:
@@ -75,7 +75,7 @@ def short_changes(entry: AuditRecord, most: int = 3) -> list[str]:
 
 
 def model_of(object_type: str) -> type[Model] | None:
-    """The model of ``"jobs.job"``; None for one that is gone."""
+    """Return the model of ``"jobs.job"``; None if it no longer exists."""
     try:
         return apps.get_model(object_type)
     except (LookupError, ValueError):
@@ -83,13 +83,13 @@ def model_of(object_type: str) -> type[Model] | None:
 
 
 def kind_label(object_type: str) -> str:
-    """``job`` for ``"jobs.job"``, in the reader's language."""
+    """Return the translated model name, ``job`` for ``"jobs.job"``."""
     model = model_of(object_type)
     return str(model._meta.verbose_name) if model is not None else object_type
 
 
 def kinds() -> list[tuple[str, str]]:
-    """``("jobs.job", "job")`` of every kind that a record may be about, by its words."""
+    """Return ``("jobs.job", "job")`` for every type in the trail, sorted by label."""
     own = [each for each in apps.get_models() if each.__module__.startswith("apps.")]
     return sorted(
         ((model._meta.label_lower, str(model._meta.verbose_name)) for model in own),
@@ -98,7 +98,7 @@ def kinds() -> list[tuple[str, str]]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = DEPTH) -> Iterator[Any]:
-    """Nested mappings by dotted names; a list stays one value."""
+    """Flatten nested mappings to dotted names; a list stays one value."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value and depth > 1:
             yield from _flat(value, f"{prefix}{name}.", depth - 1)

@@ -1,4 +1,4 @@
-"""Who sees which rows: everything derives from the project, by one attribute."""
+"""Visibility of rows: each queryset names the path to its project."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ M_co = TypeVar("M_co", bound=models.Model, covariant=True)
 
 
 class SeesProjects(Protocol):
-    """The part of a user that decides what is visible (``access.User`` has it)."""
+    """Protocol of users for visibility checks, implemented by ``access.User``."""
 
     is_active: bool
 
     def project_q(self, path: str, *, at_least: Role) -> Q:
-        """The condition on ``path`` that keeps only projects where the user has the role."""
+        """Condition on ``path`` for projects where the user has the role."""
 
 
 class VisibleQuerySet(models.QuerySet[M_co], Generic[M_co]):
-    """Base of the querysets of everything that belongs to a project.
+    """Base of querysets of rows that belong to a project.
 
-    A subclass names the way to the project and nothing else::
+    A subclass names only the path to the project::
 
         class RunQuerySet(VisibleQuerySet["Run"]):
             project_path = "job__project"
 
-    The way must not cross a to-many relation (rows would repeat). Rows whose project is null
+    The path must not cross a to-many relation (rows would repeat). Rows whose project is null
     are seen only by those who see everything.
     """
 
     project_path: str = "project"
-    # Foreign keys to what can be deleted and restored: rows are hidden together with it.
+    # Foreign keys to soft-deletable objects: rows are hidden together with them.
     hidden_with: tuple[str, ...] = ()
 
     def visible_to(self, user: object, at_least: Role = Role.VIEWER) -> Self:
-        """Rows of projects where ``user`` has the role or a higher one; none for strangers.
+        """Rows of projects where ``user`` has the role or a higher one; none for anonymous users.
 
-        The memberships are a subquery: no extra query, and a role that was taken away takes
-        effect at once even for a user object that lives long, as in a websocket.
+        Memberships are a subquery: no extra query, and a removed role takes effect at once, even
+        for a user object that lives long, as in a websocket.
         """
         if not callable(getattr(user, "project_q", None)):
             return self.none()
@@ -52,21 +52,21 @@ class VisibleQuerySet(models.QuerySet[M_co], Generic[M_co]):
         return self.filter(self._seen_by(person, at_least)).exclude(self._hidden())
 
     def _seen_by(self, person: SeesProjects, at_least: Role) -> Q:
-        """What belongs to projects where the person has the role; empty for who sees all."""
+        """Condition for projects where the user has the role; empty for users who see everything."""
         return person.project_q(self.project_path, at_least=at_least)
 
     def _hidden(self) -> Q:
-        """What belongs to something deleted; subqueries, for a join would cost every list more."""
+        """Exclude rows of deleted objects; by subqueries, since joins would slow every list."""
         condition = Q()
         for path in (self.project_path, *self.hidden_with):
-            # Of a project itself, and of a job, the manager says which rows are hidden.
+            # The managers of projects and jobs hide deleted rows themselves.
             if path != "pk":
                 condition |= Q(**{f"{path}__in": deleted_rows(self.model, path)})
         return condition or Q(pk__in=[])
 
 
 class LivingManager(models.Manager[M_co], Generic[M_co]):
-    """Without what was deleted and may be restored; made with ``from_queryset``."""
+    """Manager without deleted rows; created with ``from_queryset``."""
 
     def get_queryset(self) -> Any:
         """Rows that are not deleted."""
@@ -74,7 +74,7 @@ class LivingManager(models.Manager[M_co], Generic[M_co]):
 
 
 def deleted_rows(model: type[models.Model], path: str) -> models.QuerySet[Any]:
-    """Keys of what ``path`` leads to from ``model``, of those that are deleted."""
+    """Primary keys of deleted objects that ``path`` leads to from ``model``."""
     target: Any = model
     for step in path.split("__"):
         target = target._meta.get_field(step).remote_field.model
@@ -89,18 +89,18 @@ class ProjectOwnedQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
 
 class MembershipQuerySet(ProjectOwnedQuerySet[M_co], Generic[M_co]):
-    """Roles of people in projects."""
+    """Memberships of users in projects."""
 
     def living(self) -> Self:
-        """In projects that are not deleted."""
+        """Memberships in projects that are not deleted."""
         return self.filter(project__deleted_at=None)
 
 
 class OwnQuerySet(models.QuerySet[M_co], Generic[M_co]):
-    """Of what belongs to one person and to no project."""
+    """Base of querysets of rows that belong to a user and to no project."""
 
     def visible_to(self, user: object) -> Self:
-        """Their own; a token that is narrowed to a project sees none."""
+        """The user's own rows; none through a token of one project."""
         if not callable(getattr(user, "project_q", None)) or not getattr(user, "is_active", False):
             return self.none()
         token = getattr(user, "acting_token", None)
@@ -110,20 +110,20 @@ class OwnQuerySet(models.QuerySet[M_co], Generic[M_co]):
 
 
 class AuditQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """The audit trail only grows: bulk changes are refused here, single ones by the model."""
+    """Append-only audit trail: bulk changes are refused here, single ones by the model."""
 
     def _hidden(self) -> Q:
-        # What was done to something stays on record when it is deleted.
+        # Records outlive their object.
         return Q(pk__in=[])
 
     def update(self, **kwargs: Any) -> NoReturn:
-        """Refused."""
+        """Raise ``AuditIsAppendOnly``."""
         raise AuditIsAppendOnly
 
     def delete(self) -> NoReturn:
-        """Refused."""
+        """Raise ``AuditIsAppendOnly``."""
         raise AuditIsAppendOnly
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused."""
+        """Raise ``AuditIsAppendOnly``."""
         raise AuditIsAppendOnly

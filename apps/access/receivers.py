@@ -1,4 +1,4 @@
-"""Logins are recorded too."""
+"""Receiver that records logins in the audit trail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles, their order, and the scopes of API tokens. Pure values, no database."""
+"""Roles and scopes of API tokens. Pure values, no database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Role(TextChoices):
-    """What a person may do in one project; each role may do all that those before it may."""
+    """Role in one project; each role includes the permissions of those before it."""
 
     VIEWER = "viewer", _("Viewer")
     """Reads everything of the project except secrets."""
@@ -23,33 +23,33 @@ class Role(TextChoices):
 
     @property
     def rank(self) -> int:
-        """Position in the order, 0 for the least."""
+        """Return the position in the order, 0 for the lowest."""
         return list(Role).index(self)
 
     def covers(self, other: Role) -> bool:
-        """Whether this role may do what ``other`` may."""
+        """Return whether this role includes ``other``."""
         return self.rank >= other.rank
 
     @classmethod
     def at_least(cls, role: Role) -> list[Role]:
-        """The roles that cover ``role``, the least first."""
+        """Return the roles that include ``role``, lowest first."""
         return [each for each in cls if each.covers(role)]
 
 
 class Access(TextChoices):
-    """The two halves of a token scope."""
+    """Second part of a token scope."""
 
     READ = "read", _("Read")
     WRITE = "write", _("Write")
 
 
-# "*:read", "jobs:write": an area (an app's label, or * for all) and what may be done there.
+# "*:read", "jobs:write": an area (app label, or * for all) and the access.
 SCOPE_PATTERN = re.compile(r"(?P<area>\*|[a-z][a-z0-9_]{0,39}):(?P<access>read|write)")
 MAX_SCOPES = 64
 
 
 def scopes_allow(scopes: Iterable[str], *, area: str, access: Access) -> bool:
-    """Whether one of ``scopes`` permits ``access`` in ``area``; write includes read."""
+    """Return whether one of ``scopes`` permits ``access`` in ``area``; write includes read."""
     accepted = {f"{area}:write", "*:write"}
     if access == Access.READ:
         accepted |= {f"{area}:read", "*:read"}
@@ -57,7 +57,7 @@ def scopes_allow(scopes: Iterable[str], *, area: str, access: Access) -> bool:
 
 
 def scopes_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
-    """Whether every scope of ``inner`` is permitted by ``outer`` too."""
+    """Return whether ``outer`` permits every scope of ``inner``."""
     allowed = set(outer)
     for scope in inner:
         area, _separator, access = scope.partition(":")

@@ -1,4 +1,4 @@
-"""Addresses of what everybody has: the own account, filters, the second factor, a first link."""
+"""URLs of the account page, saved filters, the second factor and one-time links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ urlpatterns = [
     path("admin/account/", view(account.show), name="account"),
     path("admin/account/sessions/end", view(account.end), name="session-end"),
     path("admin/account/sessions/end-others", view(account.end_others), name="sessions-end"),
-    # For those who have no account yet, so it asks for none.
+    # Public: its visitors have no account yet.
     path("admin/welcome/", welcome.welcome, name="welcome"),
     path("admin/second-factor/", view(second_factor.verify), name="second-factor"),
     path("admin/second-factor/add", view(second_factor.add), name="second-factor-add"),

@@ -1,4 +1,4 @@
-"""The admin of this app, and the base classes of every app's admin."""
+"""Admin pages of access, and base classes of every app's admin."""
 
 from apps.access.admin.base import (
     AuditedAdmin,

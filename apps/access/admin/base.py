@@ -61,7 +61,7 @@ _BEFORE = "_audit_before"
 
 
 def shows_refusals(page: Page[P]) -> Page[P]:
-    """For a page or an action's method: a ``DomainError`` becomes a message on the same page."""
+    """Decorator of views and actions: a ``DomainError`` becomes a message on the same page."""
 
     @wraps(page)
     def answer(self: Any, request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
@@ -78,26 +78,26 @@ class AuditedAdmin(CarefulAdmin):
     """Writes an ``AuditRecord`` for each add, change and delete; Django's own log is not kept."""
 
     def audit_action(self, verb: str, obj: Model) -> str:
-        """The name of the action, ``"jobs.add_job"``."""
+        """Return the name of the audit action, ``"jobs.add_job"``."""
         return f"{obj._meta.app_label}.{verb}_{obj._meta.model_name}"
 
     @shows_refusals
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The form; what a service refuses is shown and nothing is saved."""
+        """Show the form; an error of a service is shown, and nothing is saved."""
         return cast(HttpResponse, super().changeform_view(request, *args, **kwargs))
 
     @shows_refusals
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The list with its bulk actions; what a service refuses is shown."""
+        """Show the list and run bulk actions; an error of a service is shown."""
         return super().changelist_view(request, *args, **kwargs)
 
     @shows_refusals
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The question before deleting; what a service refuses is shown."""
+        """Ask before deleting; an error of a service is shown."""
         return cast(HttpResponse, super().delete_view(request, *args, **kwargs))
 
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
-        """Save, and keep what was there before for ``save_related``."""
+        """Save, and keep the previous values for ``save_related``."""
         if change:
             stored = type(obj)._default_manager.filter(pk=obj.pk).first()
             before = {} if stored is None else self._state_of(stored)
@@ -109,7 +109,7 @@ class AuditedAdmin(CarefulAdmin):
     def save_related(
         self, request: HttpRequest, form: ModelForm, formsets: Any, change: bool
     ) -> None:
-        """Save what hangs on the object, then record the whole change once."""
+        """Save related objects, then write one audit record of the whole change."""
         super().save_related(request, form, formsets, change)
         obj = form.instance
         before, after = changes(getattr(request, _BEFORE, {}), self._state_of(obj))
@@ -126,7 +126,7 @@ class AuditedAdmin(CarefulAdmin):
     def save_formset(
         self, request: HttpRequest, form: ModelForm, formset: FormSet, change: bool
     ) -> None:
-        """Save the rows of an inline, each with its own record."""
+        """Save the rows of an inline; each gets its own audit record."""
         stored = {
             obj.pk: self._state_of(type(obj)._default_manager.get(pk=obj.pk))
             for obj in (row.instance for row in formset.initial_forms if row.has_changed())
@@ -143,25 +143,25 @@ class AuditedAdmin(CarefulAdmin):
             self._record(request, "add", obj, before=None, after=self._state_of(obj))
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        """Record, then delete: afterwards there would be no id to record."""
+        """Write the audit record, then delete: afterwards the object has no id."""
         self._record(request, "delete", obj, before=self._state_of(obj), after=None)
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> None:
-        """The bulk action: each object by itself, so that each is recorded."""
+        """Delete selected objects one by one, so that each gets an audit record."""
         for obj in queryset:
             self.delete_model(request, obj)
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> LogEntry | None:
-        """Nothing: ``save_related`` has recorded it."""
+        """Do nothing: ``save_related`` has written the audit record."""
         return None
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> LogEntry | None:
-        """Nothing: ``save_related`` has recorded it."""
+        """Do nothing: ``save_related`` has written the audit record."""
         return None
 
     def log_deletions(self, request: HttpRequest, queryset: Any) -> list[LogEntry]:
-        """Nothing: ``delete_model`` records it."""
+        """Do nothing: ``delete_model`` writes the audit records."""
         return []
 
     def _record(
@@ -191,7 +191,7 @@ class AuditedAdmin(CarefulAdmin):
 
 
 class _ScopedMixin:
-    """Permissions of an admin or an inline, from the role in the project."""
+    """Permissions of an admin or an inline, derived from the user's role in the project."""
 
     view_role: ClassVar[Role] = Role.VIEWER
     add_role: ClassVar[Role] = Role.EDITOR
@@ -200,25 +200,25 @@ class _ScopedMixin:
     model: type[Model]
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """The view role in the object's project; without an object, in any."""
+        """Require the view role in the object's project; without an object, in any project."""
         return self._may(request, role_to_read(request.user, self.view_role), obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """The change role in the object's project; without an object, in any."""
+        """Require the change role in the object's project; without an object, in any project."""
         return self._may(request, self.change_role, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """The delete role in the object's project; without an object, in any."""
+        """Require the delete role in the object's project; without an object, in any project."""
         return self._may(request, self.delete_role, obj)
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """The add role in any project; which one is checked when the object is saved."""
+        """Require the add role in any project; the object's own project is checked on save."""
         return self._may(request, self.add_role, None)
 
     def formfield_for_foreignkey(
         self, db_field: ForeignKey[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> FormField | None:
-        """Offer only what belongs to projects where the person may add."""
+        """Offer only related objects of projects where the user has the add role."""
         manager = db_field.remote_field.model._default_manager
         if "queryset" not in kwargs and isinstance(manager.all(), VisibleQuerySet):
             rows = cast(VisibleQuerySet[Model], manager.all())
@@ -239,7 +239,7 @@ class _ScopedMixin:
 
 
 class ProjectScopedAdmin(_ScopedMixin, AuditedAdmin):
-    """Shows what ``visible_to`` shows; roles decide about adding, changing and deleting."""
+    """Admin of rows that belong to a project: filtered by ``visible_to``, permitted by roles."""
 
     show_full_result_count = False
 
@@ -248,25 +248,25 @@ class ProjectScopedAdmin(_ScopedMixin, AuditedAdmin):
         return self.has_view_permission(request)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether the person may start, stop and handle something in any project."""
+        """Require the operate role in any project."""
         return bool(projects_of(request, Role.OPERATOR))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Rows of the projects where the person has the view role."""
+        """Rows of projects where the user has the view role."""
         rows = super().get_queryset(request)
         return cast(VisibleQuerySet[Model], rows).visible_to(
             request.user, role_to_read(request.user, self.view_role)
         )
 
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
-        """Refuse an object that would end up in a project where the role is missing."""
+        """Refuse to save an object into a project where the user lacks the role."""
         projects = projects_of(request, self.change_role if change else self.add_role)
         if not isinstance(projects, AllProjects) and project_id_of(obj) not in projects:
             raise PermissionDenied
         super().save_model(request, obj, form, change)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> None:
-        """The bulk action sees whatever is visible, so the role is checked for each."""
+        """Check the role for each object: the list also contains objects that are only visible."""
         rows = list(queryset)
         if not all(self.has_delete_permission(request, obj) for obj in rows):
             raise PermissionDenied
@@ -275,10 +275,10 @@ class ProjectScopedAdmin(_ScopedMixin, AuditedAdmin):
 
 
 class ProjectScopedInline(_ScopedMixin, TabularInline):
-    """Rows inside another object's page, under the same roles."""
+    """Inline of an object's page, permitted by the same roles."""
 
     extra = 0
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """The add role in the project of the object whose page it is."""
+        """Require the add role in the project of the parent object."""
         return self._may(request, self.add_role, obj)

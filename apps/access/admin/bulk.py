@@ -1,4 +1,4 @@
-"""Bulk actions of the admin: each row is processed by itself, and the first refusals are shown."""
+"""Bulk actions: rows are processed one by one, and the first errors are shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apps.access.states import Role
 
 T = TypeVar("T")
 
-# Every row of a whole list may be refused: no page and no session holds that many messages.
+# Limit of messages: all rows of a long list may fail, and a session cannot hold that many.
 MOST_TOLD: Final = 10
 
 
@@ -28,10 +28,10 @@ def do_each(
     named: bool = False,
     refused: Sequence[str] = (),
 ) -> int:
-    """Do it with each row; how many were done.
+    """Call ``work`` for each row; return the number of successes.
 
-    ``named``: refusals do not name their row themselves. ``refused``: why others are not among the
-    rows.
+    ``named``: error messages contain the name of their row. ``refused``: errors of rows that were
+    excluded before.
     """
     done, reasons = 0, list(refused)
     for row in rows:
@@ -48,7 +48,7 @@ def do_each(
 def by_role(
     request: HttpRequest, rows: Iterable[T], role: Role, project: Callable[[T], Any]
 ) -> tuple[list[T], list[str]]:
-    """The rows in whose project the person has the role, and why the others are left out."""
+    """Split rows by role: those the user may process, and errors for the others."""
     mine, refused = [], []
     for row in rows:
         if project(row).pk in projects_of(request, role):
@@ -60,7 +60,7 @@ def by_role(
 
 
 def tell_refusals(request: HttpRequest, reasons: Sequence[str]) -> None:
-    """Why some were not done, and how many more."""
+    """Show the first errors, and the number of further ones."""
     for reason in reasons[:MOST_TOLD]:
         messages.warning(request, reason)
     more = len(reasons) - MOST_TOLD

@@ -1,4 +1,4 @@
-"""Actions of the admin that ask first, for many rows and for one; see ``services.asking``."""
+"""Admin actions with a confirmation page; see ``services.confirmation``."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def confirmed(question: Any, *, verb: Any, final: bool = True) -> Callable[[Page
 def delete_selected(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[Model]
 ) -> HttpResponse | None:
-    """Instead of Django's action of this name; what stands in the way is shown by that one."""
+    """Replaces Django's action of this name, which still shows protected related objects."""
     _all, counts, lacking, protected = model_admin.get_deleted_objects(queryset, request)
     if lacking or protected:
         if request.POST.get("post"):
@@ -128,7 +128,7 @@ def delete_selected(
     )
     if page is not None:
         return page
-    # One that is refused keeps the others, too: each is recorded and deleted by itself.
+    # One refusal aborts all deletions; each object gets its own audit record.
     with transaction.atomic():
         model_admin.log_deletions(request, queryset)
         model_admin.delete_queryset(request, queryset)
@@ -145,7 +145,7 @@ cast(Any, delete_selected).short_description = gettext_lazy(
 
 
 def _counted(text: Any, count: int) -> Any:
-    """An ``ngettext_lazy`` chooses its form by the number; another text is as it is."""
+    """Resolve an ``ngettext_lazy`` for the number; return other texts unchanged."""
     try:
         return text % {"count": count}
     except (TypeError, ValueError):

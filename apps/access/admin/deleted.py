@@ -1,4 +1,4 @@
-"""Deleting what can be restored, and the lists from which it is."""
+"""Soft deletion: admins of restorable models, and lists of deleted objects."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ else:
 
 
 class RestorableAdmin(_Base):
-    """Placed before ``ProjectScopedAdmin``: deleting hides the object alone, so the page that asks
-    names it alone.
+    """Admin mixin placed before ``ProjectScopedAdmin``: deleting only hides the object, so the
+    confirmation page does not list related objects.
     """
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """The objects; what hangs on them is hidden with them and comes back with them."""
+        """Return only the objects: related objects are hidden and restored with them."""
         lacking = {
             str(self.opts.verbose_name)
             for each in objs
@@ -42,7 +42,7 @@ class RestorableAdmin(_Base):
 
 
 class DeletedAdmin(ReadOnly, ProjectScopedAdmin):
-    """A list of what was deleted. A subclass says who restores (``restores``) and how."""
+    """List of deleted objects. A subclass defines ``restores`` and ``restore_object``."""
 
     list_display: ClassVar[Any] = ("name", "deleted_at", "deleted_by", "ends")
     search_fields = ("name", "deleted_by")
@@ -53,24 +53,24 @@ class DeletedAdmin(ReadOnly, ProjectScopedAdmin):
     readonly_fields = ("ends",)
 
     def restores(self, request: HttpRequest, obj: Any) -> bool:
-        """Whether the person may restore it."""
+        """Whether the user may restore the object."""
         raise NotImplementedError
 
     def restore_object(self, request: HttpRequest, obj: Any) -> None:
-        """Call the service."""
+        """Restore by the app's service."""
         raise NotImplementedError
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Only what is deleted."""
+        """Deleted objects only."""
         return super().get_queryset(request).filter(deleted_at__isnull=False)
 
     @admin.display(description=_("deleted for good at"), ordering="deleted_at")
     def ends(self, obj: Restorable) -> datetime | None:
-        """The end of the time in which it can be restored."""
+        """Time of permanent deletion."""
         return obj.ends_at
 
     def has_restore_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """For the bulk action each object is asked about by itself."""
+        """Allow the bulk action; it checks the permission for each object."""
         if object_id is None:
             return self.has_view_permission(request)
         obj = self.get_object(request, object_id)
@@ -80,7 +80,7 @@ class DeletedAdmin(ReadOnly, ProjectScopedAdmin):
     @confirmed(_("Restore this, with all that belongs to it?"), verb=_("Restore"))
     @shows_refusals
     def restore(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Show it again."""
+        """Restore one object."""
         obj = self.get_queryset(request).get(pk=object_id)
         self.restore_object(request, obj)
         messages.success(request, _now("“%(name)s” is back.") % {"name": obj})
@@ -89,7 +89,7 @@ class DeletedAdmin(ReadOnly, ProjectScopedAdmin):
 
     @action(description=_("Restore selected"), permissions=["restore"])
     def restore_selected(self, request: HttpRequest, queryset: QuerySet[Model]) -> None:
-        """Those that the person may restore."""
+        """Restore the selected objects, as far as the user may."""
         chosen = [each for each in queryset if self.restores(request, each)]
         for each in chosen:
             self.restore_object(request, each)

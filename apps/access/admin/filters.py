@@ -1,4 +1,4 @@
-"""List filters that name only what the person may see."""
+"""List filters that contain only visible objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class VisibleRelatedFilter(RelatedDropdownFilter):
-    """A drop-down of related objects; those of other people's projects are not listed."""
+    """Drop-down of related objects, limited to projects that the user may see."""
 
     def field_choices(
         self, field: ForeignKey[Any, Any], request: HttpRequest, model_admin: ModelAdmin[Any]

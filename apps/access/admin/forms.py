@@ -1,4 +1,4 @@
-"""What forms of several apps share."""
+"""Form fields and errors shared by several apps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOMENTS: Final = [
 
 
 def moment_field(label: Any) -> forms.DateTimeField:
-    """A time that may be left out, as browsers ask for it or as people type it."""
+    """Optional date and time, in the format of browsers or typed by hand."""
     widget = UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"})
     return forms.DateTimeField(label=label, required=False, widget=widget, input_formats=_MOMENTS)
 
 
 def add_refusal(form: forms.BaseForm, error: DomainError) -> None:
-    """Show why a service refused, at the fields that it is about."""
+    """Add a service's error to the form, at the fields that it names."""
     placed = {name: texts for name, texts in error.fields.items() if name in form.fields}
     for name, texts in placed.items():
         for text in texts:

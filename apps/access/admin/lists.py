@@ -1,4 +1,4 @@
-"""Change lists that answer even when their address or their selection was written by hand."""
+"""Change lists with bounded counts that tolerate manipulated URLs and selections."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from unfold.views import ChangeList
 
 from apps.access.admin.confirm import delete_selected
 
-# As many digits as every 64-bit id may have.
+# Any number of this many digits fits into 64 bits.
 _ID_DIGITS = 18
-# More rows are not counted: of a million it would take longer than all the rest of the page.
+# Counting more rows would take longer than the rest of the page.
 MOST_COUNTED: Final = 10_000
 MOST_SEARCHED: Final = 200
 
 
 def renamed(field: str, label: Any) -> Callable[[Any, Any], Any]:
-    """A column and read-only field for what a library's model calls by another name::
+    """Column and read-only field that relabels a field of a library's model::
 
     task_name = renamed("task", _("task"))
     """
@@ -45,62 +45,61 @@ def renamed(field: str, label: Any) -> Callable[[Any, Any], Any]:
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # generic only in the stubs
-    """Paginator that counts up to a bound; rows beyond it are found by filters."""
+    """Paginator that counts up to a bound; later rows are reached by filters."""
 
     template_name = "access/pagination.html"
 
     @cached_property
     def count(self) -> int:
-        """How many rows there are; one more than the bound for all that are more. One query."""
+        """Number of rows; bound + 1 if there are more. One query."""
         rows = cast("QuerySet[Any]", self.object_list)
         return rows.order_by()[: MOST_COUNTED + 1].count()
 
     @property
     def is_more(self) -> bool:
-        """Whether there are more than are counted."""
+        """Whether the bound is exceeded."""
         return self.count > MOST_COUNTED
 
     @property
     def shown_count(self) -> int:
-        """Return the number of rows to show; the page says when there are more."""
+        """Return the number of rows to show; the page says if there are more."""
         return min(self.count, MOST_COUNTED)
 
 
 class BoundedList(ChangeList):
-    """The bottom of the list says how many there are; the header would say it of the bound.
+    """Change list with a bounded count; the count is shown below the list.
 
-    Only the first characters of a search are looked for: each of its words is a condition, and
-    databases take no thousands of them.
+    A search is truncated: each of its words becomes a condition, and databases limit their number.
     """
 
     query: str
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
-        """What is found; the page shows what was looked for."""
+        """Queryset of the truncated search."""
         self.query = self.query[:MOST_SEARCHED]
         return cast("QuerySet[Any]", super().get_queryset(request, *args, **kwargs))
 
     def get_results(self, request: HttpRequest) -> None:
-        """The rows of this page."""
+        """Load the rows of this page."""
         super().get_results(request)
         if self.paginator.is_more:
             self.full_result_count = self.result_count
 
 
 class CarefulAdmin(ModelAdmin):
-    """Base of every admin: nonsense from outside is refused, it is no error of ours."""
+    """Base of every admin: invalid URLs and selections do not cause server errors."""
 
     paginator: type[Paginator[Any]] = BoundedPaginator
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """The list that knows a bound."""
+        """Return the list with a bounded count."""
         return BoundedList
 
     def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The list; without its filters where the database cannot compare with them.
+        """Show the list; drop filters with values that the database cannot compare.
 
-        Zero characters and numbers beyond 64 bits get through Django's own checks. Its title is
-        what it lists, not "Select run to view": that is what tabs and bookmarks show.
+        NUL characters and numbers beyond 64 bits pass Django's own checks. The title is the plural
+        name of the model instead of "Select run to view", since tabs and bookmarks show it.
         """
         given: dict[str, Any] | None = args[0] if args else kwargs.get("extra_context")
         context = {"title": capfirst(self.model._meta.verbose_name_plural)} | (given or {})
@@ -110,7 +109,7 @@ class CarefulAdmin(ModelAdmin):
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Run a bulk action; None when what is selected are no ids."""
+        """Run a bulk action; None if the selection contains invalid ids."""
         if request.POST.get("select_across") == "1" and self._is_more(request, queryset):
             text = _("Nothing was done: these are more than %(most)s. Narrow the list first.")
             messages.warning(request, text % {"most": f"{MOST_COUNTED:,}"})
@@ -126,7 +125,7 @@ class CarefulAdmin(ModelAdmin):
         return isinstance(found, BoundedPaginator) and found.is_more
 
     def get_actions(self, request: HttpRequest) -> Any:
-        """Deleting asks in its own way."""
+        """Replace Django's delete action by one with our confirmation page."""
         actions = super().get_actions(request)
         if "delete_selected" in actions:
             actions["delete_selected"] = self.get_action(delete_selected)
@@ -135,7 +134,7 @@ class CarefulAdmin(ModelAdmin):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The audit trail of this object."""
+        """Redirect to the audit trail of this object."""
         about = {"object_type": self.model._meta.label_lower, "object_id": object_id}
         address = reverse("admin:access_auditrecord_changelist")
         return HttpResponseRedirect(f"{address}?{urlencode(about)}")

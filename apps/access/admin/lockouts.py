@@ -1,4 +1,4 @@
-"""Admin page of failed logins and of the lockouts that follow them."""
+"""Admin page of failed logins and lockouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from apps.access.services.lockouts import unlock
 
 @admin.register(AccessAttempt)
 class AccessAttemptAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
-    """A row for each name and address; for superusers, auditors look."""
+    """One row for each user name and address; superusers change, auditors view."""
 
     list_display = ("name_tried", "address", "wrong_passwords", "last_at", "state")
     search_fields = ("username", "ip_address")
@@ -31,7 +31,7 @@ class AccessAttemptAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     list_per_page = 50
     show_full_result_count = False
     actions = ("unlock_selected",)
-    # What was typed and sent stays out: a password lands in the field of the name now and then.
+    # User name typed is omitted: people sometimes type their password there.
     fields: ClassVar[Any] = (
         "name_tried",
         "address",
@@ -50,18 +50,17 @@ class AccessAttemptAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
 
     @display(description=_("state"), label={"locked": "danger", "open": "info"})
     def state(self, attempt: AccessAttempt) -> tuple[str, Any]:
-        """Whether they have to wait."""
+        """Whether the user name is locked out now."""
         over = attempt.attempt_time + settings.AXES_COOLOFF_TIME <= timezone.now()
         locked = attempt.failures_since_start >= settings.AXES_FAILURE_LIMIT and not over
         return ("locked", _("locked")) if locked else ("open", _("may try"))
 
     def has_unlock_permission(self, request: HttpRequest) -> bool:
-        """Superusers."""
         return self._is_superuser(request)
 
     @admin.action(description=_("Let them try again"), permissions=["unlock"])
     def unlock_selected(self, request: HttpRequest, queryset: QuerySet[AccessAttempt]) -> None:
-        """Forget the wrong passwords."""
+        """Delete the failed attempts of the selected rows."""
         rows = list(queryset)
         for each in rows:
             unlock(actor=person_of(request), username=each.username or "", address=each.ip_address)

@@ -1,4 +1,7 @@
-"""People and groups. For those who see everything; project admins work in their project's page."""
+"""Admin pages of users and groups, for superusers and auditors.
+
+Project admins manage members on the page of their project.
+"""
 
 from __future__ import annotations
 
@@ -37,27 +40,24 @@ if TYPE_CHECKING:
 
 
 class SuperuserOnly:
-    """Permissions of pages that are about no project; auditors look."""
+    """Permissions of pages that belong to no project: superusers change, auditors view."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """As to see any."""
+        """Same as the permission to view."""
         return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Those who see everything."""
+        """Superusers and auditors."""
         person = person_of(request)
         return person is not None and person.is_staff and person.sees_everything
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers."""
         return self._is_superuser(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers."""
         return self._is_superuser(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers."""
         return self._is_superuser(request)
 
     @staticmethod
@@ -67,7 +67,7 @@ class SuperuserOnly:
 
 
 class UserChangeForm(ThemeUserChangeForm):
-    """The theme's own, with a hint in every language and a link that is seen to be one."""
+    """Theme's form, with a translated hint and a visible link to change the password."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -79,7 +79,7 @@ class UserChangeForm(ThemeUserChangeForm):
 
 
 class MembershipOfUserInline(SuperuserOnly, ProjectScopedInline):
-    """The roles of one person."""
+    """Roles of a user in projects."""
 
     model = Membership
     fields = ("project", "role")
@@ -87,8 +87,6 @@ class MembershipOfUserInline(SuperuserOnly, ProjectScopedInline):
 
 @admin.register(User)
 class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[type-arg]
-    """People."""
-
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -104,7 +102,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         "last_login",
     )
     list_filter = ("is_active", "is_staff", "is_auditor", "is_superuser", "memberships__project")
-    # Django's pair of lists has no words for screen readers, and few in Chinese.
+    # Django's filter_horizontal is not accessible and hardly translated to Chinese.
     filter_horizontal = ()
     readonly_fields = ("last_login", "date_joined")
     fieldsets = (
@@ -133,14 +131,14 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
             keep_one_admin(user, stays=user.is_active and user.is_superuser)
         else:
             user.must_change_password = user.has_usable_password()
-            # Who is added here is meant to work here; what is seen depends on the roles.
+            # A user added here gets access to the admin; what is visible depends on the roles.
             user.is_staff = True
         super().save_model(request, obj, form, change)
         if not user.is_active:
             end_sessions(actor=person_of(request), user=user)
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        """Not the last superuser."""
+        """Delete the user, but not the last superuser."""
         keep_one_admin(cast(User, obj), stays=False)
         super().delete_model(request, obj)
 
@@ -151,7 +149,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     )
     @shows_refusals
     def reset_factor(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Remove the second factor of a user who lost both the phone and the recovery codes."""
+        """Remove the second factor of a user who has lost the phone and the recovery codes."""
         user = User.objects.get(pk=object_id)
         remove_factor(actor=cast(User, person_of(request)), user=user)
         messages.success(request, _("The second factor has been removed."))
@@ -161,7 +159,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     @confirmed(_("End every session of this person? They have to log in again."), verb=_("End"))
     @shows_refusals
     def log_out(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Wherever this person is logged in."""
+        """End all sessions of the user."""
         user = User.objects.get(pk=object_id)
         own = request.session.session_key if person_of(request) == user else None
         count = end_sessions(actor=person_of(request), user=user, but=own)
@@ -170,11 +168,10 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         return HttpResponseRedirect(reverse("admin:access_user_change", args=[object_id]))
 
     def has_log_out_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Superusers."""
         return self._is_superuser(request)
 
     def has_reset_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Superusers, where there is one to remove."""
+        """Superusers, if the user has a second factor."""
         if object_id is None or not self._is_superuser(request):
             return False
         user = self.get_object(request, object_id)
@@ -186,7 +183,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         id: str,  # noqa: A002 - Django passes it by this name
         form_url: str = "",
     ) -> HttpResponse:
-        """Django's page; afterwards the person must choose an own password."""
+        """Django's page; the user must choose another password at the next login."""
         old = self.get_object(request, id)
         response = super().user_change_password(request, id, form_url)
         new = self.get_object(request, id)

@@ -1,4 +1,4 @@
-"""For admins of what only daemons write."""
+"""Read-only admins of rows that daemons write."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ class ReadOnly:
     """Mixin that forbids adding, changing and deleting; goes before ``ProjectScopedAdmin``."""
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return False."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return False."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return False."""
         return False

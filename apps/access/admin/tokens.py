@@ -1,4 +1,4 @@
-"""API tokens: the secret is shown once, on the page that answers the form."""
+"""Admin of API tokens: the secret is shown once, in the response to the form."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ else:
 
 
 def scope_choices() -> list[tuple[str, str]]:
-    """Every scope with its name, those for all areas first."""
+    """Return all scopes with labels, those for all areas first."""
     choices = []
     for area in known_areas():
         name = _now("everything") if area == "*" else area
@@ -69,7 +69,7 @@ OVERLAPS: Final = {
 
 
 class TokenForm(_ModelForm):
-    """Scopes as check boxes, networks by lines, the end by the usual spans."""
+    """Form with scopes as check boxes, one network a line, and usual lifetimes."""
 
     lifetime = forms.ChoiceField(
         label=_("Expires after"),
@@ -98,21 +98,21 @@ class TokenForm(_ModelForm):
         fields = ("name", "project", "scopes", "allowed_networks", "expires_at")
 
     def clean_allowed_networks(self) -> list[str]:
-        """Networks, else which of them is none."""
+        """Return the networks; the error names the invalid ones."""
         try:
             return checked_networks(self.cleaned_data["allowed_networks"].replace(",", " ").split())
         except DomainError as error:
             raise forms.ValidationError(error.fields["allowed_networks"]) from error
 
     def clean(self) -> dict[str, Any]:
-        """One end: the time that was given, else the span."""
+        """Set the expiry: the time that was entered, else the chosen lifetime."""
         data: dict[str, Any] = super().clean() or self.cleaned_data
         if data.get("lifetime") and data.get("expires_at") is None:
             data["expires_at"] = timezone.now() + timedelta(days=int(data["lifetime"]))
         return data
 
     def clean_expires_at(self) -> Any:
-        """Only a time to come."""
+        """Require a time in the future."""
         expires_at = self.cleaned_data["expires_at"]
         if expires_at is not None and expires_at <= timezone.now():
             raise forms.ValidationError(_("This time has passed."))
@@ -120,7 +120,7 @@ class TokenForm(_ModelForm):
 
 
 class RotateForm(forms.Form):
-    """What becomes of the old secret."""
+    """Form that asks how long the old secret stays valid."""
 
     overlap = forms.ChoiceField(
         label=_("The old secret"),
@@ -131,7 +131,7 @@ class RotateForm(forms.Form):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(AuditedAdmin):
-    """One's own tokens; superusers see and revoke everybody's."""
+    """A user's own tokens; superusers see and revoke all tokens."""
 
     form = TokenForm
     list_display = (
@@ -155,7 +155,7 @@ class ApiTokenAdmin(AuditedAdmin):
         label={"active": "success", "expired": "warning", "revoked": "danger"},
     )
     def state(self, token: ApiToken) -> tuple[str, str]:
-        """Usable or not, and why not."""
+        """Usable, expired or revoked."""
         if token.revoked_at is not None:
             return "revoked", _now("revoked")
         if not token.usable(timezone.now()):
@@ -163,7 +163,7 @@ class ApiTokenAdmin(AuditedAdmin):
         return "active", _now("active")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiToken]:
-        """All of them for those who see everything, else one's own."""
+        """All tokens for superusers and auditors, else the user's own."""
         rows = cast("QuerySet[ApiToken]", super().get_queryset(request))
         person = person_of(request)
         if person is None:
@@ -171,42 +171,42 @@ class ApiTokenAdmin(AuditedAdmin):
         return rows if person.sees_everything else rows.filter(user=person)
 
     def get_list_filter(self, request: HttpRequest) -> tuple[str, ...]:
-        """By person, where there are several."""
+        """Filter by user only for users who see all tokens."""
         person = person_of(request)
         return ("user",) if person is not None and person.sees_everything else ()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Every person of the admin."""
+        """Every user of the admin."""
         return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """One's own, or all for those who see everything."""
+        """The user's own tokens; all tokens for superusers and auditors."""
         person = person_of(request)
         if person is None or not (person.is_active and person.is_staff):
             return False
         return obj is None or person.sees_everything or cast(ApiToken, obj).user_id == person.pk
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Every person of the admin, for oneself."""
+        """Every user of the admin, for themselves."""
         return self.has_view_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """A token is revoked, never changed."""
+        """Return False: tokens are revoked, never changed."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """A token is revoked, never deleted: the audit trail refers to it."""
+        """Return False: tokens are revoked, since the audit trail refers to them."""
         return False
 
     def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """One's own; superusers may end everybody's."""
+        """The user's own tokens; any token for superusers."""
         if object_id is None:
             return self.has_view_permission(request)
         token = cast("ApiToken | None", self.get_object(request, object_id))
         return token is not None and token.revoked_at is None and _may_end(request, token)
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """The form when adding, else what there is to see."""
+        """Form fields when adding, else read-only fields."""
         if obj is None:
             asked = ("name", "project", "scopes", "allowed_networks", "lifetime", "expires_at")
             return ((None, {"fields": asked}),)
@@ -217,7 +217,7 @@ class ApiTokenAdmin(AuditedAdmin):
     def formfield_for_foreignkey(
         self, db_field: ForeignKey[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> Any:
-        """Only projects where the person has a role."""
+        """Offer only projects where the user has a role."""
         if db_field.name == "project":
             projects = cast(
                 VisibleQuerySet[Model], db_field.remote_field.model._default_manager.all()
@@ -226,7 +226,9 @@ class ApiTokenAdmin(AuditedAdmin):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
-        """By the service, which also records it; the secret waits for ``response_add``."""
+        """Create by the service, which writes the audit record; keep the secret for
+        ``response_add``.
+        """
         person = cast(User, person_of(request))
         data = form.cleaned_data
         made = create_token(
@@ -242,12 +244,12 @@ class ApiTokenAdmin(AuditedAdmin):
         request._new_secret = made.secret  # type: ignore[attr-defined]
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Nothing hangs on a token."""
+        """Do nothing: a token has no related objects."""
 
     def response_add(
         self, request: HttpRequest, obj: Model, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """The secret, in this answer only: not in the session, not in a message cookie."""
+        """Show the secret in this response only: never in the session or a message cookie."""
         secret = request._new_secret  # type: ignore[attr-defined]
         return self._shown_once(request, cast(ApiToken, obj), secret)
 
@@ -264,7 +266,7 @@ class ApiTokenAdmin(AuditedAdmin):
         return response
 
     def has_rotate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """One's own, while it works: the new secret acts for its person."""
+        """The user's own usable tokens: the new secret acts for that user."""
         person = person_of(request)
         if object_id is None or person is None:
             return False
@@ -274,7 +276,7 @@ class ApiTokenAdmin(AuditedAdmin):
     @action(description=_("New secret"), permissions=["rotate"], url_path="rotate")
     @shows_refusals
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask what becomes of the old secret, then show the new one."""
+        """Ask how long the old secret stays valid, then show the new one."""
         token = self.get_queryset(request).get(pk=object_id)
         form = RotateForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
@@ -297,7 +299,7 @@ class ApiTokenAdmin(AuditedAdmin):
     )
     @shows_refusals
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """End this token for good."""
+        """Revoke this token."""
         token = self.get_queryset(request).get(pk=object_id)
         revoke_token(actor=person_of(request), token=token)
         messages.success(request, _now("The token has been revoked."))
@@ -308,7 +310,7 @@ class ApiTokenAdmin(AuditedAdmin):
         verb=_("Revoke"), loss=_("Programs that use them are refused from now on, for good.")
     )
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
-        """End the selected tokens; those that ended before are left alone."""
+        """Revoke the selected tokens; skip those that have ended."""
         active = [each for each in queryset.filter(revoked_at=None) if _may_end(request, each)]
         for token in active:
             revoke_token(actor=person_of(request), token=token)

@@ -1,4 +1,4 @@
-"""The audit trail, to read: who did what to which object, what it was before and is after."""
+"""Admin of the audit trail: action, actor, object, values before and after."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def page_of(object_type: str, object_id: str) -> str:
-    """The address of the object's own page, "" when it has none."""
+    """URL of the object's page, "" if it has none."""
     model = model_of(object_type)
     if model is None or not object_id or model not in admin.site._registry:
         return ""
@@ -52,36 +52,36 @@ def page_of(object_type: str, object_id: str) -> str:
 
 
 class KindFilter(DropdownFilter):
-    """By what kind of thing it was done to; exactly."""
+    """Exact filter by type of object."""
 
     title = _("kind of object")
     parameter_name = KIND
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Every kind there is, in the reader's words; the one asked for as well."""
+        """All types of objects in the trail, translated, including the selected one."""
         found, asked = kinds(), request.GET.get(KIND, "")
         known = {each for each, _words in found}
         return [*found, (asked, kind_label(asked))] if asked and asked not in known else found
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
-        """Those of the kind."""
+        """Records about objects of that type."""
         return queryset.filter(object_type=self.value()) if self.value() else queryset
 
 
 class ObjectFilter(TextFilter):
-    """By the id of the object; exactly, or 7 would also be 17."""
+    """Exact filter by object id: a search for 7 would also find 17."""
 
     title = _("id of the object")
     parameter_name = OBJECT
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
-        """Those about it."""
+        """Records about that object."""
         return queryset.filter(object_id=self.value().strip()) if self.value() else queryset
 
 
 @admin.register(AuditRecord)
 class AuditRecordAdmin(ReadOnly, ProjectScopedAdmin):
-    """For project admins the records of their projects, for superusers all."""
+    """Read-only audit trail: project admins see their projects, superusers all records."""
 
     view_role = Role.ADMIN
     list_display = ("at", "person", "action", "about", "summary", "project", "note")
@@ -113,7 +113,7 @@ class AuditRecordAdmin(ReadOnly, ProjectScopedAdmin):
         css = {"all": ["dashboard/dashboard.css", "access/trail.css"]}
 
     def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The list; of one object it is headed by what it is the history of."""
+        """Show the list; the history of one object gets its name as title."""
         kind, number = request.GET.get(KIND, ""), request.GET.get(OBJECT, "")
         extra = dict(kwargs.pop("extra_context", None) or {})
         if kind and number:
@@ -126,7 +126,7 @@ class AuditRecordAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("person"), ordering="actor_label")
     def person(self, entry: AuditRecord) -> SafeString | str:
-        """Who it was, and by which token."""
+        """User, and the token that was used."""
         if entry.token is None:
             return entry.actor_label
         return format_html(
@@ -135,7 +135,7 @@ class AuditRecordAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("object"), ordering="object_label")
     def about(self, entry: AuditRecord) -> SafeString:
-        """What it was done to, and the way to its page and to its history."""
+        """Object with links to its page and its history."""
         address = page_of(entry.object_type, entry.object_id)
         name = entry.object_label or entry.object_id or NOTHING
         shown = format_html('<a class="cy-strong" href="{}">{}</a>', address, name)
@@ -148,12 +148,12 @@ class AuditRecordAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("changes"))
     def summary(self, entry: AuditRecord) -> SafeString:
-        """The first fields that changed."""
+        """First changed fields."""
         return format_html_join("", '<div class="cy-change">{}</div>', _each(short_changes(entry)))
 
     @admin.display(description=_("changes"))
     def changes_table(self, entry: AuditRecord) -> str:
-        """Every field, before and after; long texts line by line."""
+        """All fields before and after; long texts as a line diff."""
         context = {"fields": changed_fields(entry), "entry": entry}
         return render_to_string("admin/access/auditrecord/changes.html", context)
 

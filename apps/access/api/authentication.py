@@ -18,14 +18,14 @@ SCHEMES: Final = frozenset({b"bearer", b"token"})
 
 
 class TokenAuthentication(BaseAuthentication):
-    """The token's user, acting through the token (``user.acting_token``)."""
+    """Authenticates the token's user; ``user.acting_token`` is the token."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """Return the user and the token; None without the header, so that a session may be tried.
+        """Return user and token; None without the header, so that session authentication is tried.
 
         Raises 401 for a wrong token, 429 after too many wrong secrets for one prefix, and 403 for a
-        valid token used from outside its networks. A caller without the secret gets the same answer
-        whatever is wrong; only a caller with the right secret learns that the token has expired.
+        valid token used from outside its networks. Without the right secret the response never
+        tells what is wrong; only with it a caller learns that the token has expired.
         """
         words = get_authorization_header(request).split()
         if not words or words[0].lower() not in SCHEMES:
@@ -56,5 +56,5 @@ class TokenAuthentication(BaseAuthentication):
         return user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """The challenge that goes with 401."""
+        """Value of WWW-Authenticate in 401 responses."""
         return 'Bearer realm="crawlyard"'

@@ -59,17 +59,17 @@ DEFAULT_ROLES: Mapping[str, Role] = {
 
 
 class ApiView(APIView):
-    """Base of single views; view sets below have it too.
+    """Base of single views and of the view sets below.
 
-    ``area`` is what token scopes name, the app's label unless set. ``only_reads``: it changes
-    nothing, whatever the method; then a scope for reading is enough.
+    ``area`` is the name in token scopes, by default the app's label. ``only_reads``: the view
+    changes nothing, whatever the method, so a read scope is enough.
     """
 
     area: str = ""
     only_reads: bool = False
     permission_classes: Sequence[Any] = (InsideScopes,)
     throttle_classes: Sequence[Any] = (PerUserThrottle,)
-    # No OPTIONS: the schema describes everything, and CORS is not offered.
+    # No OPTIONS: the schema describes everything, and CORS is not supported.
     metadata_class = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -80,7 +80,7 @@ class ApiView(APIView):
 
     @property
     def person(self) -> User:
-        """Who calls."""
+        """User who makes the request."""
         if not isinstance(self.request.user, User):
             raise NotAuthenticated
         return self.request.user
@@ -88,17 +88,17 @@ class ApiView(APIView):
     def permission_denied(
         self, request: Request, message: str | None = None, code: str | None = None
     ) -> NoReturn:
-        """401 for strangers even when an authenticator has looked at them."""
+        """Raise 401 for anonymous callers, even if an authenticator has handled them."""
         if not request.user or not request.user.is_authenticated:
             raise NotAuthenticated
         raise PermissionDenied(detail=message, code=code)
 
 
 class ReadViewSet(ApiView, mixins.ListModelMixin, viewsets.GenericViewSet[M], Generic[M]):
-    """List and retrieve of what the caller sees, with keyset pages and ETags.
+    """List and retrieve of visible rows, with keyset pages and ETags.
 
-    ``required_roles`` maps actions to roles. An action of one's own that is not in it needs
-    viewer when it only reads, admin when it writes: forgetting it must not open a door.
+    ``required_roles`` maps actions to roles. Custom actions missing in it need viewer for safe
+    methods, admin for others: a forgotten entry must not grant access.
     """
 
     permission_classes: Sequence[Any] = (InsideScopes, RoleForAction)
@@ -108,7 +108,7 @@ class ReadViewSet(ApiView, mixins.ListModelMixin, viewsets.GenericViewSet[M], Ge
     lookup_value_regex = "[0-9]+"
 
     def role_for_action(self) -> Role:
-        """What the current action needs."""
+        """Return the role that the current action needs."""
         name = self.action or ""
         if name in self.required_roles:
             return self.required_roles[name]
@@ -117,7 +117,7 @@ class ReadViewSet(ApiView, mixins.ListModelMixin, viewsets.GenericViewSet[M], Ge
         return Role.VIEWER if self.request.method in SAFE_METHODS else Role.ADMIN
 
     def get_queryset(self) -> QuerySet[M]:
-        """Only what the caller sees."""
+        """Rows visible to the caller."""
         rows = super().get_queryset()
         if getattr(self, "swagger_fake_view", False):
             return rows
@@ -129,12 +129,12 @@ class ReadViewSet(ApiView, mixins.ListModelMixin, viewsets.GenericViewSet[M], Ge
         return cast("QuerySet[M]", rows.visible_to(self.request.user, role))
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """A page."""
+        """Return a page."""
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One object; 304 when the caller has it already."""
+        """Return one object; 304 if If-None-Match matches."""
         obj = self.get_object()
         data = self.get_serializer(obj).data
         etag = etag_of(obj, data)
@@ -144,32 +144,32 @@ class ReadViewSet(ApiView, mixins.ListModelMixin, viewsets.GenericViewSet[M], Ge
         return Response(data, headers=headers)
 
     def answer(self, obj: M, *, http_status: int = status.HTTP_200_OK) -> Response:
-        """``obj`` as this view set shows it, with its ETag."""
+        """Return the serialized object with its ETag."""
         data = self.get_serializer(obj).data
         return Response(data, status=http_status, headers={"ETag": etag_of(obj, data)})
 
 
 class WriteViewSet(ReadViewSet[M], Generic[M]):
-    """Adds create, update, partial_update and destroy; each is one call of a service.
+    """Adds create, update, partial_update and destroy; each calls one service.
 
-    A subclass implements ``create_object``, ``update_object`` and ``delete_object``, or cuts
+    A subclass implements ``create_object``, ``update_object`` and ``delete_object``, or restricts
     ``http_method_names``.
     """
 
     def create_object(self, values: dict[str, Any]) -> M:
-        """Call the service that creates, with the validated input."""
+        """Create the object by a service, from validated input."""
         raise NotImplementedError
 
     def update_object(self, obj: M, values: dict[str, Any]) -> M:
-        """Call the service that changes, with the validated input."""
+        """Update the object by a service, from validated input."""
         raise NotImplementedError
 
     def delete_object(self, obj: M) -> None:
-        """Call the service that deletes."""
+        """Delete the object by a service."""
         raise NotImplementedError
 
     def project_of_input(self, values: Mapping[str, Any]) -> int | None:
-        """The id of the project where something is to be made; follows ``project_path``."""
+        """Return the id of the project in the input, found by ``project_path``."""
         queryset = cast(VisibleQuerySet[Any], super().get_queryset())
         first, *rest = queryset.project_path.split("__")
         holder: Any = values.get(first)
@@ -179,7 +179,7 @@ class WriteViewSet(ReadViewSet[M], Generic[M]):
 
     @idempotent
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """201 with the new object."""
+        """Return 201 with the new object."""
         serializer = self.get_serializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         self.check_role_for_input(serializer)
@@ -187,15 +187,15 @@ class WriteViewSet(ReadViewSet[M], Generic[M]):
         return self.answer(obj, http_status=status.HTTP_201_CREATED)
 
     def update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The changed object; 412 when If-Match names an older state."""
+        """Return the changed object; 412 if If-Match names an older state."""
         return self._change(request, partial=False)
 
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The same, only for the given fields."""
+        """Change the given fields only; otherwise like ``update``."""
         return self._change(request, partial=True)
 
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """204."""
+        """Return 204."""
         with transaction.atomic():
             obj = self._locked(request)
             self.delete_object(obj)
@@ -213,7 +213,7 @@ class WriteViewSet(ReadViewSet[M], Generic[M]):
             serializer = self.get_serializer(obj, data=request.data, partial=partial)
             serializer.is_valid(raise_exception=True)
             if self.project_of_input(serializer.validated_data) is not None:
-                # An object may only be moved to where it could also have been made.
+                # Moving an object needs the role in the target project as well.
                 self.check_role_for_input(serializer)
             obj = self.update_object(obj, dict(serializer.validated_data))
         return self.answer(obj)
@@ -221,10 +221,10 @@ class WriteViewSet(ReadViewSet[M], Generic[M]):
     def _locked(self, request: Request) -> M:
         obj = self.get_object()
         if "If-Match" in request.headers:
-            # Locked and read again: no other process may change it between this check and our
-            # change.
+            # Locked and read again, so that no other process can change it between this check
+            # and our change.
             locked = type(obj)._default_manager.select_for_update()
-            # Without the order of the model, whose joins PostgreSQL cannot lock.
+            # Without the model's ordering, whose joins PostgreSQL cannot lock.
             if not locked.filter(pk=obj.pk).order_by().values_list("pk", flat=True):
                 raise Http404
             obj = self.get_object()

@@ -1,7 +1,7 @@
-"""One shape for every error: ``{code, detail, fields, request_id}``.
+"""Format of every error: ``{code, detail, fields, request_id}``.
 
-``code`` is for programs and stable, ``detail`` for people and translated, ``fields`` maps the
-names of inputs (nested ones with dots, ``items.0.url``) to lists of messages.
+``code`` is stable, for programs; ``detail`` is translated, for people; ``fields`` maps input names
+(nested ones with dots, ``items.0.url``) to lists of messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNAVAILABLE: Final = (*DATABASE_AWAY, BrokerError)
 
 
 class PreconditionFailed(exceptions.APIException):
-    """If-Match does not match: the object has been changed meanwhile."""
+    """If-Match does not match: the object has changed."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_code = "changed_meanwhile"
@@ -46,7 +46,7 @@ class PreconditionFailed(exceptions.APIException):
 
 
 class BadRequest(exceptions.APIException):
-    """A header or query parameter that is no field of the body."""
+    """An invalid header or query parameter."""
 
     status_code = status.HTTP_400_BAD_REQUEST
     default_code = "bad_request"
@@ -55,7 +55,7 @@ class BadRequest(exceptions.APIException):
 def error_body(
     code: str, detail: object, fields: Mapping[str, list[str]] | None = None
 ) -> dict[str, Any]:
-    """The body of every error."""
+    """Return the body of an error response."""
     return {
         "code": code,
         "detail": str(detail),
@@ -65,7 +65,7 @@ def error_body(
 
 
 def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response | None:
-    """DRF's hook: answers what is understood; None lets Django answer 500 and log it."""
+    """DRF's exception handler; None lets Django return 500 and log the exception."""
     response = _answer(exc)
     if response is not None:
         set_rollback()
@@ -75,7 +75,7 @@ def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response | 
 def _answer(exc: Exception) -> Response | None:
     if isinstance(exc, DomainError | RuntimeRefusal):
         fields = {name: [str(each) for each in texts] for name, texts in exc.fields.items()}
-        # Every refusal that passes by itself says so in the same way.
+        # All temporary failures have the same Retry-After.
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if exc.status in _PASSING else {}
         return Response(error_body(exc.code, exc, fields), status=exc.status, headers=headers)
     if isinstance(exc, Http404):
@@ -104,7 +104,7 @@ def _answer(exc: Exception) -> Response | None:
 
 
 def _unavailable(exc: BaseException) -> Response:
-    # No traceback: during an outage this comes with every request, and says all there is.
+    # No traceback: during an outage every request would log one.
     first_line = str(exc).strip().partition("\n")[0]
     logger.error("a store does not answer: %s: %s", type(exc).__name__, first_line)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
@@ -172,7 +172,7 @@ def _flatten(detail: Any, path: str, into: dict[str, list[str]]) -> None:
         into.setdefault(path, []).append(str(detail))
 
 
-# --- what fails before or outside of a REST view, under /api/ ---------------------------------
+# --- failures outside of REST views, under /api/ ---------------------------------------------
 
 
 def _is_api(request: HttpRequest) -> bool:
@@ -209,7 +209,7 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """``handler500``: 503 when a store does not answer, else 500; Django has logged it."""
+    """``handler500``: 503 if a store is unreachable, else 500; Django has logged it."""
     if isinstance(sys.exc_info()[1], UNAVAILABLE):
         return _unavailable_page(request)
     if _is_api(request):

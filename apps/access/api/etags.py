@@ -1,4 +1,4 @@
-"""ETags of single objects: a cheaper second read, and no overwriting of what others changed."""
+"""ETags of single objects: conditional reads, and protection against lost updates."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from apps.access.api.errors import PreconditionFailed
 
 
 def etag_of(obj: Model, shown: Any) -> str:
-    """The strong ETag of ``obj``: by its ``version``, else ``updated_at``, else what is shown.
+    """Strong ETag of ``obj`` from its ``version``, ``updated_at`` or serialized form.
 
-    The language is no part of it: answers vary by Accept-Language, and If-Match must not.
+    Independent of the language: responses vary by Accept-Language, but If-Match must not.
     """
     for name in ("version", "updated_at"):
         if hasattr(obj, name):
@@ -30,13 +30,13 @@ def etag_of(obj: Model, shown: Any) -> str:
 
 
 def not_modified(request: Request, etag: str) -> bool:
-    """Whether If-None-Match names the current state (weak comparison)."""
+    """Whether If-None-Match matches the current state (weak comparison)."""
     offered = parse_etags(request.headers.get("If-None-Match", ""))
     return "*" in offered or etag in [each.removeprefix("W/") for each in offered]
 
 
 def require_match(request: Request, etag: str) -> None:
-    """Raise ``PreconditionFailed`` if there is an If-Match that does not name this state."""
+    """Raise ``PreconditionFailed`` if an If-Match header does not match this state."""
     header = request.headers.get("If-Match")
     if header is None:
         return

@@ -1,4 +1,4 @@
-"""Serializer fields that respect who may see what."""
+"""Serializer fields limited to what the caller may see."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ else:
 
 
 class KnownFields:
-    """Mixin of serializers of request bodies: a field that it does not have is refused by name."""
+    """Serializer mixin that rejects unknown fields of a request body by name."""
 
     def to_internal_value(self: Any, data: Any) -> Any:
-        """The values of the fields. Raises ``ValidationError``."""
+        """Validate. Raises ``ValidationError``."""
         if isinstance(data, Mapping) and (unknown := sorted(set(data) - set(self.fields))):
             text = gettext("There is no such field.")
             raise serializers.ValidationError({name: [text] for name in unknown})
@@ -30,9 +30,9 @@ class KnownFields:
 
 
 class VisibleRelatedField(_Related):
-    """A related object by id, if the caller sees it; else it "does not exist".
+    """Related object by id; invisible ones "do not exist".
 
-    ``at_least`` narrows the choice to projects where the caller has that role.
+    ``at_least`` limits the choice to projects where the caller has that role.
     """
 
     def __init__(self, *, at_least: Role = Role.VIEWER, **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class VisibleRelatedField(_Related):
         super().__init__(**kwargs)
 
     def get_queryset(self) -> QuerySet[Model]:
-        """Only what the caller of this request sees."""
+        """Objects visible to the caller."""
         rows = cast("QuerySet[Model]", super().get_queryset())
         if not isinstance(rows, VisibleQuerySet):
             raise TypeError(f"{rows.model.__name__} has no visible_to")

@@ -1,4 +1,4 @@
-"""What filters of lists are made of, and those of the audit trail."""
+"""Filter classes for lists, and the filters of access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAYS_NEITHER = TruthOfSerializers.default_error_messages["invalid"]
 
 
 class MomentField(IsoDateTimeField):
-    """A moment in UTC: databases refuse offsets that ISO 8601 allows."""
+    """Time converted to UTC: databases reject some offsets that ISO 8601 allows."""
 
     def to_python(self, value: Any) -> datetime | None:
         """Raise ``ValidationError`` for text that is not a time, or a time outside the calendar."""
@@ -38,7 +38,7 @@ class MomentFilter(django_filters.IsoDateTimeFilter):
 
 
 class IdFilter(django_filters.NumberFilter):
-    """By the id of something related: whole, and of a size that a database can compare with."""
+    """Filter by a related id; rejects values beyond 64 bits."""
 
     field_class = forms.IntegerField
 
@@ -47,12 +47,12 @@ class IdFilter(django_filters.NumberFilter):
 
 
 class TruthField(forms.Field):
-    """``true`` or ``false``. Django's own takes anything else for neither, and filters nothing."""
+    """``true`` or ``false``. Django's own field ignores any other value without an error."""
 
     _MEANINGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
     def to_python(self, value: Any) -> bool | None:
-        """Raises ``ValidationError``."""
+        """Parse the value. Raises ``ValidationError``."""
         if value in self.empty_values:
             return None
         meaning = self._MEANINGS.get(str(value).lower())
@@ -68,7 +68,7 @@ class BooleanFilter(django_filters.BooleanFilter):
 
 
 class FilterSet(django_filters.FilterSet):
-    """Whose fields of models that are true or false ask for one of both."""
+    """Filter set that uses ``BooleanFilter`` for boolean fields."""
 
     FILTER_DEFAULTS: ClassVar = {
         **FILTER_FOR_DBFIELD_DEFAULTS,
@@ -77,13 +77,13 @@ class FilterSet(django_filters.FilterSet):
 
 
 class FilterBackend(DjangoFilterBackend):
-    """For lists that name their fields alone as well."""
+    """Filter backend that uses this ``FilterSet`` for views with ``filterset_fields``."""
 
     filterset_base = FilterSet
 
 
 class AuditFilter(FilterSet):
-    """By object, person, action, project and time; ``text`` is looked for in names and notes."""
+    """Filters by object, actor, action, project and time; ``text`` searches names and notes."""
 
     at_from = MomentFilter(field_name="at", lookup_expr="gte")
     at_to = MomentFilter(field_name="at", lookup_expr="lt")
@@ -94,7 +94,7 @@ class AuditFilter(FilterSet):
     def with_text(
         self, rows: QuerySet[AuditRecord], _name: str, text: str
     ) -> QuerySet[AuditRecord]:
-        """Those whose object, person, action or note has it."""
+        """Records whose object, actor, action or note contains the text."""
         found = Q()
         for each in ("object_label", "actor_label", "action", "note"):
             found |= Q(**{f"{each}__icontains": text})
@@ -106,8 +106,6 @@ class AuditFilter(FilterSet):
 
 
 class MembershipFilter(FilterSet):
-    """By project, person, role."""
-
     project = django_filters.NumberFilter(field_name="project_id", min_value=1)
     user = django_filters.CharFilter(field_name="user__username")
 
@@ -117,8 +115,6 @@ class MembershipFilter(FilterSet):
 
 
 class SavedFilterFilter(FilterSet):
-    """By page."""
-
     class Meta:
         model = SavedFilter
         fields: ClassVar = ["path"]

@@ -1,7 +1,7 @@
-"""``Idempotency-Key``: a repeated POST gets the first answer instead of a second effect.
+"""``Idempotency-Key``: a repeated POST gets the first response instead of a second effect.
 
-The key is reserved in its own transaction, so that a call at the same time sees it; the effect
-and the stored answer are committed together, so that a crash leaves either both or neither.
+The key is reserved in its own transaction, so that a concurrent call sees it. Effect and stored
+response are committed together: a crash leaves both or neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Action = Callable[Concatenate[Any, Request, P], Response]
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
-# A reservation this old belongs to a process that died: nothing of it was committed.
+# A reservation this old belongs to a process that died before its commit.
 ABANDONED: Final = timedelta(minutes=2)
 _FREE_AGAIN_SECONDS: Final = 1.0
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -44,7 +44,7 @@ _RESERVATION: Final = "_idempotency_reservation"
 
 
 class IdempotencyKeyReused(AccessError):
-    """The key was used before, for another body."""
+    """The key was used before with another body."""
 
     code = "idempotency_key_reused"
     status = 422
@@ -52,37 +52,37 @@ class IdempotencyKeyReused(AccessError):
 
 
 class IdempotencyKeyInUse(AccessError):
-    """The first call with this key is still at work."""
+    """The first call with this key is still in progress."""
 
     code = "idempotency_key_in_use"
     detail = _("The first request with this Idempotency-Key is still at work.")
 
 
 def idempotent(action: Action[P]) -> Action[P]:
-    """For a POST action of a view set: honours the header, works as before without it.
+    """Decorator of POST actions that honours the header.
 
-    Only answers with 2xx are kept; after a refusal the key is free again. A view set with
-    secrets in its answers overrides ``stored_answer``.
+    Only 2xx responses are stored; after an error the key is free again. View sets with secrets in
+    their responses override ``stored_answer``.
     """
 
     return _honouring(action, transaction.atomic)
 
 
 def repeatable(action: Action[P]) -> Action[P]:
-    """``idempotent`` for an action that waits for another process, with no transaction open.
+    """Like ``idempotent``, without a transaction, for actions that wait for another process.
 
-    A transaction would lock an embedded database meanwhile, perhaps for the very process that is
-    waited for. After a crash at the wrong moment the effect comes twice, and must bear it.
+    An open transaction would lock an embedded database, perhaps for that very process. A crash at
+    the wrong moment repeats the effect, which must tolerate this.
     """
     return _honouring(action, nullcontext)
 
 
 def resumable(action: Action[P]) -> Action[P]:
-    """``repeatable`` for an effect elsewhere that a repeat can complete instead of doing it twice.
+    """Like ``repeatable``, for an external effect that a repeated call can complete.
 
-    Before its effect the action calls ``keep_for_repeat(self, {...})``: what a repeat needs to do
-    the very same, such as ids. After a crash or a refusal a repeat finds it by
-    ``kept_for_repeat(self)``; then the key stays, and may be used again at once.
+    Before its effect the action calls ``keep_for_repeat(self, {...})`` with what a repetition
+    needs, such as ids. After a crash or an error the repeated call reads it by
+    ``kept_for_repeat(self)``; the key may be used again at once.
     """
     return _honouring(action, nullcontext)
 
@@ -98,31 +98,31 @@ def keep_for_repeat(view: Any, notes: dict[str, Any]) -> None:
 
 
 def kept_for_repeat(view: Any) -> dict[str, Any] | None:
-    """What an earlier call with this key has kept, that had no answer."""
+    """Return the notes that an earlier, unfinished call with this key has stored."""
     reservation: IdempotencyKey | None = getattr(view, _RESERVATION, None)
     return None if reservation is None else reservation.body
 
 
 def by_its_own_means(action: Action[P]) -> Action[P]:
-    """For an action that knows a repeat itself, by ``key_of``, so that its answer is not stored."""
+    """Mark an action that detects repetitions itself by ``key_of``; no response is stored."""
 
     @wraps(action)
     def answer(view: Any, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
         key_of(request)
         return action(view, request, *args, **kwargs)
 
-    # A mark on the function, read where the schema is made.
+    # Read by the schema generator.
     answer.honours_idempotency_key = True  # type: ignore[attr-defined]
     return cast("Action[P]", answer)
 
 
 def honours_key(view: Any, action: str | None) -> bool:
-    """Whether a POST to the view, or to this action of a view set, takes an Idempotency-Key."""
+    """Whether a POST to this view or action accepts an Idempotency-Key."""
     return hasattr(getattr(view, action or "post", None), "honours_idempotency_key")
 
 
 def key_of(request: Request) -> str | None:
-    """The key that came with the call. Raises ``BadRequest`` for what cannot be one."""
+    """Return the key of the request. Raises ``BadRequest`` for an invalid key."""
     key = request.headers.get(HEADER)
     if key is not None and not _KEY.fullmatch(key):
         text = _("Idempotency-Key must be 1 to 255 visible ASCII characters.")
@@ -148,20 +148,20 @@ def _honouring(
                     response = action(view, request, *args, **kwargs)
                     keep = getattr(view, "stored_answer", None)
                     _store(reservation, response, keep(response.data) if keep else response.data)
-            # However it ends: a repeated call must not find the key in use.
+            # In any case: a repeated call must not find the key in use.
             except BaseException:
                 _free(reservation)
                 raise
             return response
 
-    # A mark on the function, read where the schema is made.
+    # Read by the schema generator.
     answer.honours_idempotency_key = True  # type: ignore[attr-defined]
     return cast("Action[P]", answer)
 
 
 @contextmanager
 def _let_go(request: Request) -> Iterator[None]:
-    """A body that had to be kept to be compared is needed no more."""
+    """Release the stored copy of the body, which was needed for the fingerprint only."""
     try:
         yield
     finally:
@@ -185,7 +185,7 @@ def _reserve(request: Request, key: str) -> tuple[IdempotencyKey, Response | Non
     except IntegrityError:
         found = IdempotencyKey.objects.filter(**place).first()
         if found is None:
-            # The first call was refused in this very moment, and freed the key.
+            # The first call failed at this moment and freed the key.
             raise IdempotencyKeyInUse from None
         return _known(found, digest=digest, now=now)
     return made, None
@@ -208,7 +208,7 @@ def _known(
 
 
 def _free(reservation: IdempotencyKey) -> None:
-    """Let the key be used again, as soon as the database answers."""
+    """Free the key once the database is available."""
     try:
         _release(reservation)
     except DATABASE_ERRORS:
@@ -219,7 +219,7 @@ def _free(reservation: IdempotencyKey) -> None:
 
 
 def _free_later() -> float | None:
-    """Free the keys of calls that an outage of the database has ended."""
+    """Free the keys of calls that failed because of a database outage."""
     try:
         for pk, reservation in list(_taken.items()):
             _release(reservation)
@@ -234,15 +234,16 @@ def _free_later() -> float | None:
 def _release(reservation: IdempotencyKey) -> None:
     mine = IdempotencyKey.objects.filter(**_mine(reservation))
     if reservation.body is None:
-        # Nothing of it was committed.
+        # Nothing was committed.
         mine.delete()
     else:
-        # Some of it may have been done: a repeat must find what it needs to complete it.
+        # The effect may be partial: a repeated call needs the notes to complete it.
         mine.update(created_at=timezone.now() - ABANDONED - timedelta(seconds=1))
 
 
 def _mine(reservation: IdempotencyKey) -> dict[str, Any]:
-    # created_at fences: who was taken over meanwhile finds no row, and rolls its effect back.
+    # created_at is the fencing token: after a takeover the row is not found, and the effect is
+    # rolled back.
     return {"pk": reservation.pk, "status": None, "created_at": reservation.created_at}
 
 
@@ -258,11 +259,11 @@ def _store(reservation: IdempotencyKey, response: Response, body: Any) -> None:
 
 def _hash_of(request: Request) -> str:
     data = request.data
-    # A form: a name may come more than once.
+    # In a form a name may occur more than once.
     told = dict(data.lists()) if isinstance(data, MultiValueDict) else data
     body = json.dumps(told, sort_keys=True, separators=(",", ":"), default=_fingerprint)
     query = request.META.get("QUERY_STRING", "")
-    # A token of one project must not be shown an answer that was given for another.
+    # The key is bound to the token's project: another token must not get this response.
     project = getattr(request.auth, "project_id", None)
     return hashlib.sha256(
         f"{project}\n{query}\n{body}".encode("utf-8", "surrogatepass")
@@ -281,6 +282,6 @@ def _fingerprint(value: Any) -> str:
     return str(read() if read else value)
 
 
-# Of calls of this process that could not free their key, by primary key.
+# Primary keys of keys that this process could not free.
 _taken: dict[int, IdempotencyKey] = {}
 _worker = BackgroundWorker("idempotency-keys", _free_later)

@@ -1,4 +1,4 @@
-"""Clients without a token, on the paths that the seeds name, from networks of the operator."""
+"""Anonymous access to seed-compatible paths from trusted networks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from apps.access.services import client_address, stands_in
 class Guest(AnonymousUser):
     """Anonymous caller from a network whose clients need no token."""
 
-    # Keys of Idempotency-Key belong to a number; people's begin with 1.
+    # Owner id of idempotency keys; ids of users begin with 1.
     pk = 0  # type: ignore[assignment]  # Django's stranger has none
 
 
 class NetworkAuthentication(BaseAuthentication):
-    """Whom ``COMPAT_ANONYMOUS_FROM`` lets in; stands behind those that know people."""
+    """Admits callers from ``COMPAT_ANONYMOUS_FROM``; placed after user authentication."""
 
     def authenticate(self, request: Request) -> tuple[Guest, None] | None:
-        """None for clients of any other network."""
+        """Return a ``Guest``; None for clients of any other network."""
         inside = stands_in(client_address(request), settings.COMPAT_ANONYMOUS_FROM)
         return (Guest(), None) if inside else None
 
 
 def of_another_site(request: Request) -> bool:
-    """Return whether the browser says that a page of another site sent the request.
+    """Return whether a page of another site sent the request (Sec-Fetch-Site, Origin, Referer).
 
-    Programs send no such header. Over plain http a browser may leave out the origin of an image or
-    a link when the page asks it to.
+    Programs send no such header. Over plain HTTP a browser may omit the origin of images and links.
     """
     if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
         return True
@@ -51,13 +50,13 @@ def of_another_site(request: Request) -> bool:
 
 
 class InsideScopesOrNetwork(InsideScopes):
-    """By token or login as everywhere, or from a network of ``COMPAT_ANONYMOUS_FROM``."""
+    """Require a token or session as everywhere, or a network of ``COMPAT_ANONYMOUS_FROM``."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Limit a token to its scopes, wherever the call comes from.
+        """Check the scopes of a token; refuse changes by foreign web pages.
 
-        A browser in an open network also shows pages of strangers, whose requests come from inside:
-        they may change nothing.
+        A browser in a trusted network also loads pages of other sites, whose requests come from
+        inside the network.
         """
         if not isinstance(request.user, Guest):
             return super().has_permission(request, view)
@@ -68,8 +67,8 @@ class InsideScopesOrNetwork(InsideScopes):
 
 
 class PerCallerThrottle(PerUserThrottle):
-    """Strangers are counted by the address that the call came from, not by what a header says."""
+    """Throttle that counts anonymous callers by their real address, whatever headers say."""
 
     def get_ident(self, request: Request) -> str:
-        """That address."""
+        """Return the client's address."""
         return client_address(request)

@@ -1,6 +1,8 @@
-"""Keyset pages: each page costs the same, and nothing is seen twice or missed while rows come.
+"""Keyset pagination: constant cost, no row twice or missing while rows are inserted.
 
-``?limit=50&after=<cursor>`` answers ``{"results": [...], "next": "<cursor>" | null}``.
+``?limit=50&after=<cursor>`` returns ``{"results": [...], "next": "<cursor>"
+
+ null}``.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _NEXT: Final = "Send it as `after` to get the next page; null on the last."
 
 
 class PageQuerySerializer(serializers.Serializer[Any]):
-    """For the schema of lists that answer by ``page_in``."""
+    """Query parameters of lists paginated by ``page_in``, for the schema."""
 
     after = serializers.CharField(required=False, help_text=_AFTER)
     limit = serializers.IntegerField(
@@ -43,16 +45,16 @@ class PageQuerySerializer(serializers.Serializer[Any]):
 
 
 class PageSerializer(serializers.Serializer[Any]):
-    """The end of a page; a subclass has its ``results``."""
+    """Base of page serializers; a subclass adds ``results``."""
 
     next = serializers.CharField(allow_null=True, help_text=_NEXT)
 
 
 class KeysetPagination(BasePagination):
-    """Pages by the values of the last row. The view declares ``ordering``, default ``("-id",)``.
+    """Pagination by the values of the last row.
 
-    Fields of the ordering must not be nullable, nor cross a relation; the id is added to break
-    ties.
+    The view declares ``ordering``, default ``("-id",)``. Its fields must not be nullable, nor cross
+    a relation; the id is added as a tie-breaker.
     """
 
     limit_param = "limit"
@@ -63,7 +65,7 @@ class KeysetPagination(BasePagination):
     def paginate_queryset(
         self, queryset: Any, request: Request, view: APIView | None = None
     ) -> list[Any]:
-        """The rows of the page that the request asks for. Raises ``BadRequest``."""
+        """Return the rows of the requested page. Raises ``BadRequest``."""
         ordering = _with_id(getattr(view, "ordering", None) or ("-id",))
         limit = limit_in(request, self.limit_param)
         rows: QuerySet[Model] = queryset.order_by(*ordering)
@@ -77,11 +79,11 @@ class KeysetPagination(BasePagination):
         return found
 
     def get_paginated_response(self, data: Any) -> Response:
-        """``{results, next}``."""
+        """Return ``{results, next}``."""
         return Response({"results": data, "next": self._next})
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The same for OpenAPI."""
+        """OpenAPI schema of the response."""
         return {
             "type": "object",
             "required": ["results", "next"],
@@ -96,7 +98,7 @@ class KeysetPagination(BasePagination):
         }
 
     def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:
-        """The two query parameters for OpenAPI."""
+        """OpenAPI schema of the query parameters."""
         return [
             {
                 "name": self.after_param,
@@ -120,7 +122,7 @@ class KeysetPagination(BasePagination):
 
 
 def limit_in(request: Request, name: str = "limit") -> int:
-    """How many rows a page shall have. Raises ``BadRequest``."""
+    """Return the page size. Raises ``BadRequest``."""
     asked = request.query_params.get(name)
     if asked is None or asked == "":
         return DEFAULT_LIMIT
@@ -132,10 +134,9 @@ def limit_in(request: Request, name: str = "limit") -> int:
 def page_in(
     request: Request, rows: Iterable[T], *, key: Callable[[T], tuple[int | str, ...]]
 ) -> tuple[list[T], str | None]:
-    """A page of rows that lie in no table, in the order of ``key``, and the cursor of the next.
+    """Paginate rows that are not in a table, ordered by ``key``; return them and the next cursor.
 
-    ``key`` names a row: no two have the same, and all have numbers and texts at the same places.
-    Raises ``BadRequest``.
+    Keys are unique and have numbers and texts in the same positions. Raises ``BadRequest``.
     """
     named = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0])
     if cursor := request.query_params.get("after"):
@@ -154,7 +155,7 @@ def _with_id(ordering: Sequence[str]) -> tuple[str, ...]:
     names = [each.lstrip("-") for each in ordering]
     if "id" in names or "pk" in names:
         return tuple(ordering)
-    # The same direction as the rest, so that an index can be walked one way.
+    # Same direction as the rest, so that the database can walk an index.
     return (*ordering, "-id" if ordering[-1].startswith("-") else "id")
 
 
@@ -188,10 +189,10 @@ def _no_cursor() -> BadRequest:
 
 
 class ExactEncoder(DjangoJSONEncoder):
-    """Times with all their microseconds: Django cuts them, and rows would repeat."""
+    """Encodes times with microseconds, which Django truncates: rows would repeat."""
 
     def default(self, o: Any) -> Any:
-        """ISO 8601 for whatever has it."""
+        """Encode times as ISO 8601."""
         return o.isoformat() if hasattr(o, "isoformat") else super().default(o)
 
 
@@ -205,7 +206,7 @@ def _behind(model: type[Model], ordering: Sequence[str], cursor: str) -> Q:
         condition |= equal & past
         equal &= Q(**{field: value})
     if len(ordering) > 1:
-        # Implied by the rest, but it lets a database use the index for the whole.
+        # Redundant, but lets the database use an index.
         name = ordering[0]
         condition &= Q(
             **{f"{name.lstrip('-')}__{'lte' if name.startswith('-') else 'gte'}": values[0]}

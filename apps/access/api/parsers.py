@@ -1,4 +1,4 @@
-"""JSON bodies, with the limits that the standard parser lacks."""
+"""JSON parser with the limits that DRF's lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rest_framework.parsers import JSONParser
 
 from yardkit.nesting import NestedTooDeeply, check_json
 
-# Half of a pair, by itself no character: no database stores it.
+# Lone surrogate, which no database stores.
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -29,9 +29,9 @@ class BodyTooLarge(APIException):
 
 
 class StrictJSONParser(JSONParser):
-    """UTF-8, no NaN, not too large, not too deep, no broken characters.
+    """Rejects invalid UTF-8, NaN, lone surrogates, and too large or too deeply nested bodies.
 
-    A subclass may take more than ``DATA_UPLOAD_MAX_MEMORY_SIZE`` by ``max_bytes``.
+    A subclass may set ``max_bytes`` above ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
     """
 
     max_bytes: ClassVar[int | None] = None
@@ -42,7 +42,7 @@ class StrictJSONParser(JSONParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The value. Raises ``ParseError`` or ``BodyTooLarge``."""
+        """Parse the body. Raises ``ParseError`` or ``BodyTooLarge``."""
         limit: int = self.max_bytes or settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
         raw: bytes = stream.read(limit + 1)
         if len(raw) > limit:

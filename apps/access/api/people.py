@@ -1,4 +1,6 @@
-"""People over REST: superusers manage them, auditors see them, everybody has a password."""
+"""REST views of users: superusers manage them, auditors view them; everyone changes their own
+password.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ from apps.access.states import Access, scopes_allow
     destroy=extend_schema(summary="Delete a person"),
 )
 class PersonViewSet(WriteViewSet[User]):
-    """Everybody who may log in. Who has left is better deactivated than deleted."""
+    """Users. Deactivate a user who has left rather than delete them."""
 
     queryset = User.objects.all()
     serializer_class = PersonSerializer
@@ -56,7 +58,7 @@ class PersonViewSet(WriteViewSet[User]):
     http_method_names = ("get", "post", "patch", "delete")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse tokens limited to a part of the platform: they may not grant all of it."""
+        """Refuse tokens with limited scopes or a project: they must not grant more."""
         super().initial(request, *args, **kwargs)
         token = request.auth
         if (
@@ -67,20 +69,20 @@ class PersonViewSet(WriteViewSet[User]):
             raise PermissionDenied(code="scope_missing")
 
     def get_queryset(self) -> QuerySet[User]:
-        """All of them."""
+        """All users."""
         return User.objects.annotate(
             has_factor=Exists(SecondFactor.objects.filter(user=OuterRef("pk")))
         )
 
     def check_role_for_input(self, serializer: BaseSerializer[User]) -> None:
-        """Nothing more: people belong to no project."""
+        """Do nothing: users belong to no project."""
 
     def project_of_input(self, values: Any) -> int | None:
-        """None."""
+        """Return None: users belong to no project."""
         return None
 
     def stored_answer(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A repeat does not get the password: it is stored nowhere."""
+        """Remove the password from the stored response: it is stored nowhere."""
         return {**data, "password": None} if "password" in data else data
 
     @extend_schema(
@@ -90,18 +92,18 @@ class PersonViewSet(WriteViewSet[User]):
     )
     @idempotent
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """201 with the person and a one-time password."""
+        """Create a user; 201 with a one-time password."""
         body = self.get_serializer(data=request.data)
         body.is_valid(raise_exception=True)
         user, password = create_account(actor=self.person, values=body.validated_data)
         return self._with_password(user, password, status.HTTP_201_CREATED)
 
     def update_object(self, obj: User, values: dict[str, Any]) -> User:
-        """Change names, address and rights; not those of the last superuser."""
+        """Change names, e-mail address and permissions; 409 for the last superuser."""
         return change_account(actor=self.person, user=obj, values=values)
 
     def delete_object(self, obj: User) -> None:
-        """Delete a person with their roles and tokens."""
+        """Delete a user with their roles and tokens."""
         delete_account(actor=self.person, user=obj)
 
     @extend_schema(
@@ -113,7 +115,7 @@ class PersonViewSet(WriteViewSet[User]):
     @action(detail=True, methods=["post"], url_path="reset-password")
     @idempotent
     def reset_password(self, request: Request, pk: str) -> Response:
-        """The person and a one-time password; their sessions end."""
+        """Set a one-time password, return it, and end the user's sessions."""
         user = self.get_object()
         password = reset_password(actor=self.person, user=user)
         return self._with_password(user, password, status.HTTP_200_OK)
@@ -124,8 +126,8 @@ class PersonViewSet(WriteViewSet[User]):
     @action(detail=True, methods=["post"], url_path="reset-factor")
     @idempotent
     def reset_factor(self, request: Request, pk: str) -> Response:
-        """Remove the second factor of a person who lost phone and recovery codes; 409 without a
-        factor.
+        """Remove the second factor of a user who has lost phone and recovery codes; 409 if there is
+        none.
         """
         user = self.get_object()
         remove_factor(actor=self.person, user=user)
@@ -137,7 +139,7 @@ class PersonViewSet(WriteViewSet[User]):
     @action(detail=True, methods=["post"], url_path="log-out")
     @idempotent
     def log_out(self, request: Request, pk: str) -> Response:
-        """Wherever they are logged in, but for the session of this call; tokens go on."""
+        """End the user's sessions except the one of this call; tokens stay valid."""
         user = self.get_object()
         key = request.session.session_key if user == self.person else None
         return Response({"ended": end_sessions(actor=self.person, user=user, but=key)})
@@ -157,7 +159,9 @@ class OwnPasswordView(ApiView):
         responses={204: OpenApiResponse(description="It is the new one; sessions have ended.")},
     )
     def post(self, request: Request) -> Response:
-        """204. 422 for a wrong old one, or a new one that is easy to guess; 429 for guessing."""
+        """Change the password. 422 if the old one is wrong or the new one too weak; 429 after too
+        many attempts.
+        """
         if self.person.acting_token is not None and self.person.acting_token.project_id is not None:
             raise RoleRequired
         body = PasswordSerializer(data=request.data)

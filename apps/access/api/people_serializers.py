@@ -1,4 +1,4 @@
-"""People and their passwords as REST takes and shows them."""
+"""Serializers of users and passwords."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apps.access.models import SecondFactor, User
 
 
 class PersonSerializer(serializers.ModelSerializer[User]):
-    """A person who may log in. Roles in projects: `/memberships`."""
+    """A user. Roles in projects: `/memberships`."""
 
     email = serializers.EmailField(required=False, allow_blank=True)
     has_second_factor = serializers.SerializerMethodField()
@@ -35,13 +35,13 @@ class PersonSerializer(serializers.ModelSerializer[User]):
         read_only_fields = ("must_change_password", "last_login", "date_joined")
 
     def get_has_second_factor(self, user: User) -> bool:
-        """Whether a code of a phone is asked for after the password."""
+        """Whether login asks for a second factor."""
         known: bool | None = getattr(user, "has_factor", None)
         return SecondFactor.objects.filter(user=user).exists() if known is None else known
 
 
 class NewPersonSerializer(PersonSerializer):
-    """A new person with a one-time password; the password is null when the answer is a repeat."""
+    """A new user with a one-time password; the password is null in repeated responses."""
 
     password = serializers.CharField(read_only=True, allow_null=True)
 
@@ -50,13 +50,13 @@ class NewPersonSerializer(PersonSerializer):
 
 
 class PasswordSerializer(serializers.Serializer[Any]):
-    """One's own password, and the next one."""
+    """The current and the new password."""
 
     old_password = serializers.CharField(max_length=4096, trim_whitespace=False)
     new_password = serializers.CharField(max_length=4096, trim_whitespace=False)
 
 
 class EndedSessionsSerializer(serializers.Serializer[Any]):
-    """How many sessions have ended."""
+    """Number of sessions that were ended."""
 
     ended = serializers.IntegerField()

@@ -1,4 +1,4 @@
-"""Who may call: logged in, inside the token's scopes, with the role that the action needs."""
+"""REST permissions: authentication, token scopes and roles."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class InsideScopes(BasePermission):
-    """Logged in; and when by token, its scopes allow this area."""
+    """Require a login; of tokens also a scope for this area."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Sessions have no scopes: they may do what the person may."""
+        """Sessions have no scopes: they may do everything that the user may."""
         if not isinstance(request.user, User):
             return False
         token = request.auth
         if not isinstance(token, ApiToken):
             return True
-        # ``only_reads``: a question that needs a body, so it comes by POST.
+        # ``only_reads``: a query with a body, hence a POST.
         reads = request.method in SAFE_METHODS or getattr(view, "only_reads", False)
         access = Access.READ if reads else Access.WRITE
-        # A view of another package has no area; then only a scope for everything will do.
+        # A view of another package has no area: require a scope for all areas.
         area = getattr(view, "area", "")
         if scopes_allow(token.scopes, area=area, access=access):
             return True
@@ -40,10 +40,10 @@ class InsideScopes(BasePermission):
 
 
 class RoleForAction(BasePermission):
-    """The role that the action needs: for the object, or in any project when there is none."""
+    """Require the action's role in the object's project, or in any project without an object."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Lists are filtered and objects checked later; the rest needs the role somewhere."""
+        """Lists are filtered and objects checked later; other actions need the role in any project."""
         scoped = cast("ReadViewSet[Any]", view)
         role = scoped.role_for_action()
         if request.method in SAFE_METHODS:
@@ -53,7 +53,7 @@ class RoleForAction(BasePermission):
         raise RoleRequired
 
     def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
-        """In the project of the object."""
+        """Check the role in the object's project."""
         role = cast("ReadViewSet[Any]", view).role_for_action()
         if request.method in SAFE_METHODS:
             role = role_to_read(request.user, role)
@@ -63,18 +63,18 @@ class RoleForAction(BasePermission):
 
 
 class SeesEverything(BasePermission):
-    """For what belongs to no project and is only read."""
+    """Require access to everything: for read-only data that belongs to no project."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Sees everything, also through the token in use."""
+        """Check the user and the token in use."""
         return isinstance(request.user, User) and request.user.sees_everything
 
 
 class RulesEverything(BasePermission):
-    """For what belongs to no project: read by who sees everything, changed by superusers."""
+    """Objects that belong to no project: superusers and auditors read, superusers write."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Also through the token in use."""
+        """Check the user and the token in use."""
         user = request.user
         if not isinstance(user, User):
             return False
@@ -86,10 +86,10 @@ class RulesEverything(BasePermission):
 
 
 class RoleInAnyProject(BasePermission):
-    """For what serves every project: any one's viewer sees it, any one's admin switches it."""
+    """Objects shared by all projects: viewers of any project read, admins of any project write."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Viewer to read, admin to write, in whichever project."""
+        """Check the role in any project: viewer to read, admin to write."""
         reads = request.method in SAFE_METHODS or getattr(view, "only_reads", False)
         role = Role.VIEWER if reads else Role.ADMIN
         if has_role_somewhere(request.user, role):

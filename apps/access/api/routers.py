@@ -1,4 +1,4 @@
-"""Paths without a trailing slash; with one they work too, but are not listed in the schema."""
+"""Routes without a trailing slash; with one they work too, but are not in the schema."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ View = Callable[..., HttpResponseBase]
 
 
 class _SlashlessRegex(RegexPattern):
-    """Matches ``projects/`` where it would match ``projects``."""
+    """Regex pattern that also accepts a trailing slash."""
 
     def match(self, path: str) -> Any:
         return super().match(path) or super().match(path.removesuffix("/"))
 
 
 class _SlashlessRoute(RoutePattern):
-    """The same for ``path()`` routes."""
+    """``path()`` pattern that also accepts a trailing slash."""
 
     def match(self, path: str) -> Any:
         return super().match(path) or super().match(path.removesuffix("/"))
 
 
 class ApiRouter(SimpleRouter):
-    """DRF's router, slashless. Ids are digits, so that ``/runs/abc`` is a plain 404."""
+    """DRF router without trailing slashes. Ids are digits, so that ``/runs/abc`` is a 404."""
 
     def __init__(self) -> None:
         super().__init__(trailing_slash=False)
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
-        """The routes of every registered view set."""
+        """Return the routes of all registered view sets."""
         found: list[URLPattern | URLResolver] = []
         for each in cast("list[URLPattern]", super().get_urls()):
             pattern = _SlashlessRegex(each.pattern.regex.pattern, name=each.name, is_endpoint=True)

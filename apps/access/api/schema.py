@@ -1,4 +1,4 @@
-"""What OpenAPI says about every view: the token, the error shape, the common headers."""
+"""OpenAPI schema of tokens, errors and common headers."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class ErrorSerializer(serializers.Serializer[Any]):
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """The bearer token."""
+    """Security scheme of bearer tokens."""
 
     target_class = "apps.access.api.authentication.TokenAuthentication"
     name = "token"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
-        """As OpenAPI names it."""
+        """Return the OpenAPI definition."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "cy_<prefix>_<secret>"}
 
 
 class ApiSchema(AutoSchema):
-    """Adds to each operation what the base classes do."""
+    """Adds the behaviour of the base classes to each operation."""
 
     def get_tags(self) -> list[str]:
-        """One group an app."""
+        """Tag operations by app."""
         return [getattr(self.view, "area", "platform")]
 
     def get_override_parameters(self) -> list[Any]:
-        """The conditional headers."""
+        """Add Idempotency-Key and conditional headers."""
         action = getattr(self.view, "action", None)
         method = self.method.upper()
         headers = []
@@ -59,7 +59,7 @@ class ApiSchema(AutoSchema):
     def _map_serializer_field(
         self, field: Any, direction: Any, bypass_extensions: bool = False
     ) -> Any:
-        # The framework forgets of a choice that is only read whether it may be empty.
+        # drf-spectacular omits the blank choice of read-only fields.
         if isinstance(field, serializers.ChoiceField) and field.read_only and _may_be_blank(field):
             field.allow_blank = True
         return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]

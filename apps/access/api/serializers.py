@@ -1,4 +1,4 @@
-"""JSON of people, tokens, memberships and the audit trail."""
+"""Serializers of users, tokens, memberships and the audit trail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apps.access.states import MAX_SCOPES, Role
 
 
 def all_projects() -> Any:
-    """The projects, without importing the app above this one."""
+    """Queryset of projects, without importing the app above this one."""
     return apps.get_model("projects", "Project")._default_manager.all()
 
 
@@ -36,11 +36,11 @@ class MembershipSerializer(serializers.ModelSerializer[Membership]):
     class Meta:
         model = Membership
         fields = ("id", "user", "project", "role")
-        # Giving a role again is no mistake: the service sets it.
+        # No uniqueness check: assigning a role again updates it.
         validators: ClassVar[list[Any]] = []
 
     def get_fields(self) -> dict[str, Any]:
-        """On a change only the role may differ."""
+        """Make everything but the role read-only after creation."""
         fields: dict[str, Any] = super().get_fields()
         fields["project"].queryset = all_projects()
         if self.instance is not None and not isinstance(self.instance, list):
@@ -49,7 +49,7 @@ class MembershipSerializer(serializers.ModelSerializer[Membership]):
 
 
 class OwnRoleSerializer(serializers.ModelSerializer[Membership]):
-    """One role of the caller."""
+    """A role of the caller."""
 
     class Meta:
         model = Membership
@@ -106,19 +106,19 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
         )
 
     def get_fields(self) -> dict[str, Any]:
-        """The projects come from the app above."""
+        """Set the project choices here: the project model is in an app above this one."""
         fields: dict[str, Any] = super().get_fields()
         fields["project"].queryset = all_projects()
         return fields
 
     def validate_expires_at(self, value: Any) -> Any:
-        """Only a time to come."""
+        """Require a time in the future."""
         if value is not None and value <= timezone.now():
             raise serializers.ValidationError(_("This time has passed."))
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """One end, however it is said."""
+        """Allow only one of ``expires_at`` and a lifetime."""
         days = attrs.pop("expires_in_days", None)
         if days is not None and attrs.get("expires_at") is not None:
             raise serializers.ValidationError(
@@ -130,7 +130,7 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
 
 
 class NewTokenSerializer(ApiTokenSerializer):
-    """A token just made, with its secret; null when the answer is a repeat."""
+    """A new token with its secret; the secret is null in repeated responses."""
 
     secret = serializers.CharField(read_only=True, allow_null=True)
 
@@ -139,7 +139,7 @@ class NewTokenSerializer(ApiTokenSerializer):
 
 
 class RotationSerializer(serializers.Serializer[Any]):
-    """How long the old secret shall work beside the new one."""
+    """Hours for which the old secret stays valid beside the new one."""
 
     overlap_seconds = serializers.IntegerField(
         required=False,
@@ -151,12 +151,12 @@ class RotationSerializer(serializers.Serializer[Any]):
 
 
 class MeSerializer(serializers.ModelSerializer[User]):
-    """Who calls, and what they may do."""
+    """The caller and their permissions."""
 
     is_superuser = serializers.BooleanField(
         source="rules_everything", help_text=_("Admin of every project.")
     )
-    # Not as the model has it: most people have no address, and "" is none.
+    # Not the model's field: most users have no e-mail address, and "" is valid.
     email = serializers.CharField(read_only=True)
     roles = serializers.SerializerMethodField()
     token = ApiTokenSerializer(source="acting_token", allow_null=True)
@@ -178,13 +178,13 @@ class MeSerializer(serializers.ModelSerializer[User]):
 
     @extend_schema_field(OwnRoleSerializer(many=True))
     def get_roles(self, user: User) -> list[dict[str, Any]]:
-        """Roles in the projects that this call may reach."""
+        """Roles in the projects that this call can access."""
         rows = Membership.objects.visible_to(user, Role.VIEWER).filter(user=user)
         return list(OwnRoleSerializer(rows.order_by("project_id"), many=True).data)
 
 
 class ChangedFieldSerializer(serializers.Serializer[Any]):
-    """One field of what was changed."""
+    """A changed field of an audit record."""
 
     name = serializers.CharField()
     title = serializers.CharField(
@@ -224,12 +224,12 @@ class AuditRecordSerializer(serializers.ModelSerializer[AuditRecord]):
 
     @extend_schema_field(ChangedFieldSerializer(many=True))
     def get_changes(self, entry: AuditRecord) -> list[dict[str, Any]]:
-        """What differs."""
+        """Changed fields."""
         return list(ChangedFieldSerializer(changed_fields(entry), many=True).data)
 
 
 class SavedFilterSerializer(serializers.ModelSerializer[SavedFilter]):
-    """A filter of a list that the caller keeps."""
+    """A list filter that the caller has saved."""
 
     path = serializers.CharField(max_length=200, help_text=_("The page, such as /admin/jobs/run/."))
     query = serializers.CharField(
@@ -241,11 +241,11 @@ class SavedFilterSerializer(serializers.ModelSerializer[SavedFilter]):
         model = SavedFilter
         fields = ("id", "path", "name", "query", "created_at")
         read_only_fields = ("created_at",)
-        # The service says which name is taken.
+        # The service reports names that are taken.
         validators: ClassVar[list[Any]] = []
 
     def get_fields(self) -> dict[str, Any]:
-        """On a change only the name may differ."""
+        """Make everything but the name read-only after creation."""
         fields: dict[str, Any] = super().get_fields()
         if self.instance is not None and not isinstance(self.instance, list):
             fields["path"].read_only = fields["query"].read_only = True

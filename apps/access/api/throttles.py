@@ -1,5 +1,7 @@
-"""Limits per token and per person, so that one script can neither keep the web busy alone nor
-keep the others of its person from working."""
+"""Rate limits for each token and each user.
+
+A single script can neither saturate the web processes nor use up the limit of its user.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +28,17 @@ logger = logging.getLogger(__name__)
 
 
 def _cache_errors() -> tuple[type[Exception], ...]:
-    # Its client takes long to load, and an embedded installation never does; where it is not
-    # loaded, nothing can have raised its errors.
+    # Imported lazily: the Redis client loads slowly, and an embedded installation never needs
+    # it; where it is not loaded, its errors cannot occur.
     redis = sys.modules.get("redis.exceptions")
     return () if redis is None else (redis.RedisError,)
 
 
 class PerUserThrottle(BaseThrottle):
-    """Requests of one token, of one person (all tokens and sessions together), or of one address.
+    """Limits requests of a token, of a user (all tokens and sessions), or of an address.
 
-    What is beyond the limit of its token does not count for the person. Counts in windows of the
-    rate's period: one number in the cache, where a list of times would grow with the limit.
+    Requests beyond the limit of a token do not count for its user. Fixed windows: one counter in
+    the cache, where a list of times would grow with the limit.
     """
 
     scope = "user"
@@ -45,9 +47,8 @@ class PerUserThrottle(BaseThrottle):
     _wait_seconds = 0.0
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Count this request.
-
-        Without its cache the limit is lifted: it protects, it must not become the outage.
+        """Count this request. Allow it if the cache is unreachable: a limit must not cause an
+        outage.
         """
         token = request.auth
         if isinstance(token, ApiToken) and not self._counted(
@@ -70,7 +71,7 @@ class PerUserThrottle(BaseThrottle):
             return True
 
     def wait(self) -> float:
-        """Seconds until the next window."""
+        """Return the seconds until the next window."""
         return self._wait_seconds
 
     @staticmethod
@@ -85,7 +86,7 @@ class PerUserThrottle(BaseThrottle):
         rates = cast("dict[str, str]", api_settings.DEFAULT_THROTTLE_RATES)
         if rates.get("token"):
             return self._limit("token")
-        # However low the limit of a person is: one token leaves half of it to the others.
+        # A token may use at most half the limit of its user, however low that is.
         limit, period = self._limit("user")
         return (None if limit is None else max(1, limit // 2)), period
 
@@ -101,17 +102,17 @@ class PerUserThrottle(BaseThrottle):
         try:
             return cache.incr(key)
         except ValueError:
-            # It fell out of the cache between the two calls: this is the first again.
+            # The key expired between the two calls: this is the first request of a new window.
             return 1
 
 
 class GuessThrottle(PerUserThrottle):
-    """Wrong secrets for one token (its prefix) from one address: more are not even looked at."""
+    """Limits wrong secrets for one token prefix from one address."""
 
     scope = "guess"
 
     def may_try(self, address: str, prefix: str) -> bool:
-        """Whether another secret is looked at. Right ones are not counted."""
+        """Whether another secret is checked. Valid secrets are not counted."""
         return self._counted(
             self._of(address, prefix),
             lambda key, _period: cache.get(key, 0) + 1,
@@ -119,11 +120,11 @@ class GuessThrottle(PerUserThrottle):
         )
 
     def failed(self, address: str, prefix: str) -> None:
-        """Count a wrong one."""
+        """Count a wrong secret."""
         self._counted(self._of(address, prefix), self._count, self._limit(self.scope))
 
     @staticmethod
     def _of(address: str, prefix: str) -> str:
-        # What strangers wrote becomes part of no key as it is.
+        # Hashed: input of strangers must not become a cache key.
         digest = hashlib.sha256(f"{address} {prefix}".encode("utf-8", "replace")).hexdigest()
         return f"guess-{digest[:32]}"

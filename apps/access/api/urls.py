@@ -1,4 +1,4 @@
-"""Addresses under /api/v1/. Each works with a trailing slash too."""
+"""URLs under /api/v1/; each also works with a trailing slash."""
 
 from __future__ import annotations
 

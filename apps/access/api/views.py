@@ -1,4 +1,4 @@
-"""REST of people, tokens, memberships and the audit trail."""
+"""REST views of the caller, tokens, memberships and the audit trail."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from apps.access.states import Role
 
 
 class MeView(ApiView):
-    """Who calls."""
+    """The caller."""
 
     @extend_schema(operation_id="me", responses=MeSerializer)
     def get(self, request: Request) -> Response:
-        """The caller, their roles, and the token in use."""
+        """Return the caller, their roles, and the token in use."""
         return Response(MeSerializer(self.person, context={"request": request}).data)
 
 
@@ -63,7 +63,7 @@ class TokenViewSet(ReadViewSet[ApiToken]):
     permission_classes = (InsideScopes,)
 
     def get_queryset(self) -> QuerySet[ApiToken]:
-        """The caller's own; through a token of one project only those of that project."""
+        """The caller's own tokens; through a token of one project only those of that project."""
         if getattr(self, "swagger_fake_view", False):
             return ApiToken.objects.none()
         rows = ApiToken.objects.filter(user=self.person)
@@ -73,7 +73,7 @@ class TokenViewSet(ReadViewSet[ApiToken]):
         return rows
 
     def stored_answer(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A repeat does not get the secret: it is stored nowhere."""
+        """Remove the secret from the stored response: it is stored nowhere."""
         return {**data, "secret": None}
 
     @extend_schema(
@@ -84,7 +84,7 @@ class TokenViewSet(ReadViewSet[ApiToken]):
     )
     @idempotent
     def create(self, request: Request) -> Response:
-        """201 with the token and its secret."""
+        """Create a token; 201 with its secret."""
         serializer = self.get_serializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         values = serializer.validated_data
@@ -108,7 +108,7 @@ class TokenViewSet(ReadViewSet[ApiToken]):
     @action(detail=True, methods=["post"])
     @idempotent
     def rotate(self, request: Request, pk: str) -> Response:
-        """The token and its new secret; 409 when the token has ended."""
+        """Return the token with a new secret; 409 if the token has ended."""
         token = self.get_object()
         asked = RotationSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -124,14 +124,14 @@ class TokenViewSet(ReadViewSet[ApiToken]):
     @action(detail=True, methods=["post"])
     @idempotent
     def revoke(self, request: Request, pk: str) -> Response:
-        """The token, which is refused from now on; 409 when it was revoked before."""
+        """Revoke the token; 409 if it was revoked before."""
         token = self.get_object()
         revoke_token(actor=self.person, token=token)
         return self.answer(token)
 
 
 class MembershipViewSet(WriteViewSet[Membership]):
-    """Who has which role in which project."""
+    """Roles of users in projects."""
 
     queryset = Membership.objects.select_related("user", "project")
     serializer_class = MembershipSerializer
@@ -139,7 +139,7 @@ class MembershipViewSet(WriteViewSet[Membership]):
     required_roles = dict.fromkeys(("create", "update", "partial_update", "destroy"), Role.ADMIN)
 
     def create_object(self, values: dict[str, Any]) -> Membership:
-        """Give the role."""
+        """Assign the role."""
         return self._set(values["user"], values["project"], values.get("role", Role.VIEWER))
 
     def update_object(self, obj: Membership, values: dict[str, Any]) -> Membership:
@@ -147,7 +147,7 @@ class MembershipViewSet(WriteViewSet[Membership]):
         return self._set(obj.user, obj.project, values.get("role", obj.role))
 
     def delete_object(self, obj: Membership) -> None:
-        """Take the role away."""
+        """Remove the role."""
         set_role(actor=self.person, user=obj.user, project=obj.project, role=None)
 
     def _set(self, user: Any, project: Model, role: str) -> Membership:
@@ -156,7 +156,7 @@ class MembershipViewSet(WriteViewSet[Membership]):
 
 
 class AuditViewSet(ReadViewSet[AuditRecord]):
-    """The audit trail: for admins of projects theirs, for superusers all of it."""
+    """Audit trail: project admins see their projects, superusers and auditors all records."""
 
     queryset = AuditRecord.objects.all()
     serializer_class = AuditRecordSerializer
@@ -174,16 +174,16 @@ class AuditViewSet(ReadViewSet[AuditRecord]):
     destroy=extend_schema(summary="Delete a saved filter"),
 )
 class SavedFilterViewSet(WriteViewSet[SavedFilter]):
-    """The caller's own filters of lists."""
+    """The caller's saved list filters."""
 
     queryset = SavedFilter.objects.all()
     serializer_class = SavedFilterSerializer
     filterset_class = SavedFilterFilter
-    # They belong to a person and to no project.
+    # Saved filters belong to a user, not to a project.
     permission_classes = (InsideScopes,)
 
     def get_queryset(self) -> QuerySet[SavedFilter]:
-        """The caller's own; none through a token of one project."""
+        """The caller's own filters; none through a token of one project."""
         if getattr(self, "swagger_fake_view", False):
             return SavedFilter.objects.none()
         return SavedFilter.objects.visible_to(self.person)
@@ -195,17 +195,17 @@ class SavedFilterViewSet(WriteViewSet[SavedFilter]):
             raise RoleRequired
 
     def project_of_input(self, values: Mapping[str, Any]) -> int | None:
-        """None."""
+        """Return None: filters belong to no project."""
         return None
 
     def create_object(self, values: dict[str, Any]) -> SavedFilter:
-        """Keep it."""
+        """Save the filter."""
         return save_filter(user=self.person, **values)
 
     def update_object(self, obj: SavedFilter, values: dict[str, Any]) -> SavedFilter:
-        """Give it another name."""
+        """Rename the filter."""
         return rename_filter(user=self.person, saved=obj, name=values.get("name", obj.name))
 
     def delete_object(self, obj: SavedFilter) -> None:
-        """Forget it."""
+        """Delete the filter."""
         delete_filter(user=self.person, saved=obj)

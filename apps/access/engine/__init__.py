@@ -1,1 +1,1 @@
-"""Plain Python, without Django."""
+"""Plain-Python part of this app, without Django."""

@@ -1,24 +1,24 @@
-"""Rates as people write them."""
+"""Rate limit syntax."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# By the scope of a limit: the setting that says it.
+# Setting of each throttle scope.
 RATE_SETTINGS: Final = {
     "user": "REST_RATE",
     "token": "REST_TOKEN_RATE",
     "guess": "TOKEN_GUESS_RATE",
 }
-# How many in how many seconds; None for no limit.
+# (number, seconds); None is unlimited.
 Rate = tuple[int | None, int | None]
 _PERIODS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _RATE: Final = re.compile(r"([1-9][0-9]{0,8})/(second|minute|hour|day)")
 
 
 def limit_of(rate: str | None) -> Rate:
-    """``"600/minute"`` as (600, 60); ``"none"`` for no limit. Raises ``ValueError``."""
+    """Parse ``"600/minute"`` to (600, 60) and ``"none"`` to None. Raises ``ValueError``."""
     if rate is None or rate == "none":
         return None, None
     match = _RATE.fullmatch(rate)

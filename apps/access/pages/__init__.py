@@ -1,4 +1,4 @@
-"""The page on which people change their own password, and the buttons of saved filters."""
+"""Pages for changing one's own password and for saved filters."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from apps.access.services.confirmation import ask_first
 
 
 class OwnPasswordChange(PasswordChangeView):
-    """Like the admin's; recorded, and it leads on to the first page."""
+    """The admin's password form; writes an audit record and redirects to the home page."""
 
     form_class = AdminOwnPasswordChangeForm
     success_url = reverse_lazy("admin:index")
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """With what the admin's frame needs."""
+        """Add the context of the admin's base template."""
         context = {**admin.site.each_context(self.request), **super().get_context_data(**kwargs)}
         if cast(User, self.request.user).must_change_password:
             context["title"] = _("Choose your own password first")
         return context
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Save and record."""
+        """Save and write the audit record."""
         response = super().form_valid(form)
         user = cast(User, form.user)
         password_was_set(actor=user, user=user, but=self.request.session.session_key)
@@ -51,7 +51,7 @@ class OwnPasswordChange(PasswordChangeView):
 
 
 def locked_out(request: HttpRequest, *_given: Any) -> HttpResponse:
-    """Instead of the answer to a login after too many wrong passwords; django-axes calls it."""
+    """Login response after too many failed attempts; called by django-axes."""
     wait: timedelta = settings.AXES_COOLOFF_TIME
     minutes = max(1, round(wait.total_seconds() / 60))
     context = {
@@ -67,7 +67,7 @@ def locked_out(request: HttpRequest, *_given: Any) -> HttpResponse:
 
 @require_POST
 def add_filter(request: HttpRequest) -> HttpResponse:
-    """Keep the filter that a list shows, and go back to it."""
+    """Save the filter of a list, and return to the list."""
     given = {name: request.POST.get(name, "") for name in ("path", "name", "query")}
     try:
         saved = save_filter(user=_person(request), **given)
@@ -80,7 +80,7 @@ def add_filter(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def rename_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Give one's own filter another name."""
+    """Rename a filter of the user."""
     try:
         rename_filter(
             user=_person(request), saved=_own(request, pk), name=request.POST.get("name", "")
@@ -92,7 +92,7 @@ def rename_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def delete_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Forget one's own filter, after a question."""
+    """Delete a filter of the user after a confirmation."""
     saved = _own(request, pk)
     asked = ask_first(
         request,
@@ -125,7 +125,7 @@ def _own(request: HttpRequest, pk: int) -> SavedFilter:
 
 
 def _back(request: HttpRequest, address: str) -> HttpResponse:
-    """To a page of this server and to no other."""
+    """Return a redirect to ``next`` if it is a URL of this server."""
     if address.startswith("/") and url_has_allowed_host_and_scheme(address, allowed_hosts=None):
         return HttpResponseRedirect(address)
     return HttpResponseRedirect(reverse_lazy("admin:index"))

@@ -1,4 +1,4 @@
-"""The page of one's own account: sessions, tokens, the second factor, password, language."""
+"""Account page: sessions, tokens, second factor, password, language."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from apps.access.services.confirmation import ask_first
 from apps.access.services.second_factor import factor_of, must_have_factor
 from apps.access.services.sessions import end_session, end_sessions, sessions_of
 
-# More tokens are on their own list.
+# Most tokens shown; all are on their own list.
 SHOWN_TOKENS: Final = 20
 
 
 @never_cache
 @require_GET
 def show(request: HttpRequest) -> HttpResponse:
-    """All of it."""
     person = _person(request)
     now = timezone.now()
     tokens = ApiToken.objects.filter(user=person, revoked_at=None).order_by("-id")
@@ -47,7 +46,7 @@ def show(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def end(request: HttpRequest) -> HttpResponse:
-    """End one session of one's own; of this one it is logging out."""
+    """End a session of the user; ending the current one logs out."""
     person = _person(request)
     try:
         end_session(actor=person, user=person, handle=request.POST.get("session", ""))
@@ -60,7 +59,7 @@ def end(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def end_others(request: HttpRequest) -> HttpResponse:
-    """End all sessions but this one, after a question."""
+    """End all other sessions of the user after a confirmation."""
     person, back = _person(request), reverse("access:account")
     others = [
         each for each in sessions_of(person, this=request.session.session_key) if not each.is_this
@@ -83,5 +82,5 @@ def end_others(request: HttpRequest) -> HttpResponse:
 
 
 def _person(request: HttpRequest) -> User:
-    """Return the logged-in user; the admin site has refused all others."""
+    """Return the logged-in user; the admin site has refused anonymous requests."""
     return cast(User, request.user)

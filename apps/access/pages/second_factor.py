@@ -1,4 +1,4 @@
-"""The pages of the second factor: set it up, give a code, end it."""
+"""Pages that set up, verify and remove the second factor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_CODE = 40
 
 @never_cache
 def verify(request: HttpRequest) -> HttpResponse:
-    """Ask for a code after the password; the session gets a new key when it is right."""
+    """Ask for a code after the password; rotate the session key on success."""
     person = _person(request)
     factor = factor_of(person)
     if factor is None or needs_factor(person, request.session) != "verify":
@@ -54,7 +54,7 @@ def verify(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def add(request: HttpRequest) -> HttpResponse:
-    """Show a secret to read; once a code of it was right, the codes for emergencies."""
+    """Show the secret; after a valid code, show the recovery codes."""
     person = _person(request)
     if (known := factor_of(person)) is not None:
         return _page(request, "have", _("Second factor"), left=len(known.recovery_digests))
@@ -69,14 +69,14 @@ def add(request: HttpRequest) -> HttpResponse:
             request.session[SESSION_KEY] = factor.pk
             return _page(request, "codes", _("Codes for emergencies"), codes=codes)
     drawn = segno.make(address_of(factor), error="m").svg_inline(scale=5, border=2, omitsize=True)
-    # Made here from our own text; nothing that a person wrote is in it as it is.
+    # Safe: generated from our own text only.
     picture = mark_safe(drawn)  # noqa: S308
     return _page(request, "add", _("Second factor"), picture=picture, secret=str(factor.secret))
 
 
 @require_POST
 def remove(request: HttpRequest) -> HttpResponse:
-    """End one's own, in a session that has given its code."""
+    """Remove the user's own factor, in a session that has been verified."""
     person = _person(request)
     try:
         verify_factor(user=person, code=_code(request))
@@ -103,6 +103,6 @@ def _page(
     request: HttpRequest, part: str, title: str, *, status: int = 200, **more: Any
 ) -> HttpResponse:
     context = {**admin.site.each_context(request), "title": title, "part": part, **more}
-    # Nothing of the platform shows before the code was right.
+    # The admin's navigation is hidden until the code is verified.
     context |= {"has_permission": False, "sidebar_navigation": []} if part == "verify" else {}
     return TemplateResponse(request, "access/second_factor.html", context, status=status)

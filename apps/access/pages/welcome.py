@@ -1,7 +1,7 @@
 """Page of a one-time link to set a user name and a password.
 
-The key stands behind the ``#`` of the address, so no server or proxy logs it; a script of the page
-submits it. Without scripts it can be pasted.
+The key is in the fragment of the URL, so no server or proxy logs it; a script submits it. Without
+scripts it can be pasted.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MAX_PASSWORD = 4096
 @csrf_protect
 @require_http_methods(["GET", "HEAD", "POST"])
 def welcome(request: HttpRequest) -> HttpResponse:
-    """Ask for the key; then for a name and a password; then log in."""
+    """Ask for the key, then for a name and a password, then log in."""
     if request.method != "POST":
         return _page(request, None)
-    # A link that was copied with what stands before the # is one, too.
+    # Accept a pasted link as well as a key.
     key = request.POST.get("key", "").rpartition("#")[2].strip()[:MAX_KEY]
     try:
         link = open_link(key)

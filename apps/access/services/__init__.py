@@ -1,4 +1,4 @@
-"""What this app does for all others: the audit trail, roles, tokens."""
+"""Audit trail, roles and tokens, for all other apps."""
 
 from apps.access.services.audit import changes, label_of, mask, record, snapshot
 from apps.access.services.clients import client_address, parsed_address, stands_in

@@ -1,4 +1,4 @@
-"""Accounts: who may log in, as what, and by which password."""
+"""User accounts: creation, changes, passwords."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from apps.access.services.sessions import end_sessions
 
 @transaction.atomic
 def create_account(*, actor: User | None, values: Mapping[str, Any]) -> tuple[User, str]:
-    """Create a person; return the user and a one-time password, which is stored nowhere.
+    """Create a user; return it with a one-time password, which is stored nowhere.
 
-    Raises ``ValidationError`` for values that a person cannot have.
+    Raises ``ValidationError`` for invalid values.
     """
     password = secrets.token_urlsafe(12)
-    # Who is added is meant to work here; what is seen depends on the roles.
+    # Users added here get access to the admin; what is visible depends on the roles.
     user = User(**{"is_staff": True, **values})
     user.set_password(password)
     user.must_change_password = True
@@ -36,10 +36,10 @@ def create_account(*, actor: User | None, values: Mapping[str, Any]) -> tuple[Us
 
 @transaction.atomic
 def change_account(*, actor: User | None, user: User, values: Mapping[str, Any]) -> User:
-    """Names, address and rights; who is not active can neither log in nor use a token, and has no
-    session left to come back to.
+    """Change names, e-mail address and permissions; deactivating a user ends their sessions and
+    disables their tokens.
 
-    Raises ``LastAdmin``, and ``ValidationError`` as above.
+    Raises ``LastAdmin``, ``ValidationError``.
     """
     before = snapshot(user)
     stays_active = values.get("is_active", user.is_active)
@@ -58,7 +58,7 @@ def change_account(*, actor: User | None, user: User, values: Mapping[str, Any])
 
 @transaction.atomic
 def delete_account(*, actor: User | None, user: User) -> None:
-    """With roles and tokens; what they did stays on record. Raises ``LastAdmin``."""
+    """Delete a user with roles and tokens; audit records stay. Raises ``LastAdmin``."""
     keep_one_admin(user, stays=False)
     record(actor=actor, action="access.delete_user", obj=user, before=snapshot(user))
     user.delete()
@@ -66,12 +66,12 @@ def delete_account(*, actor: User | None, user: User) -> None:
 
 @transaction.atomic
 def reset_password(*, actor: User | None, user: User) -> str:
-    """A one-time password instead of the one they had; their sessions end."""
+    """Set a one-time password and end the user's sessions."""
     password = secrets.token_urlsafe(12)
     user.set_password(password)
     user.save(update_fields=["password"])
     password_was_set(actor=actor, user=user)
-    # Also where a person resets their own password.
+    # Also if a user resets their own password.
     User.objects.filter(pk=user.pk).update(must_change_password=True)
     user.must_change_password = True
     return password
@@ -79,9 +79,9 @@ def reset_password(*, actor: User | None, user: User) -> str:
 
 @transaction.atomic
 def choose_password(*, user: User, old: str, new: str) -> None:
-    """Their own, in the place of the one they know; their sessions end.
+    """Change the user's own password and end their sessions.
 
-    Raises ``WrongPassword``, and ``BadPassword`` for one that is easy to guess.
+    Raises ``WrongPassword`` for a wrong current password, ``BadPassword`` for a weak new one.
     """
     if not user.check_password(old):
         raise WrongPassword

@@ -1,4 +1,4 @@
-"""The audit trail: who did what to which object, and what it was before."""
+"""Writing of the audit trail."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SECRET_NAME = re.compile(
     r"|(api|access|private|signing|ssh)[_-]?key|session",
     re.IGNORECASE,
 )
-# Names that match the above and hold nothing secret.
+# Exceptions: names that match the pattern above but are not secret.
 _PLAIN_NAMES = frozenset({"must_change_password", "token_scope", "token_per_second"})
 
 Snapshot = dict[str, Any]
 
 
 def label_of(actor: User | None, label: str = "") -> str:
-    """Who did it, in words that stay when the person is deleted."""
+    """Return the actor's name, which is stored in case the user is deleted."""
     return (label or (actor.get_username() if actor is not None else "system"))[:150]
 
 
@@ -74,14 +74,14 @@ def record(
 
 
 def snapshot(obj: Model) -> Snapshot:
-    """The stored fields of ``obj`` as JSON values; relations as ids, long texts cut.
+    """Return the stored fields of ``obj`` as JSON values; relations as ids, long texts truncated.
 
-    Secrets are still in it: pass it through ``changes`` or ``record``, never elsewhere.
+    Secrets are included: pass the result only to ``changes`` or ``record``.
     """
     values: Snapshot = {}
     for field in obj._meta.concrete_fields:
         if getattr(field, "auto_now", False):
-            # The record has its own time; this one would make every save look like a change.
+            # The record has its own time; this field would make every save look like a change.
             continue
         value = field.value_from_object(obj)
         values[field.attname] = _sealed(value) if _is_secret(field) else _plain(field, value)
@@ -89,7 +89,7 @@ def snapshot(obj: Model) -> Snapshot:
 
 
 def changes(before: Snapshot, after: Snapshot) -> tuple[Snapshot, Snapshot]:
-    """Only what differs between two snapshots, from either side."""
+    """Return the differing fields of two snapshots."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return (
         {name: before[name] for name in names if name in before},
@@ -98,7 +98,7 @@ def changes(before: Snapshot, after: Snapshot) -> tuple[Snapshot, Snapshot]:
 
 
 def mask(values: Mapping[str, Any]) -> Snapshot:
-    """A copy in which values under secret-sounding names read as dots, at any depth."""
+    """Return a copy with values under secret-sounding names masked, at any depth."""
     return {str(name): _masked(str(name), value) for name, value in values.items()}
 
 
@@ -113,7 +113,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _sounds_secret(name: str) -> bool:
-    # "token_id" and "token_type" name a token without being one.
+    # "token_id" and "token_type" are not secrets.
     if name in _PLAIN_NAMES or name.endswith(("_id", "_at", "_type", "_count", "_seconds")):
         return False
     return bool(_SECRET_NAME.search(name))
@@ -142,7 +142,7 @@ def _is_secret(field: Field[Any, Any]) -> bool:
 
 
 def _sealed(value: object) -> object:
-    # Its sealed form stands for it: the same row read twice compares equal, a new secret not.
+    # Represented by its ciphertext: the same row compares equal, a new secret does not.
     return _SealedValue(value.sealed) if isinstance(value, SealedText) else value
 
 

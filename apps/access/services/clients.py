@@ -1,4 +1,4 @@
-"""Where a call came from."""
+"""Client addresses."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class HasMeta(Protocol):
-    """A request of Django or of REST."""
+    """Protocol of Django and DRF requests."""
 
     @property
     def META(self) -> Any:
-        """Its environment."""
+        """WSGI environment."""
 
 
 def client_address(request: HasMeta) -> str:
-    """Of the client. What ``X-Forwarded-For`` says is in it where ``TRUSTED_PROXIES`` sent it,
-    and nowhere else: the server has judged that, headers are not asked again.
+    """Return the client's address. ``X-Forwarded-For`` is already applied by the web server if
+    ``TRUSTED_PROXIES`` sent it; headers are not read again.
     """
     return str(request.META.get("REMOTE_ADDR") or "")
 
 
 def parsed_address(address: str) -> Address | None:
-    """None for what is no address. A dual-stack socket writes IPv4 clients as ::ffff:10.8.0.1."""
+    """Parse an address; None if invalid. ::ffff:10.8.0.1 of dual-stack sockets becomes IPv4."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

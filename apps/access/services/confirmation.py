@@ -1,10 +1,10 @@
-"""The page that asks before something is destroyed or thrown away.
+"""Confirmation page for destructive actions.
 
-Nothing happens by GET, which any foreign page could make a browser do, and nothing by a POST that
-has not seen the page: its own form carries a seal of what it named, so what is done is what was
-asked about. What cannot be undone and is more than one has to be counted by its person.
+A GET changes nothing, since any foreign page can cause one. A POST must come from this page: its
+form contains a signature over caller, action and selection, so that exactly the confirmed objects
+are affected. For irreversible actions on several objects the user types their number.
 
-Not among the names of ``services``: daemons have no pages.
+Not imported by ``services``: daemons have no pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.crypto import constant_time_compare, salted_hmac
 
-# Number of objects listed by name; the rest is counted.
+# Number of objects listed by name; the others are counted.
 NAMED: Final = 10
 SEAL: Final = "confirmed"
 TYPED: Final = "typed"
@@ -37,11 +37,11 @@ def ask_first(
     more: Mapping[str, int] | None = None,
     field: Mapping[str, Any] | None = None,
 ) -> HttpResponse | None:
-    """The page to show, or None when the person has seen it and means it.
+    """Return the page to show, or None if the user has confirmed.
 
-    ``ids`` say what it is about, ``names`` are those of the first; ``loss`` says what is lost.
-    ``final``: it cannot be undone, so of more than one the number is to be typed. ``more`` goes
-    with it, by kind; ``field`` (``name``, ``label``, ``most``) asks for a text beside.
+    ``ids`` identify the objects, ``names`` are those of the first ones, ``loss`` says what is lost.
+    ``final``: irreversible, so for several objects their number must be typed. ``more``: further
+    counts by kind. ``field`` (``name``, ``label``, ``most``) adds a text input.
     """
     count, seal = len(ids), _seal(request, ids)
     asks_count = final and count > 1

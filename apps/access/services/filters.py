@@ -1,4 +1,4 @@
-"""Filters of lists that a person keeps: saved, renamed, deleted."""
+"""Saved list filters."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from apps.access.errors import BadFilter, FilterNameTaken, TooManyFilters
 from apps.access.models import SavedFilter, User
 from apps.access.services.audit import record
 
-# Maximum on one page; more cannot be distinguished by their names.
+# Limit for each user and page.
 MOST_FILTERS: Final = 50
 MOST_NAME: Final = 60
 MOST_QUERY: Final = 2_000
-# Where one is in a list, and not what the list is of.
+# Parameters of the position in a list, not of its content.
 PLACES: Final = frozenset({"p", "page", "after", "before", "cursor", "all", "e", "_popup"})
 
 
 def clean_query(query: str) -> str:
-    """The filter alone: without the place in the list and without what is empty."""
+    """Remove pagination and empty parameters from a query string."""
     pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=False, max_num_fields=100)
     return urlencode([(name, value) for name, value in pairs if name not in PLACES])
 
 
 @transaction.atomic
 def save_filter(*, user: User, path: str, name: str, query: str) -> SavedFilter:
-    """Keep ``query`` of the page ``path`` under ``name``.
+    """Save ``query`` of the page ``path`` under ``name``.
 
-    Raises ``BadFilter``, ``FilterNameTaken`` and ``TooManyFilters``.
+    Raises ``BadFilter``, ``FilterNameTaken``, ``TooManyFilters``.
     """
     kept = SavedFilter(
         user=user, path=_checked_path(path), name=_checked_name(name), query=_checked_query(query)
@@ -49,7 +49,7 @@ def save_filter(*, user: User, path: str, name: str, query: str) -> SavedFilter:
 
 @transaction.atomic
 def rename_filter(*, user: User, saved: SavedFilter, name: str) -> SavedFilter:
-    """Give it another name. Raises ``BadFilter`` and ``FilterNameTaken``."""
+    """Rename a filter. Raises ``BadFilter``, ``FilterNameTaken``."""
     before, checked = _shown(saved), _checked_name(name)
     if checked == saved.name:
         return saved
@@ -65,7 +65,6 @@ def rename_filter(*, user: User, saved: SavedFilter, name: str) -> SavedFilter:
 
 @transaction.atomic
 def delete_filter(*, user: User, saved: SavedFilter) -> None:
-    """Forget it."""
     record(actor=user, action="access.delete_filter", obj=saved, before=_shown(saved))
     SavedFilter.objects.filter(pk=saved.pk, user=user).delete()
 
@@ -75,7 +74,7 @@ def _shown(saved: SavedFilter) -> dict[str, str]:
 
 
 def _checked_path(path: str) -> str:
-    """A page of this installation, or a link to elsewhere could be planted."""
+    """Require a page of this installation: a stored link must not lead elsewhere."""
     try:
         if not path.startswith("/") or path.startswith("//") or len(path) > 200:
             raise BadFilter

@@ -1,6 +1,4 @@
-"""Links by which people set their name and password: the first administrator, those invited, and
-those who lost theirs. Each is good once and for a while.
-"""
+"""One-time links to set user name and password: first administrator, invitation, lost password."""
 
 from __future__ import annotations
 
@@ -29,18 +27,18 @@ MAX_KEY: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class NewLink:
-    """A link and its key, which is shown once; behind a # no server sees it."""
+    """A new link. Its key is shown once; in the fragment of the URL, no server logs it."""
 
     link: SetupLink
     key: str
 
     def address(self, server: str = "") -> str:
-        """The whole of it; ``server`` when it is another than ``PUBLIC_URL``."""
+        """Full URL; ``server`` overrides ``PUBLIC_URL``."""
         return f"{server or settings.PUBLIC_URL}{reverse('access:welcome')}#{self.key}"
 
 
 def first_link(*, now: datetime | None = None) -> NewLink | None:
-    """For the first administrator; one from before ends. None when there is a superuser."""
+    """Create the first administrator's link, replacing an earlier one. None if a superuser exists."""
     if User.objects.filter(is_superuser=True).exists():
         return None
     return _make(
@@ -57,9 +55,9 @@ def invite(
     actor_label: str = "",
     now: datetime | None = None,
 ) -> NewLink:
-    """For a new person of this name; one who is here gets another password by it.
+    """Create a link for a new user, or for an existing one to set a new password.
 
-    Links from before for the same name or person end. Raises ``BadInvitation``.
+    Invalidates earlier links for the same name or user. Raises ``BadInvitation``.
     """
     user = User.objects.filter(username=username).first()
     if user is None:
@@ -75,7 +73,7 @@ def invite(
 
 
 def open_link(key: str, *, now: datetime | None = None) -> SetupLink:
-    """The link of this key, while it is good. Raises ``LinkNotValid``, whatever is wrong."""
+    """Return the valid link of this key. Raises ``LinkNotValid`` in every other case."""
     rows = SetupLink.objects.select_related("user")
     link = rows.filter(digest=_digest(key[:MAX_KEY]), used_at=None).first()
     if link is None or link.expires_at <= (now or timezone.now()):
@@ -89,10 +87,10 @@ def open_link(key: str, *, now: datetime | None = None) -> SetupLink:
 
 @transaction.atomic
 def use_link(*, key: str, username: str, password: str, now: datetime | None = None) -> User:
-    """Set the password and end the link; a new person has ``username`` unless invited by name.
+    """Set the password and end the link; a new user gets ``username`` unless invited by name.
 
-    Raises ``LinkNotValid``, and ``BadInvitation`` for a name or password that will not do, which
-    leaves the link good.
+    Raises ``LinkNotValid``, and ``BadInvitation`` for an invalid name or password, after which the
+    link stays valid.
     """
     at = now or timezone.now()
     link = open_link(key, now=at)
@@ -130,7 +128,7 @@ def _person(link: SetupLink, username: str) -> User:
 
 
 def _check_person(user: User) -> None:
-    """Raises ``BadInvitation``."""
+    """Validate the name and password. Raises ``BadInvitation``."""
     try:
         user.full_clean(exclude=["password"])
     except ValidationError as error:
@@ -146,7 +144,7 @@ def _make(
     link.expires_at = at + timedelta(hours=settings.LINK_HOURS)
     same = Q(is_first=True) if link.is_first else Q(username=link.username, is_first=False)
     if link.user is not None:
-        # Made when they had another name.
+        # The user was renamed since.
         same |= Q(user=link.user)
     SetupLink.objects.filter(same, used_at=None).delete()
     SetupLink.objects.filter(expires_at__lt=at).delete()
@@ -163,5 +161,5 @@ def _make(
 
 
 def _digest(key: str) -> str:
-    """Enough for 256 random bits."""
+    """SHA-256: enough for 256 random bits."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()

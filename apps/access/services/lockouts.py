@@ -1,6 +1,6 @@
-"""Who guessed too often, and letting them try again.
+"""Unlocking of users after failed logins.
 
-Not among the names of ``services``: daemons, which import those, run without these tables.
+Not imported by ``services``: daemons run without these tables.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from apps.access.services.audit import record
 def unlock(
     *, actor: User | None, username: str, address: str | None = None, actor_label: str = ""
 ) -> int:
-    """Forget the wrong passwords for ``username``, from ``address`` or from everywhere.
-
-    Returns how many rows were forgotten; 0 when there was nothing to unlock.
-    """
+    """Delete failed logins of ``username``, from ``address`` or any address; return their number."""
     about = AccessAttempt(username=username, ip_address=address)
     removed = int(reset(ip=address, username=username))
     if removed:

@@ -1,4 +1,4 @@
-"""Who a session belongs to."""
+"""Authentication backend of sessions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from apps.access.services.second_factor import with_project_admin
 
 
 class SessionBackend(ModelBackend):
-    """Django's own, which brings the second factor with the person: every page asks for both."""
+    """Django's backend; loads the second factor with the user, since every page needs both."""
 
     def get_user(self, user_id: Any) -> User | None:
-        """The person, in one query; None when there is none, or none who may log in."""
+        """Return the active user in one query, or None."""
         people = with_project_admin(User.objects.select_related("second_factor"))
         user = people.filter(pk=user_id).first()
         return user if user is not None and self.user_can_authenticate(user) else None

@@ -1,4 +1,4 @@
-"""People: who has which role where, and what holds of their passwords."""
+"""Roles of users, and rules of superusers and passwords."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apps.access.states import Role
 def set_role(
     *, actor: User | None, user: User, project: Model, role: Role | None
 ) -> Membership | None:
-    """Give ``user`` that role in ``project``, or none (``role=None``). Idempotent."""
+    """Set the role of ``user`` in ``project``; None removes it. Idempotent."""
     current = (
         Membership.objects.select_for_update().filter(user=user, project_id=project.pk).first()
     )
@@ -48,9 +48,9 @@ def set_role(
 
 
 def keep_one_admin(user: User, *, stays: bool) -> None:
-    """Raise ``LastAdmin`` if ``user`` is the only active superuser and will not stay one.
+    """Raise ``LastAdmin`` if ``user`` is the only active superuser and would not stay one.
 
-    Runs in the caller's transaction, and locks the superusers until its end.
+    Locks the superusers until the end of the caller's transaction.
     """
     if stays:
         return
@@ -61,9 +61,9 @@ def keep_one_admin(user: User, *, stays: bool) -> None:
 
 @transaction.atomic
 def password_was_set(*, actor: User | None, user: User, but: str | None = None) -> None:
-    """Record a new password; its owner must change one that another person chose.
+    """Record a new password; a user must change one that someone else has set.
 
-    Ends every session of the user except the one with the key ``but``, and invalidates setup links.
+    Ends all sessions of the user except the one with the key ``but``, and invalidates setup links.
     """
     by_owner = actor is not None and actor.pk == user.pk
     User.objects.filter(pk=user.pk).update(must_change_password=not by_owner)

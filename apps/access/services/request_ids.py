@@ -1,4 +1,4 @@
-"""The id of the web request being served, for audit records, error answers and logs."""
+"""Id of the current web request, for audit records, errors and logs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def usable_request_id(offered: str | None) -> str:
 
 
 def current_request_id() -> str:
-    """The id of the request being served; empty outside of one."""
+    """Return the id of the current request; "" outside of one."""
     return _current.get()
 
 
 @contextmanager
 def request_id_scope(request_id: str) -> Iterator[None]:
-    """Everything inside belongs to the request ``request_id``."""
+    """Context manager that sets the current request id."""
     token = _current.set(request_id)
     try:
         yield

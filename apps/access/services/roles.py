@@ -1,4 +1,4 @@
-"""Questions about roles. ``visible_to`` answers them for rows; these answer for one project."""
+"""Role checks for one project; ``visible_to`` does the same for querysets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apps.access.states import Role
 
 
 class AllProjects:
-    """Stands for every project, those made later included: ``7 in ALL`` is true."""
+    """Set that contains every project id: ``7 in ALL`` is true."""
 
     def __contains__(self, project_id: object) -> bool:
         return True
@@ -29,7 +29,7 @@ ALL: Final = AllProjects()
 
 
 def project_ids(user: object, *, at_least: Role = Role.VIEWER) -> frozenset[int] | AllProjects:
-    """Ids of the projects where ``user`` has the role or a higher one. One query, or none."""
+    """Return the ids of projects where ``user`` has the role or a higher one. At most one query."""
     if not isinstance(user, User) or not user.is_active or _is_beyond(user, at_least):
         return frozenset()
     if user.sees_everything:
@@ -44,7 +44,7 @@ def project_ids(user: object, *, at_least: Role = Role.VIEWER) -> frozenset[int]
 
 
 def projects_by_role(user: object) -> dict[Role, frozenset[int] | AllProjects]:
-    """``project_ids`` for every role. One query, or none."""
+    """Return ``project_ids`` for every role. At most one query."""
     if not isinstance(user, User) or user.is_superuser or user.is_auditor or not user.is_active:
         return {role: project_ids(user, at_least=role) for role in Role}
     limit = user.acting_token.project_id if user.acting_token is not None else None
@@ -59,9 +59,9 @@ def projects_by_role(user: object) -> dict[Role, frozenset[int] | AllProjects]:
 
 
 def has_role(user: object, project_id: int | None, role: Role) -> bool:
-    """Whether ``user`` has ``role`` or a higher one in that project; None means no project.
+    """Whether ``user`` has ``role`` or a higher one in that project.
 
-    What belongs to no project is for those who see everything.
+    None means no project: only users who see everything have access.
     """
     if not isinstance(user, User) or not user.is_active or _is_beyond(user, role):
         return False
@@ -82,12 +82,12 @@ def has_role(user: object, project_id: int | None, role: Role) -> bool:
 
 
 def role_to_read(user: object, role: Role) -> Role:
-    """``role``, which reading something asks for; of auditors nothing above viewer is asked."""
+    """Return the role needed for reading; auditors need no more than viewer."""
     return Role.VIEWER if isinstance(user, User) and user.is_auditor else role
 
 
 def has_role_somewhere(user: object, role: Role) -> bool:
-    """Whether there is any project where ``user`` has ``role`` or a higher one."""
+    """Whether ``user`` has ``role`` or a higher one in any project."""
     return bool(project_ids(user, at_least=role))
 
 
@@ -102,10 +102,10 @@ def require_role(user: object, project_id: int | None, role: Role) -> None:
 
 
 def project_id_of(obj: Model) -> int | None:
-    """The id of the project that ``obj`` belongs to, by its queryset's ``project_path``.
+    """Return the id of the project of ``obj``, by its queryset's ``project_path``.
 
-    None when the model belongs to no project, or this row does not. Follows foreign keys, so
-    select what the path names (``select_related("job")``) where many objects are asked about.
+    None if the model or this row belongs to no project. Follows foreign keys: use
+    ``select_related`` for many objects.
     """
     queryset = obj._meta.model._default_manager.all()
     if not isinstance(queryset, VisibleQuerySet):

@@ -1,4 +1,4 @@
-"""The second factor: codes of a phone, by time (RFC 6238), and codes for emergencies."""
+"""Second factor: time-based codes (TOTP, RFC 6238) and recovery codes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,19 @@ from apps.access.states import Role
 
 SESSION_KEY: Final = "second_factor"
 RECOVERY_CODES: Final = 10
-# Clocks of phones: one step of 30 s on either side.
+# Tolerated clock skew: one step of 30 s in either direction.
 TOLERANCE: Final = 1
 MAX_FAILURES: Final = 5
 PAUSE: Final = timedelta(minutes=5)
 
 
 def factor_of(user: User) -> SecondFactor | None:
-    """The factor in use; one that was begun and not confirmed is none."""
+    """Return the confirmed factor, or None."""
     return SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).first()
 
 
 def begin_factor(*, user: User) -> SecondFactor:
-    """Make a secret to be read by a phone; until it is confirmed nothing changes.
-
-    Raises ``FactorExists``.
-    """
+    """Create a secret; it has no effect until it is confirmed. Raises ``FactorExists``."""
     if factor_of(user) is not None:
         raise FactorExists
     secret = base64.b32encode(secrets.token_bytes(20)).decode()
@@ -47,14 +44,14 @@ def begin_factor(*, user: User) -> SecondFactor:
 
 
 def address_of(factor: SecondFactor) -> str:
-    """What the QR code says."""
+    """Return the otpauth URL for the QR code."""
     label = quote(f"Crawlyard:{factor.user.get_username()}")
     return f"otpauth://totp/{label}?{urlencode({'secret': factor.secret, 'issuer': 'Crawlyard'})}"
 
 
 @transaction.atomic
 def confirm_factor(*, user: User, code: str, now: datetime | None = None) -> list[str]:
-    """Use the factor from now on; returns the codes for emergencies, which are stored as hashes.
+    """Enable the factor; return the recovery codes, which are stored as hashes.
 
     Raises ``NoFactor``, ``WrongCode``, ``TooManyCodes``.
     """
@@ -72,9 +69,9 @@ def confirm_factor(*, user: User, code: str, now: datetime | None = None) -> lis
 
 
 def verify_factor(*, user: User, code: str, now: datetime | None = None) -> None:
-    """Check a code of the phone, or use up one for emergencies.
+    """Verify a TOTP code, or use up a recovery code.
 
-    Raises ``NoFactor``, ``WrongCode``, and ``TooManyCodes`` after five wrong ones in a row.
+    Raises ``NoFactor``, ``WrongCode``, and ``TooManyCodes`` after five wrong codes in a row.
     """
     at = now or timezone.now()
     with transaction.atomic():
@@ -93,7 +90,7 @@ def verify_factor(*, user: User, code: str, now: datetime | None = None) -> None
             return
         fits = _fits(factor, code, at)
         _count(factor, fits, at)
-    # After the transaction: the failure has to be counted whatever is raised.
+    # After the transaction: the failure must be counted even if an error is raised.
     if not fits:
         raise WrongCode
 
@@ -119,18 +116,18 @@ def needs_factor(user: User, session: Any) -> str:
 
 
 def must_have_factor(user: User) -> bool:
-    """Return whether ``ADMIN_TOTP`` requires a factor: of no one, of admins, or of everyone."""
+    """Return whether ``ADMIN_TOTP`` requires a factor of this user: none, admins, or everyone."""
     if not settings.ADMIN_TOTP:
         return False
     if settings.ADMIN_TOTP == "everyone" or user.is_superuser:
         return True
-    # The session's backend has asked already; elsewhere it costs a query.
+    # The session's backend has loaded it; elsewhere it costs a query.
     known: bool | None = getattr(user, "is_project_admin", None)
     return _administers(user.pk).exists() if known is None else known
 
 
 def with_project_admin(people: QuerySet[User]) -> QuerySet[User]:
-    """Whether each is admin of a project as ``is_project_admin``, where that matters."""
+    """Annotate ``is_project_admin`` if the setting needs it."""
     if settings.ADMIN_TOTP != "admins":
         return people
     return people.annotate(is_project_admin=Exists(_administers(OuterRef("pk"))))
@@ -158,7 +155,7 @@ def _count(factor: SecondFactor, fits: bool, now: datetime) -> None:
 
 
 def _fits(factor: SecondFactor, code: str, now: datetime) -> bool:
-    """Whether the code is of now; each is good once."""
+    """Whether the code is valid now and unused."""
     text = code.replace(" ", "")
     if not (text.isascii() and text.isdigit() and len(text) == 6):
         return False

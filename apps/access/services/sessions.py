@@ -1,6 +1,6 @@
-"""Sessions of browsers: whose they are, from where, and when they end.
+"""Browser sessions with user, address and expiry; the ``SESSION_ENGINE``.
 
-This is the ``SESSION_ENGINE``. Not among the names of ``services``: daemons have no sessions.
+Not imported by ``services``: daemons have no sessions.
 """
 
 from __future__ import annotations
@@ -29,40 +29,39 @@ _BEGAN, _ADDRESS, _AGENT = "began_at", "address", "agent"
 
 
 def longest() -> timedelta:
-    """How long a session lasts, whatever is done with it."""
+    """Return the absolute lifetime of a session."""
     return timedelta(hours=settings.SESSION_HOURS)
 
 
 def idle() -> timedelta:
-    """How long one lasts with which nothing is done."""
+    """Return the idle timeout of a session."""
     return timedelta(minutes=settings.SESSION_IDLE_MINUTES)
 
 
 class SessionStore(DatabaseStore):
-    """Django's own, in rows that know their person and end by age."""
+    """Django's database sessions, with a user and an absolute lifetime."""
 
     row: LoginSession | None = None
 
     @classmethod
     def get_model_class(cls) -> type[LoginSession]:
-        """The rows."""
         return LoginSession
 
     def _get_session_from_db(self) -> LoginSession | None:
-        # Django's own, which the stubs leave out.
+        # Exists in Django, but not in the stubs.
         self.row = cast("LoginSession | None", super()._get_session_from_db())  # type: ignore[misc]
         return self.row
 
     def began_at(self) -> datetime:
-        """When its person logged in."""
+        """Time of the login."""
         return parse_datetime(str(self.get(_BEGAN, ""))) or timezone.now()
 
     def get_expiry_age(self, **kwargs: Any) -> int:
-        """In seconds, for the cookie: what is left of the longest time."""
+        """Return the seconds left of the absolute lifetime, for the cookie."""
         return max(0, int((self.began_at() + longest() - timezone.now()).total_seconds()))
 
     def create_model_instance(self, data: dict[str, Any]) -> LoginSession:
-        """The row to be stored."""
+        """Return the row to store."""
         row = cast(LoginSession, super().create_model_instance(data))
         now = timezone.now()
         row.user_id = int(data["_auth_user_id"]) if data.get("_auth_user_id") else None
@@ -73,7 +72,6 @@ class SessionStore(DatabaseStore):
         return row
 
     async def acreate_model_instance(self, data: dict[str, Any]) -> LoginSession:
-        """The same."""
         return await sync_to_async(self.create_model_instance)(data)
 
     def is_alive(self) -> bool:
@@ -82,7 +80,7 @@ class SessionStore(DatabaseStore):
         return bool(self.session_key) and rows.filter(expire_date__gt=timezone.now()).exists()
 
     def note_seen(self) -> None:
-        """Its person did something."""
+        """Record activity of the user."""
         now = timezone.now()
         if self.row is None or now - self.row.seen_at < NOTED_EVERY:
             return
@@ -93,7 +91,7 @@ class SessionStore(DatabaseStore):
 
 @dataclass(frozen=True, slots=True)
 class OwnSession:
-    """A session as its person sees it. ``handle`` names it and opens nothing."""
+    """A session shown to its user. ``handle`` identifies it without giving access."""
 
     handle: str
     agent: str
@@ -113,7 +111,7 @@ def begin(request: HttpRequest) -> None:
 
 
 def sessions_of(user: User, *, this: str | None) -> list[OwnSession]:
-    """Those that are open, the newest first; ``this`` is the key of the one that asks."""
+    """Return the open sessions, newest first; ``this`` is the key of the current one."""
     rows = LoginSession.objects.filter(user=user, expire_date__gt=timezone.now())
     return [
         OwnSession(
@@ -131,7 +129,7 @@ def sessions_of(user: User, *, this: str | None) -> list[OwnSession]:
 
 @transaction.atomic
 def end_session(*, actor: User, user: User, handle: str) -> None:
-    """End the one that is called so. Raises ``NoSuchSession``."""
+    """End the session with this handle. Raises ``NoSuchSession``."""
     keys = LoginSession.objects.filter(user=user).values_list("session_key", flat=True)
     found = next((key for key in keys if _handle(key) == handle), None)
     row = LoginSession.objects.filter(session_key=found).first()
@@ -144,7 +142,7 @@ def end_session(*, actor: User, user: User, handle: str) -> None:
 
 @transaction.atomic
 def end_sessions(*, actor: User | None, user: User, but: str | None = None) -> int:
-    """End all of a person, but the one with the key ``but``; returns how many."""
+    """End all sessions of a user except the one with the key ``but``; return their number."""
     rows = LoginSession.objects.filter(user=user).exclude(session_key=but or "")
     count = int(rows.delete()[0])
     if count:

@@ -1,4 +1,4 @@
-"""API tokens: made, found again by their secret, revoked."""
+"""API tokens: create, rotate, revoke, look up by secret."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from apps.access.models import ApiToken, User
 from apps.access.services.audit import record
 from apps.access.states import MAX_SCOPES, SCOPE_PATTERN, scopes_within
 
-# No look-alikes (0/o, 1/l): a prefix is read aloud and compared by eye.
+# No similar characters (0/o, 1/l): prefixes are read aloud and compared by eye.
 _PREFIX_ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
 _PREFIX_LENGTH: Final = 10
-# How stale last_used_at may be; writing it at every call would make each read a write.
+# Resolution of last_used_at: writing it at every call would make each read a write.
 USE_RESOLUTION: Final = timedelta(minutes=1)
-# A rotation that leaves the old secret good for longer would be none.
+# Longest overlap: a longer one would defeat the rotation.
 MAX_OVERLAP: Final = timedelta(days=30)
 MAX_NETWORKS: Final = 64
 _NO_DIGEST: Final = hashlib.sha256(b"").hexdigest()
 
 
 class NewToken(NamedTuple):
-    """A token and its secret, which cannot be shown again."""
+    """A new token and its secret, which cannot be shown again."""
 
     token: ApiToken
     secret: str
 
 
 def known_areas() -> list[str]:
-    """What may stand before the colon of a scope: the labels of the platform's apps, and ``*``."""
+    """Return the valid areas of scopes: app labels and ``*``."""
     labels = sorted(each.label for each in apps.get_app_configs() if each.name.startswith("apps."))
     return ["*", *labels]
 
@@ -63,12 +63,12 @@ def create_token(
     expires_at: datetime | None = None,
     allowed_networks: Sequence[str] = (),
 ) -> NewToken:
-    """Make a token for ``user``; the secret ``cy_<prefix>_<secret>`` is returned only now.
+    """Create a token for ``user``; its secret ``cy_<prefix>_<secret>`` is returned only now.
 
     ``scopes`` are ``"<area>:read"`` or ``"<area>:write"`` (see ``known_areas``; write includes
-    read). ``allowed_networks`` is where it works from, as CIDR; none means everywhere. Raises
-    ``InvalidScopes``, ``InvalidNetworks``, and ``ScopeTooWide`` when the actor itself acts
-    through a token that may do less.
+    read). ``allowed_networks`` limits client addresses, as CIDR; empty means everywhere. Raises
+    ``InvalidScopes``, ``InvalidNetworks``, and ``ScopeTooWide`` if the actor's own token has fewer
+    permissions.
     """
     checked = _checked_scopes(scopes)
     networks = checked_networks(allowed_networks)
@@ -111,10 +111,10 @@ def create_token(
 def rotate_token(
     *, actor: User, token: ApiToken, overlap: timedelta = timedelta(0), now: datetime | None = None
 ) -> NewToken:
-    """Give the token a new secret; the old one works for ``overlap`` more, at most 30 days.
+    """Give the token a new secret; the old one stays valid for ``overlap``, at most 30 days.
 
-    Only its own person may: the secret acts for them. Raises ``RoleRequired``, ``TokenRevoked``,
-    ``TokenExpired``, and ``ScopeTooWide`` as ``create_token`` does.
+    Only the token's user may: the secret acts for them. Raises ``RoleRequired``, ``TokenRevoked``,
+    ``TokenExpired``, ``ScopeTooWide``.
     """
     at = now or timezone.now()
     locked = ApiToken.objects.select_for_update().get(pk=token.pk)
@@ -143,7 +143,7 @@ def rotate_token(
 
 @transaction.atomic
 def revoke_token(*, actor: User | None, token: ApiToken, now: datetime | None = None) -> None:
-    """End the token for good. Raises ``TokenRevoked`` when it has ended before."""
+    """Revoke the token. Raises ``TokenRevoked`` if it was revoked before."""
     at = now or timezone.now()
     if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=at):
         raise TokenRevoked
@@ -182,7 +182,7 @@ def find_token(presented: str, *, now: datetime | None = None) -> ApiToken | Non
 
 
 def touch_token(token: ApiToken, *, now: datetime, address: str = "") -> None:
-    """Note that the token was used, and from where; at most once a minute."""
+    """Record the use of the token and the client's address, at most once a minute."""
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - USE_RESOLUTION)
     if token.last_used_at is None or token.last_used_at < now - USE_RESOLUTION:
         used = {"last_used_at": now, "last_used_from": address[:45]}
@@ -190,7 +190,7 @@ def touch_token(token: ApiToken, *, now: datetime, address: str = "") -> None:
 
 
 def checked_networks(networks: Sequence[str]) -> list[str]:
-    """As they are stored, each once. Raises ``InvalidNetworks``."""
+    """Return normalized networks without duplicates. Raises ``InvalidNetworks``."""
     if len(networks) > MAX_NETWORKS:
         raise InvalidNetworks(fields={"allowed_networks": [_("These are too many networks.")]})
     checked, wrong = [], []
@@ -245,7 +245,7 @@ def _refuse_wider(actor: User, wanted: ApiToken) -> None:
 def _networks_within(wanted: ApiToken, holder: ApiToken) -> bool:
     outer = [ipaddress.ip_network(each) for each in holder.allowed_networks]
     inner = [ipaddress.ip_network(each) for each in wanted.allowed_networks]
-    # An IPv4 and an IPv6 network never contain each other, and Python refuses the comparison.
+    # Python cannot compare IPv4 with IPv6 networks, which never contain each other.
     return bool(inner) and all(
         any(each.version == one.version and each.subnet_of(one) for one in outer)  # type: ignore[arg-type]
         for each in inner

@@ -1,4 +1,4 @@
-"""Who looks at a page, and what of it they may see."""
+"""Current user of a page, and their permissions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ROLES = "_projects_by_role"
 
 
 def person_of(request: HttpRequest) -> User | None:
-    """The logged-in person, None for a stranger."""
+    """Return the logged-in user, None for anonymous requests."""
     return request.user if isinstance(request.user, User) else None
 
 
 def projects_of(request: HttpRequest, role: Role) -> frozenset[int] | AllProjects:
-    """``project_ids`` of the person, asked once in a request for all roles."""
+    """Return ``project_ids`` of the user, cached for the request."""
     known = getattr(request, _ROLES, None)
     if known is None:
         known = projects_by_role(request.user)
@@ -28,7 +28,7 @@ def projects_of(request: HttpRequest, role: Role) -> frozenset[int] | AllProject
 
 
 def may_read_trail(request: HttpRequest) -> bool:
-    """Whether pages offer this person the history of an object; the admin theme asks, too."""
+    """Whether pages link to the audit trail for this user; also used by the admin theme."""
     person = person_of(request)
     if person is None or not person.is_active or not person.is_staff:
         return False

@@ -1,4 +1,4 @@
-"""What pages of every app offer: the history of what they show, and filters to keep."""
+"""Template tags of every app: links to the audit trail, and saved filters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ register = template.Library()
 
 @register.inclusion_tag("access/history_link.html", takes_context=True)
 def history_link(context: template.Context, obj: Model | None) -> dict[str, Any]:
-    """A link to the audit trail of ``obj``, for those who may read it."""
+    """Link to the audit trail of ``obj``, for users who may read it."""
     if obj is None or obj.pk is None or not may_read_trail(context["request"]):
         return {"address": ""}
     about = urlencode({KIND: obj._meta.label_lower, OBJECT: obj.pk})
@@ -29,9 +29,9 @@ def history_link(context: template.Context, obj: Model | None) -> dict[str, Any]
 def project_history_link(
     context: template.Context, project: Model | None, area: str
 ) -> dict[str, Any]:
-    """A link to what was done in ``area`` (an app's label) of ``project``.
+    """Link to the audit trail of ``area`` (an app's label) in ``project``.
 
-    For pages of things that are no rows of their own: a biz, a router.
+    For pages of objects that have no row, such as a biz or a router.
     """
     if project is None or not may_read_trail(context["request"]):
         return {"address": ""}
@@ -41,7 +41,7 @@ def project_history_link(
 
 @register.inclusion_tag("access/saved_filters.html", takes_context=True)
 def saved_filters(context: template.Context) -> dict[str, Any]:
-    """The person's own filters of this page, and a form to keep the one that is set. One query."""
+    """The user's saved filters of this page, and a form that saves the current one. One query."""
     request = context["request"]
     person = person_of(request)
     if person is None:

@@ -1,4 +1,4 @@
-"""Prints the link by which the first superuser sets a name and a password."""
+"""Print a link for the first superuser to set a name and a password."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.access.services.links import first_link
 
 
 class Command(BaseCommand):
-    """``manage.py create_admin``; harmless when there is a superuser."""
+    """``manage.py create_admin``; does nothing if a superuser exists."""
 
     help = "Print a link, good once, by which the first superuser sets a name and a password."
 

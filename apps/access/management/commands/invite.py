@@ -1,4 +1,4 @@
-"""Print a link to set a password, for a new person or one who has lost theirs."""
+"""Print a link to set a password, for a new user or one who has lost theirs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apps.access.services.links import invite
 
 
 class Command(BaseCommand):
-    """``manage.py invite NAME``; links from before for the same name end."""
+    """``manage.py invite NAME``; invalidates earlier links for the same name."""
 
     help = "Print a link, good once, by which this person sets a password; a new one is made."
 

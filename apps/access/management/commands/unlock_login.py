@@ -1,4 +1,4 @@
-"""End the lockout of a person after too many wrong passwords."""
+"""End the lockout of a user after too many failed logins."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ class Command(BaseCommand):
     help = "Unlock a login that was locked after too many wrong passwords."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Who, and from where."""
         parser.add_argument("username", help="the name that was typed")
         parser.add_argument("--address", help="only from this address (default: from everywhere)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Say how many addresses may try again."""
+        """Print the number of lockouts that were ended."""
         removed = unlock(
             actor=None,
             username=options["username"],
