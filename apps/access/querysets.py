@@ -52,7 +52,7 @@ class VisibleQuerySet(models.QuerySet[M_co], Generic[M_co]):
         return self.filter(self._seen_by(person, at_least)).exclude(self._hidden())
 
     def _seen_by(self, person: SeesProjects, at_least: Role) -> Q:
-        """Condition for projects where the user has the role; empty for users who see everything."""
+        """Condition for projects where the user has the role; empty for users who see all."""
         return person.project_q(self.project_path, at_least=at_least)
 
     def _hidden(self) -> Q:

@@ -14,7 +14,7 @@ from apps.runtime.queries import live_daemons
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A living process and the version of a configuration that it runs; ``number`` 0 is no version."""
+    """A living process and the version that it runs; ``number`` 0 is no version."""
 
     kind: str
     name: str

@@ -43,7 +43,7 @@ class RoleForAction(BasePermission):
     """Require the action's role in the object's project, or in any project without an object."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Lists are filtered and objects checked later; other actions need the role in any project."""
+        """Lists are filtered and objects checked later; others need the role in any project."""
         scoped = cast("ReadViewSet[Any]", view)
         role = scoped.role_for_action()
         if request.method in SAFE_METHODS:

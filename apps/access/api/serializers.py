@@ -139,7 +139,7 @@ class NewTokenSerializer(ApiTokenSerializer):
 
 
 class RotationSerializer(serializers.Serializer[Any]):
-    """Hours for which the old secret stays valid beside the new one."""
+    """Seconds for which the old secret stays valid beside the new one."""
 
     overlap_seconds = serializers.IntegerField(
         required=False,

@@ -38,7 +38,7 @@ class NewLink:
 
 
 def first_link(*, now: datetime | None = None) -> NewLink | None:
-    """Create the first administrator's link, replacing an earlier one. None if a superuser exists."""
+    """Create or replace the first administrator's link; None if a superuser exists."""
     if User.objects.filter(is_superuser=True).exists():
         return None
     return _make(

@@ -17,7 +17,7 @@ from apps.access.services.audit import record
 def unlock(
     *, actor: User | None, username: str, address: str | None = None, actor_label: str = ""
 ) -> int:
-    """Delete failed logins of ``username``, from ``address`` or any address; return their number."""
+    """Delete failed logins of ``username``, from ``address`` or from all; return their number."""
     about = AccessAttempt(username=username, ip_address=address)
     removed = int(reset(ip=address, username=username))
     if removed:

@@ -151,7 +151,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show the active version, the processes that run it, and recent versions and activations."""
+        """Show the active version, its processes, and recent versions and activations."""
         row = cast("Configuration | None", self.get_object(request, object_id))
         if row is None:
             raise Http404

@@ -286,7 +286,7 @@ class ConfigCheckedSerializer(serializers.Serializer[Any]):
 
 
 class ConfigDiffSerializer(serializers.Serializer[Any]):
-    """Differences between the versions ``old`` and ``new``; version number 0 is the empty version."""
+    """Differences between the versions ``old`` and ``new``; number 0 is the empty version."""
 
     old = serializers.IntegerField()
     new = serializers.IntegerField()

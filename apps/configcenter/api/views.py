@@ -220,7 +220,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     @extend_schema(responses=ConfigFileSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def file(self, request: Request, pk: str | None = None) -> Response:
-        """Return the version in the text form of its kind, to be edited and saved again as `text`."""
+        """Return the version in the text form of its kind, to edit and save it again as `text`."""
         version = self.get_object()
         text = services.shown_by(version.configuration.kind).write(data_for(request, version))
         return Response({"text": text})

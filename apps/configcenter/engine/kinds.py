@@ -91,11 +91,11 @@ class ConfigKind:
     platform: ClassVar[bool] = False
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """Return the problems of ``data``; any that is not a warning forbids saving and activating."""
+        """Return the problems of ``data``; errors forbid saving and activating, warnings do not."""
         raise NotImplementedError
 
     def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
-        """Return the problems of replacing the active ``old`` by ``new``; both are already checked."""
+        """Return the problems of replacing the active ``old`` by ``new``; both are valid."""
         return ()
 
     def diff(self, old: Data, new: Data) -> list[DataChange]:

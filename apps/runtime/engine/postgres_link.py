@@ -21,7 +21,7 @@ LINK: Final[Mapping[str, int]] = {
 
 
 def link_options(url: str) -> dict[str, Any]:
-    """Return the options that the URL does not set; none for an invalid URL, which psycopg reports."""
+    """Return the options that the URL does not set; none for an invalid URL."""
     import psycopg
 
     try:

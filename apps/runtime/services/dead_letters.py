@@ -1,4 +1,4 @@
-"""Dead letters: stored from the broker's dead-letter queue, then requeued or dropped by a person."""
+"""Dead letters: stored from the dead-letter queue, then requeued or dropped by a person."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FRESH_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 3.0
 # Most queues to query: each costs a round trip.
 MOST_QUEUES: Final = 500
-# The dead-letter queue has no project: its depth is of the platform.
+# Shared queues of the platform. The dead-letter queue holds messages not yet stored as rows.
 _OWN: Final = (*(spec.name for spec in topology.SHARED), DEAD_QUEUE)
 _CELERY: Final = (topology.TASKS, topology.BUILDS)
 

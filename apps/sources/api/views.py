@@ -99,7 +99,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], pagination_class=None)
     @idempotent
     def stop(self, request: Request, pk: str | None = None) -> Response:
-        """Stop these sources, or all, after the current batch; schedules do not start them again."""
+        """Stop these sources, or all, after the current batch; schedules do not restart them."""
         return self._ask(request, stop)
 
     @extend_schema(request=MarkerSerializer, responses=SourceSerializer, filters=False)
@@ -121,7 +121,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @extend_schema(request=SourceNameSerializer, responses=HarvestPreviewSerializer, filters=False)
     @action(detail=True, methods=["post"], url_path="dry-run", pagination_class=None)
     def dry_run(self, request: Request, pk: str | None = None) -> Response:
-        """Return what a start would read. Asks the API for its number of records; changes nothing."""
+        """Return what a start would read: asks the API for its total, changes nothing."""
         project = self.get_object().home_id
         values = _valid(SourceNameSerializer(data=request.data))
         found = preview(

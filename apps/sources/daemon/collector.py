@@ -260,5 +260,5 @@ def _run(work: HarvestWorker) -> None:
 
 
 def _without_start(source: Source) -> Source:
-    """Whether the source existed before: changed settings alone do not start it."""
+    """Disable ``auto_start`` of a source that existed before: changed settings do not start it."""
     return replace(source, auto_start=False)

@@ -160,7 +160,7 @@ class HarvestWorker:
     # --- context of the engine -------------------------------------------------------------------
 
     def source(self) -> Source:
-        """Return the current settings; the last known ones if the entry was removed, see ``wish``."""
+        """Return the current settings; the last known ones if the entry was removed."""
         found = self._known()
         return found.source if found is not None else self._first.source
 
