@@ -32,7 +32,7 @@ class SourceBusy(SourceRefusal):
     """The progress of a source cannot be changed during an import."""
 
     code = "source_busy"
-    detail = _("This source is being harvested; stop it first.")
+    detail = _("This source is being imported; stop it first.")
 
 
 class BadMarker(SourceRefusal):

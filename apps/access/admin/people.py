@@ -73,7 +73,7 @@ class UserChangeForm(ThemeUserChangeForm):
         super().__init__(*args, **kwargs)
         self.fields["password"].help_text = format_html(
             '{} <a class="text-link underline" href="../password/">{}</a>',
-            _("Nobody can read a password, only set another one."),
+            _("Passwords cannot be read, only replaced."),
             _("Set another password"),
         )
 

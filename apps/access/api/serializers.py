@@ -146,7 +146,7 @@ class RotationSerializer(serializers.Serializer[Any]):
         default=0,
         min_value=0,
         max_value=int(MAX_OVERLAP.total_seconds()),
-        help_text=_("The old secret works for so long; 0 ends it at once."),
+        help_text=_("Seconds for which the old secret stays valid; 0 ends it at once."),
     )
 
 

@@ -232,13 +232,13 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[SourceProblem]:
         # A failed source that is now disabled or no longer configured is not a problem.
         wanted = each.activity not in ("off", "gone")
         if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
-            text = _("%(name)s failed; it goes on where it was when it is started again.")
+            text = _("%(name)s failed. Start it again to resume it.")
             detail = harvest.error or (state.problem if state is not None else "")
             found.append(
                 SourceProblem("danger", "error", text % {"name": each.name}, detail, each.name)
             )
         elif state is not None and state.waiting_for:
-            text = _("%(name)s waits, and goes on by itself.") % {"name": each.name}
+            text = _("%(name)s is waiting and will continue automatically.") % {"name": each.name}
             found.append(SourceProblem("warning", "hourglass", text, state.waiting_for, each.name))
         elif each.is_quiet:
             text = _("%(name)s has read nothing for five minutes.") % {"name": each.name}

@@ -200,7 +200,7 @@ class SourceAdmin(ChosenProjectAdmin):
             if not found.counted:
                 text = _("%(name)s has %(total)s records; how many are new only the API knows.")
             elif found.resumed:
-                text = _("%(name)s would go on where it was: %(batches)s batches, %(new)s new.")
+                text = _("%(name)s would resume: %(batches)s batches, %(new)s new.")
             else:
                 text = _(
                     "%(name)s would read %(batches)s batches, %(new)s new and %(again)s again, "

@@ -23,9 +23,9 @@ def lasting(seconds: float) -> str:
 def gap_text(gap: Mapping[str, Any]) -> str:
     """``0–49: ...``"""
     why = {
-        "seed_rule": _("left out by whoever read before"),
+        "seed_rule": _("left out by the previous program"),
         "missing": _("the API did not give them"),
-        "expired": _("too old, so the first harvest stopped before"),
+        "expired": _("too old, so the first import stopped here"),
     }.get(str(gap.get("why")), str(gap.get("why")))
     return f"{int(gap['from']):,}–{int(gap['to']):,}: {why}"
 
@@ -37,8 +37,8 @@ def note_text(note: Mapping[str, Any]) -> str:
         return _("The source has fewer records than before: %(from)s, now %(to)s.") % note
     if code == "replaced":
         text = _(
-            "None of the %(records)s records that were read before was found again: the source "
-            "seems to have been cleared and filled anew."
+            "None of the %(records)s records read before was found again: the "
+            "source was probably cleared and refilled."
         )
         return text % note
     if code == "other_records":

@@ -171,7 +171,7 @@ class HarvestPreviewSerializer(serializers.Serializer[Any]):
     start_offset = serializers.IntegerField(allow_null=True)
     end_offset = serializers.IntegerField(allow_null=True)
     first = serializers.BooleanField()
-    resumed = serializers.BooleanField(help_text=_("It goes on where an earlier one ended."))
+    resumed = serializers.BooleanField(help_text=_("It resumes an earlier import."))
     shrunk = serializers.BooleanField(help_text=_("There are fewer records than before."))
     counted = serializers.BooleanField()
 
@@ -183,7 +183,7 @@ class MarkerSerializer(SourceNameSerializer):
         min_value=0,
         max_value=2**53 - 1,
         allow_null=True,
-        help_text=_("The last start offset; null: the next harvest reads everything."),
+        help_text=_("The last start offset; null: the next import reads everything."),
     )
     by_seed_rule = serializers.BooleanField(
         default=False,

@@ -92,7 +92,7 @@ def test_every_source_with_progress_speed_books_and_next_start(project: Project)
     assert "500 read = 450 published + 30 too old + 15 read again + 5 refused" in text
     assert "last start offset 400" in text
     assert "now at 450" in text
-    assert "never read: 0–49: left out by whoever read before" in text
+    assert "never read: 0–49: left out by the previous program" in text
     assert "job_data 3 records to be had" in text
     assert "switched off" in text
     # Nobody is needed, and a viewer has no buttons.
@@ -108,7 +108,7 @@ def test_what_needs_a_person_comes_first(project: Project) -> None:
     text = text_of(answer)
     assert "No collector runs" in text
     assert "Waiting: news" in text
-    assert "news failed; it goes on where it was" in text
+    assert "news failed. Start it again to resume it." in text
     assert "status 500" in text
     troubles = html_of(answer).partition("data-troubles")[2].partition("</section>")[0]
     assert f'href="{LIST}source/?project={project.pk}&amp;name=news"' in troubles
