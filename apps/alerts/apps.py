@@ -1,18 +1,18 @@
-"""Registers the app."""
+"""Django app configuration."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
 class AlertsConfig(AppConfig):
-    """Rules on series and events, incidents, and who is told of them."""
+    """Alert rules on series, events and conditions; incidents; notifications."""
 
     name = "apps.alerts"
     label = "alerts"
     verbose_name = _("Alerts")
 
     def ready(self) -> None:
-        """Make known what rules may watch, the rules as a kind, and what can be measured."""
+        """Register event sources, the configuration kind ``alerts``, and gauges."""
         from apps.alerts import gauges, receivers  # noqa: F401
         from apps.alerts.services.configuration import AlertsKind
         from apps.alerts.sources import register_sources

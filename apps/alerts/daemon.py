@@ -1,8 +1,8 @@
-"""run_monitor: of several, the one that leads samples, evaluates rules and opens incidents.
+"""Monitor daemon: the leader samples gauges, evaluates rules and opens incidents.
 
-The others stand by. Nothing is kept in memory that the next leader would miss: rules come from
-their configuration, what is true from stored samples and from the sources, what was told from the
-incidents. So one that is killed is followed by another within 15 s, which goes on where it was.
+Other instances stand by. The leader keeps no state in memory that a successor would miss: rules
+come from their configuration, conditions from stored samples and sources, sent notifications from
+the incidents. After a crash another instance takes over within 15 s.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from apps.alerts.engine.reading import rulebook
+from apps.alerts.engine.rule_parser import rulebook
 from apps.alerts.engine.rules import Rulebook, scoped_rules
 from apps.alerts.queries.rules import KIND
 from apps.alerts.queries.samples import SAMPLED
-from apps.alerts.services.asking import SERVER_AWAY, Asker
-from apps.alerts.services.evaluating import Evaluator, Rules
-from apps.alerts.services.happenings import EventReader, prune_seen
-from apps.alerts.services.housekeeping import prune_incidents
-from apps.alerts.services.lasting import prune_lasting
+from apps.alerts.services.condition_starts import prune_starts
+from apps.alerts.services.evaluation import Evaluator, Rules
+from apps.alerts.services.event_intake import EventReader, prune_seen
+from apps.alerts.services.retention import prune_incidents
+from apps.alerts.services.source_reader import FailureLog, SourceReader
 from apps.configcenter.services import PLATFORM, Active, ConfigWatcher
 from apps.queuestats.services import record_gauges
 from apps.runtime.daemon import Identity
@@ -31,45 +31,47 @@ from apps.runtime.models import WorkerLease
 from apps.runtime.services import hold_lease, lease_worker, release_lease, renew_lease
 from yardkit import failpoints
 from yardkit.clock import Clock
-from yardkit.errors import first_line
 from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
 PURPOSE: Final = "monitor"
-# Together they keep the time without a leader below 15 s.
+# Together these limit the time without a leader to 15 s.
 LEASE: Final = timedelta(seconds=10)
 RENEW_SECONDS: Final = 3.0
 STANDBY_SECONDS: Final = 2.0
 EVERY_SECONDS: Final = 5.0
 PRUNE_SECONDS: Final = 600.0
 
-# Measures what there is and stores it; called every 5 s.
+# Measures and stores gauges; called every 5 s.
 Sample = Callable[[datetime], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
-    """Something else that the leading monitor does again and again."""
+class MonitorTask:
+    """Periodic task that other apps have the leading monitor run."""
 
     name: str
     every_seconds: float
     work: Callable[[datetime], object]
 
 
-_chores: dict[str, Chore] = {}
+_monitor_tasks: dict[str, MonitorTask] = {}
 
 
-def register_chore(name: str, work: Callable[[datetime], object], *, every_seconds: float) -> None:
-    """Have the leading monitor call ``work(now)`` every so many seconds, before it evaluates.
+def register_monitor_task(
+    name: str, work: Callable[[datetime], object], *, every_seconds: float
+) -> None:
+    """Have the leading monitor call ``work(now)`` every ``every_seconds``, before it evaluates
+    rules.
 
-    What fails is logged once and tried again; it must be harmless to repeat.
+    A failure is logged once and the call is repeated; ``work`` must be idempotent.
     """
-    _chores[name] = Chore(name, every_seconds, work)
+    _monitor_tasks[name] = MonitorTask(name, every_seconds, work)
 
 
 class MonitorDaemon:
-    """One step: keep the lease, and when it is time sample, read events and evaluate."""
+    """Each step renews the lease and, every 5 s, samples, reads events and evaluates rules."""
 
     def __init__(self, *, clock: Clock, identity: Identity, sample: Sample) -> None:
         self._clock = clock
@@ -80,38 +82,37 @@ class MonitorDaemon:
         self._look_at = 0.0
         self._standing_by = False
         self._timers = Timers(lambda: self._clock.monotonic())
-        self._failing: set[str] = set()
+        self._failures = FailureLog()
         self._platform = Rulebook()
         self._projects: dict[int, Rulebook] = {}
         self._changed = True
         self._rules = Rules(())
-        self._asker = Asker()
-        self._evaluator = Evaluator(self._asker)
-        self._events = EventReader(self._asker)
+        self._reader = SourceReader()
+        self._evaluator = Evaluator(self._reader)
+        self._events = EventReader(self._reader)
         self._took_seconds = 0.0
         self.follower = ConfigWatcher(kind=KIND, apply=self.use, clock=clock, identity=identity)
 
     @property
     def leads(self) -> bool:
-        """Whether it held the lease at its last look."""
+        """Return whether this process held the lease at its last step."""
         return self._lease is not None
 
     def detail(self) -> dict[str, Any]:
-        """For the row of its heartbeat."""
+        """Return the details of this daemon's heartbeat row."""
         return {
             "leads": self.leads,
             "rules": len(self._rules.all),
             "took_seconds": round(self._took_seconds, 3),
-            "unasked": sorted(self._failing | self._asker.failing),
-            "cut": sorted(self._asker.cut),
+            "unasked": sorted(self._failures.failing | self._reader.failing),
+            "cut": sorted(self._reader.cut),
         }
 
     def setup(self) -> None:
-        """Read the rules."""
         self.follower.setup()
 
     def step(self) -> bool:
-        """One look when it is time; False: nothing to do for now."""
+        """Run one pass if it is due. Returns False: the daemon may sleep."""
         self.follower.poll()
         if not self._keep_lease():
             return False
@@ -127,21 +128,21 @@ class MonitorDaemon:
         return False
 
     def teardown(self) -> None:
-        """Let another one lead at once."""
+        """Release the lease, so that another monitor leads at once."""
         lease, self._lease = self._lease, None
         if lease is not None:
             release_lease(lease=lease)
 
     def look(self) -> None:
-        """Sample, read events, evaluate. Raises ``LeaseLost``."""
+        """Sample, read events and evaluate rules. Raises ``LeaseLost``."""
         now = self._clock.now()
         failpoints.hit("alerts.before_sampling")
         self._try("sampling", self._sample, now)
-        # With the sampling, so that a second in which it failed is known to be one without.
-        if "sampling" not in self._failing:
+        # Written only after a successful sampling: seconds without it were not observed.
+        if "sampling" not in self._failures.failing:
             record_gauges({(SAMPLED, None, ""): 1.0}, now=now)
         self._lead_on()
-        for chore in _chores.values():
+        for chore in _monitor_tasks.values():
             if self._timers.due(chore.name, chore.every_seconds):
                 self._try(chore.name, chore.work, now)
                 self._lead_on()
@@ -154,11 +155,11 @@ class MonitorDaemon:
         self._evaluator.evaluate(rules, now=now, hold=self._hold)
         if self._timers.due("prune", PRUNE_SECONDS):
             prune_seen(now=now)
-            prune_lasting(now=now)
+            prune_starts(now=now)
             prune_incidents(now=now)
 
     def use(self, project_id: int, active: Active | None) -> None:
-        """Take over the rules of one configuration."""
+        """Activate the rules of one configuration."""
         book = Rulebook() if active is None else rulebook(active.data, active.number)
         if project_id == PLATFORM:
             self._platform = book
@@ -181,12 +182,9 @@ class MonitorDaemon:
             raise
         except Exception as error:
             # What cannot be measured must not keep the rest from being watched.
-            if name not in self._failing:
-                defect = None if isinstance(error, SERVER_AWAY) else error
-                logger.error("%s fails: %s", name, first_line(error), exc_info=defect)
-            self._failing.add(name)
+            self._failures.failed(name, error)
         else:
-            self._failing.discard(name)
+            self._failures.recovered(name)
 
     # --- the lease -----------------------------------------------------------------------------
 
@@ -195,12 +193,12 @@ class MonitorDaemon:
             raise LeaseLost
         hold_lease(lease=self._lease)
         if self._clock.monotonic() >= self._renew_at:
-            # A look that writes much may take longer than the lease; the others wait for the row.
+            # A pass with many writes may outlast the lease, and a standby waits for this row.
             renew_lease(lease=self._lease, ttl=LEASE)
             self._renew_at = self._clock.monotonic() + RENEW_SECONDS
 
     def _lead_on(self) -> None:
-        """Servers that do not answer may have taken some of the lease's time."""
+        """Check the lease after calls to other servers, which may have taken most of its time."""
         if not self._keep_lease():
             raise LeaseLost
 
@@ -224,7 +222,7 @@ class MonitorDaemon:
         except LeaseLost:
             self._lost()
             return False
-        # From before the question: the lease must not seem longer to us than it is.
+        # Counted from before the query, so that the lease never seems longer than it is.
         self._renew_at = now + RENEW_SECONDS
         return True
 

@@ -1,4 +1,4 @@
-"""What this app refuses."""
+"""Domain errors of the alerts app."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from apps.access.errors import DomainError
 
 
 class AlertsError(DomainError):
-    """Base of this app's refusals."""
+    """Base class of the alerts app's domain errors."""
 
 
 class NoticeNotEnded(AlertsError):
-    """It is on its way; sent again it would come twice."""
+    """The notification is still being sent; resending it would deliver it twice."""
 
     code = "notice_not_ended"
     detail = _("This notification is still being sent. Wait until it has succeeded or failed.")
 
 
 class IncidentOver(AlertsError):
-    """The incident is over: nobody needs to acknowledge or snooze it any more."""
+    """The incident has ended and can no longer be acknowledged, snoozed or closed."""
 
     code = "incident_over"
     detail = _("This incident is over.")
 
 
 class SnoozeOutOfRange(AlertsError):
-    """Snoozed until a time that has passed, or for too long."""
+    """The end of a snooze or mute is in the past or too far ahead."""
 
     code = "snooze_out_of_range"
     status = 422
@@ -34,7 +34,7 @@ class SnoozeOutOfRange(AlertsError):
 
 
 class BadRule(AlertsError):
-    """A rule has problems; ``fields["rule"]`` lists them."""
+    """A rule failed validation; ``fields["rule"]`` lists the problems."""
 
     code = "bad_rule"
     status = 422
@@ -42,7 +42,7 @@ class BadRule(AlertsError):
 
 
 class NoSuchRule(AlertsError):
-    """There is no rule of that name."""
+    """The configuration has no rule of this name."""
 
     code = "no_such_rule"
     status = 404
@@ -50,7 +50,7 @@ class NoSuchRule(AlertsError):
 
 
 class BadChannel(AlertsError):
-    """A channel with settings that cannot work."""
+    """The settings of a channel are invalid; ``fields`` says which."""
 
     code = "bad_channel"
     status = 422
@@ -58,21 +58,21 @@ class BadChannel(AlertsError):
 
 
 class ChannelExists(AlertsError):
-    """The project, or the platform, has a channel of that name."""
+    """The project, or the platform, already has a channel of this name."""
 
     code = "channel_exists"
     detail = _("A channel with this name already exists.")
 
 
 class ChannelInUse(AlertsError):
-    """Rules tell by it."""
+    """The channel cannot be deleted while rules name it."""
 
     code = "channel_in_use"
     detail = _("Rules use this channel. Remove it from them first.")
 
 
 class RuleExists(AlertsError):
-    """The configuration has a rule of that name."""
+    """The configuration already has a rule of this name."""
 
     code = "rule_exists"
     detail = _("A rule with this name already exists.")

@@ -1,4 +1,4 @@
-"""What can be measured of incidents and of notices."""
+"""Gauges of open incidents and waiting notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named filters of incidents, channels and notices."""
+"""Query sets of incidents, channels, notifications and yields."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from apps.jobs.states import RunState
 
 
 class IncidentQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Incidents; those of the platform are for who sees everything."""
+    """Incidents; those of the platform are visible only to users who see every project."""
 
     project_path = "project"
 
     def open(self) -> Self:
-        """Those that are not over."""
         return self.filter(state=IncidentState.OPEN)
 
 
 class RuleMuteQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Rules of which nobody is told for a while."""
+    """Muted rules."""
 
     project_path = "project"
 
     def active(self, now: datetime) -> Self:
-        """Those that hold now."""
+        """Return mutes that have not expired at ``now``."""
         return self.filter(until__gt=now)
 
 
 class ChannelQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Channels; those of the platform are for who sees everything."""
+    """Channels; those of the platform are visible only to users who see every project."""
 
     project_path = "project"
 
 
 class NoticeQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Notices."""
+    """Notifications."""
 
     project_path = "project"
 
     def due(self, now: datetime) -> Self:
-        """Those to send now."""
+        """Return waiting notifications whose next attempt is due at ``now``."""
         return self.filter(state=NoticeState.WAITING, next_try_at__lte=now)
 
 
 class JobYieldQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """What runs have brought."""
+    """Yields of finished runs."""
 
     project_path = "project"
 
     def good(self) -> Self:
-        """Of runs that ended well and brought something, or do not count what they bring."""
+        """Return yields of successful runs that returned items, or whose job does not count
+        items."""
         return self.filter(state=RunState.EXITED).exclude(items=0)
 
 
 class YieldWatchQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Where jobs stand."""
+    """Yield status rows of jobs."""
 
     project_path = "project"
 
     def watched(self) -> Self:
-        """Of jobs that are enabled, and whose yield nobody has switched off."""
+        """Exclude disabled jobs and jobs with anomaly detection turned off."""
         return self.filter(job__enabled=True).exclude(job__yield_policy__enabled=False)

@@ -1,4 +1,4 @@
-"""What goes with a project that is deleted, whoever deletes it."""
+"""Signal receivers for the deletion of projects."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from apps.projects.models import Project
 
 @receiver(project_deleted, dispatch_uid="alerts.project_deleted")
 def project_was_deleted(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
-    """Nobody is told of it any more; what was found in it comes back with it."""
-    from apps.alerts.services.housekeeping import let_go_of_project
+    """Stop notifications about a soft-deleted project; restoring it shows its incidents again."""
+    from apps.alerts.services.retention import detach_project
 
-    let_go_of_project(project=project, now=now)
+    detach_project(project=project, now=now)
 
 
 @receiver(pre_delete, sender=Project, dispatch_uid="alerts.let_go_of_project")
 def project_is_deleted(sender: object, instance: Project, **kwargs: Any) -> None:
-    """What was found in it stays readable: incidents keep its name."""
-    # Every process has this receiver, and few delete projects.
-    from apps.alerts.services.housekeeping import let_go_of_project
+    """Keep the incidents of a project that is about to be purged, with its name as text."""
+    # Imported here because every process registers this receiver, and few delete projects.
+    from apps.alerts.services.retention import detach_project
 
-    let_go_of_project(project=instance, now=timezone.now())
+    detach_project(project=instance, now=timezone.now())

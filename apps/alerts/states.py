@@ -1,4 +1,4 @@
-"""The states of incidents and of notices."""
+"""Choices of incidents, channels and notifications."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import pgettext_lazy
 
 
 class Severity(TextChoices):
-    """How bad; the first is the least."""
+    """Severity in ascending order."""
 
     INFO = "info", pgettext_lazy("severity", "info")
     WARNING = "warning", pgettext_lazy("severity", "warning")
@@ -15,7 +15,7 @@ class Severity(TextChoices):
 
 
 class IncidentState(TextChoices):
-    """An incident is open until it has recovered or a person closes it."""
+    """State of an incident; it is open until it recovers or a user closes it."""
 
     OPEN = "open", pgettext_lazy("incident", "open")
     RECOVERED = "recovered", pgettext_lazy("incident", "recovered")
@@ -23,7 +23,7 @@ class IncidentState(TextChoices):
 
 
 class Step(TextChoices):
-    """What the story of an incident tells."""
+    """Kinds of entries in an incident's history."""
 
     OPENED = "opened", pgettext_lazy("step", "opened")
     REOPENED = "reopened", pgettext_lazy("step", "opened again")
@@ -36,7 +36,7 @@ class Step(TextChoices):
 
 
 class Ending(TextChoices):
-    """Why an incident has recovered."""
+    """Reason for which an incident recovered."""
 
     WELL = "well", pgettext_lazy("ending", "recovered")
     QUIET = "quiet", pgettext_lazy("ending", "no further events")
@@ -46,7 +46,7 @@ class Ending(TextChoices):
 
 
 class ChannelKind(TextChoices):
-    """How somebody is told."""
+    """Kind of a notification channel."""
 
     MAIL = "mail", pgettext_lazy("channel", "mail")
     SMS = "sms", pgettext_lazy("channel", "SMS gateway")
@@ -57,7 +57,7 @@ class ChannelKind(TextChoices):
 
 
 class NoticeKind(TextChoices):
-    """Why somebody is told."""
+    """Reason for a notification."""
 
     OPENED = "opened", pgettext_lazy("notice", "opened")
     REPEATED = "repeated", pgettext_lazy("notice", "still open")
@@ -67,17 +67,17 @@ class NoticeKind(TextChoices):
 
 
 class NoticeState(TextChoices):
-    """A notice is waiting until it was sent or given up; one of quiet hours waits for their end."""
+    """State of a notification; one deferred by quiet hours is waiting."""
 
     WAITING = "waiting", pgettext_lazy("notice", "waiting")
     SENT = "sent", pgettext_lazy("notice", "sent")
     FAILED = "failed", pgettext_lazy("notice", "failed")
-    # The incident was over before its quiet hours were.
+    # Superseded, or the incident ended during quiet hours.
     DROPPED = "dropped", pgettext_lazy("notice", "dropped")
 
 
 class NoticeProblem(TextChoices):
-    """What kept a notice from being sent."""
+    """Reason for which a notification could not be sent."""
 
     NO_CHANNEL = "no_channel", pgettext_lazy("notice", "channel not found")
     OFF = "off", pgettext_lazy("notice", "channel disabled")

@@ -1,4 +1,4 @@
-"""Celery tasks of this app. The rows are the truth: a task too many does nothing."""
+"""Celery tasks. Idempotent: the database rows are the truth, an extra task does nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from celery import shared_task
 
-from apps.alerts.services.delivering import send_notices
-from apps.alerts.services.notices import SEND_TASK, forget_notices, wake_senders
-from apps.alerts.services.unwatched import open_if_unwatched
+from apps.alerts.services.delivery import send_notices
+from apps.alerts.services.monitor_absence import open_if_no_monitor
+from apps.alerts.services.notices import SEND_TASK, prune_test_notices, wake_delivery_workers
 from apps.runtime.queries import database_now
 
 logger = logging.getLogger(__name__)
@@ -17,20 +17,21 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name=SEND_TASK)
 def send(channel: int, **_later: Any) -> None:
-    """Send what waits for one channel."""
+    """Send the due notifications of one channel."""
     send_notices(channel=int(channel), now=database_now())
 
 
 @shared_task(name="alerts.sweep_notices")
 def sweep_notices(**_later: Any) -> None:
-    """Wake a worker for each channel with notices that are due; see whether a monitor lives."""
-    wake_senders(now=database_now())
-    open_if_unwatched(now=database_now())
+    """Start delivery for each channel with due notifications; open an incident if no monitor
+    runs."""
+    wake_delivery_workers(now=database_now())
+    open_if_no_monitor(now=database_now())
 
 
 @shared_task(name="alerts.forget_notices")
 def forget_old_notices(**_later: Any) -> None:
-    """Delete tests of long ago."""
-    forgotten = forget_notices(now=database_now())
+    """Delete old test notifications."""
+    forgotten = prune_test_notices(now=database_now())
     if forgotten:
         logger.info("%d tests of channels are forgotten", forgotten)

@@ -1,4 +1,4 @@
-"""Addresses of pages and of the buttons on them."""
+"""URLs of admin pages and their buttons."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from apps.alerts.daemon import MonitorDaemon
 from apps.alerts.engine import events
-from apps.alerts.engine.events import Happening
+from apps.alerts.engine.events import Occurrence
 from apps.alerts.models import Incident, IncidentNote, Notice
 from apps.configcenter.models import Configuration
 from apps.configcenter.services import activate, save_version
@@ -88,11 +88,11 @@ class Events:
 
     def __init__(self, name: str = "test.event") -> None:
         self.name = name
-        self.happened: list[Happening] = []
+        self.happened: list[Occurrence] = []
         self.well: set[str] = set()
         self.asked: list[datetime] = []
 
-    def since(self, at: datetime) -> Iterable[Happening]:
+    def since(self, at: datetime) -> Iterable[Occurrence]:
         self.asked.append(at)
         return [each for each in self.happened if each.at >= at]
 
@@ -100,7 +100,7 @@ class Events:
         return self.well & set(open_keys)
 
     def add(self, number: int, at: datetime, key: str = "k", project: int | None = None) -> None:
-        self.happened.append(Happening(f"e:{number}", project, key, at, {"who": key}))
+        self.happened.append(Occurrence(f"e:{number}", project, key, at, {"who": key}))
 
 
 class Conditions:
@@ -111,16 +111,16 @@ class Conditions:
 
     def __init__(self, name: str = "test.condition") -> None:
         self.name = name
-        self.so: list[Happening] = []
+        self.so: list[Occurrence] = []
         self.error: Exception | None = None
 
-    def now(self, at: datetime) -> Iterable[Happening]:
+    def now(self, at: datetime) -> Iterable[Occurrence]:
         if self.error is not None:
             raise self.error
         return list(self.so)
 
     def add(self, key: str, at: datetime, project: int | None = None) -> None:
-        self.so.append(Happening(key, project, key, at, {"who": key}))
+        self.so.append(Occurrence(key, project, key, at, {"who": key}))
 
 
 def with_source(monkeypatch: Any, source: Any) -> Any:

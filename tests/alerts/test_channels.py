@@ -12,7 +12,7 @@ from apps.alerts.errors import BadChannel, ChannelExists, ChannelInUse
 from apps.alerts.models import Channel
 from apps.alerts.services.channel_fields import shown_host
 from apps.alerts.services.channels import change_channel, create_channel, delete_channel
-from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.delivery import secrets_of
 from apps.alerts.states import ChannelKind, NoticeProblem, NoticeState
 from apps.configcenter.services import activate, save_version
 from tests.access.factories import make_superuser

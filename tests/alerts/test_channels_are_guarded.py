@@ -11,16 +11,16 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from apps.alerts.engine.channels import Call
+from apps.alerts.engine.channels import ChannelRequest
 from apps.alerts.errors import BadChannel
 from apps.alerts.models import Channel
-from apps.alerts.services.calling import AddressNotAllowed, call
 from apps.alerts.services.channel_fields import read_fields
-from apps.alerts.services.delivering import send_notices
+from apps.alerts.services.delivery import send_notices
+from apps.alerts.services.http_calls import AddressNotAllowed, call
 from apps.alerts.states import ChannelKind, NoticeProblem, NoticeState
 from tests.alerts.factories import NOW, make_channel, make_notice
 from tests.alerts.servers import Asked, Reply, Server, json_reply, serving
-from tests.alerts.test_delivering import KEY, state_of
+from tests.alerts.test_delivery import KEY, state_of
 
 pytestmark = pytest.mark.django_db
 HOSTS = json.loads((Path(__file__).parents[1] / "data/corpus/addresses.json").read_text())
@@ -83,11 +83,11 @@ def test_what_cannot_be_made_says_nothing_secret(
 
     channel = by_hook(hook)
     notice = make_notice(channel=channel)
-    monkeypatch.setattr("apps.alerts.services.delivering.call_of", fail)
+    monkeypatch.setattr("apps.alerts.services.delivery.call_of", fail)
     send_notices(channel=channel.pk, now=NOW)
     assert state_of(notice)[1:] == (NoticeProblem.SETTINGS, "RuntimeError")
     assert KEY not in caplog.text
-    assert "delivering.py" in caplog.text, "where it failed"
+    assert "delivery.py" in caplog.text, "where it failed"
 
 
 def test_nobody_reaches_the_inside(hook: Server, settings: Any) -> None:
@@ -118,7 +118,7 @@ def test_no_inner_address_is_called_however_it_is_written(host: str, settings: A
     assert list(refused.value.fields) == ["url"]
     # Names may change their addresses: where the call is made everything is checked again.
     with pytest.raises(AddressNotAllowed):
-        call(Call(url=url))
+        call(ChannelRequest(url=url))
 
 
 @pytest.mark.parametrize("host", HOSTS["allowed"])

@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.agents.states import AgentMode
-from apps.alerts.engine.events import Happening, NotKnown, all_sources, find_source
+from apps.alerts.engine.events import Occurrence, StateUnknown, all_sources, find_source
 from apps.alerts.engine.rules import builtin_rules
 from apps.alerts.models import Incident
-from apps.alerts.services.delivering import send_notices
-from apps.alerts.sources import machinery, pages, runs
-from apps.alerts.sources.books import Unbalanced
+from apps.alerts.services.delivery import send_notices
+from apps.alerts.sources import infrastructure, pages, runs
+from apps.alerts.sources.accounting import Unbalanced
 from apps.configcenter.services.reports import VersionReport, report_running
 from apps.jobs.models import PlannedRun, Run, RunMove, Schedule
 from apps.jobs.states import PlanOutcome, RunState
@@ -49,12 +49,12 @@ from yardkit.clock import ManualClock
 pytestmark = pytest.mark.django_db
 
 
-def since(name: str, seconds: float = 600) -> list[Happening]:
+def since(name: str, seconds: float = 600) -> list[Occurrence]:
     source: Any = find_source(name)
     return list(source.since(timezone.now() - timedelta(seconds=seconds)))
 
 
-def now(name: str) -> list[Happening]:
+def now(name: str) -> list[Occurrence]:
     source: Any = find_source(name)
     return list(source.now(timezone.now()))
 
@@ -67,9 +67,9 @@ def over(name: str, *keys: str) -> set[str]:
 
 def watched_for_long() -> None:
     """As if somebody had watched for a while."""
-    with pytest.raises(NotKnown):
+    with pytest.raises(StateUnknown):
         now("host.silent")
-    row = WorkerLease.objects.filter(purpose=machinery.PURPOSE)
+    row = WorkerLease.objects.filter(purpose=infrastructure.PURPOSE)
     long_ago = int((timezone.now() - timedelta(hours=1)).timestamp() * 1000)
     row.update(high_water_ms=long_ago, expires_at=timezone.now() + timedelta(minutes=5))
 
@@ -256,7 +256,7 @@ def test_silence_is_judged_only_by_who_has_watched() -> None:
     assert (found.facts["name"], found.facts["living"]) == ("dead", 1)
     agent = make_agent(silent_seconds=120)
     make_agent(silent_seconds=120, mode=AgentMode.DISABLED)
-    with pytest.raises(NotKnown):
+    with pytest.raises(StateUnknown):
         # No center has lived for long: nobody could have heard it.
         now("agent.silent")
     Daemon.objects.filter(name="alive").update(started_at=before)

@@ -9,11 +9,11 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from apps.access.models import AuditRecord
-from apps.alerts.engine.events import Happening, find_source
+from apps.alerts.engine.events import Occurrence, find_source
 from apps.alerts.engine.rules import builtin_rules
 from apps.alerts.models import JobYield, YieldWatch
 from apps.alerts.queries.yields import yields_of
-from apps.alerts.services.yields import learn_anew, record_yields, set_policy
+from apps.alerts.services.yields import record_yields, reset_baseline, set_policy
 from apps.alerts.sources.yields import SOURCES
 from apps.jobs.models import Job
 from apps.jobs.states import RunState
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
 
 
-def listed(name: str, at: datetime = NOW) -> list[Happening]:
+def listed(name: str, at: datetime = NOW) -> list[Occurrence]:
     source: Any = find_source(f"yield.{name}")
     return list(source.now(at))
 
@@ -246,7 +246,7 @@ def test_learning_anew_takes_the_new_for_usual() -> None:
     daily_runs(job, until=NOW, days=10)
     ended_run(job, at=NOW, items=50)
     record_yields(now=NOW)
-    learn_anew(job=job, now=NOW + timedelta(hours=1), actor=None)
+    reset_baseline(job=job, now=NOW + timedelta(hours=1), actor=None)
     assert listed("drop") == []
     for day in range(1, 7):
         ended_run(job, at=NOW + day * DAY, items=50)

@@ -1,4 +1,4 @@
-"""Channels in the admin: each kind asks what it needs; secrets are typed in and never shown."""
+"""Admin of notification channels: a form per kind; secrets are write-only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from apps.access.admin.base import person_of, projects_of, shows_refusals
 from apps.access.admin.confirm import confirmed
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.states import Role
-from apps.alerts.admin.words import CSS, NOTICE_TONES, told_text
+from apps.alerts.admin.styles import CSS, NOTICE_TONES, result_text
 from apps.alerts.errors import BadChannel
 from apps.alerts.models import Channel
 from apps.alerts.services.channel_fields import (
@@ -36,7 +36,7 @@ from apps.alerts.services.channel_fields import (
     shown_host,
 )
 from apps.alerts.services.channels import change_channel, create_channel, delete_channel
-from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.delivery import secrets_of
 from apps.alerts.services.notices import send_test
 from apps.alerts.states import ChannelKind
 from apps.runtime.fields import CLEAR, SealedText, SecretFormField, SecretInput
@@ -63,12 +63,12 @@ _HINTS: Final = {
     ChannelKind.WECOM: _("To a WeCom group, by its robot."),
     ChannelKind.FEISHU: _("To a Feishu or Lark group, by its custom robot."),
 }
-# The fields of a kind are below this, so that none meets one of the model.
+# Prefix of the kind's own form fields, so that none clashes with a model field.
 _OWN: Final = "own_"
 
 
 class ChannelForm(_ModelForm):
-    """The fields that all kinds share; ``form_of`` adds those of one kind."""
+    """Fields shared by all channel kinds; ``form_of`` adds those of one kind."""
 
     kind_of: ClassVar[str] = ChannelKind.MAIL
 
@@ -82,14 +82,14 @@ class ChannelForm(_ModelForm):
         for field in FIELDS[self.kind_of]:
             shown = self.fields[_OWN + field.name]
             if field.is_secret:
-                # Only that there is one; the widget shows no value of this kind.
+                # Shows only that a secret is stored, never its value.
                 shown.initial = SealedText("") if field.name in self.stored else ""
             else:
                 value = self.instance.settings.get(field.name, field.default)
                 shown.initial = _as_text(value) if self.instance.pk else _as_text(field.default)
 
     def typed(self) -> dict[str, Any]:
-        """What was typed, by the names of ``channel_fields``."""
+        """Return the submitted values by the names in ``channel_fields``."""
         found: dict[str, Any] = {}
         for field in FIELDS[self.kind_of]:
             value = self.cleaned_data.get(_OWN + field.name)
@@ -102,7 +102,7 @@ class ChannelForm(_ModelForm):
         return found
 
     def clean(self) -> dict[str, Any]:
-        """As the service reads it; what it refuses stands at its field."""
+        """Validate with the service's reader and attach its errors to the fields."""
         values: dict[str, Any] = super().clean() or {}
         try:
             read_fields(self.kind_of, self.typed(), stored=self.stored)
@@ -113,7 +113,7 @@ class ChannelForm(_ModelForm):
 
 
 def form_of(kind: str) -> type[ChannelForm]:
-    """The form of a channel of this kind."""
+    """Return the form class for a channel kind."""
     own = {_OWN + each.name: _form_field(each) for each in FIELDS[kind]}
     return cast("type[ChannelForm]", type("ChannelForm", (ChannelForm,), {"kind_of": kind, **own}))
 
@@ -151,7 +151,7 @@ def _as_text(value: Any) -> Any:
 
 @admin.register(Channel)
 class ChannelAdmin(ProjectScopedAdmin):
-    """Editors make them for their project, those who see everything for the platform."""
+    """Editors manage channels of their projects; users who see every project, the platform's."""
 
     list_display = ("name", "kind_text", "scope", "goes_to", "language", "standing", "updated_at")
     list_filter = ("kind", "enabled", ("project", VisibleRelatedFilter))
@@ -168,17 +168,16 @@ class ChannelAdmin(ProjectScopedAdmin):
 
     @display(description=_("kind"), ordering="kind")
     def kind_text(self, channel: Channel) -> str:
-        """What it is."""
         return str(channel.get_kind_display())
 
     @display(description=_("belongs to"), ordering="project")
     def scope(self, channel: Channel) -> str:
-        """Its project, or the platform."""
+        """Return the project, or "the platform"."""
         return _now("the platform") if channel.project is None else str(channel.project)
 
     @display(description=_("recipients"))
     def goes_to(self, channel: Channel) -> str:
-        """Receivers, or the server; nothing secret."""
+        """Return recipients or the server's host name, without secrets."""
         receivers = channel.settings.get("to") or channel.settings.get("numbers")
         if receivers:
             more = f" +{len(receivers) - 2}" if len(receivers) > 2 else ""
@@ -187,7 +186,6 @@ class ChannelAdmin(ProjectScopedAdmin):
 
     @display(description=_("state"), ordering="enabled", label={True: "success", False: "warning"})
     def standing(self, channel: Channel) -> tuple[bool, Any]:
-        """On or off."""
         return channel.enabled, _("on") if channel.enabled else _("off")
 
     # --- the form -------------------------------------------------------------------------------
@@ -195,7 +193,7 @@ class ChannelAdmin(ProjectScopedAdmin):
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """First which kind, then its form."""
+        """Ask for the kind first, then show its form."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         kind = request.GET.get("kind", "")
@@ -224,12 +222,12 @@ class ChannelAdmin(ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The form, and the last notices below it."""
+        """Show the form with the latest notifications below it."""
         channel = self.get_object(request, object_id)
         more = dict(extra_context or {})
         if isinstance(channel, Channel):
             rows = channel.notices.select_related("incident")[:SHOWN_NOTICES]
-            more["notices"] = [(each, NOTICE_TONES[each.state], told_text(each)) for each in rows]
+            more["notices"] = [(each, NOTICE_TONES[each.state], result_text(each)) for each in rows]
             more["channel"] = channel
         found = super().change_view(request, object_id, form_url, more)
         assert isinstance(found, HttpResponse)  # noqa: S101 - for the type
@@ -238,7 +236,7 @@ class ChannelAdmin(ProjectScopedAdmin):
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        """The form of the kind; only the platform's people may leave the project empty."""
+        """Return the kind's form; only platform editors may leave the project empty."""
         made = super().get_form(
             request, obj, change, **{**kwargs, "form": form_of(self._kind(request, obj))}
         )
@@ -248,7 +246,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         return made
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """What all have, then what this kind needs."""
+        """Return the shared fields, then those of the kind."""
         kind = self._kind(request, obj)
         own = tuple(_OWN + each.name for each in FIELDS[kind])
         return (
@@ -266,7 +264,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Rules call them by their name."""
+        """Name and project are fixed after creation, because rules refer to them."""
         return () if obj is None else ("project", "name")
 
     @staticmethod
@@ -275,7 +273,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         return kind if kind in ChannelKind.values else ChannelKind.MAIL
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """By the service, which also records it."""
+        """Save through the service, which writes the audit record."""
         if obj.project_id not in projects_of(request, Role.EDITOR):
             raise PermissionDenied
         values: dict[str, Any] = {
@@ -293,16 +291,16 @@ class ChannelAdmin(ProjectScopedAdmin):
         obj.__dict__.update(saved.__dict__)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Nothing hangs on a channel."""
+        """Do nothing: a channel has no related objects."""
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """By the service: not while rules name it."""
+        """Delete through the service, which refuses while rules use the channel."""
         delete_channel(channel=obj, actor=person_of(request))
 
     # --- a test ---------------------------------------------------------------------------------
 
     def has_test_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        """Whoever may change it."""
+        """Allow a test to everybody who may change the channel."""
         channel = self.get_object(request, str(object_id)) if object_id is not None else None
         return channel is not None and self.has_change_permission(request, channel)
 
@@ -310,7 +308,7 @@ class ChannelAdmin(ProjectScopedAdmin):
     @confirmed(_("Send a test by this channel? Its recipients get a message."), verb=_("Send"))
     @shows_refusals
     def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Sent by a worker; what came of it is below the form."""
+        """Queue a test notification; its result appears below the form."""
         channel = self.get_object(request, object_id)
         if not isinstance(channel, Channel):
             raise PermissionDenied

@@ -1,4 +1,4 @@
-"""Incidents in the admin: what is wrong now, its story, and what people do about it."""
+"""Admin of incidents: list, history, and the actions acknowledge, snooze and close."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.models import User
 from apps.access.states import Role
-from apps.alerts.admin.words import (
+from apps.alerts.admin.styles import (
     CSS,
     INCIDENT_TONES,
     NOTICE_TONES,
     SEVERITY_TONES,
-    told_text,
+    result_text,
 )
 from apps.alerts.models import Incident, IncidentNote, Notice
 from apps.alerts.services.incidents import acknowledge, close, snooze
-from apps.alerts.services.notices import send_again
+from apps.alerts.services.notices import resend
 from apps.alerts.services.texts import (
     advice,
     fact_texts,
@@ -52,18 +52,17 @@ from apps.alerts.states import Ending, IncidentState, Severity
 from apps.projects.admin.project_choice import number_in
 
 MOST_NOTE: Final = 500
-# Minutes that the page offers.
+# Snooze durations offered on the page, in minutes.
 SNOOZES: Final = (60, 240, 720, 1440, 10080)
 
 
 class StateFilter(DropdownFilter):
-    """Open ones, unless somebody asks for others."""
+    """Incident state filter that shows open incidents by default."""
 
     title = _("state")
     parameter_name = "which"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """What can be asked for."""
         return [
             ("open", pgettext("incident", "open")),
             ("over", pgettext("incident", "over")),
@@ -71,11 +70,10 @@ class StateFilter(DropdownFilter):
         ]
 
     def value(self) -> str:
-        """Open ones where nothing is asked."""
+        """Return the chosen state, or open by default."""
         return str(super().value() or "open")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Incident]) -> QuerySet[Incident]:
-        """Those rows."""
         if self.value() == "all":
             return queryset
         is_open = {"state": IncidentState.OPEN}
@@ -84,7 +82,8 @@ class StateFilter(DropdownFilter):
 
 @admin.register(Incident)
 class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
-    """The monitor opens them; operators acknowledge, snooze and close them."""
+    """Read-only list of incidents opened by the monitor; operators acknowledge, snooze and
+    close."""
 
     list_display = ("what", "how_bad", "standing", "scope", "rule", "times", "opened_at", "seen_at")
     list_display_links = ("what",)
@@ -105,7 +104,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         css: ClassVar = {"all": CSS}
 
     def get_urls(self) -> list[URLPattern]:
-        """What people do, and the changing part of a page."""
+        """Add the URLs of the action buttons and of the live part of a page."""
 
         def post(view: Callable[..., HttpResponse]) -> Any:
             return self.admin_site.admin_view(require_POST(view))
@@ -124,12 +123,12 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("incident"))
     def what(self, incident: Incident) -> SafeString:
-        """In one line."""
+        """Return the incident's summary in one line."""
         return format_html('<span class="cy-strong">{}</span>', sentence(incident))
 
     @display(description=_("severity"), ordering="severity", label=SEVERITY_TONES)
     def how_bad(self, incident: Incident) -> tuple[str, Any]:
-        """How bad it is."""
+        """Return the severity."""
         return incident.severity, incident.get_severity_display()
 
     @display(
@@ -138,24 +137,23 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         label={**INCIDENT_TONES, "acknowledged": "warning"},
     )
     def standing(self, incident: Incident) -> tuple[str, Any]:
-        """Open, and whether somebody has it."""
+        """Return the state, and who has acknowledged the incident."""
         if incident.state == IncidentState.OPEN and incident.acknowledged_at is not None:
             return "acknowledged", state_text(incident)
         return incident.state, state_text(incident)
 
     @display(description=_("belongs to"), ordering="project")
     def scope(self, incident: Incident) -> str:
-        """Its project, or the platform."""
+        """Return the project, or "the platform"."""
         return _now("the platform") if incident.project is None else str(incident.project)
 
     @display(description=_("times"), ordering="count")
     def times(self, incident: Incident) -> str:
-        """How often it was found."""
+        """Return the number of detections."""
         return f"{incident.count:,}"
 
     @action(description=_("Acknowledge"), permissions=["operate"])
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Incident]) -> None:
-        """Take care of all of them."""
         done = _each(request, queryset, acknowledge)
         text = ngettext(
             "%(count)d incident is acknowledged.", "%(count)d incidents are acknowledged.", done
@@ -164,7 +162,6 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
 
     @action(description=_("Close"), permissions=["operate"])
     def close_selected(self, request: HttpRequest, queryset: QuerySet[Incident]) -> None:
-        """End all of them."""
         done = _each(request, queryset, close)
         text = ngettext("%(count)d incident is closed.", "%(count)d incidents are closed.", done)
         messages.success(request, text % {"count": done})
@@ -178,7 +175,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What it is, its story, who was told."""
+        """Show the incident with its history and notifications."""
         incident = self._incident(request, number_in(object_id))
         context = {
             **self.admin_site.each_context(request),
@@ -192,15 +189,13 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "admin/alerts/incident.html", context)
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The changing part of it."""
+        """Return the part of the page that refreshes itself."""
         incident = self._incident(request, pk)
         return TemplateResponse(
             request, "admin/alerts/incident_live.html", self._page(request, incident)
         )
 
     def acknowledge_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Take care of it."""
-
         def do(incident: Incident, actor: User, note: str) -> str:
             acknowledge(incident=incident, actor=actor, now=timezone.now(), note=note)
             return _now("It is yours: nobody is told of it again.")
@@ -208,7 +203,6 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return self._act(request, pk, do)
 
     def snooze_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Be quiet for a while."""
         minutes = number_in(request.POST.get("minutes", "")) or 0
 
         def do(incident: Incident, actor: User, note: str) -> str:
@@ -220,8 +214,6 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return self._act(request, pk, do)
 
     def close_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """End it."""
-
         def do(incident: Incident, actor: User, note: str) -> str:
             close(incident=incident, actor=actor, now=timezone.now(), note=note)
             return _now("The incident is closed.")
@@ -229,7 +221,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return self._act(request, pk, do)
 
     def resend_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Send a notice of it once more."""
+        """Resend one of the incident's notifications."""
         rows = Notice.objects.visible_to(request.user).select_related("project", "channel")
         notice = rows.filter(pk=pk).first()
         if notice is None:
@@ -237,7 +229,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         if notice.project_id not in projects_of(request, Role.OPERATOR):
             raise PermissionDenied
         try:
-            send_again(notice=notice, actor=person_of(request), now=timezone.now())
+            resend(notice=notice, actor=person_of(request), now=timezone.now())
         except DomainError as error:
             messages.error(request, error.text)
         else:
@@ -284,13 +276,13 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
             "lasted": span_text(_lasted(incident)),
             "page": incident.address if _is_own(incident.address) else "",
             "story": [(each, step_text(each)) for each in incident.notes.all()],
-            "notices": [(each, NOTICE_TONES[each.state], told_text(each)) for each in notices],
+            "notices": [(each, NOTICE_TONES[each.state], result_text(each)) for each in notices],
             "may_operate": incident.project_id in projects_of(request, Role.OPERATOR),
         }
 
 
 def state_text(incident: Incident) -> str:
-    """The state, and who has it."""
+    """Return the state, and who has acknowledged the incident."""
     if incident.state == IncidentState.OPEN and incident.acknowledged_at is not None:
         who = incident.acknowledged_by
         name = "–" if who is None else who.get_username()
@@ -302,7 +294,7 @@ def state_text(incident: Incident) -> str:
 
 
 def step_text(note: IncidentNote) -> str:
-    """What a step of the story says beyond its name."""
+    """Return the details of a history entry beyond its name."""
     detail, found = note.detail, []
     if detail.get("why") in Ending.values:
         found.append(str(Ending(detail["why"]).label))
@@ -334,7 +326,10 @@ def _to(pk: int) -> HttpResponse:
 
 
 def _each(request: HttpRequest, queryset: QuerySet[Incident], do: Callable[..., Any]) -> int:
-    """Do it with each; what is refused is told. Raises ``PermissionDenied`` for a foreign one."""
+    """Apply an action to each chosen incident and show refusals.
+
+    Raises ``PermissionDenied`` if one is not the user's to change.
+    """
     chosen, actor = list(queryset), person_of(request)
     allowed = projects_of(request, Role.OPERATOR)
     if not all(each.project_id in allowed for each in chosen):

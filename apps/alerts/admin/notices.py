@@ -1,4 +1,4 @@
-"""Notices in the admin: every message that went out or could not, with the answer to it."""
+"""Admin of notifications: every message sent or failed, with the server's response."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from apps.access.admin.bulk import do_each
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
 from apps.access.states import Role
-from apps.alerts.admin.words import CSS, NOTICE_TONES, told_text
+from apps.alerts.admin.styles import CSS, NOTICE_TONES, result_text
 from apps.alerts.models import Notice
-from apps.alerts.services.notices import send_again
+from apps.alerts.services.notices import resend
 
 
 @admin.register(Notice)
 class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
-    """To look at, and to send again."""
+    """Read-only list of notifications, which can be resent."""
 
     list_display = ("created_at", "channel_name", "why", "about", "standing", "tries", "told")
     list_filter = (
@@ -61,14 +61,13 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         css: ClassVar = {"all": CSS}
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """Who is behind a channel of the platform is for its people."""
+        """Hide recipients of platform channels from users who cannot manage the platform."""
         channel = None if obj is None else obj.channel
         if channel is None or channel.project_id in projects_of(request, Role.VIEWER):
             return list(self.fields)
         return [each for each in self.fields if "got_it" not in each]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All of them."""
         found: list[str] = []
         for each in self.fields:
             found += [each] if isinstance(each, str) else each
@@ -76,12 +75,12 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("why"), ordering="kind")
     def why(self, notice: Notice) -> str:
-        """What made it."""
+        """Return what caused the notification."""
         return str(notice.get_kind_display())
 
     @display(description=_("incident"))
     def about(self, notice: Notice) -> SafeString | str:
-        """The incident, with the way to it."""
+        """Return a link to the incident."""
         if notice.incident is None:
             return "–"
         address = reverse("admin:alerts_incident_change", args=[notice.incident.pk])
@@ -89,12 +88,11 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("state"), ordering="state", label=NOTICE_TONES)
     def standing(self, notice: Notice) -> tuple[str, Any]:
-        """How far it is."""
         return notice.state, notice.get_state_display()
 
     @display(description=_("attempts"), ordering="attempts")
     def tries(self, notice: Notice) -> str:
-        """How often it was tried, and when it is again."""
+        """Return the number of attempts and the time of the next one."""
         if notice.next_try_at is None:
             return str(notice.attempts)
         at = timezone.localtime(notice.next_try_at)
@@ -102,12 +100,12 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("answer"))
     def told(self, notice: Notice) -> SafeString:
-        """What the other side said."""
-        return format_html('<span class="cy-reason">{}</span>', told_text(notice))
+        """Return the server's response."""
+        return format_html('<span class="cy-reason">{}</span>', result_text(notice))
 
     @display(description=_("repeats"))
     def repeats(self, notice: Notice) -> SafeString | str:
-        """The notice that a person had sent again, with the way to it."""
+        """Return a link to the original of a resent notification."""
         if notice.resent_of is None:
             return "–"
         address = reverse("admin:alerts_notice_change", args=[notice.resent_of.pk])
@@ -115,18 +113,18 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("delivered to"))
     def got_it(self, notice: Notice) -> str:
-        """Who has it already, where several should."""
+        """Return the recipients reached so far, if there are several."""
         return ", ".join(notice.delivered) or "–"
 
     @action(description=_("Send again"), permissions=["operate"])
     def send_again_selected(self, request: HttpRequest, queryset: QuerySet[Notice]) -> None:
-        """Each that has ended, once more."""
+        """Resend the chosen notifications that have finished."""
         chosen = list(queryset.select_related("project", "channel"))
         if not all(each.project_id in projects_of(request, Role.OPERATOR) for each in chosen):
             raise PermissionDenied
         actor, now = person_of(request), timezone.now()
         sent = do_each(
-            request, chosen, lambda each: send_again(notice=each, actor=actor, now=now), named=True
+            request, chosen, lambda each: resend(notice=each, actor=actor, now=now), named=True
         )
         text = ngettext(
             "%(count)d notice is sent again.", "%(count)d notices are sent again.", sent

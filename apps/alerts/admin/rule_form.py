@@ -1,4 +1,4 @@
-"""The form of one alert rule: plain fields for what a configuration writes as YAML."""
+"""Form of one alert rule, with plain fields for the configuration's YAML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS: Final = (
     ("falls_by", _("falls by")),
     ("absent_seconds", _("is not measured for (seconds)")),
 )
-# Where an error of the engine stands in the form, by the beginning of its place.
+# Form field for a validation error, by the prefix of its place in the configuration.
 _PLACES: Final = (
     ("when.times", "times"),
     ("when.in_seconds", "in_seconds"),
@@ -61,7 +61,7 @@ def _number(label: Any, help_text: Any = "") -> forms.FloatField:
 
 
 class RuleForm(forms.Form):
-    """One rule. ``entry`` is what a configuration would have."""
+    """Form of one rule; ``entry`` returns it in the format of the configuration."""
 
     name = forms.CharField(label=_("Name"), max_length=64, widget=_line())
     enabled = forms.BooleanField(
@@ -157,12 +157,13 @@ class RuleForm(forms.Form):
 
     @property
     def steps(self) -> list[Any]:
-        """The fields of each escalation."""
+        """Return the bound fields of each escalation step."""
         names = ("after", "tell", "severity")
         return [[self[f"step_{number}_{name}"] for name in names] for number in range(1, STEPS + 1)]
 
     def entry(self, base: Rule | None) -> dict[str, Any]:
-        """As a configuration writes it; of a built-in rule (``base``) only what differs."""
+        """Return the rule in configuration format; for a built-in rule (``base``) only the
+        changes."""
         values = self.cleaned_data
         found: dict[str, Any] = {"name": values["name"]}
         if base is None:
@@ -227,7 +228,7 @@ class RuleForm(forms.Form):
         return found
 
     def refuse(self, places: Mapping[str, str]) -> None:
-        """Show what the engine says, where it belongs."""
+        """Attach validation errors of the engine to their form fields."""
         for place, text in places.items():
             inner = place.partition(".")[2]
             names = (field for begin, field in _PLACES if inner.startswith(begin))
@@ -235,7 +236,7 @@ class RuleForm(forms.Form):
 
 
 def initial_of(rule: Rule) -> dict[str, Any]:
-    """What the form shows of a rule that is there."""
+    """Return the form's initial values for an existing rule."""
     when, recover = rule.when, rule.recover
     kind = next((name for name, _label in LIMITS if getattr(when, name) is not None), "above")
     values: dict[str, Any] = {

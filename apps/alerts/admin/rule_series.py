@@ -1,4 +1,4 @@
-"""The series that a rule watches, over time."""
+"""Page with a chart of one series that a rule watches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PLATFORM = "platform"
 
 
 def series_page(name: str, project_id: int | None, label: str) -> str:
-    """Where it is shown."""
+    """Return the URL of the series page."""
     scope = PLATFORM if project_id is None else str(project_id)
     query = urlencode({"project": scope, "name": name, "label": label})
     return f"{reverse('admin:alerts_rule_series')}?{query}"
 
 
 def series_shown(request: HttpRequest) -> dict[str, Any]:
-    """``?project=7&name=queue.ready&label=…``: what the page shows. Raises ``Http404``."""
+    """Return the page's context for ``?project=7&name=queue.ready&label=…``. Raises ``Http404``."""
     scope = request.GET.get("project", "")
     project_id = None if scope == PLATFORM else number_in(scope)
     if scope == PLATFORM:
@@ -33,7 +33,7 @@ def series_shown(request: HttpRequest) -> dict[str, Any]:
     else:
         visible = Project.objects.visible_to(request.user).filter(pk=project_id or 0).exists()
     name, label = request.GET.get("name", ""), request.GET.get("label", "")
-    # Databases take no such text.
+    # PostgreSQL rejects NUL characters in text.
     if not visible or "\0" in name + label:
         raise Http404
     found = Series.objects.filter(name=name, project=project_id, label=label).first()

@@ -1,4 +1,4 @@
-"""Alert rules in the admin: how each stands; one is changed, muted or tried on the last day."""
+"""Admin of alert rules: list with states, form with preview, mute and test buttons."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from apps.access.models import User
 from apps.access.states import Role
 from apps.alerts.admin.rule_form import RuleForm, initial_of
 from apps.alerts.admin.rule_series import PLATFORM, series_page, series_shown
-from apps.alerts.admin.words import CSS, SEVERITY_TONES
-from apps.alerts.engine.checking import rule_problems
+from apps.alerts.admin.styles import CSS, SEVERITY_TONES
 from apps.alerts.engine.events import find_source
-from apps.alerts.engine.reading import rule_of, rulebook
+from apps.alerts.engine.rule_parser import rule_of, rulebook
 from apps.alerts.engine.rules import Rule, find_builtin
+from apps.alerts.engine.validation import rule_problems
 from apps.alerts.models import Channel, RuleMute
 from apps.alerts.queries.rules import KIND, RuleState, rule_standings
 from apps.alerts.services.mutes import mute_rule, unmute_rule
 from apps.alerts.services.notices import send_test
 from apps.alerts.services.preview import preview
-from apps.alerts.services.rule_saving import active_data, entry_named, remove_rule, save_rule
+from apps.alerts.services.rule_versions import active_data, entry_named, remove_rule, save_rule
 from apps.alerts.services.texts import fact_texts, span_text, when_text
 from apps.alerts.states import Severity
 from apps.projects.admin.project_choice import number_in
@@ -57,11 +57,11 @@ MOST_NAMES: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
-    """The rule that a form is about.
+class EditedRule:
+    """Rule being edited in the form.
 
-    ``base``: a built-in rule that it changes; what that one watches stays. ``number``: of the
-    active version, 0 for none.
+    ``base`` is the built-in rule that it changes; what that rule watches is fixed. ``number`` is
+    the active version of the configuration, 0 if there is none.
     """
 
     project_id: int | None
@@ -76,13 +76,13 @@ class Edited:
 
 @admin.register(RuleMute)
 class RuleAdmin(ReadOnly, ProjectScopedAdmin):
-    """Pages about rules instead of a list of rows: rules stand in configurations."""
+    """Pages over rules stored in configurations; there is no row per rule."""
 
     class Media:
         css: ClassVar = {"all": CSS}
 
     def get_urls(self) -> list[URLPattern]:
-        """The list, the form, the buttons."""
+        """Add the URLs of the form, the series page and the buttons."""
         view = self.admin_site.admin_view
 
         def post(page: Callable[..., HttpResponse]) -> Any:
@@ -108,7 +108,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
     # --- the list -------------------------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Every rule that holds, the worst first."""
+        """List every active rule, most severe state first."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {
@@ -124,13 +124,13 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "admin/alerts/rules.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
-        """The changing part of it."""
+        """Return the part of the list that refreshes itself."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         return TemplateResponse(request, "admin/alerts/rules_live.html", self._list(request))
 
     def series_view(self, request: HttpRequest) -> HttpResponse:
-        """A series that a rule watches, over time."""
+        """Show a chart of one series that a rule watches."""
         context = {**self.admin_site.each_context(request), **series_shown(request)}
         return TemplateResponse(
             request, "admin/alerts/rule_series.html", context | {"media": self.media}
@@ -160,7 +160,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
                 "edit": _edit_address(row.project, row.rule.name),
                 "incidents": f"{reverse('admin:alerts_incident_changelist')}?"
                 + urlencode({"q": row.rule.name}),
-                # Of channels of the platform its people know.
+                # Names of platform channels are shown only to users with a role on the platform.
                 "tells": row.rule.tell if row.project in known else (),
                 "chart": series_page(row.rule.series, row.of, row.label) if row.watched else "",
                 "may_mute": row.project in operated,
@@ -179,7 +179,10 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
     # --- one rule -------------------------------------------------------------------------------
 
     def rule_view(self, request: HttpRequest) -> HttpResponse:
-        """``?project=7&name=late`` (``platform`` for none): the form, and what it would find."""
+        """Show the form for ``?project=7&name=late`` (``project=platform`` for a platform rule).
+
+        Includes a preview of the incidents the rule would have opened.
+        """
         scope = request.GET.get("project", "")
         if not scope:
             return self._choose(request)
@@ -207,7 +210,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "admin/alerts/rule.html", context | {"form": form})
 
     def _choose(self, request: HttpRequest) -> HttpResponse:
-        """Whose rule it will be."""
+        """Ask for the project, or the platform, of a new rule."""
         edited = projects_of(request, Role.EDITOR)
         if not edited:
             raise PermissionDenied
@@ -228,7 +231,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         request: HttpRequest,
         form: RuleForm,
         entry: dict[str, Any],
-        edited: Edited,
+        edited: EditedRule,
     ) -> HttpResponse | None:
         try:
             saved = save_rule(
@@ -250,7 +253,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
     # --- buttons --------------------------------------------------------------------------------
 
     def mute_view(self, request: HttpRequest) -> HttpResponse:
-        """Tell nobody of a rule for a while."""
+        """Mute a rule's notifications for the chosen time."""
         project_id, name, actor = self._meant(request, Role.OPERATOR)
         minutes = min(number_in(request.POST.get("minutes", "")) or 0, 10**6)
 
@@ -264,7 +267,6 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return self._done(request, do)
 
     def unmute_view(self, request: HttpRequest) -> HttpResponse:
-        """Tell of it again."""
         project_id, name, actor = self._meant(request, Role.OPERATOR)
 
         def do() -> str:
@@ -274,7 +276,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return self._done(request, do)
 
     def remove_view(self, request: HttpRequest) -> HttpResponse:
-        """Take it out of the configuration, after a question."""
+        """Remove a rule from the configuration after confirmation."""
         project_id, name, actor = self._meant(request, Role.EDITOR)
         asked = ask_first(
             request,
@@ -295,7 +297,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return self._done(request, do)
 
     def test_view(self, request: HttpRequest) -> HttpResponse:
-        """Send a test by every channel that the rule names."""
+        """Send a test through every channel that the rule names."""
         project_id, name, actor = self._meant(request, Role.EDITOR)
         rows = rule_standings(actor, now=timezone.now())
         row = next((r for r in rows if r.rule.name == name and r.project == project_id), None)
@@ -303,7 +305,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
             raise Http404
         names = [*row.rule.tell, *(each for step in row.rule.escalate for each in step.tell)]
         own = Q(project=None) if project_id is None else Q(project=project_id)
-        # Of channels of the platform others are told, too: its people alone may try them.
+        # Platform channels also serve other projects: only platform editors may test them.
         channels = Channel.objects.filter(own, name__in=names)
 
         def do() -> str:
@@ -345,15 +347,16 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return HttpResponseRedirect(reverse("admin:alerts_rulemute_changelist"))
 
 
-def _edited(project_id: int | None, name: str) -> Edited:
-    """The rule of this name, as the active version has it; a new one for "". Raises ``Http404``."""
+def _edited(project_id: int | None, name: str) -> EditedRule:
+    """Return the rule as the active version has it; a new one for an empty name. Raises
+    ``Http404``."""
     data, number, newest = active_data(project_id)
     entry, builtin = entry_named(data, name), find_builtin(name)
     watches = entry is not None and bool(entry.get("series") or entry.get("event"))
     rule = rule_of(entry) if entry is not None and (watches or builtin is not None) else builtin
     if name and rule is None:
         raise Http404
-    return Edited(
+    return EditedRule(
         project_id=project_id,
         name=name,
         rule=rule,
@@ -365,7 +368,7 @@ def _edited(project_id: int | None, name: str) -> Edited:
     )
 
 
-def _shown_with(edited: Edited) -> dict[str, Any]:
+def _shown_with(edited: EditedRule) -> dict[str, Any]:
     names = Series.objects.order_by("name").values_list("name", flat=True).distinct()
     return {
         "subtitle": _scope_name(edited.project_id),

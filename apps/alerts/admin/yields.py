@@ -1,4 +1,4 @@
-"""What the section on a job's page posts: what of its yield is watched."""
+"""Form handlers of the yield section on a job's page."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from apps.access.admin.base import person_of, projects_of
 from apps.access.states import Role
 from apps.alerts.models import YieldPolicy
 from apps.alerts.models.yields import LIMITS
-from apps.alerts.services.yields import learn_anew, set_policy
+from apps.alerts.services.yields import reset_baseline, set_policy
 from apps.jobs.models import Job
 
 
 class YieldPolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic when it runs
-    """The limits; an empty one is not looked at."""
+    """Anomaly limits of a job; an empty limit is disabled."""
 
     class Meta:
         model = YieldPolicy
@@ -31,7 +31,7 @@ class YieldPolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic
 
 @require_POST
 def save_policy(request: HttpRequest, pk: int) -> HttpResponse:
-    """Change what is watched; back to the job's page."""
+    """Save the anomaly limits and return to the job's page."""
     job = _edited(request, pk)
     form = YieldPolicyForm(request.POST, instance=YieldPolicy(job=job))
     if form.is_valid():
@@ -47,9 +47,9 @@ def save_policy(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def learn(request: HttpRequest, pk: int) -> HttpResponse:
-    """What comes from now on is the usual; back to the job's page."""
+    """Reset the baseline and return to the job's page."""
     job = _edited(request, pk)
-    learn_anew(job=job, now=timezone.now(), actor=person_of(request))
+    reset_baseline(job=job, now=timezone.now(), actor=person_of(request))
     text = gettext("Runs until now are compared with nothing any more.")
     messages.success(request, text)
     return _back(pk)

@@ -1,1 +1,1 @@
-"""REST."""
+"""REST API of the alerts app."""

@@ -1,4 +1,4 @@
-"""Filters of the lists of incidents, channels and notices."""
+"""Query filters of incidents, channels and notifications."""
 
 from __future__ import annotations
 

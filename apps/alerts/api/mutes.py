@@ -1,4 +1,4 @@
-"""Muting rules over REST: nobody is told, incidents are opened all the same."""
+"""REST endpoints that mute and unmute rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from apps.projects.models import Project
 
 
 class MutedRuleSerializer(serializers.Serializer[Any]):
-    """A rule by its name, and where it is muted."""
+    """Rule name and scope of a mute."""
 
     rule = serializers.CharField(max_length=100)
     project = VisibleRelatedField(
@@ -33,14 +33,14 @@ class MutedRuleSerializer(serializers.Serializer[Any]):
 
 
 class MuteSerializer(MutedRuleSerializer):
-    """For how long, and why."""
+    """Duration and reason of a mute."""
 
     seconds = serializers.IntegerField(min_value=60, max_value=int(LONGEST.total_seconds()))
     note = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
 
 
 class MuteShownSerializer(serializers.Serializer[Any]):
-    """A mute that holds."""
+    """Active mute."""
 
     rule = serializers.CharField()
     project = serializers.IntegerField(allow_null=True)
@@ -51,7 +51,7 @@ class MuteShownSerializer(serializers.Serializer[Any]):
 
 class _ForOperators(ApiView):
     def asked(self, request: Request, shape: type[MutedRuleSerializer]) -> dict[str, Any]:
-        """What is asked; ``RoleRequired`` unless the caller may do so there."""
+        """Return the validated request. Raises ``RoleRequired`` without the operator role there."""
         if not has_role_somewhere(self.person, Role.OPERATOR):
             raise RoleRequired
         body = shape(data=request.data, context={"request": request})
@@ -65,14 +65,14 @@ class _ForOperators(ApiView):
 
 
 class MuteRuleView(_ForOperators):
-    """Tell nobody of a rule for a while."""
+    """Mute a rule's notifications for a while."""
 
     @extend_schema(
         operation_id="alert_rules_mute", request=MuteSerializer, responses=MuteShownSerializer
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """Incidents are opened all the same. A second call changes the first."""
+        """Mute a rule. Incidents still open. A second call replaces the first."""
         values = self.asked(request, MuteSerializer)
         now = timezone.now()
         until = now + timedelta(seconds=values.pop("seconds"))
@@ -82,7 +82,7 @@ class MuteRuleView(_ForOperators):
 
 
 class UnmuteRuleView(_ForOperators):
-    """Tell of a rule again."""
+    """Unmute a rule."""
 
     @extend_schema(
         operation_id="alert_rules_unmute",
@@ -91,6 +91,6 @@ class UnmuteRuleView(_ForOperators):
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """204, also where it was not muted."""
+        """Unmute a rule. 204 also if it was not muted."""
         unmute_rule(**self.asked(request, MutedRuleSerializer), actor=self.person)
         return Response(status=status.HTTP_204_NO_CONTENT)

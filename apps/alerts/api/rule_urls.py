@@ -1,4 +1,4 @@
-"""REST addresses of alert rules, below /api/v1."""
+"""REST URLs of alert rules, below /api/v1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Alert rules over REST: how they stand, what they may watch, and what one would have found.
+"""REST endpoints of alert rules: current state, available sources, and preview.
 
-Rules themselves are saved as versions of the configuration ``alerts``.
+Rules are saved as versions of the configuration ``alerts``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST: Final = 7 * DAY
 
 
 class AlertRuleSerializer(serializers.Serializer[Any]):
-    """A rule that holds, and how it stands."""
+    """Active rule with its current state."""
 
     name = serializers.CharField(source="rule.name")
     title = serializers.CharField(source="rule.title", help_text=_("Of a built-in rule."))
@@ -58,23 +58,23 @@ class AlertRuleSerializer(serializers.Serializer[Any]):
     muted_until = serializers.DateTimeField(allow_null=True)
 
     def get_when(self, row: RuleStanding) -> dict[str, float]:
-        """The condition, as a configuration writes it."""
+        """Return the condition in configuration format."""
         return row.rule.when.shown()
 
     def get_tell(self, row: RuleStanding) -> list[str]:
-        """Names of channels; the platform's are for who may read its rules."""
+        """Return channel names; the platform's only to users with a role on the platform."""
         may = has_role(self.context["person"], row.project, Role.VIEWER)
         return list(row.rule.tell) if may else []
 
 
 class AlertRulesSerializer(PageSerializer):
-    """Rules that the caller may know of, by project and name; those of the platform first."""
+    """Rules visible to the caller, platform rules first, then by project and name."""
 
     results = AlertRuleSerializer(many=True)
 
 
 class AlertSourceSerializer(serializers.Serializer[Any]):
-    """Something that rules may watch by ``event``."""
+    """Event or condition that rules may watch by ``event``."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -85,13 +85,13 @@ class AlertSourceSerializer(serializers.Serializer[Any]):
 
 
 class AlertSourcesSerializer(serializers.Serializer[Any]):
-    """All of them, by name."""
+    """All sources by name."""
 
     results = AlertSourceSerializer(many=True)
 
 
 class PreviewQuestionSerializer(serializers.Serializer[Any]):
-    """A rule as a configuration has it, and whose it would be."""
+    """Rule in configuration format, with its project."""
 
     project = VisibleRelatedField(
         queryset=Project.objects.all(),
@@ -105,7 +105,7 @@ class PreviewQuestionSerializer(serializers.Serializer[Any]):
 
 
 class WouldFindSerializer(serializers.Serializer[Any]):
-    """One incident that there would have been."""
+    """Incident that the rule would have opened."""
 
     project = serializers.IntegerField(allow_null=True)
     key = serializers.CharField(allow_blank=True)
@@ -117,7 +117,7 @@ class WouldFindSerializer(serializers.Serializer[Any]):
 
 
 class RulePreviewSerializer(serializers.Serializer[Any]):
-    """What the rule would have found, the newest first."""
+    """Incidents that the rule would have opened, newest first."""
 
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
@@ -130,7 +130,7 @@ class RulePreviewSerializer(serializers.Serializer[Any]):
 
 
 class AlertRulesView(ApiView):
-    """The rules that hold."""
+    """Active alert rules."""
 
     @extend_schema(
         operation_id="alert_rules_list",
@@ -138,7 +138,7 @@ class AlertRulesView(ApiView):
         responses=AlertRulesSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Built-in rules, those of the platform and of visible projects, with how they stand."""
+        """List built-in, platform and visible project rules with their current state."""
         found, after = page_in(
             request,
             rule_standings(self.person, now=timezone.now()),
@@ -150,11 +150,11 @@ class AlertRulesView(ApiView):
 
 
 class AlertSourcesView(ApiView):
-    """What rules may watch beside series."""
+    """Event and condition sources."""
 
     @extend_schema(operation_id="alert_sources_list", responses=AlertSourcesSerializer)
     def get(self, request: Request) -> Response:
-        """Events and conditions, with the facts that ``match`` may name."""
+        """List events and conditions, with the facts that ``match`` may name."""
         found = [
             {
                 "name": each.name,
@@ -168,7 +168,7 @@ class AlertSourcesView(ApiView):
 
 
 class AlertPreviewView(ApiView):
-    """What a rule would have found."""
+    """Preview of a rule."""
 
     only_reads = True
 
@@ -178,7 +178,7 @@ class AlertPreviewView(ApiView):
         responses=RulePreviewSerializer,
     )
     def post(self, request: Request) -> Response:
-        """In the last day, or in ``seconds``; nothing is opened and nobody is told."""
+        """Preview the incidents of the last day, or of ``seconds``; opens and sends nothing."""
         asked = PreviewQuestionSerializer(data=request.data, context={"request": request})
         asked.is_valid(raise_exception=True)
         project = asked.validated_data["project"]

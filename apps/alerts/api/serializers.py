@@ -1,4 +1,4 @@
-"""JSON of incidents, channels and notices."""
+"""Serializers of incidents, channels and notifications."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rest_framework import serializers
 from apps.access.api.fields import VisibleRelatedField
 from apps.alerts.models import Channel, Incident, IncidentNote, Notice
 from apps.alerts.services.channel_fields import shown_host, stored_secrets
-from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.delivery import secrets_of
 from apps.alerts.services.incidents import LONGEST_SNOOZE
 from apps.alerts.services.texts import advice, sentence
 from apps.projects.models import Project
 
 
 class NoticeSerializer(serializers.ModelSerializer[Notice]):
-    """One thing told by one channel, and what came of it."""
+    """Notification through one channel, with its result."""
 
     class Meta:
         model = Notice
@@ -44,7 +44,7 @@ class NoticeSerializer(serializers.ModelSerializer[Notice]):
 
 
 class StepSerializer(serializers.ModelSerializer[IncidentNote]):
-    """One step of an incident's story."""
+    """Entry of an incident's history."""
 
     class Meta:
         model = IncidentNote
@@ -53,7 +53,7 @@ class StepSerializer(serializers.ModelSerializer[IncidentNote]):
 
 
 class IncidentSerializer(serializers.ModelSerializer[Incident]):
-    """What a rule has found."""
+    """Incident opened by a rule."""
 
     text = serializers.SerializerMethodField(help_text=_("In one line, in your language."))
     advice = serializers.SerializerMethodField(help_text=_("What to do about it."))
@@ -94,16 +94,16 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
         read_only_fields = fields
 
     def get_text(self, incident: Incident) -> str:
-        """What is wrong."""
+        """Return the summary in one line."""
         return sentence(incident)
 
     def get_advice(self, incident: Incident) -> str:
-        """By its rule, else by what it watches."""
+        """Return what to do: by the rule, or by what it watches."""
         return advice(incident)
 
 
 class IncidentDetailSerializer(IncidentSerializer):
-    """The same, with its story and who was told."""
+    """Incident with its history and notifications."""
 
     story = StepSerializer(source="notes", many=True, read_only=True)
     notices = NoticeSerializer(many=True, read_only=True)
@@ -114,13 +114,13 @@ class IncidentDetailSerializer(IncidentSerializer):
 
 
 class NoteSerializer(serializers.Serializer[Any]):
-    """What somebody says to it."""
+    """Comment on an action."""
 
     note = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
 
 
 class SnoozeSerializer(NoteSerializer):
-    """For how long nobody is told."""
+    """Duration of a snooze, with a comment."""
 
     seconds = serializers.IntegerField(
         min_value=60, max_value=int(LONGEST_SNOOZE.total_seconds()), default=3600
@@ -128,7 +128,7 @@ class SnoozeSerializer(NoteSerializer):
 
 
 class ChannelSerializer(serializers.ModelSerializer[Channel]):
-    """A way to tell somebody. ``secrets`` are taken and never given back."""
+    """Notification channel. ``secrets`` are write-only."""
 
     project = VisibleRelatedField(
         queryset=Project.objects.all(),
@@ -170,11 +170,11 @@ class ChannelSerializer(serializers.ModelSerializer[Channel]):
             "updated_at",
         )
         read_only_fields = ("created_at", "updated_at")
-        # The service says what is taken.
+        # Uniqueness is validated by the service.
         validators: ClassVar[list[Any]] = []
 
     def get_fields(self) -> dict[str, Any]:
-        """A channel keeps its name, kind and project: rules call it by them."""
+        """Make name, kind and project read-only for an existing channel: rules refer to them."""
         fields: dict[str, Any] = super().get_fields()
         if self.instance is not None and not isinstance(self.instance, list):
             for name in ("project", "name", "kind"):
@@ -183,9 +183,9 @@ class ChannelSerializer(serializers.ModelSerializer[Channel]):
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_has_secrets(self, channel: Channel) -> list[str]:
-        """Not their values."""
+        """Return the names of stored secrets, without values."""
         return list(stored_secrets(channel.kind, secrets_of(channel)))
 
     def get_host(self, channel: Channel) -> str:
-        """Not its whole address, which may be a secret."""
+        """Return the host name only: the rest of the URL may be secret."""
         return shown_host(secrets_of(channel), channel.settings)

@@ -1,4 +1,4 @@
-"""REST addresses below /api/v1."""
+"""REST URLs of incidents, channels, notifications and yields."""
 
 from __future__ import annotations
 

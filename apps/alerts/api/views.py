@@ -1,4 +1,4 @@
-"""REST of incidents, channels and notices."""
+"""REST endpoints of incidents, channels and notifications."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from apps.alerts.api.serializers import (
 from apps.alerts.models import Channel, Incident, Notice
 from apps.alerts.services.channels import change_channel, create_channel, delete_channel
 from apps.alerts.services.incidents import acknowledge, close, snooze
-from apps.alerts.services.notices import send_again, send_test
+from apps.alerts.services.notices import resend, send_test
 
 
 @extend_schema_view(
@@ -37,7 +37,7 @@ from apps.alerts.services.notices import send_again, send_test
     retrieve=extend_schema(summary="One with its story", responses=IncidentDetailSerializer),
 )
 class IncidentViewSet(ReadViewSet[Incident]):
-    """What rules have found. The monitor opens incidents; people take care of them."""
+    """Incidents opened by alert rules. Users acknowledge, snooze and close them."""
 
     queryset = Incident.objects.select_related("project", "acknowledged_by")
     serializer_class = IncidentSerializer
@@ -45,11 +45,11 @@ class IncidentViewSet(ReadViewSet[Incident]):
     required_roles = dict.fromkeys(("acknowledge", "snooze", "close"), Role.OPERATOR)
 
     def get_serializer_class(self) -> type[BaseSerializer[Incident]]:
-        """One by itself has its story with it."""
+        """Add the history to a single incident."""
         return IncidentSerializer if self.action == "list" else IncidentDetailSerializer
 
     def get_queryset(self) -> QuerySet[Incident]:
-        """With what the detail shows."""
+        """Prefetch what the detail shows."""
         rows = super().get_queryset()
         return rows if self.action == "list" else rows.prefetch_related("notes", "notices")
 
@@ -59,7 +59,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
     @action(detail=True, methods=["post"])
     @idempotent
     def acknowledge(self, request: Request, pk: str | None = None) -> Response:
-        """No repetition and no escalation from now on; 409 when it is over."""
+        """Acknowledge: no further reminders and escalations. 409 if the incident has ended."""
         incident, values = self._asked(request, NoteSerializer)
         acknowledge(incident=incident, actor=self.person, now=timezone.now(), note=values["note"])
         return self._shown(incident)
@@ -72,7 +72,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
     @action(detail=True, methods=["post"])
     @idempotent
     def snooze(self, request: Request, pk: str | None = None) -> Response:
-        """Nobody is told for so long, and everybody again if it is still open."""
+        """Pause notifications; all are notified again if the incident is still open then."""
         incident, values = self._asked(request, SnoozeSerializer)
         now = timezone.now()
         snooze(
@@ -88,7 +88,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
     @action(detail=True, methods=["post"])
     @idempotent
     def close(self, request: Request, pk: str | None = None) -> Response:
-        """It is over because you say so; nobody is told."""
+        """Close the incident, without notification."""
         incident, values = self._asked(request, NoteSerializer)
         close(incident=incident, actor=self.person, now=timezone.now(), note=values["note"])
         return self._shown(incident)
@@ -108,7 +108,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
     create=extend_schema(summary="Make a channel"),
 )
 class ChannelViewSet(WriteViewSet[Channel]):
-    """Ways to tell somebody. Editors make them; nobody reads their secrets."""
+    """Notification channels. Managed by editors; secrets are write-only."""
 
     queryset = Channel.objects.select_related("project")
     serializer_class = ChannelSerializer
@@ -116,7 +116,6 @@ class ChannelViewSet(WriteViewSet[Channel]):
     required_roles = {"test": Role.EDITOR}
 
     def create_object(self, values: dict[str, Any]) -> Channel:
-        """Make it."""
         project = values.get("project")
         return create_channel(
             project_id=None if project is None else project.pk,
@@ -129,7 +128,7 @@ class ChannelViewSet(WriteViewSet[Channel]):
         )
 
     def update_object(self, obj: Channel, values: dict[str, Any]) -> Channel:
-        """Change it; without ``settings`` they stay."""
+        """Change a channel; without ``settings`` they are kept."""
         typed = None
         if "settings" in values or "secrets" in values:
             typed = {**values.get("settings", obj.settings), **values.get("secrets", {})}
@@ -142,21 +141,21 @@ class ChannelViewSet(WriteViewSet[Channel]):
         )
 
     def delete_object(self, obj: Channel) -> None:
-        """Delete it, unless rules name it."""
+        """Delete a channel. Fails while rules use it."""
         delete_channel(channel=obj, actor=self.person)
 
     @extend_schema(summary="Send a test", request=None, responses={202: NoticeSerializer})
     @action(detail=True, methods=["post"])
     @idempotent
     def test(self, request: Request, pk: str | None = None) -> Response:
-        """202 with the notice; ask for it again to learn what came of it."""
+        """Send a test. 202 with the notification; poll it for the result."""
         notice = send_test(channel=self.get_object(), actor=self.person, now=timezone.now())
         return Response(NoticeSerializer(notice).data, status=status.HTTP_202_ACCEPTED)
 
 
 @extend_schema_view(list=extend_schema(summary="Notices, newest first"))
 class NoticeViewSet(ReadViewSet[Notice]):
-    """What was told to whom, and what came of it."""
+    """Notifications with their results."""
 
     queryset = Notice.objects.select_related("project", "channel", "incident")
     serializer_class = NoticeSerializer
@@ -167,6 +166,6 @@ class NoticeViewSet(ReadViewSet[Notice]):
     @action(detail=True, methods=["post"])
     @idempotent
     def resend(self, request: Request, pk: str | None = None) -> Response:
-        """202 with a new notice of the same; 409 while this one is still being tried."""
-        again = send_again(notice=self.get_object(), actor=self.person, now=timezone.now())
+        """Resend a notification. 202 with the new one; 409 while this one is still being sent."""
+        again = resend(notice=self.get_object(), actor=self.person, now=timezone.now())
         return Response(NoticeSerializer(again).data, status=status.HTTP_202_ACCEPTED)

@@ -1,4 +1,4 @@
-"""What jobs bring, over REST: run by run, where a job stands, and what is watched."""
+"""REST endpoints of job yields: history, current status and anomaly limits."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from apps.access.services import require_role
 from apps.access.states import Role
 from apps.alerts.models import JobYield, YieldPolicy
 from apps.alerts.queries.yields import JobYields, yields_of
-from apps.alerts.services.yields import learn_anew, set_policy
+from apps.alerts.services.yields import reset_baseline, set_policy
 from apps.jobs.models import Job
 
 
 class JobYieldSerializer(serializers.ModelSerializer[JobYield]):
-    """What one run brought, beside what was usual then."""
+    """Yield of one run with the baseline at that time."""
 
     class Meta:
         model = JobYield
@@ -64,7 +64,7 @@ class JobYieldSerializer(serializers.ModelSerializer[JobYield]):
 
 
 class YieldPolicySerializer(serializers.ModelSerializer[YieldPolicy]):
-    """What of a job's yield is watched; null: that is not looked at."""
+    """Anomaly limits of a job; null disables one."""
 
     class Meta:
         model = YieldPolicy
@@ -81,7 +81,7 @@ class YieldPolicySerializer(serializers.ModelSerializer[YieldPolicy]):
 
 
 class FieldShareSerializer(serializers.Serializer[Any]):
-    """A field of the items of the newest run that was compared."""
+    """Coverage of one field in the newest compared run."""
 
     name = serializers.CharField()
     share = serializers.FloatField(help_text=_("of the items have a value, 0 to 1"))
@@ -90,7 +90,7 @@ class FieldShareSerializer(serializers.Serializer[Any]):
 
 
 class YieldStandingSerializer(serializers.Serializer[Any]):
-    """Where a job stands by its newest runs."""
+    """Current yield status of a job."""
 
     job = serializers.IntegerField()
     run = serializers.IntegerField(allow_null=True, help_text=_("The newest that was compared."))
@@ -111,13 +111,13 @@ class YieldStandingSerializer(serializers.Serializer[Any]):
 
 
 class JobYieldViewSet(ReadViewSet[JobYield]):
-    """What the runs of one job brought, the newest first."""
+    """Yields of one job's runs, newest first."""
 
     queryset = JobYield.objects.all()
     serializer_class = JobYieldSerializer
 
     def get_queryset(self) -> QuerySet[JobYield]:
-        """Those of the job in the address."""
+        """Filter by the job in the URL."""
         rows = super().get_queryset()
         if getattr(self, "swagger_fake_view", False):
             return rows
@@ -125,11 +125,11 @@ class JobYieldViewSet(ReadViewSet[JobYield]):
 
 
 class YieldStandingView(ApiView):
-    """Where a job stands, and what of its yield is watched."""
+    """Yield status and anomaly limits of a job."""
 
     @extend_schema(operation_id="jobs_yield_standing_retrieve", responses=YieldStandingSerializer)
     def get(self, request: Request, job: int) -> Response:
-        """What is unusual of its newest run, the share of each field, and whether it is stale."""
+        """Return current anomalies, field coverage, and whether the job is stale."""
         return _answer(_visible_job(self.person, job))
 
     @extend_schema(
@@ -138,7 +138,7 @@ class YieldStandingView(ApiView):
         responses=YieldStandingSerializer,
     )
     def patch(self, request: Request, job: int) -> Response:
-        """Change what is watched: fields of ``policy``. For editors."""
+        """Change the anomaly limits, given as fields of ``policy``. For editors."""
         found = _visible_job(self.person, job)
         require_role(self.person, found.project_id, Role.EDITOR)
         body = YieldPolicySerializer(data=request.data, partial=True)
@@ -148,17 +148,17 @@ class YieldStandingView(ApiView):
 
 
 class LearnAnewView(ApiView):
-    """A site has changed, and what its job brings from now on is right."""
+    """Reset of a job's baseline, after an intended change of the site."""
 
     @extend_schema(
         operation_id="jobs_yield_standing_learn", request=None, responses=YieldStandingSerializer
     )
     @idempotent
     def post(self, request: Request, job: int) -> Response:
-        """Runs until now are compared with nothing any more. For editors."""
+        """Reset the baseline: earlier runs are no longer compared. For editors."""
         found = _visible_job(self.person, job)
         require_role(self.person, found.project_id, Role.EDITOR)
-        learn_anew(job=found, now=timezone.now(), actor=self.person)
+        reset_baseline(job=found, now=timezone.now(), actor=self.person)
         return _answer(found)
 
 

@@ -1,1 +1,1 @@
-"""Plain Python: rules, their conditions, quiet hours, the texts of notices. No Django."""
+"""Alert engine: rules, evaluation and messages. No Django models, no I/O."""

@@ -1,13 +1,13 @@
-"""What can happen that a rule may watch for: events, which happen once, and conditions, which last.
+"""Registry of the sources of events (which happen once) and conditions (which last).
 
-Sources are registered by ``register`` when the app starts; the monitor asks them, rules name them::
+Apps register sources at start-up, the monitor polls them, and rules refer to them by name::
 
     class RunFailed:
         name = "run.failed"
         title = _("a run failed")
         facts = ("job", "run", "reason")
 
-        def since(self, at): yield Happening(...)
+        def since(self, at): yield Occurrence(...)
 
     register(RunFailed())
 """
@@ -23,14 +23,13 @@ Fact = str | int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that happened, or that is so now.
+class Occurrence:
+    """Event that happened, or condition that holds now.
 
-    ``id`` is unique for the source: of an event it never comes a second time for something else
-    (``"run:7"``), of a condition it names what the condition is of (``"agent:a1"``). ``key``: what
-    incidents are told apart by, such as ``"job:12"``, so that the second failure of a job joins the
-    incident of the first. ``facts``: what the texts show and rules match; ``address``: the path of
-    the page that shows more. ``project`` None: of the platform.
+    ``id``: unique per event (``"run:7"``), or naming the subject of a condition (``"agent:a1"``).
+    ``key``: deduplicates incidents, such as ``"job:12"``: a job's second failure joins the incident
+    of the first. ``facts``: values for texts and rule patterns. ``address``: path of the page with
+    details. ``project`` None: the platform.
     """
 
     id: str
@@ -41,66 +40,67 @@ class Happening:
     address: str = ""
 
 
-class NotKnown(Exception):
-    """A source cannot tell now, and that is no failure: nothing opens and nothing recovers."""
+class StateUnknown(Exception):
+    """The source cannot tell its state now; not a failure. Nothing opens or recovers."""
 
 
-class More(Exception):
-    """There is more of it than a source tells at once; raised after the last that it tells.
+class Truncated(Exception):
+    """The source has more results than it returns at once; raised after the last one.
 
-    What it did tell counts. Of the rest nothing is known: it opens nothing, and recovers nothing.
+    Returned results count. The rest is unknown: it neither opens nor recovers.
     """
 
 
 T = TypeVar("T")
 
 
-def at_most(found: Iterable[T], most: int) -> Iterator[T]:
-    """The first ``most`` of ``found``. Raises ``More`` after them where that was not all."""
+def truncated_to(found: Iterable[T], most: int) -> Iterator[T]:
+    """Yield the first ``most`` items of ``found``, then raise ``Truncated`` if there are more."""
     for number, each in enumerate(found):
         if number == most:
-            raise More
+            raise Truncated
         yield each
 
 
 class EventSource(Protocol):
-    """Things that happen once.
+    """Source of events.
 
-    May have ``over(open_keys, at)``: of the keys of open incidents (with when each was counted
-    last) those where all is well again. May have ``sentence``: a lazy text with ``%(fact)s``; and
-    ``advice``: another, without, of what to do about it. May have ``same_run_as``: names of sources
-    whose incident of the same run (fact ``run``) and key covers an event of this one.
+    Optional attributes: ``over(open_keys, at)`` returns those keys of open incidents (mapped to
+    their last event) that have recovered. ``sentence`` is a lazy text with ``%(fact)s``, ``advice``
+    one without. ``same_run_as`` names sources whose incident with the same key and fact ``run``
+    suppresses an event of this source.
     """
 
     name: str
-    # What it is, for people; may be a lazy translation.
+    # Name on screen; may be a lazy translation.
     title: object
-    # Names of facts that every happening of this source has.
+    # Names of the facts of every event.
     facts: tuple[str, ...]
 
-    def since(self, at: datetime) -> Iterable[Happening]:
-        """What was written down since then; the same again is no harm."""
+    def since(self, at: datetime) -> Iterable[Occurrence]:
+        """Yield events recorded since ``at``; duplicates are allowed."""
 
 
 class ConditionSource(Protocol):
-    """Things that last: an incident is open while its happening is listed.
+    """Source of conditions: an incident is open while its condition is listed.
 
-    ``now`` may raise ``NotKnown``, and ``More``. May have ``sentence`` and ``advice``, as an event.
+    ``now`` may raise ``StateUnknown`` and ``Truncated``. Optional ``sentence`` and ``advice`` as of
+    an event.
     """
 
     name: str
     title: object
     facts: tuple[str, ...]
 
-    def now(self, at: datetime) -> Iterable[Happening]:
-        """Everything that is so at this moment; ``Happening.at``: since when."""
+    def now(self, at: datetime) -> Iterable[Occurrence]:
+        """Yield every condition that holds at ``at``, with its start in ``Occurrence.at``."""
 
 
 _sources: dict[str, EventSource | ConditionSource] = {}
 
 
 def register(source: EventSource | ConditionSource) -> None:
-    """Make it known to rules. Raises ``ValueError`` for a name that another one has."""
+    """Register a source. Raises ``ValueError`` if another one has its name."""
     known = _sources.get(source.name)
     if known is not None and type(known) is not type(source):
         raise ValueError(f"there is a source {source.name} already")
@@ -108,10 +108,10 @@ def register(source: EventSource | ConditionSource) -> None:
 
 
 def all_sources() -> list[EventSource | ConditionSource]:
-    """Every source, by name."""
+    """Return all sources by name."""
     return [_sources[name] for name in sorted(_sources)]
 
 
 def find_source(name: str) -> EventSource | ConditionSource | None:
-    """The source of this name."""
+    """Return the source of this name, or None."""
     return _sources.get(name)

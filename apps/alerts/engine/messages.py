@@ -1,4 +1,4 @@
-"""What somebody is told, in the language of the channel, before a channel gives it its form."""
+"""Channel-independent messages in the channel's language."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One thing to tell.
+    """Message of one notification.
 
-    ``id`` stays the same however often it is sent. ``lines``: one fact each, no line breaks in
-    them. ``place``: where and since when, in a few words, which the title leaves out. ``links``:
-    (text, address), what matters most first. ``event``, ``at`` and ``data`` are for programs.
-    ``thread``: what mail programs put together.
+    ``id`` is stable across retries. ``lines``: one fact each, without line breaks. ``place``: where
+    and since when, in short. ``links``: (text, URL), most important first. ``event``, ``at`` and
+    ``data`` are for programs. ``thread``: mail thread ID.
     """
 
     id: str
@@ -30,20 +29,20 @@ class Message:
 
     @property
     def text(self) -> str:
-        """Title, lines and links as plain text."""
+        """Return title, lines and links as plain text."""
         return "\n".join([*self._head, *self._foot])
 
     def within(self, most: int) -> str:
-        """The same in at most ``most`` bytes of UTF-8: what is cut is never the links."""
+        """Return the text cut to ``most`` bytes of UTF-8; links are kept."""
         foot = "\n".join(["", *self._foot]) if self._foot else ""
         if len(foot.encode()) > most // 2:
             return cut_bytes(self.text, most)
         return cut_bytes("\n".join(self._head), most - len(foot.encode())) + foot
 
     def short(self, most: int) -> str:
-        """One line of at most ``most`` characters, for text messages.
+        """Return one line of at most ``most`` characters, for SMS.
 
-        What is wrong is cut, down to a third of it; then the link is left out, then the place.
+        The title is cut down to a third; then the link is dropped, then the place.
         """
         link = self.links[0][1] if self.links else ""
         for rest in ((self.place, link), (self.place,), ()):
@@ -62,14 +61,14 @@ class Message:
 
 
 def one_line(text: object, most: int = 300) -> str:
-    """As one line without control characters, shortened."""
+    """Return text as one line without control characters, shortened to ``most``."""
     shown = "".join(sign if sign.isprintable() else " " for sign in str(text)[: 4 * most])
     shown = " ".join(shown.split())
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def cut_bytes(text: str, most: int) -> str:
-    """At most ``most`` bytes of UTF-8, never half a character."""
+    """Cut text to ``most`` bytes of UTF-8, without splitting a character."""
     raw = text.encode()
     if len(raw) <= most:
         return text

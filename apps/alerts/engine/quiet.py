@@ -1,4 +1,4 @@
-"""Hours in which nobody is told of what can wait."""
+"""Quiet hours, during which notifications are deferred."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From ``begin`` to ``end`` by the clocks of ``time_zone``, on ``days`` (0: Monday).
+    """Quiet hours from ``begin`` to ``end`` in ``time_zone``, on ``days`` (0: Monday).
 
-    An ``end`` that is not after ``begin`` is on the next day; the day is that of the beginning. In
-    the hour that clocks skip or repeat it is quiet where that is in doubt.
-    Severities of ``excepted`` are told at any time.
+    An ``end`` not after ``begin`` is on the next day; ``days`` refer to the beginning. In an hour
+    that daylight saving time skips or repeats, quiet hours take the longer interpretation.
+    Severities in ``excepted`` are sent at any time.
     """
 
     begin: time
@@ -26,11 +26,11 @@ class QuietHours:
     excepted: frozenset[str] = frozenset()
 
     def until(self, now: datetime, severity: str) -> datetime | None:
-        """When the quiet that ``now`` lies in is over, in UTC; None: it is not quiet."""
+        """Return the end of the current quiet hours in UTC; None outside of them."""
         if severity in self.excepted:
             return None
         until: datetime | None = None
-        # Spans may touch each other, as whole days do.
+        # Adjacent spans count as one, for example whole days.
         for _span in range(len(DAYS) + 1):
             over = self._span_end(until or now)
             if over is None:
@@ -53,6 +53,6 @@ class QuietHours:
 
 
 def _instants(day: date, clock: time, zone: ZoneInfo) -> list[datetime]:
-    """When the clocks show this: twice in an hour that is repeated."""
+    """Return the instants at which clocks show this time: two in a repeated hour."""
     shown = datetime.combine(day, clock, zone)
     return [shown.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]

@@ -1,7 +1,7 @@
-"""Rules: what to watch, when it is trouble, and who is told of it.
+"""Alert rules: what to watch, the condition, and the recipients.
 
-A ``Rulebook`` is what one configuration ``alerts`` says, of a project or of the platform. Rules of
-the same name: a project's goes before the platform's, the platform's before a built-in one.
+A ``Rulebook`` is one configuration ``alerts``, of a project or of the platform. Precedence of rules
+of the same name: project, platform, built-in.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ INFO: Final = "info"
 WARNING: Final = "warning"
 CRITICAL: Final = "critical"
 SEVERITIES: Final = (INFO, WARNING, CRITICAL)
-# So long something must be well before an incident of a series has recovered, unless the rule
-# says otherwise: what jumps to and fro around its limit would else tell people every few seconds.
+# Default time below the threshold before a series' incident recovers: without it, a value around
+# the threshold would notify every few seconds.
 RECOVER_SECONDS: Final = 60.0
-# An incident of events has recovered when none of them came for so long.
+# An event incident recovers after this time without further events.
 QUIET_SECONDS: Final = 86_400.0
-# One rule that finds more at once in one project has found one thing, not hundreds.
+# Limit of open incidents per rule and project: more are one problem, not hundreds.
 MOST_OPEN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When it is trouble. Of a series exactly one of the first five is set.
+    """Condition of a rule, as ``when`` in the configuration; a series sets exactly one of the first
+    five.
 
-    ``above`` and ``below``: of a gauge its value, of a sum how many a second. ``absent_seconds``:
-    no number for so long. ``rises_by`` and ``falls_by`` in ``in_seconds``. ``for_seconds``: it
-    must last so long. ``times`` in ``in_seconds``: of events.
+    ``above`` and ``below`` apply to the value of a gauge, or to the rate per second of a sum.
+    ``absent_seconds``: no sample for this long. ``rises_by`` and ``falls_by``: change within
+    ``in_seconds``. ``for_seconds``: how long the condition must hold. ``times``: number of events
+    within ``in_seconds``.
     """
 
     above: float | None = None
@@ -49,11 +51,11 @@ class When:
 
     @property
     def window_seconds(self) -> float:
-        """How far back one must look."""
+        """Return how many seconds of samples the condition needs."""
         return max(self.for_seconds, self.in_seconds, self.absent_seconds or 0.0)
 
     def shown(self) -> dict[str, float]:
-        """As a configuration writes it, without what is not set."""
+        """Return the condition in configuration format, without unset values."""
         values = {
             "above": self.above,
             "below": self.below,
@@ -69,9 +71,10 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """When it is over: the limit of recovery (None: that of the rule), and for how long.
+    """Recovery of a rule, as ``recover`` in the configuration.
 
-    ``quiet_seconds``: of events, see ``QUIET_SECONDS``.
+    The threshold (None: the rule's own) must be met for ``for_seconds``. ``quiet_seconds`` applies
+    to events, see ``QUIET_SECONDS``.
     """
 
     below: float | None = None
@@ -82,7 +85,8 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """Who else is told when nobody has acknowledged so many seconds after it opened."""
+    """Additional recipients if nobody has acknowledged ``after_seconds`` after the incident
+    opened."""
 
     after_seconds: float
     tell: tuple[str, ...]
@@ -91,12 +95,11 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Either ``series`` or ``event`` is set; ``event`` names an event or a condition.
+    """Alert rule over a ``series`` or an ``event`` (which also names conditions).
 
-    ``label``: a pattern with * and ? that the label of a series must match; ``match``: the same
-    by the names of facts. ``tell``: names of channels. ``repeat_seconds`` 0: told once. ``quiet``
-    names quiet hours of the same configuration. ``title``: of a built-in rule, for people; may be
-    a lazy translation.
+    ``label`` is a pattern (* and ?) for the labels of a series; ``match`` maps names of facts to
+    such patterns. ``tell`` lists channel names. ``repeat_seconds`` 0: no reminders. ``quiet`` names
+    quiet hours of the same configuration. ``title`` of a built-in rule may be a lazy translation.
     """
 
     name: str
@@ -118,15 +121,15 @@ class Rule:
 
     @property
     def source(self) -> str:
-        """What is watched: the name of a series, an event or a condition."""
+        """Return the name of the series, event or condition."""
         return self.series or self.event
 
     def matches_label(self, label: str) -> bool:
-        """Whether the rule watches the series with this label."""
+        """Return whether the rule watches the series with this label."""
         return matches(self.label, label)
 
     def matches_facts(self, facts: Mapping[str, object]) -> bool:
-        """Whether the rule watches a happening with these facts."""
+        """Return whether the rule watches an occurrence with these facts."""
         return all(
             name in facts and matches(pattern, str(facts[name]))
             for name, pattern in self.match.items()
@@ -135,34 +138,34 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """The rules of one configuration. ``number``: its version, 0 for those that are built in."""
+    """Rules of one configuration. ``number`` is its version, 0 for built-in rules."""
 
     rules: tuple[Rule, ...] = ()
     quiet_hours: Mapping[str, QuietHours] = field(default_factory=dict)
-    # For rules that do not say it themselves, the built-in ones too.
+    # Defaults, also for built-in rules.
     tell: tuple[str, ...] = ()
     repeat_seconds: float = 0.0
     quiet: str = ""
     number: int = 0
 
     def quiet_until(self, rule: Rule, severity: str, now: datetime) -> datetime | None:
-        """Until when nobody is told of this; None: now."""
+        """Return the end of the rule's current quiet hours; None outside of them."""
         hours = self.quiet_hours.get(rule.quiet)
         return None if hours is None else hours.until(now, severity)
 
 
 @dataclass(frozen=True, slots=True)
-class Scoped:
-    """A rule and where it holds: of one project, or of the platform and all projects but some."""
+class ScopedRule:
+    """Rule with its scope: one project, or the platform and all projects except ``excepted``."""
 
     rule: Rule
     book: Rulebook
-    # None: of the platform, which holds for every project that has none of the same name.
+    # None: a platform rule, which applies to every project without a rule of this name.
     project: int | None = None
     excepted: frozenset[int] = frozenset()
 
     def holds_for(self, project: int | None) -> bool:
-        """Whether what belongs to ``project`` (None: to the platform) is watched by it."""
+        """Return whether the rule applies to ``project`` (None: the platform)."""
         if self.project is not None:
             return project == self.project
         return project is None or project not in self.excepted
@@ -172,7 +175,7 @@ _builtin: dict[str, Rule] = {}
 
 
 def register_builtin(rule: Rule) -> None:
-    """Add a rule that needs no configuration. Raises ``ValueError`` for a name that is taken."""
+    """Register a built-in rule. Raises ``ValueError`` if the name is taken."""
     known = _builtin.get(rule.name)
     if known is not None and known.source != rule.source:
         raise ValueError(f"there is a built-in rule {rule.name!r} already")
@@ -180,27 +183,27 @@ def register_builtin(rule: Rule) -> None:
 
 
 def builtin_rules() -> list[Rule]:
-    """Every built-in rule, by name."""
+    """Return all built-in rules by name."""
     return [_builtin[name] for name in sorted(_builtin)]
 
 
 def find_builtin(name: str) -> Rule | None:
-    """The built-in rule of this name."""
+    """Return the built-in rule of this name, or None."""
     return _builtin.get(name)
 
 
 def scoped_rules(
     platform: Rulebook, projects: Mapping[int, Rulebook], *, enabled_only: bool = True
-) -> list[Scoped]:
-    """Every rule, or every one that is switched on, where it holds.
+) -> list[ScopedRule]:
+    """Return all (enabled) rules with their scopes.
 
-    A project that names a rule of the platform has its own in its place, also to switch it off.
+    A project's rule replaces a platform rule of the same name, also to disable it.
     """
     own = {pk: {rule.name for rule in book.rules} for pk, book in projects.items()}
     named = {rule.name for rule in platform.rules}
     wide = [*(rule for rule in builtin_rules() if rule.name not in named), *platform.rules]
     found = [
-        Scoped(
+        ScopedRule(
             with_defaults(rule, platform),
             platform,
             excepted=frozenset(pk for pk, names in own.items() if rule.name in names),
@@ -209,7 +212,7 @@ def scoped_rules(
         if rule.enabled or not enabled_only
     ]
     found += [
-        Scoped(with_defaults(rule, book), book, project=pk)
+        ScopedRule(with_defaults(rule, book), book, project=pk)
         for pk, book in sorted(projects.items())
         for rule in book.rules
         if rule.enabled or not enabled_only
@@ -218,7 +221,7 @@ def scoped_rules(
 
 
 def with_defaults(rule: Rule, book: Rulebook) -> Rule:
-    """The rule with what its configuration says of all rules."""
+    """Return the rule completed by the defaults of its configuration."""
     return replace(
         rule,
         tell=rule.tell or book.tell,
@@ -228,16 +231,16 @@ def with_defaults(rule: Rule, book: Rulebook) -> Rule:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether ``text`` matches a pattern in which * stands for anything and ? for a character."""
+    """Match ``text`` against a pattern in which * stands for any text and ? for one character."""
     return pattern == "*" or _compiled(pattern).match(text) is not None
 
 
 @lru_cache(maxsize=1000)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # A bracket stands for itself: labels are names of queues and addresses, not classes.
+    # Brackets are literal: labels are queue names and URLs.
     return re.compile(translate(pattern.replace("[", "[[]")))
 
 
 def worst(severities: Iterable[str]) -> str:
-    """The worst of them."""
+    """Return the highest severity."""
     return max(severities, key=SEVERITIES.index)

@@ -1,4 +1,4 @@
-"""What is wrong with single values of a configuration of alerts."""
+"""Validation of single values in a configuration of alert rules."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _CHANNEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def bad_severity(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
-    """Why this is no severity."""
+    """Yield a problem if the severity is unknown."""
     if "severity" in entry and entry["severity"] not in SEVERITIES:
         yield DataProblem(place, "bad_value", f"one of: {', '.join(SEVERITIES)}")
 
 
 def bad_channels(place: str, names: object) -> Iterator[DataProblem]:
-    """What is wrong with names of channels."""
+    """Yield problems of a list of channel names."""
     if names is None:
         return
     if not isinstance(names, list) or len(names) > MAX_CHANNELS:
@@ -46,7 +46,7 @@ def bad_channels(place: str, names: object) -> Iterator[DataProblem]:
 
 
 def bad_subset(place: str, values: object, allowed: tuple[str, ...]) -> Iterator[DataProblem]:
-    """Why this is no list of some of ``allowed``."""
+    """Yield a problem unless the value is a list of ``allowed`` values."""
     if values is None:
         return
     if not isinstance(values, list) or any(each not in allowed for each in values):
@@ -54,7 +54,7 @@ def bad_subset(place: str, values: object, allowed: tuple[str, ...]) -> Iterator
 
 
 def bad_span(place: str, entry: Mapping[str, Any], name: str) -> Iterator[DataProblem]:
-    """Why this is no number of seconds in its range."""
+    """Yield a problem unless the number of seconds is in its range."""
     if name not in entry:
         return
     least, most = _SPANS[name]
@@ -65,7 +65,7 @@ def bad_span(place: str, entry: Mapping[str, Any], name: str) -> Iterator[DataPr
 def unknown_names(
     place: str, entry: Mapping[str, Any], allowed: Iterable[str]
 ) -> Iterator[DataProblem]:
-    """Names that nobody reads: a slip of the pen would else be a rule that never speaks."""
+    """Yield a problem for each unknown name: a typo would otherwise disable a rule silently."""
     allowed = list(allowed)
     for key in entry:
         if key not in allowed:
@@ -76,17 +76,16 @@ def unknown_names(
 
 
 def no_quiet(place: str, name: str, known: Iterable[str]) -> DataProblem:
-    """There are no such quiet hours."""
+    """Return the problem that these quiet hours do not exist."""
     names = ", ".join(sorted(map(str, known))) or "none"
     text = f"there are no quiet hours {name[:64]!r}; there are: {names}"
     return DataProblem(place, "unknown", text)
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number."""
+    """Return whether the value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_mapping(value: object) -> bool:
-    """Whether it has names and values."""
     return isinstance(value, dict)

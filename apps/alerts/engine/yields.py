@@ -1,9 +1,8 @@
-"""What is usual for a job, and what of a run is not: by the job's own past, without Django.
+"""Anomaly detection in the yield of a job's runs, based on the job's own history.
 
-Usual is the median of the past, and how far runs lie from it the median of their distances (MAD),
-so that a few odd runs among many change neither. What is found is both large, by a limit that
-people set, and beyond the noise, three times the usual distance: a job whose yield swings wildly
-raises no alarm for one more swing.
+The baseline is the median of earlier runs with their median absolute deviation (MAD), so that a few
+outliers change neither. An anomaly must exceed both the user's limit and three MADs: a volatile job
+raises no alert for one more swing.
 """
 
 from __future__ import annotations
@@ -16,29 +15,30 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-# Fewer runs than this say nothing about what is usual.
+# Minimum number of runs for a baseline.
 LEAST_RUNS: Final = 5
-# Of the same weekday at least so many different days, or all days are taken.
+# Minimum number of different days for a baseline of one weekday; with fewer, all days are used.
 LEAST_DAYS: Final = 3
-# So many of the newest runs, when all days are taken.
+# Number of newest runs used when all days are compared.
 MOST_RUNS: Final = 60
-# In a run of fewer items no share is looked at.
+# Minimum items of a run for shares to be compared.
 LEAST_ITEMS: Final = 5
 LEAST_REQUESTS: Final = 5
 NOISE: Final = 3.0
-# Makes a MAD comparable to a standard deviation.
+# Scales a MAD to a standard deviation.
 _MAD: Final = 1.4826
 MOST_FIELDS: Final = 20
-# Nobody is told sooner that a job brings nothing any more.
+# Minimum time before a job counts as stale.
 LEAST_STALE_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How large a change must be; None: not looked at.
+class YieldLimits:
+    """Limits of anomaly detection; None disables one.
 
-    ``drop_below`` and ``rise_above`` are times the usual number of items; ``coverage_fall`` and
-    ``failures_rise`` are shares of 1; ``stale_times`` is times the usual interval.
+    ``drop_below`` and ``rise_above`` are factors of the usual number of items; ``coverage_fall``
+    and ``failures_rise`` are differences of shares (0 to 1); ``stale_times`` is a factor of the
+    usual interval.
     """
 
     drop_below: float | None = 0.5
@@ -49,10 +49,10 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """What one run has brought. ``day``: when it ended, by the job's own calendar.
+class RunYield:
+    """Yield of one run. ``day``: when it ended, in the job's time zone.
 
-    ``fields``: in how many items each had a value; None where that is not looked at.
+    ``fields``: number of items with a value, by field; None if not counted.
     """
 
     day: date
@@ -63,20 +63,21 @@ class Brought:
 
     @property
     def failed_share(self) -> float | None:
-        """Of the requests that ended; None where there were too few."""
+        """Return the share of failed requests; None with too few requests."""
         done = self.success + self.failed
         return self.failed / done if done >= LEAST_REQUESTS else None
 
     def coverage(self, name: str) -> float:
-        """In which share of the items the field had a value."""
+        """Return the share of items in which the field has a value."""
         return min(1.0, (self.fields or {}).get(name, 0) / self.items) if self.items else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
-    """What is to be expected: ``low`` to ``high`` is within the noise around ``middle``.
+class Baseline:
+    """Expected number of items: ``low`` to ``high`` is the normal range around the median
+    ``middle``.
 
-    ``weekday``: by runs of the same weekday alone. ``fields``: the usual share of each.
+    ``weekday``: computed from runs of the same weekday. ``fields``: usual coverage by field.
     """
 
     low: float
@@ -87,7 +88,7 @@ class Usual:
     fields: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """To keep, and for REST."""
+        """Return the rounded values for storage and REST."""
         return {
             "low": round(self.low, 1),
             "middle": round(self.middle, 1),
@@ -99,25 +100,26 @@ class Usual:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """``usual`` None: the past is too short. ``findings``: what is unusual, one of a kind."""
+class YieldAssessment:
+    """Result for one run. ``usual`` None: too few earlier runs. ``findings``: at most one per
+    kind."""
 
-    usual: Usual | None
+    usual: Baseline | None
     findings: list[dict[str, Any]]
 
 
-def judge(run: Brought, past: Sequence[Brought], limits: Limits) -> Judgement:
-    """Compare a run with those before it, newest first."""
+def assess(run: RunYield, past: Sequence[RunYield], limits: YieldLimits) -> YieldAssessment:
+    """Compare a run with earlier ones, newest first."""
     chosen, weekday = _comparable(run.day, past)
     findings = []
     usual = None
     if len(chosen) >= LEAST_RUNS:
         counts = [one.items for one in chosen]
         middle, spread = _centre(counts)
-        # Counts have a noise of their own, however steady they were so far.
+        # Counts have Poisson noise, however steady they were so far.
         spread = max(spread, math.sqrt(middle))
         fields = usual_coverage(past)
-        usual = Usual(
+        usual = Baseline(
             max(0.0, middle - NOISE * spread),
             middle,
             middle + NOISE * spread,
@@ -130,11 +132,11 @@ def judge(run: Brought, past: Sequence[Brought], limits: Limits) -> Judgement:
             findings += _of_items(run, usual, never_nothing=never_nothing, limits=limits)
         findings += _of_coverage(run, past, fields, limits)
     findings += _of_failures(run, past, limits)
-    return Judgement(usual, findings)
+    return YieldAssessment(usual, findings)
 
 
-def usual_coverage(past: Iterable[Brought]) -> dict[str, float]:
-    """In which share of a run's items each field usually has a value; {} when too few say so."""
+def usual_coverage(past: Iterable[RunYield]) -> dict[str, float]:
+    """Return the median coverage of each field; {} with too few runs."""
     told = [one for one in past if one.fields is not None and one.items >= LEAST_ITEMS]
     if len(told) < LEAST_RUNS:
         return {}
@@ -143,15 +145,15 @@ def usual_coverage(past: Iterable[Brought]) -> dict[str, float]:
 
 
 def usual_interval(ends: Sequence[datetime]) -> tuple[timedelta, timedelta] | None:
-    """The usual and the longest time between good runs, newest first; None: too few."""
+    """Return the median and longest time between good runs (newest first); None with too few."""
     gaps = [(later - earlier).total_seconds() for later, earlier in pairwise(ends)][:MOST_RUNS]
     if len(gaps) < LEAST_RUNS:
         return None
     return timedelta(seconds=median(gaps)), timedelta(seconds=max(gaps))
 
 
-def _comparable(day: date, past: Sequence[Brought]) -> tuple[Sequence[Brought], bool]:
-    """Runs of the same weekday if there are enough, on enough days; else the newest of all."""
+def _comparable(day: date, past: Sequence[RunYield]) -> tuple[Sequence[RunYield], bool]:
+    """Return runs of the same weekday if there are enough, otherwise the newest of all days."""
     same = [one for one in past if one.day.weekday() == day.weekday()]
     if len(same) >= LEAST_RUNS and len({one.day for one in same} - {day}) >= LEAST_DAYS:
         return same[:MOST_RUNS], True
@@ -159,13 +161,12 @@ def _comparable(day: date, past: Sequence[Brought]) -> tuple[Sequence[Brought], 
 
 
 def _like_its_weekday(
-    run: Brought, past: Sequence[Brought], *, weekday: bool, limits: Limits
+    run: RunYield, past: Sequence[RunYield], *, weekday: bool, limits: YieldLimits
 ) -> bool:
-    """Compared with all days: the few earlier runs of its weekday brought about as much.
+    """Return whether the run resembles the few earlier runs of its weekday.
 
-    Else every Saturday of a new job would be a drop for five weeks. On the first one, with
-    nothing to go by, the difference must be twice as large; and in a job's first week there is no
-    telling how its Saturdays are.
+    Otherwise every Saturday of a new job would be a drop for five weeks. The first run of a weekday
+    must differ twice as much; in a job's first week nothing is known of its weekdays.
     """
     if weekday or run.items == 0:
         return False
@@ -186,16 +187,16 @@ def _centre(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _of_items(
-    run: Brought, usual: Usual, *, never_nothing: bool, limits: Limits
+    run: RunYield, usual: Baseline, *, never_nothing: bool, limits: YieldLimits
 ) -> list[dict[str, Any]]:
     told = {"items": run.items, "usual": round(usual.middle), "runs": usual.runs}
     told |= {"weekday": usual.weekday}
     low, high = limits.drop_below, limits.rise_above
-    # Three items a run are too few for noise to tell anything, but never were they none.
+    # Few items per run are too noisy, but a drop to none is clear if no earlier run had none.
     gone = run.items == 0 and never_nothing
     if low is not None and (gone or (run.items < low * usual.middle and run.items < usual.low)):
         return [{"kind": "drop", **told}]
-    # Where nothing is usual, so is something now and then.
+    # If the usual number is 0, a few items are normal.
     too_many = usual.middle > 0 and run.items > usual.high
     if high is not None and too_many and run.items > high * usual.middle:
         return [{"kind": "rise", **told}]
@@ -203,7 +204,7 @@ def _of_items(
 
 
 def _of_coverage(
-    run: Brought, past: Sequence[Brought], usual: Mapping[str, float], limits: Limits
+    run: RunYield, past: Sequence[RunYield], usual: Mapping[str, float], limits: YieldLimits
 ) -> list[dict[str, Any]]:
     if limits.coverage_fall is None or run.fields is None or run.items < LEAST_ITEMS:
         return []
@@ -226,7 +227,9 @@ def _of_coverage(
     return [{"kind": "coverage", "items": run.items, "count": len(fallen), "fields": fields}]
 
 
-def _of_failures(run: Brought, past: Sequence[Brought], limits: Limits) -> list[dict[str, Any]]:
+def _of_failures(
+    run: RunYield, past: Sequence[RunYield], limits: YieldLimits
+) -> list[dict[str, Any]]:
     if limits.failures_rise is None:
         return []
     told = {"failed": run.failed, "done": run.success + run.failed}
@@ -234,7 +237,7 @@ def _of_failures(run: Brought, past: Sequence[Brought], limits: Limits) -> list[
     shares = [one.failed_share for one in past[:MOST_RUNS]]
     known = [one for one in shares if one is not None]
     if share is None:
-        # Three requests and three failures: no matter of shares.
+        # Too few requests for a share, but all of them failed.
         all_failed = run.failed > 0 and run.success == 0
         return [{"kind": "failures", **told, "share": 1.0, "usual": None}] if all_failed else []
     if len(known) < LEAST_RUNS:

@@ -1,4 +1,4 @@
-"""Incidents, who is told of them and how it went, and what jobs usually bring."""
+"""Incidents, notification channels, notifications, and yield baselines of jobs."""
 
 from apps.alerts.models.channels import Channel, Notice
 from apps.alerts.models.incidents import (

@@ -1,4 +1,4 @@
-"""Who is told, how, and what became of every notice."""
+"""Notification channels and the notifications sent through them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apps.runtime.fields import SecretTextField
 
 
 class Channel(models.Model):
-    """A way to tell somebody; rules name it. What is secret of it is never shown again."""
+    """Notification channel, named by alert rules. Its secrets are write-only."""
 
     # None: of the platform.
     project = models.ForeignKey(
@@ -36,9 +36,9 @@ class Channel(models.Model):
     )
     kind = models.CharField(_("kind"), max_length=16, choices=ChannelKind.choices)
     enabled = models.BooleanField(_("enabled"), default=True)
-    # By kind, see engine.channels: addresses of mail, the gateway's template, ...
+    # Settings by channel kind, see engine.channels: mail addresses, the gateway's template, ...
     settings = models.JSONField(_("settings"), default=dict, blank=True)
-    # A JSON object: the address of a robot, a key to sign with, a token of a gateway.
+    # JSON object with the webhook URL of a robot, a signing key, or a gateway's token.
     secrets = SecretTextField(_("secrets"))
     language = models.CharField(
         _("language"), max_length=10, choices=installation.LANGUAGES, default="en"
@@ -67,15 +67,16 @@ class Channel(models.Model):
 
 
 class Notice(models.Model):
-    """One thing to tell by one channel: the row is the truth, a task sends it, a sweep is the net.
+    """Notification about one incident for one channel.
 
-    It goes out at least once; receivers tell a repetition by its id.
+    Delivered at least once: the row is the truth, a task sends it, a periodic sweep retries it.
+    Receivers recognise a redelivery by the message ID.
     """
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    # None: a test.
+    # None for a test notification.
     incident = models.ForeignKey(
         Incident,
         verbose_name=_("incident"),
@@ -96,22 +97,23 @@ class Notice(models.Model):
         _("state"), max_length=16, choices=NoticeState.choices, default=NoticeState.WAITING
     )
     created_at = models.DateTimeField(_("created at"))
-    # While a task has it in hand this lies ahead: one that dies delays it and loses nothing.
+    # Lies in the future while a task has claimed the row, so a crashed task only delays the
+    # notification.
     next_try_at = models.DateTimeField(_("next try at"), null=True, blank=True)
-    # Quiet hours hold it until then.
+    # End of the quiet hours that defer the notification.
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
-    # How often somebody tried; what was wrong last, and what the other side said, without secrets.
+    # Number of attempts; the last problem and response, with secrets masked.
     attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
     problem = models.CharField(
         _("problem"), max_length=16, choices=NoticeProblem.choices, blank=True, default=""
     )
     answer = models.CharField(_("answer"), max_length=500, blank=True, default="")
-    # Receivers who have it already: what follows a failure goes only to the others.
+    # Recipients already reached: a retry goes only to the others.
     delivered = models.JSONField(_("delivered to"), default=list, blank=True)
-    # The notice whose message this one went out with: in a storm one message tells of many.
+    # The notification whose message included this one: in a storm, one digest covers many.
     message = models.BigIntegerField(_("sent with"), null=True, blank=True)
     sent_at = models.DateTimeField(_("sent at"), null=True, blank=True)
-    # The notice that this one sends again, on a person's word.
+    # The notification that a user resent as this one.
     resent_of = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )

@@ -1,4 +1,4 @@
-"""Something that a person should know of, from its beginning to its end."""
+"""Incidents and their history, event cursors, start times of conditions, and muted rules."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from apps.projects.models import Project
 
 
 class Incident(models.Model):
-    """What a rule has found; the same again while it is open is counted, and opens no other.
+    """Incident opened by an alert rule; repeated detections while it is open are counted in it.
 
-    Texts are made where they are shown, in the reader's language, of ``source`` and ``facts``.
+    Texts are rendered from ``source`` and ``facts`` when shown, in the reader's language.
     """
 
-    # None: of the platform, or of a project that is gone; its name stays.
+    # None: belongs to the platform, or its project was deleted (``project_name`` keeps the name).
     project = models.ForeignKey(
         Project, verbose_name=_("project"), null=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -29,13 +29,13 @@ class Incident(models.Model):
         _("name of the project"), max_length=200, blank=True, default=""
     )
     rule = models.CharField(_("rule"), max_length=64)
-    # Of the configuration that the rule is of; 0: built in.
+    # Version of the configuration that defines the rule; 0 for a built-in rule.
     version = models.PositiveIntegerField(_("version of the rules"), default=0)
-    # Whether the rule is the platform's (or built in), which holds for projects too.
+    # True for a platform or built-in rule, which also covers projects.
     by_platform = models.BooleanField(_("rule of the platform"), default=False)
-    # What is told apart within the rule: a label of a series, the key of a happening.
+    # Deduplication key within the rule: the label of a series, or the key of an occurrence.
     key = models.CharField(_("object"), max_length=200, blank=True, default="")
-    # A series or a source of happenings, and the condition of the rule as it was.
+    # Name of the series, event or condition, and the rule's condition when the incident opened.
     source = models.CharField(_("watched"), max_length=64)
     condition = models.JSONField(_("condition"), default=dict)
     severity = models.CharField(_("severity"), max_length=16, choices=Severity.choices)
@@ -43,14 +43,14 @@ class Incident(models.Model):
         _("state"), max_length=16, choices=IncidentState.choices, default=IncidentState.OPEN
     )
     facts = models.JSONField(_("facts"), default=dict)
-    # What the rule says that people should do about it.
+    # Advice from the rule's description.
     advice = models.CharField(_("what to do"), max_length=500, blank=True, default="")
     address = models.CharField(_("page"), max_length=300, blank=True, default="")
     value = models.FloatField(_("value"), null=True)
     count = models.PositiveIntegerField(_("times"), default=1)
-    # How often it came back shortly after it had recovered.
+    # Number of reopenings shortly after a recovery.
     reopened = models.PositiveIntegerField(_("opened again"), default=0)
-    # Since when it is so, as far as anybody knows; it opened once its rule had waited.
+    # Start of the problem as far as known; the incident opens after the rule's ``for_seconds``.
     began_at = models.DateTimeField(_("began at"), null=True)
     opened_at = models.DateTimeField(_("opened at"))
     seen_at = models.DateTimeField(_("last seen at"))
@@ -64,9 +64,9 @@ class Incident(models.Model):
         on_delete=models.SET_NULL,
         related_name="+",
     )
-    # Nobody is told again before then.
+    # Reminders are paused until this time.
     snoozed_until = models.DateTimeField(_("snoozed until"), null=True, blank=True)
-    # Steps of escalation that were taken, and when somebody was told last.
+    # Number of escalation steps taken, and the time of the last notification.
     escalated = models.PositiveSmallIntegerField(_("escalated"), default=0)
     told_at = models.DateTimeField(_("last notified at"), null=True, blank=True)
 
@@ -105,22 +105,21 @@ class Incident(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not over."""
         return self.state == IncidentState.OPEN
 
     @property
     def since(self) -> datetime:
-        """Since when it is so."""
+        """Return when the problem began, as far as known."""
         return self.began_at or self.opened_at
 
 
 class IncidentNote(models.Model):
-    """One step of an incident's story: opened, acknowledged, escalated, told, recovered."""
+    """History entry of an incident, for example opened, acknowledged or escalated."""
 
     incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notes")
     at = models.DateTimeField(_("at"))
     what = models.CharField(_("what"), max_length=32, choices=Step.choices)
-    # The name of the person; "": the monitor.
+    # User name; "" for the monitor.
     by = models.CharField(_("by"), max_length=150, blank=True, default="")
     detail = models.JSONField(_("detail"), default=dict)
 
@@ -134,7 +133,7 @@ class IncidentNote(models.Model):
 
 
 class SeenHappening(models.Model):
-    """An event that was dealt with: sources are asked again for the last minutes."""
+    """ID of a processed event. Sources are polled with an overlap, so events arrive repeatedly."""
 
     source = models.CharField(max_length=64)
     happening = models.CharField(max_length=100)
@@ -152,7 +151,7 @@ class SeenHappening(models.Model):
 
 
 class SourceMark(models.Model):
-    """How far a source of events was read. What happened before ``began_at`` is nobody's alarm."""
+    """Cursor of an event source. Events before ``began_at``, the first poll, open no incidents."""
 
     source = models.CharField(max_length=64, unique=True)
     began_at = models.DateTimeField()
@@ -167,16 +166,16 @@ class SourceMark(models.Model):
 
 
 class LastingHappening(models.Model):
-    """Since when a condition is so, as rules with ``for_seconds`` count it.
+    """Start time of a condition, from which the ``for_seconds`` of rules is counted.
 
-    Many sources know only that something is so. This is the time of whoever asks them, and in the
-    database, so that the next monitor counts on.
+    Many sources know only that a condition holds now. The monitor's first observation is kept in
+    the database, so that the next leader continues the count.
     """
 
     source = models.CharField(max_length=64)
     happening = models.CharField(max_length=300)
     since = models.DateTimeField()
-    # When it was listed last; after a pause the time begins anew.
+    # Last observation; after a gap in monitoring the count starts again.
     seen_at = models.DateTimeField(db_index=True)
 
     class Meta:
@@ -191,9 +190,9 @@ class LastingHappening(models.Model):
 
 
 class RuleMute(models.Model):
-    """A rule of which nobody is told until a time; incidents are opened all the same."""
+    """Muted rule: no notifications until ``until``; incidents still open."""
 
-    # None: of the platform, and so of every project.
+    # None: muted in every project.
     project = models.ForeignKey(
         Project, verbose_name=_("project"), null=True, on_delete=models.CASCADE, related_name="+"
     )

@@ -1,4 +1,4 @@
-"""What each run has brought: a job's own history, from which it is known what is usual."""
+"""Yield (number of items and requests) of each run, from which a job's baseline is computed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.yields import Limits
+from apps.alerts.engine.yields import YieldLimits
 from apps.alerts.querysets import JobYieldQuerySet, YieldWatchQuerySet
 from apps.jobs.models import Job
 from apps.jobs.models.execution_rules import validate_finite
 from apps.jobs.states import RunState, Trigger
 from apps.projects.models import Project
 
-_DEFAULT: Final = Limits()
+_DEFAULT: Final = YieldLimits()
 
 
 class JobYield(models.Model):
-    """The yield of one run that has ended. Kept longer than the run itself."""
+    """Yield of one finished run. Kept longer than the run itself."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="yields")
@@ -30,18 +30,18 @@ class JobYield(models.Model):
     started_at = models.DateTimeField(_("started at"), null=True)
     ended_at = models.DateTimeField(_("ended at"))
     recorded_at = models.DateTimeField(_("recorded at"))
-    # None: the run said nothing of items, and neither did those before it.
+    # None: neither this run nor an earlier one of the job reported items.
     items = models.BigIntegerField(_("items"), null=True)
     pages = models.BigIntegerField(_("pages"), default=0)
     success = models.BigIntegerField(_("successful requests"), default=0)
     failed = models.BigIntegerField(_("failed requests"), default=0)
-    # In how many of the items each field had a value.
+    # Number of items with a non-empty value, by field.
     fields = models.JSONField(_("fields"), default=dict)
-    # Compared with the runs before it, and one of those that later ones are compared with.
+    # True if compared with earlier runs, and part of the baseline of later ones.
     judged = models.BooleanField(_("compared"), default=False)
-    # What was usual then, see engine.yields.Usual; {}: nobody knew yet.
+    # Baseline at that time, see engine.yields.Baseline; {} if there were too few runs.
     usual = models.JSONField(_("usual"), default=dict)
-    # What was unusual: [{"kind": "drop", "items": 10, "usual": 1000, ...}].
+    # Anomalies: [{"kind": "drop", "items": 10, "usual": 1000, ...}].
     findings = models.JSONField(_("findings"), default=list)
 
     objects = JobYieldQuerySet["JobYield"].as_manager()
@@ -59,13 +59,13 @@ class JobYield(models.Model):
         return f"run:{self.run}"
 
 
-# What of a policy is a limit.
+# Fields of a policy that are limits.
 LIMITS: Final = ("drop_below", "rise_above", "coverage_fall", "failures_rise", "stale_times")
 _SHARE: Final = (MinValueValidator(0.01), MaxValueValidator(1.0), validate_finite)
 
 
 class YieldPolicy(models.Model):
-    """What of a job's yield is watched; a job without one goes by the defaults."""
+    """Anomaly detection settings of one job; a job without a row uses the defaults."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="yield_policy")
     enabled = models.BooleanField(_("watched"), default=True)
@@ -123,7 +123,8 @@ class YieldPolicy(models.Model):
             "disable."
         ),
     )
-    # Runs that ended before are compared with nothing any more: the site has changed, say.
+    # Runs that ended earlier are not part of the baseline (it was reset, for example after the site
+    # changed).
     learn_from = models.DateTimeField(_("baseline since"), null=True, blank=True)
     updated_at = models.DateTimeField(_("changed at"), auto_now=True)
 
@@ -135,9 +136,9 @@ class YieldPolicy(models.Model):
         return str(self.job)
 
     @property
-    def limits(self) -> Limits:
-        """For the engine."""
-        return Limits(
+    def limits(self) -> YieldLimits:
+        """Return the limits as the engine's type."""
+        return YieldLimits(
             drop_below=self.drop_below,
             rise_above=self.rise_above,
             coverage_fall=self.coverage_fall,
@@ -147,20 +148,20 @@ class YieldPolicy(models.Model):
 
 
 class YieldWatch(models.Model):
-    """Where a job stands by its newest runs: what rules ask every few seconds, in one row."""
+    """Current yield status of a job in one row, which rules poll every few seconds."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="yield_watch")
-    # The newest run that was compared, and what was unusual of it: each with "since", the time
-    # from which on every run had it.
+    # Newest compared run and its anomalies; "since" of each is when the anomaly first appeared
+    # without a break.
     run = models.BigIntegerField(_("run"), null=True)
     run_ended_at = models.DateTimeField(_("ended at"), null=True)
     findings = models.JSONField(_("findings"), default=list)
     unusual = models.BooleanField(_("unusual"), default=False)
-    # The newest run that ended well and brought something.
+    # Newest successful run that returned items.
     good_run = models.BigIntegerField(_("last good run"), null=True)
     good_at = models.DateTimeField(_("last good at"), null=True)
-    # How long after it nothing new is unusual; None: nobody knows.
+    # Usual seconds between such runs, and when the job becomes stale; None if unknown.
     usual_seconds = models.FloatField(_("usual interval"), null=True)
     stale_at = models.DateTimeField(_("stale at"), null=True, db_index=True)
 

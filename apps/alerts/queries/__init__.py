@@ -1,4 +1,4 @@
-"""Reads of this app."""
+"""Read-only queries of the alerts app."""
 
 from apps.alerts.queries.incidents import count_open_incidents, open_incidents
 

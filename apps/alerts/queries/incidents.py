@@ -1,4 +1,4 @@
-"""Incidents as people look for them."""
+"""Queries for open incidents."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from django.db.models import Case, IntegerField, QuerySet, Value, When
 from apps.alerts.models import Incident
 from apps.alerts.states import Severity
 
-# Nobody reads more at once; the page of incidents has them all.
+# Upper bound for overviews; the incidents page lists all.
 MOST_SHOWN: Final = 200
 
 
 def open_incidents(user: object, *, limit: int = MOST_SHOWN) -> list[Incident]:
-    """What is open and visible to ``user``: the worst first, then the newest. One query."""
+    """Return open incidents visible to ``user``, most severe first, then newest. One query."""
     return list(_open(user).select_related("project", "acknowledged_by")[:limit])
 
 
 def count_open_incidents(user: object) -> dict[str, int]:
-    """How many are open and not acknowledged, by severity, for the badge. One query."""
+    """Count open, unacknowledged incidents by severity, for the badge. One query."""
     rows = Incident.objects.visible_to(user).open().filter(acknowledged_at=None)
     found = dict.fromkeys(Severity.values, 0)
     for severity in rows.values_list("severity", flat=True):

@@ -1,4 +1,4 @@
-"""Which rules hold, and how they stand."""
+"""Active alert rules and their current state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 
 from apps.access.models import User
 from apps.access.services import AllProjects, project_ids
-from apps.alerts.engine.judging import Verdict, judge
-from apps.alerts.engine.reading import rulebook
-from apps.alerts.engine.rules import Rule, Rulebook, Scoped, scoped_rules
+from apps.alerts.engine.rule_parser import rulebook
+from apps.alerts.engine.rules import Rule, Rulebook, ScopedRule, scoped_rules
+from apps.alerts.engine.thresholds import SeriesState, evaluate
 from apps.alerts.models import Incident, RuleMute
 from apps.alerts.queries.samples import with_samples
 from apps.configcenter.models import Configuration
@@ -23,20 +23,20 @@ KIND: Final = "alerts"
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What is active now: of the platform, and of each project that has rules."""
+    """Active rulebooks: the platform's, and those of projects by primary key."""
 
     platform: Rulebook
     projects: Mapping[int, Rulebook]
 
     def of(self, project: int | None) -> Rulebook:
-        """The rulebook of a project (None: of the platform); an empty one where it has none."""
+        """Return the rulebook of a project (None: the platform's); empty if it has none."""
         if project is None:
             return self.platform
         return self.projects.get(project, Rulebook())
 
 
 def active_books() -> Books:
-    """The active rules of all configurations. One query."""
+    """Return the active rules of all configurations. One query."""
     rows = Configuration.objects.filter(kind=KIND, active__isnull=False).select_related("active")
     found = {
         row.project_id: rulebook(row.active.data, row.active.number)
@@ -48,25 +48,24 @@ def active_books() -> Books:
 
 
 class RuleState(StrEnum):
-    """How a rule stands, the worst first."""
+    """State of a rule, most severe first."""
 
     FIRING = "firing"
-    # Past its limit, and not yet for long enough.
+    # Beyond the threshold, but not yet for ``for_seconds``.
     PENDING = "pending"
     OK = "ok"
-    # Nothing is known: no samples, no such series.
+    # No samples, or no such series.
     UNKNOWN = "unknown"
-    # Switched off by its configuration.
+    # Disabled in its configuration.
     OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStanding:
-    """A rule and how it stands for whoever asks: by the projects that they see.
+    """Rule with its current state, limited to the projects visible to the caller.
 
-    ``project`` None: of the platform. ``value``, ``label`` and ``of``, its project: of the series
-    that is worst.
-    ``watched``: how many series; of events and conditions 0.
+    ``project`` is None for a platform rule. ``value``, ``label`` and ``of`` (a project) describe
+    the series in the worst state. ``watched`` counts matching series; 0 for events and conditions.
     """
 
     rule: Rule
@@ -83,14 +82,11 @@ class RuleStanding:
 
 
 def rule_standings(user: User, *, now: datetime, project: int | None = None) -> list[RuleStanding]:
-    """Every rule that the person may know of, with how it stands now.
+    """Return every rule visible to ``user`` with its current state.
 
-    ``project``: only those that hold for it, with what they find there; one that the person may
-    not see has none.
-
-    By stored samples and open incidents alone: sources of conditions are the monitor's to ask.
-    Rules of projects that are not visible are left out; those of the platform show what they
-    find in visible projects.
+    Computed from stored samples and open incidents; conditions are polled only by the monitor.
+    Rules of invisible projects are left out; platform rules show the state in visible projects.
+    ``project`` limits the result to rules that apply to it; empty if it is not visible.
     """
     books = active_books()
     seen = project_ids(user)
@@ -107,7 +103,9 @@ def rule_standings(user: User, *, now: datetime, project: int | None = None) -> 
         (row.rule, row.project_id): row.until
         for row in RuleMute.objects.visible_to(user).active(now)
     }
-    judged = _judged([each for each in rules if each.rule.series and each.rule.enabled], seen, now)
+    evaluation = _judged(
+        [each for each in rules if each.rule.series and each.rule.enabled], seen, now
+    )
     standings = []
     for scoped in rules:
         name = scoped.rule.name
@@ -116,7 +114,7 @@ def rule_standings(user: User, *, now: datetime, project: int | None = None) -> 
             for (rule, project, source), number in open_counts.items()
             if rule == name and source == scoped.rule.source and scoped.holds_for(project)
         )
-        state, value, label, of, watched = judged.get(id(scoped), _of_incidents(scoped, count))
+        state, value, label, of, watched = evaluation.get(id(scoped), _of_incidents(scoped, count))
         standings.append(
             RuleStanding(
                 rule=scoped.rule,
@@ -138,22 +136,22 @@ def rule_standings(user: User, *, now: datetime, project: int | None = None) -> 
 _Judgement = tuple[RuleState, float | None, str, int | None, int]
 _WORST: Final = tuple(RuleState)
 _STATES: Final = {
-    Verdict.FIRING: RuleState.FIRING,
-    Verdict.PENDING: RuleState.PENDING,
-    Verdict.BETWEEN: RuleState.OK,
-    Verdict.OK: RuleState.OK,
-    Verdict.UNKNOWN: RuleState.UNKNOWN,
+    SeriesState.FIRING: RuleState.FIRING,
+    SeriesState.PENDING: RuleState.PENDING,
+    SeriesState.BETWEEN: RuleState.OK,
+    SeriesState.OK: RuleState.OK,
+    SeriesState.UNKNOWN: RuleState.UNKNOWN,
 }
 
 
-def _of_incidents(scoped: Scoped, count: int) -> _Judgement:
+def _of_incidents(scoped: ScopedRule, count: int) -> _Judgement:
     return (RuleState.FIRING if count else RuleState.OK), None, "", None, 0
 
 
 def _judged(
-    rules: list[Scoped], seen: frozenset[int] | AllProjects, now: datetime
+    rules: list[ScopedRule], seen: frozenset[int] | AllProjects, now: datetime
 ) -> dict[int, _Judgement]:
-    """The worst of each rule's series, by the rule's ``id``."""
+    """Return the worst evaluation of each rule's series, keyed by ``id(rule)``."""
     found: dict[int, _Judgement] = {}
     for scoped, samples in with_samples(rules, now):
         rule = scoped.rule
@@ -165,9 +163,9 @@ def _judged(
             if not rule.matches_label(each.label):
                 continue
             watched += 1
-            judged = judge(rule, each.line, samples.times_of(each.line), now.timestamp())
-            state = _STATES[judged.verdict]
+            evaluation = evaluate(rule, each.line, samples.times_of(each.line), now.timestamp())
+            state = _STATES[evaluation.state]
             if watched == 1 or _WORST.index(state) < _WORST.index(worst[0]):
-                worst = (state, judged.value, each.label, each.project, watched)
+                worst = (state, evaluation.value, each.label, each.project, watched)
         found[id(scoped)] = (*worst[:4], watched)
     return found

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from apps.alerts.engine.judging import Line, step_of, window_of
-from apps.alerts.engine.rules import Scoped
+from apps.alerts.engine.rules import ScopedRule
+from apps.alerts.engine.thresholds import SampleSeries, step_of, window_of
 from apps.queuestats.models import Sample, Series, SeriesKind
 from apps.queuestats.queries.series import OBSERVED
 
-# Written with every sampling of gauges: in the seconds without it nobody looked.
+# Written with every sampling of gauges; seconds without it were not observed.
 SAMPLED: Final = "monitor.sampled"
-# An open incident whose series has had no sample for so long is about something that is gone.
+# A series without a sample for this long no longer exists; its incident ends.
 GONE_SECONDS: Final = 600
 IDS_A_STATEMENT: Final = 500
 
@@ -24,33 +24,34 @@ SeriesKey = tuple[str, int | None, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """One series with its samples."""
+class WatchedSeries:
+    """One series, identified by project and label, with its samples."""
 
     project: int | None
     label: str
-    line: Line
+    line: SampleSeries
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """All series of the names that were asked for, with the times in which anybody looked."""
+    """Samples by series name, with the times that were observable."""
 
     step: int
-    by_name: Mapping[str, list[Watched]]
-    # In which seconds gauges were sampled, and in which reports of sums were heard.
+    by_name: Mapping[str, list[WatchedSeries]]
+    # Times at which gauges were sampled, and at which counter reports arrived.
     sampled: list[int] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
 
-    def times_of(self, line: Line) -> list[int]:
-        """In which seconds a series of this kind could have had a sample."""
+    def times_of(self, line: SampleSeries) -> list[int]:
+        """Return the times at which a series of this kind could have had a sample."""
         return self.heard if line.is_sum else self.sampled
 
 
 def read_samples(names: Collection[str], *, window: float, now: datetime) -> Samples:
-    """The samples of the last ``window`` seconds, as fine as ``step_of`` says.
+    """Return the samples of the ``window`` seconds before ``now``, in the resolution of
+    ``step_of``.
 
-    ``now`` is the end: what was written later is left out.
+    Samples after ``now`` are left out.
     """
     step = step_of(window)
     end = int(now.timestamp()) + 1
@@ -67,20 +68,24 @@ def read_samples(names: Collection[str], *, window: float, now: datetime) -> Sam
         times, values = points[pk]
         times.append(second)
         values.append(value if series[pk][3] else value / (count or 1))
-    found: dict[str, list[Watched]] = {name: [] for name in names}
+    found: dict[str, list[WatchedSeries]] = {name: [] for name in names}
     when: dict[str, list[int]] = {}
     for pk, (name, project, label, is_sum) in series.items():
         times, values = points[pk]
         if name in known and project is None:
             when[name] = times
         if name in found:
-            found[name].append(Watched(project, label, Line(is_sum, step, times, values)))
+            found[name].append(
+                WatchedSeries(project, label, SampleSeries(is_sum, step, times, values))
+            )
     return Samples(step, found, when.get(SAMPLED, []), when.get(OBSERVED.name, []))
 
 
-def with_samples(scoped: Sequence[Scoped], now: datetime) -> Iterator[tuple[Scoped, Samples]]:
-    """Each rule with the samples of its series; those of one length are read at once."""
-    by_step: dict[int, list[Scoped]] = defaultdict(list)
+def with_samples(
+    scoped: Sequence[ScopedRule], now: datetime
+) -> Iterator[tuple[ScopedRule, Samples]]:
+    """Yield each rule with the samples of its series; one read per resolution."""
+    by_step: dict[int, list[ScopedRule]] = defaultdict(list)
     for each in scoped:
         by_step[step_of(window_of(each.rule))].append(each)
     for some in by_step.values():
@@ -91,7 +96,8 @@ def with_samples(scoped: Sequence[Scoped], now: datetime) -> Iterator[tuple[Scop
 
 
 def gone_of(asked: Collection[SeriesKey], *, now: datetime) -> set[SeriesKey]:
-    """Those that were not sampled in the last minutes, while others were. Two queries at most."""
+    """Return the series without recent samples although others were sampled. At most two
+    queries."""
     if not asked:
         return set()
     since = int(now.timestamp()) - GONE_SECONDS

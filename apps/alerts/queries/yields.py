@@ -1,4 +1,4 @@
-"""A job's past as the engine takes it, and what its page shows of it."""
+"""Past yields of a job, for the engine, its page and REST."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from django.core.exceptions import ValidationError
 from apps.alerts.engine.yields import (
     LEAST_STALE_SECONDS,
     MOST_RUNS,
-    Brought,
-    Limits,
+    RunYield,
+    YieldLimits,
     usual_interval,
 )
 from apps.alerts.models import JobYield, YieldPolicy, YieldWatch
@@ -23,29 +23,30 @@ from apps.jobs.queries import times_to_come
 from apps.jobs.states import RunState, Trigger
 from apps.queuestats.queries import run_totals
 
-# Older runs say nothing about what is usual now.
+# Older runs are not part of the baseline.
 PAST_DAYS: Final = 120
-# Of these the items are compared, so that a job of every hour finds its weekday of some weeks.
+# Number of runs read: for an hourly job it covers the same weekday of several weeks.
 PAST_RUNS: Final = 800
-# A job that only persons start is stale by its past when it ran on so many days.
+# A manually started job can become stale only if it ran on this many different days.
 LEAST_DAYS_BY_HAND: Final = 5
 
 
 def policy_of(job: Job) -> YieldPolicy:
-    """What people have set for the job; the defaults, not stored, where nobody has."""
+    """Return the stored policy of a job, or an unsaved one with the defaults."""
     found = YieldPolicy.objects.filter(job=job).first()
     return found if found is not None else YieldPolicy(job=job)
 
 
-def past_of(job: Job, *, before: datetime, policy: YieldPolicy) -> list[Brought]:
-    """The runs to compare with, newest first; the fields of the newest ones alone. Two queries."""
+def past_of(job: Job, *, before: datetime, policy: YieldPolicy) -> list[RunYield]:
+    """Return earlier runs to compare with, newest first; field counts for the newest only. Two
+    queries."""
     rows = JobYield.objects.filter(
         job=job, judged=True, ended_at__lt=before, ended_at__gte=_learn_from(before, policy)
     ).order_by("-ended_at", "-run")
     zone = ZoneInfo(job.time_zone)
     fields = dict(rows.values_list("run", "fields")[:MOST_RUNS])
     return [
-        Brought(
+        RunYield(
             day=ended_at.astimezone(zone).date(),
             items=items or 0,
             success=success,
@@ -65,17 +66,17 @@ def _learn_from(before: datetime, policy: YieldPolicy) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How long a job may be without a good run: ``stale_at`` None: for ever."""
+    """Usual time between good runs of a job. ``stale_at`` None: the job never becomes stale."""
 
     usual_seconds: float | None = None
     stale_at: datetime | None = None
 
 
-def interval_of(job: Job, *, good_at: datetime, limits: Limits) -> Interval:
-    """By the job's cron, else by the usual time between its good runs.
+def interval_of(job: Job, *, good_at: datetime, limits: YieldLimits) -> Interval:
+    """Derive the interval from the job's cron, or from the usual time between its good runs.
 
-    Whoever changes a job begins the time anew: one that was disabled for a month, or that has a
-    cron only now, is not late at once.
+    A change of the job restarts the interval, so that a job enabled again after a month, or given a
+    cron only now, is not stale at once.
     """
     if limits.stale_times is None:
         return Interval()
@@ -88,7 +89,7 @@ def interval_of(job: Job, *, good_at: datetime, limits: Limits) -> Interval:
     begin = max(good_at, job.updated_at)
     planned = _planned(job, begin, limits.stale_times)
     if planned is not None:
-        # A run that is planned then has to be given the time that it usually takes.
+        # The next planned run needs its usual duration before the job counts as stale.
         lasting = sorted(ended - started for ended, started, _trigger in rows if started)
         takes = lasting[len(lasting) // 2] if lasting else timedelta()
         first, last = planned
@@ -105,7 +106,7 @@ def interval_of(job: Job, *, good_at: datetime, limits: Limits) -> Interval:
 
 
 def _planned(job: Job, begin: datetime, times: float) -> tuple[datetime, datetime] | None:
-    """The first and the n-th planned time after the last good run, or after a change."""
+    """Return the first and the n-th planned time after the last good run or the last change."""
     if not job.cron:
         return None
     count = max(1, round(times))
@@ -117,13 +118,13 @@ def _planned(job: Job, begin: datetime, times: float) -> tuple[datetime, datetim
 
 
 def _runs_by_itself(rows: Sequence[tuple[datetime, datetime | None, str]]) -> bool:
-    """Something starts it: a schedule, a link, items; or a person does, day by day."""
+    """Return whether schedules, links or items start the job, or users do on most days."""
     by_hand = [ended.date() for ended, _started, trigger in rows if trigger == Trigger.PERSON]
     return 2 * len(by_hand) < len(rows) or len(set(by_hand)) >= LEAST_DAYS_BY_HAND
 
 
 def brings_now(job: int) -> bool:
-    """A run of the job is under way and has items: what is not over yet is not stale."""
+    """Return whether an active run of the job already has items; then the job is not stale yet."""
     active = Run.objects.filter(job=job).exclude(state=RunState.QUEUED).active()
     owners = [f"run:{pk}" for pk in active.values_list("pk", flat=True)]
     return bool(owners) and any(books.items for books in run_totals(owners).values())
@@ -131,7 +132,7 @@ def brings_now(job: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FieldShare:
-    """A field of a job's items: in which share it has a value, of the newest run and usually."""
+    """Share of a job's items in which one field has a value: newest run and baseline."""
 
     name: str
     share: float
@@ -140,18 +141,16 @@ class FieldShare:
 
     @property
     def percent(self) -> float:
-        """Of the newest run."""
         return 100.0 * self.share
 
     @property
     def usual_percent(self) -> float | None:
-        """Usually."""
         return None if self.usual is None else 100.0 * self.usual
 
 
 @dataclass(frozen=True, slots=True)
 class JobYields:
-    """What the page of a job and REST show."""
+    """Yield history and status of a job, for its page and REST."""
 
     job: Job
     policy: YieldPolicy
@@ -162,17 +161,17 @@ class JobYields:
 
     @property
     def newest(self) -> JobYield | None:
-        """The newest run that was compared."""
+        """Return the newest run that was compared with the baseline."""
         return next((one for one in self.runs if one.judged), None)
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """What is unusual now, with since when."""
+        """Return current anomalies with the time each began."""
         return [] if self.watch is None else self.watch.findings
 
     @property
     def fields(self) -> list[FieldShare]:
-        """Of the newest run that was compared: those that have fallen first."""
+        """Return field coverage of the newest compared run, largest decline first."""
         newest = self.newest
         if newest is None or not newest.items:
             return []
@@ -196,7 +195,7 @@ class JobYields:
 
 
 def yields_of(job: Job, *, now: datetime, count: int = MOST_RUNS) -> JobYields:
-    """A job's newest runs and where it stands; four queries."""
+    """Return a job's newest runs and its yield status. Four queries."""
     watch = YieldWatch.objects.filter(job=job).first()
     return JobYields(
         job=job,
@@ -208,10 +207,11 @@ def yields_of(job: Job, *, now: datetime, count: int = MOST_RUNS) -> JobYields:
 
 
 def stale_since(watch: YieldWatch, job: Job, now: datetime) -> Interval | None:
-    """The interval that the job has exceeded; None: it has not, or a run is about to end that."""
+    """Return the interval that the job has exceeded; None if not stale or an active run has
+    items."""
     if watch.good_at is None or watch.stale_at is None or watch.stale_at >= now:
         return None
-    # Its cron may be another one since the last run was written down.
+    # The cron may have changed since the last run was recorded.
     interval = interval_of(job, good_at=watch.good_at, limits=policy_of(job).limits)
     if interval.stale_at is None or interval.stale_at >= now or brings_now(job.pk):
         return None

@@ -1,1 +1,1 @@
-"""Every write of this app."""
+"""Writes and background work of the alerts app."""

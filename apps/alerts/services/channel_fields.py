@@ -1,6 +1,6 @@
-"""What has to be said of each kind of channel, and whether it makes sense.
+"""Fields of each channel kind with their validation.
 
-The same table makes the forms of the admin, the checks of REST and the guide.
+The admin form, the REST validation and the documentation are generated from this table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Text = str | Promise
 
 @dataclass(frozen=True, slots=True)
 class ChannelField:
-    """One thing to say. ``read`` makes of what was typed what is stored, or raises ``Wrong``."""
+    """One field of a channel. ``read`` converts input to the stored value or raises
+    ``InvalidValue``."""
 
     name: str
     label: Text
@@ -43,14 +44,14 @@ class ChannelField:
     help: Text = ""
     is_secret: bool = False
     is_required: bool = False
-    # How a form asks: line, lines, flag, choice.
+    # Widget: line, lines, flag or choice.
     asks: str = "line"
     choices: tuple[tuple[str, Text], ...] = ()
     default: Any = ""
 
 
-class Wrong(ValueError):
-    """What was typed makes no sense; the argument is for people."""
+class InvalidValue(ValueError):
+    """The input is invalid; the argument is a translated message."""
 
 
 # --- reading what was typed ----------------------------------------------------------------------
@@ -58,9 +59,9 @@ class Wrong(ValueError):
 
 def _line(value: Any) -> str:
     if not isinstance(value, str) or len(value) > MOST_TEXT:
-        raise Wrong(_("Enter one line of text."))
+        raise InvalidValue(_("Enter one line of text."))
     if any(not sign.isprintable() for sign in value.strip()):
-        raise Wrong(_("Enter one line of text."))
+        raise InvalidValue(_("Enter one line of text."))
     return value.strip()
 
 
@@ -68,10 +69,10 @@ def _list(value: Any, split: str) -> list[str]:
     if isinstance(value, str):
         value = re.split(split, value)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise Wrong(_("Enter a list of texts."))
+        raise InvalidValue(_("Enter a list of texts."))
     found = list(dict.fromkeys(each.strip() for each in value if each.strip()))
     if len(found) > MOST_RECEIVERS:
-        raise Wrong(_("At most 50; use a group or a mailing list for more."))
+        raise InvalidValue(_("At most 50; use a group or a mailing list for more."))
     return found
 
 
@@ -81,7 +82,7 @@ def _emails(value: Any) -> list[str]:
         try:
             validate_email(each)
         except ValidationError:
-            raise Wrong(_("%(text)s is no mail address.") % {"text": each[:100]}) from None
+            raise InvalidValue(_("%(text)s is no mail address.") % {"text": each[:100]}) from None
     return found
 
 
@@ -89,20 +90,20 @@ def _numbers(value: Any) -> list[str]:
     found = _list(value, r"[,;\n\r]+")
     for each in found:
         if not _NUMBER.fullmatch(each):
-            raise Wrong(_("%(text)s is no phone number.") % {"text": each[:100]})
+            raise InvalidValue(_("%(text)s is no phone number.") % {"text": each[:100]})
     return [re.sub(r"[ -]", "", each) for each in found]
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Wrong(_("Enter yes or no."))
+        raise InvalidValue(_("Enter yes or no."))
     return value
 
 
 def _one_of(*choices: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if value not in choices:
-            raise Wrong(_("One of: %(choices)s.") % {"choices": ", ".join(choices)})
+            raise InvalidValue(_("One of: %(choices)s.") % {"choices": ", ".join(choices)})
         return str(value)
 
     return read
@@ -110,14 +111,14 @@ def _one_of(*choices: str) -> Callable[[Any], str]:
 
 def _characters(value: Any) -> int:
     text = "" if isinstance(value, bool) else str(value)
-    # Python reads no text of thousands of digits, and says so by another error.
+    # int() raises a ValueError of its own for thousands of digits.
     if not text.isdecimal() or len(text) > 4 or not 20 <= int(text) <= 1000:
-        raise Wrong(_("Enter a number from 20 to 1000."))
+        raise InvalidValue(_("Enter a number from 20 to 1000."))
     return int(text)
 
 
 def _address(value: Any) -> str:
-    """An address that may be called as far as it can be told without asking for its name."""
+    """Validate a URL as far as possible without resolving its host name."""
     text = _line(value)
     try:
         parts = urlsplit(text)
@@ -125,14 +126,14 @@ def _address(value: Any) -> str:
     except ValueError:
         host, parts = "", urlsplit("")
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
-        raise Wrong(_("An address such as https://host/path, without user and password."))
+        raise InvalidValue(_("An address such as https://host/path, without user and password."))
     if "{" in parts.netloc:
-        raise Wrong(_("Nothing can be filled into the name of the server."))
+        raise InvalidValue(_("Nothing can be filled into the name of the server."))
     verdict = check_address(
         host, allowed_networks=settings.ALERTS_ALLOWED_NETWORKS, resolve=lambda _name: []
     )
     if verdict.problem in (AddressFault.BLOCKED, AddressFault.MALFORMED):
-        raise Wrong(
+        raise InvalidValue(
             _("This server must not be called; the setting ALERTS_ALLOWED_NETWORKS can allow it.")
         )
     return text
@@ -142,7 +143,9 @@ def _robot(has_token: Callable[[Any], bool]) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         text = _address(value)
         if not has_token(urlsplit(text)):
-            raise Wrong(_("Copy the complete webhook URL that the group shows for its robot."))
+            raise InvalidValue(
+                _("Copy the complete webhook URL that the group shows for its robot.")
+            )
         return text
 
     return read
@@ -151,7 +154,7 @@ def _robot(has_token: Callable[[Any], bool]) -> Callable[[Any], str]:
 def _key(value: Any) -> str:
     text = _line(value)
     if text and len(text) < 8:
-        raise Wrong(_("This is too short for a key."))
+        raise InvalidValue(_("This is too short for a key."))
     return text
 
 
@@ -159,13 +162,13 @@ def _webhook_key(value: Any) -> str:
     text = _line(value)
     keys = text.split()
     if len(keys) > 2:
-        raise Wrong(_("One key, or the new and the old key separated by a space."))
+        raise InvalidValue(_("One key, or the new and the old key separated by a space."))
     for each in keys:
         problem = secret_problem(each)
         if problem == "short":
-            raise Wrong(_("Enter at least 16 characters."))
+            raise InvalidValue(_("Enter at least 16 characters."))
         if problem:
-            raise Wrong(_("What follows whsec_ is no base64."))
+            raise InvalidValue(_("What follows whsec_ is no base64."))
     return text
 
 
@@ -173,21 +176,21 @@ def _headers(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         rows = [row.partition(":") for row in value.splitlines() if row.strip()]
         if not all(sign for _name, sign, _rest in rows):
-            raise Wrong(_("One header a line, as Name: value."))
+            raise InvalidValue(_("One header a line, as Name: value."))
         value = {name.strip(): rest.strip() for name, _sign, rest in rows}
     if not isinstance(value, dict) or len(value) > 20:
-        raise Wrong(_("One header a line, as Name: value."))
+        raise InvalidValue(_("One header a line, as Name: value."))
     for name, text in value.items():
         if not _HEADER.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
-            raise Wrong(_("One header a line, as Name: value."))
+            raise InvalidValue(_("One header a line, as Name: value."))
         if _SECRET_HEADER.search(name) and "{secret}" not in text:
-            raise Wrong(_("Write {secret} here, and the secret itself into its own field."))
+            raise InvalidValue(_("Write {secret} here, and the secret itself into its own field."))
     return dict(value)
 
 
 def _template(value: Any) -> str:
     if not isinstance(value, str) or len(value) > MOST_TEXT or "\0" in value:
-        raise Wrong(_("Enter at most 4000 characters."))
+        raise InvalidValue(_("Enter at most 4000 characters."))
     return value.strip()
 
 
@@ -346,10 +349,10 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
 def read_fields(
     kind: str, typed: Mapping[str, Any], *, stored: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Settings and secrets of a channel. Raises ``BadChannel`` with what is wrong, by field.
+    """Return settings and secrets from input. Raises ``BadChannel`` with problems by field.
 
-    ``typed``: by field; a setting that is left out is as if it never was. ``stored``: the secrets
-    it has; one that is left out stays, "" removes it.
+    ``typed``: input by field name; a missing setting is reset. ``stored``: current secrets; a
+    missing secret is kept, "" removes it.
     """
     known = {each.name: each for each in FIELDS[kind]}
     errors: dict[str, list[Text]] = {
@@ -361,7 +364,7 @@ def read_fields(
         before = stored.get(name, "") if field.is_secret else field.default
         try:
             value = field.read(typed[name]) if name in typed and typed[name] != "" else None
-        except Wrong as wrong:
+        except InvalidValue as wrong:
             errors[name] = [wrong.args[0]]
             continue
         if value is None:
@@ -396,7 +399,7 @@ def _gateway_problems(plain: Mapping[str, Any]) -> dict[str, list[Text]]:
 
 
 def shown_host(secrets: Mapping[str, str], plain: Mapping[str, Any]) -> str:
-    """The server that a channel calls: all that is shown of its address."""
+    """Return the host name of the channel's URL; the rest of the URL may be secret."""
     address = secrets.get("url") or str(plain.get("url", ""))
     try:
         return urlsplit(_PLACE.sub("x", address)).hostname or ""
@@ -405,5 +408,5 @@ def shown_host(secrets: Mapping[str, str], plain: Mapping[str, Any]) -> str:
 
 
 def stored_secrets(kind: str, secrets: Mapping[str, str]) -> Sequence[str]:
-    """Names of the secrets that it has."""
+    """Return the names of the stored secrets."""
     return [each.name for each in FIELDS[kind] if each.is_secret and secrets.get(each.name)]

@@ -1,4 +1,4 @@
-"""Every write of channels."""
+"""Create, change and delete channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.alerts.errors import BadChannel, ChannelExists, ChannelInUse
 from apps.alerts.models import Channel, Notice
 from apps.alerts.queries.rules import active_books
 from apps.alerts.services.channel_fields import read_fields
-from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.delivery import secrets_of
 from apps.alerts.states import NoticeProblem, NoticeState
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -34,9 +34,10 @@ def create_channel(
     language: str = "en",
     enabled: bool = True,
 ) -> Channel:
-    """A new channel of a project, or of the platform (None). Raises ``BadChannel``.
+    """Create a channel of a project, or of the platform (None).
 
-    ``typed``: settings and secrets by the names of ``channel_fields``.
+    ``typed`` holds settings and secrets by the names in ``channel_fields``. Raises ``BadChannel``
+    and ``ChannelExists``.
     """
     if not _NAME.fullmatch(name):
         text = _("Small letters, digits, '-' and '_' only, a letter first.")
@@ -76,9 +77,10 @@ def change_channel(
     language: str | None = None,
     enabled: bool | None = None,
 ) -> Channel:
-    """Change a channel; its name, kind and project stay. Raises ``BadChannel``.
+    """Change a channel; its name, kind and project are fixed. Raises ``BadChannel``.
 
-    ``typed`` None: settings and secrets stay; else all settings, and secrets that are named.
+    ``typed=None`` keeps settings and secrets; otherwise all settings and the named secrets are
+    replaced.
     """
     row = Channel.objects.select_for_update().get(pk=channel.pk)
     before, had = _shown(row), secrets_of(row)
@@ -104,8 +106,8 @@ def change_channel(
 
 @transaction.atomic
 def delete_channel(*, channel: Channel, actor: User | None) -> None:
-    """Delete it; what waits for it is given up. Raises ``ChannelInUse`` where rules name it."""
-    rules = rules_that_tell(channel)
+    """Delete a channel and fail its waiting notifications. Raises ``ChannelInUse``."""
+    rules = rules_using(channel)
     if rules:
         raise ChannelInUse(fields={"rules": [", ".join(rules)]})
     waiting = Notice.objects.filter(channel=channel, state=NoticeState.WAITING)
@@ -114,8 +116,8 @@ def delete_channel(*, channel: Channel, actor: User | None) -> None:
     channel.delete()
 
 
-def rules_that_tell(channel: Channel) -> list[str]:
-    """Names of the rules that name this channel; of the platform's, those of projects, too."""
+def rules_using(channel: Channel) -> list[str]:
+    """Return the rules that name this channel; for a platform channel, also those of projects."""
     books = active_books()
     asked = [books.of(channel.project_id)]
     if channel.project_id is None:
@@ -137,7 +139,7 @@ def _packed(secrets: Mapping[str, str]) -> str:
 
 
 def _shown(channel: Channel) -> dict[str, Any]:
-    """For the audit trail, which masks what sounds secret anyway."""
+    """Return the audited fields; the audit trail masks values that look secret."""
     return {
         "kind": channel.kind,
         "enabled": channel.enabled,

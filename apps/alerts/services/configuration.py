@@ -1,4 +1,4 @@
-"""Alert rules as a kind of configuration: YAML in and out, of projects and of the platform."""
+"""Configuration kind of alert rules: YAML of a project or of the platform."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import ClassVar
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from apps.alerts.engine.checking import problems
+from apps.alerts.engine.validation import problems
 from apps.alerts.queries.rules import KIND
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.services import Problem, YamlKind
 
 
 class AlertsKind(YamlKind):
-    """What is watched, and who is told. No secret is in it: rules name channels."""
+    """Alert rules with their quiet hours and recipients; contains no secrets, only channel
+    names."""
 
     name = KIND
     title = _("Alert rules")
@@ -23,10 +24,9 @@ class AlertsKind(YamlKind):
     platform: ClassVar[bool] = True
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """Every problem, with its place, such as ``rules[3].when.above``."""
+        """Return every problem with its place, for example ``rules[3].when.above``."""
         return list(problems(data))
 
     def summary(self, data: Data) -> str:
-        """How many rules."""
         count = len(data.get("rules") or [])
         return ngettext("%(count)d rule", "%(count)d rules", count) % {"count": count}

@@ -1,11 +1,11 @@
-"""Incidents from their beginning to their end: what the monitor finds, and what people do.
+"""Life cycle of incidents: changes by the monitor and by users.
 
-    found -> opens an incident, or counts one that is open, or opens one again that is just over
-    lasts -> what follows with time: escalations, repetitions, the end of a snooze
-    recover -> it is over; ``close``, ``acknowledge`` and ``snooze`` are people's
+    open_or_count -> open an incident, count an open one, or reopen one that has just recovered
+    follow_up -> escalations, reminders, the end of a snooze
+    recover -> end an incident; users call ``acknowledge``, ``snooze`` and ``close``
 
-Every change and what is to be told of it are one transaction. All updates are guarded by the
-state that the caller saw: two who act at once do not tell anybody twice.
+Each change and its notifications are one transaction. Updates are conditional on the state that the
+caller saw, so concurrent callers do not notify twice.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from apps.access.models import User
 from apps.access.services import record
 from apps.alerts.engine.events import Fact
 from apps.alerts.engine.messages import one_line
-from apps.alerts.engine.rules import Escalation, Scoped, worst
+from apps.alerts.engine.rules import Escalation, ScopedRule, worst
 from apps.alerts.errors import IncidentOver, SnoozeOutOfRange
 from apps.alerts.events import INCIDENTS_CHANGED
 from apps.alerts.models import Incident, IncidentNote, RuleMute
 from apps.alerts.services.notices import (
-    channels_told,
     drop_held_escalations,
-    drop_waiting,
-    tell,
+    drop_pending,
+    notified_channels,
+    notify,
 )
 from apps.alerts.states import Ending, IncidentState, NoticeKind, Step
 from apps.runtime.services import emit
 from yardkit import failpoints
 
 LONGEST_SNOOZE: Final = timedelta(days=30)
-# What comes back so soon after it had recovered is the same story.
+# A problem that returns within this time reopens its incident.
 REOPEN: Final = timedelta(minutes=10)
-# A closed incident stands for its trouble while that was seen so lately: people close what they
-# know of, and do not want it to open again with the next look.
+# A closed incident suppresses a new one while its problem continues, seen at least this recently:
+# users close known problems and do not want them reopened by the next pass.
 STILL_SEEN: Final = timedelta(minutes=5)
-# An open incident is written anew so often while nothing of it changes.
+# Interval at which an unchanged open incident is updated.
 REFRESH: Final = timedelta(seconds=15)
 MAX_KEY: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a rule has found now: of whom, since when, and what to tell of it."""
+class Detection:
+    """Problem detected by a rule: project, deduplication key, start, and facts for the texts."""
 
     project: int | None
     key: str
@@ -57,7 +57,7 @@ class Finding:
     facts: Mapping[str, Fact]
     address: str = ""
     value: float | None = None
-    # How many events these are; of what lasts, 1.
+    # Number of events; 1 for a series or condition.
     times: int = 1
 
 
@@ -65,11 +65,13 @@ class Finding:
 
 
 @transaction.atomic
-def open_or_count(*, scoped: Scoped, finding: Finding, now: datetime, lasting: bool) -> Incident:
-    """The open incident of this finding: a new one, one opened again, or one that is counted.
+def open_or_count(
+    *, scoped: ScopedRule, finding: Detection, now: datetime, lasting: bool
+) -> Incident:
+    """Return the open incident of a detection: new, reopened, or counted.
 
-    ``lasting``: the finding is the same trouble as at the last look (a series, a condition), so an
-    incident that is open is not counted again, and one that a person has closed stands for it.
+    ``lasting``: the problem of a series or condition continues between passes. Its open incident is
+    not counted again, and a closed incident suppresses a new one.
     """
     incident = current(scoped, finding)
     if incident is not None:
@@ -84,12 +86,12 @@ def open_or_count(*, scoped: Scoped, finding: Finding, now: datetime, lasting: b
     return _open(scoped, finding, now)
 
 
-def still_so(
-    going_on: Sequence[tuple[Incident, Finding]], *, now: datetime, hold: Callable[[], None]
+def refresh_open(
+    going_on: Sequence[tuple[Incident, Detection]], *, now: datetime, hold: Callable[[], None]
 ) -> int:
-    """Note of open incidents of what lasts that it does, every 15 s; how many were written.
+    """Update open incidents whose problem continues, every 15 s; return how many were written.
 
-    Raises ``LeaseLost`` by ``hold``.
+    Raises ``LeaseLost`` through ``hold``.
     """
     due = []
     for incident, finding in going_on:
@@ -105,16 +107,16 @@ def still_so(
     return len(due)
 
 
-def current(scoped: Scoped, finding: Finding) -> Incident | None:
-    """The open incident that this finding belongs to."""
+def current(scoped: ScopedRule, finding: Detection) -> Incident | None:
+    """Return the open incident of a detection."""
     return _of(scoped, finding).filter(state=IncidentState.OPEN).first()
 
 
 @transaction.atomic
-def follow_up(*, incident: Incident, scoped: Scoped, now: datetime) -> list[NoticeKind]:
-    """Tell again or others what has been open for long; what was told.
+def follow_up(*, incident: Incident, scoped: ScopedRule, now: datetime) -> list[NoticeKind]:
+    """Send due reminders and escalations of an open incident; return the kinds sent.
 
-    Nothing while it is acknowledged or snoozed, or its rule muted. One escalation a call at most.
+    Nothing while it is acknowledged, snoozed or its rule muted. At most one escalation per call.
     """
     row = _locked(incident)
     if row is None or row.acknowledged_at is not None:
@@ -122,7 +124,7 @@ def follow_up(*, incident: Incident, scoped: Scoped, now: datetime) -> list[Noti
     if row.snoozed_until is not None and row.snoozed_until > now:
         return []
     if is_muted(row.rule, row.project_id, now):
-        # What is due then is told once nobody has muted it any more.
+        # Due notifications are sent after the mute has ended.
         return []
     if row.told_at is None and scoped.rule.tell and row.snoozed_until is None:
         _tell(row, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
@@ -144,10 +146,13 @@ def recover(
     incident: Incident,
     why: Ending,
     now: datetime,
-    scoped: Scoped | None = None,
+    scoped: ScopedRule | None = None,
     value: float | None = None,
 ) -> bool:
-    """It is over; all who heard of it are told. False when somebody else has ended it."""
+    """End an incident and notify all channels that were notified of it.
+
+    Returns False if it had already ended.
+    """
     row = _locked(incident)
     if row is None:
         return False
@@ -156,10 +161,10 @@ def recover(
     row.save(update_fields=["state", "ended_at", "snoozed_until", "value"])
     _note(row, Step.RECOVERED, now, detail={"why": str(why)})
     until = scoped.book.quiet_until(scoped.rule, row.severity, now) if scoped else None
-    tell(
+    notify(
         incident=row,
         kind=NoticeKind.RECOVERED,
-        channels=channels_told(row),
+        channels=notified_channels(row),
         now=now,
         not_before=until,
     )
@@ -172,9 +177,9 @@ def recover(
 
 @transaction.atomic
 def acknowledge(*, incident: Incident, actor: User, now: datetime, note: str = "") -> Incident:
-    """Somebody takes care of it: no repetition and no escalation from now on.
+    """Acknowledge an incident: no further reminders and escalations.
 
-    One that is acknowledged already stays with whoever was first. Raises ``IncidentOver``.
+    The first acknowledgement stays. Raises ``IncidentOver``.
     """
     row = _open_or_refuse(incident)
     if row.acknowledged_at is None:
@@ -189,30 +194,30 @@ def acknowledge(*, incident: Incident, actor: User, now: datetime, note: str = "
 def snooze(
     *, incident: Incident, until: datetime, actor: User, now: datetime, note: str = ""
 ) -> Incident:
-    """Nobody is told of it until then, and everybody again if it is still open.
+    """Pause notifications until ``until``; all are notified again if it is still open then.
 
-    Raises ``IncidentOver``, ``SnoozeOutOfRange``.
+    Raises ``IncidentOver`` and ``SnoozeOutOfRange``.
     """
     if not now < until <= now + LONGEST_SNOOZE:
         raise SnoozeOutOfRange(fields={"until": [SnoozeOutOfRange.detail]})
     row = _open_or_refuse(incident)
     row.snoozed_until = until
     row.save(update_fields=["snoozed_until"])
-    drop_waiting(row)
+    drop_pending(row)
     _by_person(row, Step.SNOOZED, actor, now, note, until=until.isoformat())
     return row
 
 
 @transaction.atomic
 def close(*, incident: Incident, actor: User, now: datetime, note: str = "") -> Incident:
-    """It is over because somebody says so; nobody is told. Raises ``IncidentOver``.
+    """Close an incident at a user's request, without notification. Raises ``IncidentOver``.
 
-    Trouble that goes on opens no new one; trouble that was gone and comes back does.
+    A problem that continues opens no new incident; one that was gone and returns does.
     """
     row = _open_or_refuse(incident)
     row.state, row.ended_at, row.snoozed_until = IncidentState.CLOSED, now, None
     row.save(update_fields=["state", "ended_at", "snoozed_until"])
-    drop_waiting(row)
+    drop_pending(row)
     _by_person(row, Step.CLOSED, actor, now, note)
     return row
 
@@ -220,14 +225,14 @@ def close(*, incident: Incident, actor: User, now: datetime, note: str = "") -> 
 # --- parts -------------------------------------------------------------------------------------
 
 
-def _of(scoped: Scoped, finding: Finding) -> QuerySet[Incident]:
-    # By the project of what was found: a rule of the platform has incidents in many.
+def _of(scoped: ScopedRule, finding: Detection) -> QuerySet[Incident]:
+    # By the project of the detection: a platform rule has incidents in many projects.
     return Incident.objects.filter(
         project=finding.project, rule=scoped.rule.name, key=finding.key[:MAX_KEY]
     )
 
 
-def _see(incident: Incident, finding: Finding, now: datetime, lasting: bool) -> None:
+def _see(incident: Incident, finding: Detection, now: datetime, lasting: bool) -> None:
     fresh: dict[str, Any] = {"seen_at": now, "value": finding.value}
     if not lasting:
         fresh |= {"count": F("count") + finding.times, "facts": dict(finding.facts)}
@@ -239,8 +244,10 @@ def _see(incident: Incident, finding: Finding, now: datetime, lasting: bool) -> 
         changed(incident)
 
 
-def _just_over(scoped: Scoped, finding: Finding, now: datetime, lasting: bool) -> Incident | None:
-    """One that a person has closed and whose trouble goes on, or one that is just over."""
+def _just_over(
+    scoped: ScopedRule, finding: Detection, now: datetime, lasting: bool
+) -> Incident | None:
+    """Return a closed incident whose problem continues, or one that recovered recently."""
     rows = _of(scoped, finding).filter(source=scoped.rule.source)
     last = rows.order_by("-ended_at", "-id").first()
     if last is None or last.ended_at is None:
@@ -250,7 +257,7 @@ def _just_over(scoped: Scoped, finding: Finding, now: datetime, lasting: bool) -
     return last if now - last.ended_at <= REOPEN else None
 
 
-def _open(scoped: Scoped, finding: Finding, now: datetime) -> Incident:
+def _open(scoped: ScopedRule, finding: Detection, now: datetime) -> Incident:
     rule = scoped.rule
     incident = Incident(
         project_id=finding.project,
@@ -274,7 +281,7 @@ def _open(scoped: Scoped, finding: Finding, now: datetime) -> Incident:
         with transaction.atomic():
             incident.save(force_insert=True)
     except IntegrityError:
-        # Another monitor was quicker, which can only be one that was out for long.
+        # Another process created it first, for example a former leader after a long pause.
         found = current(scoped, finding)
         if found is None:
             raise
@@ -285,7 +292,9 @@ def _open(scoped: Scoped, finding: Finding, now: datetime) -> Incident:
     return incident
 
 
-def _open_again(incident: Incident, scoped: Scoped, finding: Finding, now: datetime) -> Incident:
+def _open_again(
+    incident: Incident, scoped: ScopedRule, finding: Detection, now: datetime
+) -> Incident:
     opened = Incident.objects.filter(pk=incident.pk, state=IncidentState.RECOVERED).update(
         state=IncidentState.OPEN,
         ended_at=None,
@@ -312,7 +321,7 @@ def _open_again(incident: Incident, scoped: Scoped, finding: Finding, now: datet
     return incident
 
 
-def _tell_opened(incident: Incident, scoped: Scoped, now: datetime) -> None:
+def _tell_opened(incident: Incident, scoped: ScopedRule, now: datetime) -> None:
     _tell(incident, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
     changed(incident)
 
@@ -321,27 +330,27 @@ def _tell(
     incident: Incident,
     kind: NoticeKind,
     channels: Sequence[str],
-    scoped: Scoped,
+    scoped: ScopedRule,
     now: datetime,
 ) -> None:
     if is_muted(scoped.rule.name, incident.project_id, now):
-        # Told once nobody has muted it any more, if it is still open.
+        # Sent after the mute has ended, if the incident is still open.
         return
     if channels:
         until = scoped.book.quiet_until(scoped.rule, incident.severity, now)
-        tell(incident=incident, kind=kind, channels=channels, now=now, not_before=until)
+        notify(incident=incident, kind=kind, channels=channels, now=now, not_before=until)
     incident.told_at = now
     Incident.objects.filter(pk=incident.pk).update(told_at=now)
 
 
-def _due_step(row: Incident, scoped: Scoped, now: datetime) -> Escalation | None:
+def _due_step(row: Incident, scoped: ScopedRule, now: datetime) -> Escalation | None:
     steps = scoped.rule.escalate[row.escalated :]
     if not steps or now - row.opened_at < timedelta(seconds=steps[0].after_seconds):
         return None
     return steps[0]
 
 
-def _escalate(row: Incident, step: Escalation, scoped: Scoped, now: datetime) -> NoticeKind:
+def _escalate(row: Incident, step: Escalation, scoped: ScopedRule, now: datetime) -> NoticeKind:
     row.escalated += 1
     row.severity = worst([row.severity, step.severity or row.severity])
     row.snoozed_until = None
@@ -352,14 +361,14 @@ def _escalate(row: Incident, step: Escalation, scoped: Scoped, now: datetime) ->
     return NoticeKind.ESCALATED
 
 
-def _repeat(row: Incident, scoped: Scoped, now: datetime) -> list[NoticeKind]:
+def _repeat(row: Incident, scoped: ScopedRule, now: datetime) -> list[NoticeKind]:
     quiet = scoped.book.quiet_until(scoped.rule, row.severity, now)
     if row.snoozed_until is not None:
-        # Whoever has snoozed it into quiet hours is told when they are over.
+        # A snooze that ends within quiet hours lasts until their end.
         row.snoozed_until = quiet
         row.save(update_fields=["snoozed_until"])
     if quiet is not None:
-        # What was told before the quiet hours is told again after them, and not piled up.
+        # Reminders are sent once after quiet hours, instead of piling up.
         return []
     taken = [name for step in scoped.rule.escalate[: row.escalated] for name in step.tell]
     channels = list(dict.fromkeys([*scoped.rule.tell, *taken]))
@@ -369,7 +378,7 @@ def _repeat(row: Incident, scoped: Scoped, now: datetime) -> list[NoticeKind]:
 
 
 def is_muted(rule: str, project: int | None, now: datetime) -> bool:
-    """Whether nobody is told of this rule now, in this project or at all."""
+    """Return whether the rule is muted now, in this project or everywhere."""
     mutes = RuleMute.objects.active(now).filter(rule=rule).values_list("project_id", flat=True)
     return any(each is None or each == project for each in mutes)
 
@@ -417,7 +426,7 @@ _VERBS: Final = {
 
 
 def changed(incident: Incident) -> None:
-    """Tell pages of it at the commit."""
+    """Notify open browser pages of the change, at the commit."""
     emit(
         INCIDENTS_CHANGED,
         project=incident.project_id,

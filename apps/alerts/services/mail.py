@@ -1,4 +1,4 @@
-"""Sends messages by mail, to each receiver their own."""
+"""Mail delivery, one message per recipient."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from django.core.mail.backends.base import BaseEmailBackend
 
 from apps.alerts.engine.messages import Message, one_line
 
-# What goes wrong with one receiver only.
+# Errors that concern a single recipient.
 _OF_RECEIVER: Final = (smtplib.SMTPRecipientsRefused, ValueError)
 
 
 def send_mail(
     message: Message, receivers: Sequence[str], *, delivered: Callable[[str], None]
 ) -> dict[str, str]:
-    """Mail ``message`` to each receiver, and say so after each; who was refused, and why.
+    """Mail ``message`` to each recipient, calling ``delivered`` after each; return rejected ones.
 
-    Raises ``OSError`` where there is no server to talk to, or none that lets us in.
+    The result maps recipient to reason. Raises ``OSError`` if the server is unreachable or rejects
+    the login.
     """
     refused: dict[str, str] = {}
     connection = get_connection(fail_silently=False)
     try:
-        # All by one connection; without one nobody is tried.
+        # One connection for all; if it fails, no recipient is tried.
         connection.open()
         for receiver in receivers:
             try:
@@ -44,7 +45,7 @@ def send_mail(
 def _mail(message: Message, receiver: str, connection: BaseEmailBackend) -> EmailMessage:
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     headers = {
-        # The same however often it is sent: mailboxes keep one of them.
+        # Stable across retries, so that mailboxes can drop duplicates.
         "Message-ID": f"<{message.id}.{_ascii(receiver)}@{domain}>",
         "Auto-Submitted": "auto-generated",
         "X-Crawlyard-Event": message.event,

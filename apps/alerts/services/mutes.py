@@ -1,4 +1,4 @@
-"""Rules of which nobody is told for a while."""
+"""Muting of rules."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def mute_rule(
     now: datetime,
     note: str = "",
 ) -> RuleMute:
-    """Tell nobody of this rule until then; of ``project_id`` None in no project.
+    """Mute a rule's notifications until ``until``; ``project_id=None`` mutes it in every project.
 
-    Incidents are opened all the same. A second call changes the first. Raises
-    ``SnoozeOutOfRange``.
+    Incidents still open. A second call replaces the first. Raises ``SnoozeOutOfRange``.
     """
     if not now < until <= now + LONGEST:
         raise SnoozeOutOfRange(fields={"until": [SnoozeOutOfRange.detail]})
@@ -49,7 +48,7 @@ def mute_rule(
 
 @transaction.atomic
 def unmute_rule(*, rule: str, project_id: int | None, actor: User) -> bool:
-    """Tell of it again from now on; False when it was not muted."""
+    """Remove a mute; return False if there was none."""
     mute = RuleMute.objects.filter(rule=rule, project=project_id).first()
     if mute is None:
         return False

@@ -1,11 +1,11 @@
-"""What is to be told to whom: rows that ``services.delivering`` sends.
+"""Creation of notifications, which ``services.delivery`` sends.
 
-    tell -> a row for each channel, in the caller's transaction, and a worker at the commit
-    send_again -> the same notice once more, on a person's word
-    wake_senders -> the net: channels with notices whose time has come
+    notify -> one row per channel in the caller's transaction; a worker starts at the commit
+    resend -> the same notification again, at a user's request
+    wake_delivery_workers -> periodic sweep over channels with due notifications
 
-Held by quiet hours and over before their end: nobody is told at all. What was tried before an
-incident was over is not tried again; that it is over is told to everybody who may have heard of it.
+An incident that ends within quiet hours sends nothing. After an incident has ended, earlier
+notifications are not retried; the recovery goes to every channel that may have been reached.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from yardkit import topology
 
 RECOVERED: Final = NoticeKind.RECOVERED
 SEND_TASK: Final = "alerts.send_notices"
-# Tests belong to no incident, with which the others are deleted.
+# Test notifications belong to no incident, so incident retention does not delete them.
 KEEP_TESTS: Final = timedelta(days=30)
 
 
 @transaction.atomic
-def tell(
+def notify(
     *,
     incident: Incident,
     kind: NoticeKind,
@@ -41,10 +41,10 @@ def tell(
     now: datetime,
     not_before: datetime | None = None,
 ) -> list[Notice]:
-    """Write down what goes out by these channels; call it with the change of the incident.
+    """Create notifications for these channels, in the transaction that changes the incident.
 
-    ``channels``: names; the project's channel of that name is taken, else the platform's. A name
-    without a channel gives a notice that says so. ``not_before``: the end of quiet hours.
+    ``channels`` are names: the project's channel is preferred to the platform's. A name without a
+    channel creates a failed notification. ``not_before`` is the end of quiet hours.
     """
     found = _channels(incident.project_id, channels)
     if kind == NoticeKind.RECOVERED:
@@ -63,29 +63,32 @@ def tell(
     return written
 
 
-def channels_told(incident: Incident) -> list[str]:
-    """Names of the channels that have heard of it, or may have; for its recovery."""
+def notified_channels(incident: Incident) -> list[str]:
+    """Return the names of channels that were, or may have been, notified of the incident."""
     heard = _tried(Notice.objects.filter(incident=incident))
     return list(heard.order_by("channel_name").values_list("channel_name", flat=True).distinct())
 
 
-def drop_waiting(incident: Incident) -> int:
-    """Do not send what waits of it: a person has it in hand; how many.
+def drop_pending(incident: Incident) -> int:
+    """Drop the incident's waiting notifications after an acknowledgement; return their number.
 
-    What a person has sent again stays.
+    Notifications that a user resent are kept.
     """
     return _drop(Notice.objects.filter(incident=incident, resent_of=None))
 
 
 def drop_held_escalations(incident: Incident, *, now: datetime) -> int:
-    """Of what quiet hours hold of it only that it began goes out: somebody has it; how many."""
+    """Drop escalations deferred by quiet hours after an acknowledgement; return their number.
+
+    The first notification, "opened", is still sent.
+    """
     held = Notice.objects.filter(incident=incident, kind=NoticeKind.ESCALATED, not_before__gt=now)
     return _drop(held)
 
 
 @transaction.atomic
-def send_again(*, notice: Notice, actor: User | None, now: datetime) -> Notice:
-    """Send a notice that has ended once more, as a new one. Raises ``NoticeNotEnded``."""
+def resend(*, notice: Notice, actor: User | None, now: datetime) -> Notice:
+    """Send a finished notification again as a new row. Raises ``NoticeNotEnded``."""
     if notice.state == NoticeState.WAITING:
         raise NoticeNotEnded
     again = _write(
@@ -96,7 +99,7 @@ def send_again(*, notice: Notice, actor: User | None, now: datetime) -> Notice:
             created_at=now,
             resent_of_id=notice.resent_of_id or notice.pk,
         ),
-        # As names go now: whoever made a channel anew means that one.
+        # Looked up by name, in case the channel was deleted and created again.
         channel=_channels(notice.project_id, [notice.channel_name]).get(notice.channel_name),
         name=notice.channel_name,
         now=now,
@@ -113,7 +116,7 @@ def send_again(*, notice: Notice, actor: User | None, now: datetime) -> Notice:
 
 @transaction.atomic
 def send_test(*, channel: Channel, actor: User | None, now: datetime) -> Notice:
-    """Send a test by this channel, also by one that is switched off; it is tried once."""
+    """Send a test through this channel, even if it is disabled; it is tried once."""
     notice = Notice.objects.create(
         project_id=channel.project_id,
         channel=channel,
@@ -127,8 +130,8 @@ def send_test(*, channel: Channel, actor: User | None, now: datetime) -> Notice:
     return notice
 
 
-def wake_senders(*, now: datetime) -> int:
-    """Wake a worker for each channel with notices that are due; how many channels."""
+def wake_delivery_workers(*, now: datetime) -> int:
+    """Start delivery for each channel with due notifications; return the number of channels."""
     due = Notice.objects.due(now).exclude(channel=None).order_by("channel_id")
     found = list(due.values_list("channel_id", flat=True).distinct())
     for pk in found:
@@ -136,8 +139,8 @@ def wake_senders(*, now: datetime) -> int:
     return len(found)
 
 
-def forget_notices(*, now: datetime) -> int:
-    """Delete tests of long ago; how many."""
+def prune_test_notices(*, now: datetime) -> int:
+    """Delete old test notifications; return their number."""
     old = Notice.objects.filter(incident=None, created_at__lt=now - KEEP_TESTS)
     return old.exclude(state=NoticeState.WAITING).delete()[0]
 
@@ -148,17 +151,18 @@ def _drop(notices: NoticeQuerySet[Notice]) -> int:
 
 
 def _channels(project_id: int | None, names: Iterable[str]) -> dict[str, Channel]:
-    """By name; what the project has goes before what the platform has."""
+    """Return channels by name, the project's before the platform's."""
     own = Q(project=None) if project_id is None else Q(project=None) | Q(project=project_id)
     rows = Channel.objects.filter(own, name__in=set(names))
     return {each.name: each for each in sorted(rows, key=lambda row: row.project_id or 0)}
 
 
 def _those_who_heard(incident: Incident, names: Sequence[str], now: datetime) -> list[str]:
-    """Drop what quiet hours hold of it; the channels by which somebody may have heard."""
+    """Drop deferred notifications; return the channels that may have been notified before."""
     told = Notice.objects.filter(incident=incident, channel_name__in=names)
     _drop(told.filter(attempts=0, next_try_at__gt=now))
-    # One that came back may have been told of in its first days only, and of that its end, too.
+    # After a reopening, the latest kind counts: a channel that already got the recovery is left
+    # out.
     newest: dict[str, str] = dict(
         _tried(told).filter(resent_of=None).order_by("pk").values_list("channel_name", "kind")
     )
@@ -166,7 +170,7 @@ def _those_who_heard(incident: Incident, names: Sequence[str], now: datetime) ->
 
 
 def _tried(notices: NoticeQuerySet[Notice]) -> NoticeQuerySet[Notice]:
-    """Those that somebody may have got, or still may."""
+    """Exclude notifications that certainly reached nobody."""
     nowhere = Q(problem__in=(NoticeProblem.NO_CHANNEL, NoticeProblem.OFF), attempts=0)
     return notices.exclude(Q(state=NoticeState.DROPPED) | nowhere)
 

@@ -1,4 +1,4 @@
-"""What a rule would have found: asked before it is saved, and nothing is changed."""
+"""Preview of the incidents that a rule would have opened; changes nothing."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
-from apps.alerts.engine.checking import rule_problems
 from apps.alerts.engine.events import (
     ConditionSource,
     EventSource,
     Fact,
-    Happening,
-    More,
-    NotKnown,
+    Occurrence,
+    StateUnknown,
+    Truncated,
     find_source,
 )
-from apps.alerts.engine.judging import Verdict, has_recovered, judge, window_of
-from apps.alerts.engine.reading import rule_of
-from apps.alerts.engine.rules import Rule, Rulebook, Scoped
+from apps.alerts.engine.rule_parser import rule_of
+from apps.alerts.engine.rules import Rule, Rulebook, ScopedRule
+from apps.alerts.engine.thresholds import SeriesState, evaluate, has_recovered, window_of
+from apps.alerts.engine.validation import rule_problems
 from apps.alerts.errors import BadRule
-from apps.alerts.queries.samples import Samples, Watched, read_samples
-from apps.alerts.services.lasting import begun, key_of
+from apps.alerts.queries.samples import Samples, WatchedSeries, read_samples
+from apps.alerts.services.condition_starts import key_of, starts_of
 
 DAY: Final = 86_400
 STEP: Final = 60
-# More series, or more findings, than anybody looks through.
+# Upper bounds of what the preview shows.
 MOST_SERIES: Final = 50
 MOST_FOUND: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class WouldFind:
-    """One incident that there would have been. ``ended_at`` None: it would be open now."""
+class PreviewIncident:
+    """Incident that the rule would have opened. ``ended_at`` None: it would still be open."""
 
     project: int | None
     key: str
@@ -46,10 +46,12 @@ class WouldFind:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """``watched``: how many series, or events, the rule looks at. ``now_only``: of a condition
-    nobody keeps what was so earlier. ``more``: not all of it is shown."""
+    """Preview of a rule. ``watched`` counts its series or events.
 
-    found: tuple[WouldFind, ...]
+    ``now_only``: conditions have no history. ``more``: the result is truncated.
+    """
+
+    found: tuple[PreviewIncident, ...]
     watched: int
     since: datetime
     until: datetime
@@ -58,11 +60,12 @@ class Preview:
 
 
 def preview(*, rule: Rule, project_id: int | None, now: datetime, seconds: int = DAY) -> Preview:
-    """What ``rule`` would have found in the last ``seconds``, minute by minute.
+    """Return the incidents that ``rule`` would have opened in the last ``seconds``, in steps of a
+    minute.
 
-    ``project_id``: of which project it would be; None: of the platform, which watches all.
+    ``project_id`` None: a platform rule, which covers all projects.
     """
-    scoped = Scoped(rule, Rulebook(), project=project_id)
+    scoped = ScopedRule(rule, Rulebook(), project=project_id)
     begin = now - timedelta(seconds=seconds)
     if rule.series:
         found, watched = _of_series(scoped, begin, now)
@@ -87,7 +90,7 @@ def preview(*, rule: Rule, project_id: int | None, now: datetime, seconds: int =
 
 
 def rule_from(entry: object, known_quiet: Iterable[str] = ()) -> Rule:
-    """The rule of an entry as a configuration has it. Raises ``BadRule``."""
+    """Return the rule of a configuration entry. Raises ``BadRule``."""
     problems = [each for each in rule_problems(entry, known_quiet) if not each.warning]
     if problems:
         raise BadRule(fields={"rule": [str(each) for each in problems[:100]]})
@@ -97,7 +100,9 @@ def rule_from(entry: object, known_quiet: Iterable[str] = ()) -> Rule:
 # --- series ------------------------------------------------------------------------------------
 
 
-def _of_series(scoped: Scoped, begin: datetime, now: datetime) -> tuple[list[WouldFind], int]:
+def _of_series(
+    scoped: ScopedRule, begin: datetime, now: datetime
+) -> tuple[list[PreviewIncident], int]:
     rule = scoped.rule
     window = (now - begin).total_seconds() + window_of(rule)
     samples = read_samples({rule.series}, window=max(window, DAY), now=now)
@@ -106,28 +111,28 @@ def _of_series(scoped: Scoped, begin: datetime, now: datetime) -> tuple[list[Wou
         for each in samples.by_name[rule.series]
         if scoped.holds_for(each.project) and rule.matches_label(each.label)
     ]
-    found: list[WouldFind] = []
+    found: list[PreviewIncident] = []
     for watched in mine[:MOST_SERIES]:
         found += _spans(rule, watched, samples, begin, now)
     return found, len(mine)
 
 
 def _spans(
-    rule: Rule, watched: Watched, samples: Samples, begin: datetime, now: datetime
-) -> Iterator[WouldFind]:
-    """From each opening to its recovery."""
+    rule: Rule, watched: WatchedSeries, samples: Samples, begin: datetime, now: datetime
+) -> Iterator[PreviewIncident]:
+    """Yield one incident from each firing to its recovery."""
     times = samples.times_of(watched.line)
     step = max(STEP, samples.step)
-    # At the ends of minutes: a minute that is under way is no sample yet.
+    # Evaluated at full minutes: the current minute has no complete sample.
     moment = int(begin.timestamp()) // step * step + step
     opened: float | None = None
     worst: float | None = None
     while moment <= now.timestamp():
-        judged = judge(rule, watched.line, times, moment)
-        if judged.verdict is Verdict.FIRING:
+        evaluation = evaluate(rule, watched.line, times, moment)
+        if evaluation.state is SeriesState.FIRING:
             opened = moment if opened is None else opened
-            worst = _worse(rule, worst, judged.value)
-        elif opened is not None and has_recovered(rule, judged, moment):
+            worst = _worse(rule, worst, evaluation.value)
+        elif opened is not None and has_recovered(rule, evaluation, moment):
             yield _would(watched, opened, moment, worst)
             opened = worst = None
         moment += step
@@ -135,8 +140,10 @@ def _spans(
         yield _would(watched, opened, None, worst)
 
 
-def _would(watched: Watched, opened: float, ended: float | None, value: float | None) -> WouldFind:
-    return WouldFind(
+def _would(
+    watched: WatchedSeries, opened: float, ended: float | None, value: float | None
+) -> PreviewIncident:
+    return PreviewIncident(
         project=watched.project,
         key=watched.label,
         began_at=datetime.fromtimestamp(opened, UTC),
@@ -156,11 +163,11 @@ def _worse(rule: Rule, one: float | None, other: float | None) -> float | None:
 
 
 def _of_events(
-    scoped: Scoped, source: EventSource, begin: datetime, now: datetime
-) -> tuple[list[WouldFind], int]:
+    scoped: ScopedRule, source: EventSource, begin: datetime, now: datetime
+) -> tuple[list[PreviewIncident], int]:
     when = scoped.rule.when
     window = timedelta(seconds=when.in_seconds)
-    groups: dict[tuple[int | None, str], dict[str, Happening]] = {}
+    groups: dict[tuple[int | None, str], dict[str, Occurrence]] = {}
     for each in source.since(begin - window):
         if each.at <= now and _watches(scoped, each):
             groups.setdefault((each.project, each.key), {})[each.id] = each
@@ -180,9 +187,9 @@ def _of_events(
     return found, sum(len(same) for same in groups.values())
 
 
-def _of_happenings(first: Happening, since_then: list[Happening]) -> WouldFind:
+def _of_happenings(first: Occurrence, since_then: list[Occurrence]) -> PreviewIncident:
     last = since_then[-1]
-    return WouldFind(
+    return PreviewIncident(
         project=first.project,
         key=first.key,
         began_at=first.at,
@@ -193,20 +200,20 @@ def _of_happenings(first: Happening, since_then: list[Happening]) -> WouldFind:
 
 
 def _of_condition(
-    scoped: Scoped, source: ConditionSource, now: datetime
-) -> tuple[list[WouldFind], int]:
-    listed: list[Happening] = []
+    scoped: ScopedRule, source: ConditionSource, now: datetime
+) -> tuple[list[PreviewIncident], int]:
+    listed: list[Occurrence] = []
     try:
         listed.extend(each for each in source.now(now) if _watches(scoped, each))
-    except NotKnown:
+    except StateUnknown:
         return [], 0
-    except More:
-        # More than anybody looks through is there already.
+    except Truncated:
+        # The listed part already exceeds what the preview shows.
         pass
     patience = scoped.rule.when.for_seconds
-    since = begun({source.name: listed}, now=now)
+    since = starts_of({source.name: listed}, now=now)
     found = [
-        WouldFind(each.project, each.key, at, None, facts=each.facts)
+        PreviewIncident(each.project, each.key, at, None, facts=each.facts)
         for each in listed
         for at in [since[key_of(source.name, each)]]
         if (now - at).total_seconds() >= patience
@@ -214,5 +221,5 @@ def _of_condition(
     return found, len(listed)
 
 
-def _watches(scoped: Scoped, happening: Happening) -> bool:
+def _watches(scoped: ScopedRule, happening: Occurrence) -> bool:
     return scoped.holds_for(happening.project) and scoped.rule.matches_facts(happening.facts)

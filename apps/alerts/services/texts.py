@@ -1,4 +1,4 @@
-"""What people read of an incident, in the language that is active; for pages and for notices."""
+"""Incident texts in the active language, for pages and notifications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.alerts.engine.messages import Message, one_line
 from apps.alerts.models import Channel, Incident, Notice
 from apps.alerts.states import IncidentState, NoticeKind, Severity
 
-# Workers know no pages, so they cannot be asked where they are.
+# Hard-coded: workers load no admin URLs, so ``reverse`` is not available.
 INCIDENTS: Final = "/admin/alerts/incident/"
 _FACTS: Final[Mapping[str, object]] = {
     "agent": gettext_lazy("agent"),
@@ -56,7 +56,7 @@ _HEADINGS: Final[Mapping[str, object]] = {
 
 
 def sentence(incident: Incident) -> str:
-    """What is wrong, in one line."""
+    """Return the incident's summary in one line."""
     source = find_source(incident.source)
     if source is None and (incident.value is not None or not incident.facts):
         return _series_sentence(incident)
@@ -66,14 +66,14 @@ def sentence(incident: Incident) -> str:
         try:
             return one_line(str(written) % {name: _shown(v) for name, v in incident.facts.items()})
         except (KeyError, ValueError, TypeError):
-            # Facts of an older version of the source.
+            # The incident stores facts of an older version of the source.
             pass
     facts = fact_texts(incident.facts)
     return one_line(f"{title} ({', '.join(facts)})" if facts else title)
 
 
 def fact_texts(facts: Mapping[str, Any]) -> list[str]:
-    """Each fact with its name."""
+    """Return each fact as "name: value"."""
     return [
         _("%(name)s: %(value)s") % {"name": _FACTS.get(name, name), "value": _shown(value)}
         for name, value in facts.items()
@@ -82,7 +82,7 @@ def fact_texts(facts: Mapping[str, Any]) -> list[str]:
 
 
 def when_text(source: str, condition: Mapping[str, Any]) -> str:
-    """When a rule that watches ``source`` finds trouble, and how long it must last."""
+    """Return the condition of a rule over ``source`` in words, with its duration."""
     if not hasattr(find_source(source), "now"):
         return condition_text(condition)
     if not (seconds := _seconds(condition, "for_seconds")):
@@ -91,7 +91,8 @@ def when_text(source: str, condition: Mapping[str, Any]) -> str:
 
 
 def condition_text(condition: Mapping[str, Any]) -> str:
-    """The same of a series or an event, as a configuration writes it under ``when``."""
+    """Return the condition of a series or event, given as the configuration's ``when``, in
+    words."""
     found = []
     limits = {name: _shown(value) for name, value in condition.items()}
     window = span_text(_seconds(condition, "in_seconds"))
@@ -121,7 +122,7 @@ def condition_text(condition: Mapping[str, Any]) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """How long, roughly: two units at most."""
+    """Format a duration with at most two units."""
     minutes, hours = int(seconds) // 60, int(seconds) // 3600
     if seconds < 120:
         return _("%(seconds)d s") % {"seconds": seconds}
@@ -135,7 +136,7 @@ def span_text(seconds: float) -> str:
 
 
 def message_of(notice: Notice, channel: Channel) -> Message:
-    """What ``notice`` says, in the language of the channel."""
+    """Return the message of a notification in the channel's language."""
     with translation.override(channel.language):
         number = f"notice_{notice.resent_of_id or notice.pk}"
         if notice.incident is None:
@@ -144,7 +145,7 @@ def message_of(notice: Notice, channel: Channel) -> Message:
 
 
 def digest_of(notices: Sequence[Notice], channel: Channel) -> Message:
-    """Many notices as one message: robots take 20 a minute, and people less."""
+    """Combine many notifications into one message: robots accept about 20 a minute."""
     parts = [message_of(each, channel) for each in notices]
     with translation.override(channel.language):
         title = _("%(count)d alerts") % {"count": len(parts)}
@@ -159,7 +160,7 @@ def digest_of(notices: Sequence[Notice], channel: Channel) -> Message:
 
 
 def incident_address(incident: Incident) -> str:
-    """The page of an incident, as people reach it from elsewhere."""
+    """Return the absolute URL of an incident's page."""
     return _absolute(f"{INCIDENTS}{incident.pk}/change/")
 
 
@@ -201,31 +202,31 @@ def _heading(notice: Notice, incident: Incident) -> str:
     before = _HEADINGS.get(notice.kind)
     over = notice.kind != NoticeKind.RECOVERED and incident.state != IncidentState.OPEN
     if before is None and over:
-        # It could not be told in time.
+        # The incident ended before this notification was sent.
         before = _("Recovered")
     return f"[{severity}] {before}:" if before else f"[{severity}]"
 
 
 def advice(incident: Incident) -> str:
-    """What to do about it: by the words of its rule, else by those of what it watches."""
+    """Return what to do: the rule's description, or the advice of its source."""
     return incident.advice or str(getattr(find_source(incident.source), "advice", ""))
 
 
 def where_text(incident: Incident) -> str:
-    """Whose it is."""
+    """Return the project, or "the platform"."""
     if incident.project is not None:
         return str(incident.project)
     return incident.project_name or _("the platform")
 
 
 def _place(incident: Incident) -> str:
-    """Where and since when, as short as it can be."""
+    """Return project and start time in short form."""
     since = timezone.localtime(incident.since, timezone.get_default_timezone())
     return f"{one_line(where_text(incident), 40)}, {since:%m-%d %H:%M}"
 
 
 def _lines(incident: Incident) -> list[str]:
-    """What the title leaves out."""
+    """Return the details that the title leaves out."""
     rows = [
         _("Where: %(where)s") % {"where": where_text(incident)},
         _("Rule: %(rule)s") % {"rule": incident.rule},
@@ -288,7 +289,7 @@ def _moment(notice: Notice, incident: Incident) -> datetime:
 
 
 def time_text(at: datetime) -> str:
-    """In the time zone of the installation, which is named."""
+    """Format a time in the installation's time zone, with the zone's name."""
     return f"{timezone.localtime(at, timezone.get_default_timezone()):%Y-%m-%d %H:%M:%S %Z}"
 
 

@@ -1,4 +1,4 @@
-"""Notes what every run has brought, judges it, and keeps where each job stands."""
+"""Recording and anomaly detection of the yields of finished runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from apps.access.models import User
 from apps.access.services import changes, record, snapshot
-from apps.alerts.engine.yields import Brought, judge
+from apps.alerts.engine.yields import RunYield, assess
 from apps.alerts.models import JobYield, YieldPolicy, YieldWatch
 from apps.alerts.queries.yields import interval_of, past_of, policy_of
 from apps.jobs.models import Job, Run
@@ -20,29 +20,27 @@ from apps.jobs.states import FINAL, RunState, Trigger
 from apps.queuestats.queries import RunTotals, run_totals
 from yardkit import failpoints
 
-# The last counters of a run may come after its end, or never, from one that never counted.
+# The last counters of a run may arrive after its end, or never if it did not count.
 WAIT_FOR_COUNTERS: Final = timedelta(minutes=10)
-# Runs that were noted as ended so late that later ones were written down already.
+# Tolerance for runs whose end is recorded after that of later runs.
 OVERLAP: Final = timedelta(hours=1)
-# What is there already when this is asked for the first time.
+# Age of the oldest runs recorded at the first call.
 FIRST_TIME: Final = timedelta(days=120)
 KEPT: Final = timedelta(days=400)
 BATCH: Final = 200
 
 
 def record_yields(*, now: datetime, since: datetime | None = None, limit: int = BATCH) -> int:
-    """Write down what the runs brought that have ended since then; how many were.
+    """Record the yields of runs that ended after ``since``; return their number.
 
-    Without ``since``: since the last that was written.
-
-    Repeats change nothing: a run is written once, with its judgement, in one transaction. May be
-    killed anywhere. The monitor calls this every few seconds; two at once do no harm.
+    Without ``since``, continues after the newest recorded run. Idempotent: a run is recorded once,
+    with its assessment, in one transaction. Safe to kill anywhere and to run twice at once.
     """
     runs = list(_unwritten(now, since)[:limit])
-    books = run_totals(run.owner for run in runs)
+    totals = run_totals(run.owner for run in runs)
     written = 0
     for run in runs:
-        its = books[run.owner]
+        its = totals[run.owner]
         if not its.final and run.ended_at and now - run.ended_at < WAIT_FOR_COUNTERS:
             continue
         written += _write(run, its, now)
@@ -51,7 +49,7 @@ def record_yields(*, now: datetime, since: datetime | None = None, limit: int = 
 
 
 def _unwritten(now: datetime, since: datetime | None) -> QuerySet[Run]:
-    """Those that have ended, earliest first, so that each finds its past written."""
+    """Return finished runs without a record, earliest first, so that each finds its history."""
     if since is None:
         newest = JobYield.objects.order_by("-ended_at").values_list("ended_at", flat=True).first()
         since = now - FIRST_TIME if newest is None else newest - OVERLAP
@@ -64,9 +62,9 @@ def _unwritten(now: datetime, since: datetime | None) -> QuerySet[Run]:
 
 
 @transaction.atomic
-def _write(run: Run, books: RunTotals, now: datetime) -> bool:
+def _write(run: Run, totals: RunTotals, now: datetime) -> bool:
     job, ended_at = run.job, run.ended_at or now
-    # Runs of one job are judged one after the other, whoever does it.
+    # Lock: runs of one job are assessed one after the other in all processes.
     watch, _made = YieldWatch.objects.select_for_update().get_or_create(
         job=job, defaults={"project_id": job.project_id}
     )
@@ -79,16 +77,16 @@ def _write(run: Run, books: RunTotals, now: datetime) -> bool:
         started_at=run.started_at,
         ended_at=ended_at,
         recorded_at=now,
-        items=_items(run, books),
-        pages=books.pages,
-        success=books.success,
-        failed=books.failed,
-        fields=books.fields,
+        items=_items(run, totals),
+        pages=totals.pages,
+        success=totals.success,
+        failed=totals.failed,
+        fields=totals.fields,
     )
     policy = policy_of(job)
     row.judged = row.items is not None and _is_comparable(run)
     if row.judged:
-        told = judge(_brought(row), past_of(job, before=ended_at, policy=policy), policy.limits)
+        told = assess(_brought(row), past_of(job, before=ended_at, policy=policy), policy.limits)
         row.usual = told.usual.as_dict() if told.usual else {}
         row.findings = told.findings
     if JobYield.objects.filter(run=run.pk).exists():
@@ -100,26 +98,26 @@ def _write(run: Run, books: RunTotals, now: datetime) -> bool:
     return True
 
 
-def _items(run: Run, books: RunTotals) -> int | None:
-    """None for what does not count items at all, such as a command of somebody's own."""
-    if books.reported:
-        return books.items
+def _items(run: Run, totals: RunTotals) -> int | None:
+    """Return the number of items; None for jobs that never report any, e.g. custom commands."""
+    if totals.reported:
+        return totals.items
     counted = JobYield.objects.filter(job=run.job, items__isnull=False)
     return 0 if counted.exists() else None
 
 
 def _is_comparable(run: Run) -> bool:
-    """It ended well, and did what the job always does.
+    """Return whether a run succeeded with the job's own arguments.
 
-    What a person started with arguments of its own is a trial. A run that failed has an alarm of
-    its own, and what it brought until then says nothing of the site.
+    A run that a user started with other arguments is a trial. A failed run opens its own incident,
+    and its partial yield says nothing about the site.
     """
     trial = run.trigger == Trigger.PERSON and run.arguments != run.job.arguments
     return run.state == RunState.EXITED and not trial
 
 
-def _brought(row: JobYield) -> Brought:
-    return Brought(
+def _brought(row: JobYield) -> RunYield:
+    return RunYield(
         day=row.ended_at.astimezone(ZoneInfo(row.job.time_zone)).date(),
         items=row.items or 0,
         success=row.success,
@@ -129,7 +127,7 @@ def _brought(row: JobYield) -> Brought:
 
 
 def _stand(watch: YieldWatch, row: JobYield, policy: YieldPolicy) -> None:
-    """Where the job stands now; a run that ended before the newest one changes nothing."""
+    """Update the job's yield status; a run older than the newest compared one changes nothing."""
     if row.judged and (watch.run_ended_at is None or watch.run_ended_at <= row.ended_at):
         since = {one["kind"]: one["since"] for one in watch.findings}
         ended = row.ended_at.isoformat()
@@ -152,13 +150,13 @@ def _until_stale(watch: YieldWatch, job: Job, policy: YieldPolicy) -> None:
 
 @transaction.atomic
 def set_policy(*, job: Job, values: Mapping[str, Any], actor: User | None) -> YieldPolicy:
-    """Change what of a job's yield is watched; from the next run on, staleness at once.
+    """Change a job's anomaly limits, effective from the next run; staleness at once.
 
     Args:
         values: fields of ``YieldPolicy``.
 
     Raises:
-        ValidationError: a limit that makes no sense, by field.
+        ValidationError: by field, if a limit is out of range.
     """
     YieldPolicy.objects.get_or_create(job=job)
     policy = YieldPolicy.objects.select_for_update().select_related("job").get(job=job)
@@ -186,10 +184,10 @@ def set_policy(*, job: Job, values: Mapping[str, Any], actor: User | None) -> Yi
 
 
 @transaction.atomic
-def learn_anew(*, job: Job, now: datetime, actor: User | None) -> YieldPolicy:
-    """What the job brings from now on is the usual: the site has changed, and that is right.
+def reset_baseline(*, job: Job, now: datetime, actor: User | None) -> YieldPolicy:
+    """Discard the job's history as a baseline, for example after the site has changed.
 
-    What was found is over; nothing is found until there are enough runs to compare with.
+    Current anomalies are cleared; none is detected until enough new runs exist.
     """
     policy = set_policy(job=job, values={"learn_from": now}, actor=actor)
     YieldWatch.objects.filter(job=job).update(findings=[], unusual=False)

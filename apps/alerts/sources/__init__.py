@@ -1,18 +1,18 @@
-"""What can happen, and what can be so: each app's part that rules may watch.
+"""Event and condition sources of each app, for alert rules.
 
-``register_sources`` is called when the app is ready; nothing here asks the database before then.
+``register_sources`` runs at start-up; no source queries the database before the monitor polls it.
 """
 
 from apps.alerts.engine.events import register
 from apps.alerts.engine.rules import register_builtin
 from apps.alerts.sources import (
-    books,
+    accounting,
+    infrastructure,
     logs,
-    machinery,
+    monitors,
     routing,
     runs,
     stores,
-    watching,
     work,
     yields,
 )
@@ -20,8 +20,8 @@ from apps.alerts.sources.builtin import RULES
 
 
 def register_sources() -> None:
-    """Make everything known to rules, and the rules that are built in."""
-    for module in (runs, work, logs, machinery, routing, stores, books, yields, watching):
+    """Register all sources and built-in rules."""
+    for module in (runs, work, logs, infrastructure, routing, stores, accounting, yields, monitors):
         for source in module.SOURCES:
             register(source)
     for rule in (*RULES, *yields.RULES):

@@ -1,6 +1,6 @@
-"""Rules that need no configuration. One of the same name in a configuration changes each.
+"""Built-in rules, which need no configuration; a rule of the same name modifies one.
 
-They open incidents; whom they tell is said by ``defaults: {tell: [...]}`` of the platform's rules.
+They open incidents. Their recipients are the platform rules' ``defaults: {tell: [...]}``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ RULES: Final = (
         name="webhook refused",
         event="delivery.failed",
         title=_("a webhook was refused"),
-        # A stranger may send anything to a public address.
+        # Anybody may send requests to a public webhook URL.
         when=When(times=3, in_seconds=600),
         severity=INFO,
     ),

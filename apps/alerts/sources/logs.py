@@ -1,4 +1,4 @@
-"""Errors in the logs of runs and builds that were never there before."""
+"""New kinds of errors in the logs of runs and builds."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import EventSource, Happening
+from apps.alerts.engine.events import EventSource, Occurrence
 from apps.joblogs.models import ErrorGroup
 from apps.joblogs.states import GroupState
 from apps.jobs.states import ACTIVE
 
 SAMPLE: Final = 200
-# A run that logs its fatal error ends within seconds; then ``run.failed`` reports it.
+# A run that logs a fatal error ends within seconds and is then reported by ``run.failed``.
 RUN_ENDS_WITHIN: Final = timedelta(seconds=15)
 PAGE: Final = "/logs/errors"
 
@@ -33,14 +33,14 @@ class NewError:
     facts: tuple[str, ...] = ("job", "run", "level", "source", "error", "image")
     same_run_as: tuple[str, ...] = ("run.failed", "run.lost")
 
-    def since(self, at: datetime) -> Iterator[Happening]:
+    def since(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one of each kind that is not ignored; those of builds have no job."""
         rows = ErrorGroup.objects.filter(noted_at__gte=at, state=GroupState.OPEN)
         settled = timezone.now() - RUN_ENDS_WITHIN
         rows = rows.exclude(first_run__state__in=ACTIVE, noted_at__gt=settled)
         for row in rows.select_related("job", "first_image").order_by("pk"):
             of = f"job:{row.job_id}" if row.job_id is not None else f"builds:{row.project_id}"
-            yield Happening(
+            yield Occurrence(
                 id=f"error:{row.pk}",
                 project=row.project_id,
                 key=of,

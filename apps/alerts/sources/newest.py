@@ -1,4 +1,4 @@
-"""How far back the rows of a table must be read, where times have no index but ids do."""
+"""Lower ID bound for reading recent rows of tables whose time columns have no index."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 
 from django.db.models import Max, Model
 
-# Rows are written by many at once: their times are in the order of their ids only roughly.
+# Concurrent writers: times follow the order of IDs only roughly.
 LOOKED_AT: Final = 50
 
 
 def oldest_to_read(model: type[Model], field: str, *, at: datetime, page: int) -> int:
-    """The id above which all rows are whose ``field`` is ``at`` or later.
+    """Return an ID below all rows whose ``field`` is ``at`` or later.
 
-    The newest ``page`` rows, and as many pages more as there are with such rows: after a while in
-    which nobody looked everything is read. ``field`` is a time that is written once, with the row.
+    Reads the newest ``page`` rows, and further pages while they contain such rows. ``field`` must
+    be a time that is set when the row is created.
     """
     rows = model._default_manager.order_by("-pk")
     oldest = (rows.aggregate(pk=Max("pk"))["pk"] or 0) - page

@@ -1,6 +1,6 @@
-"""Paths of pages that show more: of a daemon, which has no pages itself.
+"""Paths of admin pages for incident links.
 
-Daemons load no admin, so their names cannot be looked up there; a test holds these to them.
+Hard-coded, because daemons do not load the admin; a test checks them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ _ADMIN: Final = "/admin"
 
 
 def change_page(model: str, pk: object) -> str:
-    """``change_page("jobs/run", 7)``: the page of one."""
+    """Return the path of one object's page: ``change_page("jobs/run", 7)``."""
     return f"{_ADMIN}/{model}/{pk}/change/"
 
 
 def list_page(model: str, query: str = "") -> str:
-    """``list_page("jobs/run", "state=failed")``: the list."""
+    """Return the path of a list: ``list_page("jobs/run", "state=failed")``."""
     return f"{_ADMIN}/{model}/" + (f"?{query}" if query else "")

@@ -1,4 +1,4 @@
-"""What the router cannot bring anywhere."""
+"""Dead letters of the task router."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from django.db.models import Sum
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, Happening
+from apps.alerts.engine.events import ConditionSource, Occurrence
 from apps.routing.models import RoutedItem, Tally
 from apps.routing.states import ItemState
 
 REASON: Final = 200
-# Nobody wants to know it more exactly, and counting more takes long.
+# Counting stops here: an exact number is slow and not needed.
 MOST: Final = 1_000
 PAGE: Final = "/admin/routing/routeditem/dead-letters"
 
 
 class DeadLetters:
-    """Items that no router could treat, until somebody submits them again or they are forgotten."""
+    """Routed tasks that could not be processed, until resubmitted or expired."""
 
     name = "routing.dead_letters"
     title: object = _("the router has dead letters")
@@ -28,9 +28,9 @@ class DeadLetters:
     advice: object = _("Mend what the reason names, then submit the items again on that page.")
     facts: tuple[str, ...] = ("count", "inbound", "outbound", "reason")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each project; ``count`` is 1000 for more."""
-        # By the counters it is known cheaply who ever had any.
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per project; ``count`` is capped at 1000."""
+        # The counters cheaply exclude projects that never had any.
         ever = Tally.objects.filter(what=ItemState.DEAD).order_by().values("project")
         for project in ever.annotate(total=Sum("amount")).filter(total__gt=0):
             pk = project["project"]
@@ -39,7 +39,7 @@ class DeadLetters:
             oldest = rows.order_by("pk").values_list("ended_at", flat=True).first()
             if newest is None:
                 continue
-            yield Happening(
+            yield Occurrence(
                 id=f"project:{pk}",
                 project=pk,
                 key="router",

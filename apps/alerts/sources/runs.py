@@ -1,4 +1,4 @@
-"""Runs that fail, are lost, begin late or not at all."""
+"""Runs that fail, are lost, start late or do not start."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Final
 from django.db.models import CharField, OuterRef, QuerySet, Subquery
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, EventSource, Happening, at_most
+from apps.alerts.engine.events import ConditionSource, EventSource, Occurrence, truncated_to
 from apps.alerts.sources.newest import oldest_to_read
 from apps.alerts.sources.pages import change_page, list_page
 from apps.jobs.models import Job, PlannedRun, Run, RunMove
 from apps.jobs.states import PlanOutcome, RunState
 
-# Moves and planned runs are read by their ids, so many at least: times have no index there.
+# Number of newest rows read by ID: times have no index here.
 NEWEST: Final = 20_000
 REASON: Final = 200
-# Runs that wait at once.
+# Limit of reported waiting runs.
 MOST: Final = 5_000
 _ENDS: Final = (RunState.EXITED, RunState.FAILED, RunState.LOST)
 
 
 class RunEnded:
-    """Runs that ended badly, by the move that ended them; over when a later run succeeds."""
+    """Runs that ended with an error; recovers when a later run of the job succeeds."""
 
     advice: object = _("Read the end of its log, fix the cause and start the job again.")
     facts: tuple[str, ...] = ("job", "run", "reason")
@@ -35,14 +35,14 @@ class RunEnded:
         self.sentence = sentence
         self._state = state
 
-    def since(self, at: datetime) -> Iterator[Happening]:
-        """One of each run."""
+    def since(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one event per run."""
         rows = RunMove.objects.filter(
             pk__gt=_oldest(RunMove, "at", at), to_state=self._state, at__gte=at
         )
         for move in rows.select_related("run__job").order_by("pk"):
             run = move.run
-            yield Happening(
+            yield Occurrence(
                 id=f"run:{run.pk}",
                 project=run.job.project_id,
                 key=f"job:{run.job_id}",
@@ -56,14 +56,14 @@ class RunEnded:
             )
 
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
-        """Jobs whose newest run that has ended was a success."""
+        """Return the jobs whose newest finished run succeeded."""
         ends = Run.objects.filter(job=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
         found = _of_jobs(open_keys, ends.values("state"))
         return {key for key, state in found.items() if state == RunState.EXITED}
 
 
 class Planned:
-    """Planned runs with this outcome; over when a later one was started in time."""
+    """Planned runs with a given outcome; recovers when a later one starts in time."""
 
     advice: object = _(
         "Look whether an earlier run goes on and hosts have room; start it by hand if needed."
@@ -76,8 +76,8 @@ class Planned:
         self.sentence = sentence
         self._outcome = outcome
 
-    def since(self, at: datetime) -> Iterator[Happening]:
-        """One of each planned run."""
+    def since(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one event per planned run."""
         rows = PlannedRun.objects.filter(
             pk__gt=_oldest(PlannedRun, "decided_at", at),
             outcome=self._outcome,
@@ -85,7 +85,7 @@ class Planned:
         )
         for row in rows.select_related("schedule__job").order_by("pk"):
             job = row.schedule.job
-            yield Happening(
+            yield Occurrence(
                 id=f"planned:{row.pk}",
                 project=job.project_id,
                 key=f"job:{job.pk}",
@@ -99,14 +99,14 @@ class Planned:
             )
 
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
-        """Jobs whose newest planned run was started in time."""
+        """Return the jobs whose newest planned run started in time."""
         planned = PlannedRun.objects.filter(schedule__job=OuterRef("pk")).order_by("-planned_at")
         found = _of_jobs(open_keys, planned.values("outcome"))
         return {key for key, outcome in found.items() if outcome == PlanOutcome.STARTED}
 
 
 class RunWaits:
-    """Runs that nobody starts: no host has room, or none suits them."""
+    """Runs that no host starts, for lack of capacity or of a suitable host."""
 
     name = "run.waiting"
     title: object = _("a run waits for a host")
@@ -114,12 +114,13 @@ class RunWaits:
     advice: object = _("Check the hosts: a matching host must be online and have a free slot.")
     facts: tuple[str, ...] = ("job", "run", "reason")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each; not those that wait for another run, or for their time."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per run, except those waiting for another run or their start
+        time."""
         rows = Run.objects.untaken(at).select_related("job")
-        for run in at_most(rows[: MOST + 1], MOST):
+        for run in truncated_to(rows[: MOST + 1], MOST):
             due = max(run.created_at, run.not_before or run.created_at)
-            yield Happening(
+            yield Occurrence(
                 id=f"run:{run.pk}",
                 project=run.job.project_id,
                 key=f"run:{run.pk}",
@@ -142,7 +143,7 @@ def _job_of(key: str) -> int:
 
 
 def _of_jobs(open_keys: Iterable[str], newest: QuerySet[Any]) -> dict[str, str | None]:
-    """One value for each job, of rows that name their job by ``OuterRef``."""
+    """Return one value per job, from rows that refer to their job by ``OuterRef``."""
     jobs = Job.objects.filter(pk__in=[_job_of(key) for key in open_keys]).order_by()
     found = jobs.values_list("pk", Subquery(newest[:1], output_field=CharField()))
     return {f"job:{pk}": value for pk, value in found}

@@ -1,4 +1,4 @@
-"""Stored requests: nodes that are away or slow, shards, queues, bizzes that will be late."""
+"""Request store: unreachable or slow nodes, shards, queues, and late bizzes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, Happening, at_most
+from apps.alerts.engine.events import ConditionSource, Occurrence, truncated_to
 from apps.alerts.sources.pages import list_page
 from apps.requeststore.engine.forecast import Lateness, Outlook
 from apps.requeststore.models import QueueReport, ShardReport
@@ -17,12 +17,12 @@ from apps.requeststore.queries.outlook import standings
 
 REASON: Final = 200
 PAGE: Final = list_page("requeststore/queuereport")
-# Shards of one biz complain of the same; a page shows all.
+# Shards of one biz usually have the same problem; a page lists them all.
 MOST: Final = 5_000
 
 
 class NodeTrouble:
-    """Storage nodes, or the queue server, in one of these states."""
+    """Storage nodes, or the queue server, in one of the given states."""
 
     advice: object = _("Look at the node: is its database up, has it disk and connections left?")
     facts: tuple[str, ...] = ("node", "state", "reason")
@@ -35,8 +35,8 @@ class NodeTrouble:
         self.sentence = sentence
         self._states = states
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each node."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per node."""
         for line in nodes(at):
             if line.state not in self._states:
                 continue
@@ -44,7 +44,7 @@ class NodeTrouble:
             if line.state is NodeState.SLOW:
                 seconds, text = line.slow[0]
                 reason = f"{seconds:.1f} s: {text}"
-            yield Happening(
+            yield Occurrence(
                 id=f"node:{line.row.name}",
                 project=None,
                 key=f"node:{line.row.name}",
@@ -59,7 +59,7 @@ class NodeTrouble:
 
 
 class ShardPressed:
-    """Shards with which something is wrong."""
+    """Shards that report a problem."""
 
     name = "store.shard"
     title: object = _("a shard has a problem")
@@ -67,16 +67,16 @@ class ShardPressed:
     advice: object = _("Look at the node's database: disk, locks, slow statements.")
     facts: tuple[str, ...] = ("biz", "node", "reason")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each biz and node."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per biz and node."""
         told = set()
         rows = ShardReport.objects.exclude(problem="").order_by("pk")
-        for row in at_most(rows[: MOST + 1], MOST):
+        for row in truncated_to(rows[: MOST + 1], MOST):
             key = f"{row.biz}:{row.node}"
             if (row.project_id, key) in told:
                 continue
             told.add((row.project_id, key))
-            yield Happening(
+            yield Occurrence(
                 id=f"shard:{row.project_id}:{key}",
                 project=row.project_id,
                 key=key,
@@ -87,7 +87,7 @@ class ShardPressed:
 
 
 class RequestQueueAway:
-    """Queues of stored requests that cannot be used."""
+    """Unreachable queues of stored requests."""
 
     name = "store.queue"
     title: object = _("a request queue has a problem")
@@ -95,11 +95,11 @@ class RequestQueueAway:
     advice: object = _("Look whether the queue server is up and has memory left.")
     facts: tuple[str, ...] = ("biz", "reason")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each biz."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per biz."""
         rows = QueueReport.objects.exclude(problem="").order_by("pk")
-        for row in at_most(rows[: MOST + 1], MOST):
-            yield Happening(
+        for row in truncated_to(rows[: MOST + 1], MOST):
+            yield Occurrence(
                 id=f"queue:{row.project_id}:{row.biz}",
                 project=row.project_id,
                 key=f"biz:{row.biz}",
@@ -110,7 +110,7 @@ class RequestQueueAway:
 
 
 class BizLate:
-    """Bizzes whose requests will not be done in the planned time, or stand still (seed S4.28)."""
+    """Bizzes whose requests will miss the planned time, or make no progress (seed S4.28)."""
 
     name = "requests.late"
     title: object = _("stored requests will be late")
@@ -118,14 +118,14 @@ class BizLate:
     advice: object = _("Give it more consumers or agents, or a lower pace of new requests.")
     facts: tuple[str, ...] = ("biz", "backlog", "outlook", "lateness")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each biz."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per biz."""
         for each in standings(now=at).bizzes:
             forecast = each.forecast
             late = forecast.lateness is not Lateness.NONE
             if not late and forecast.outlook is not Outlook.STANDS:
                 continue
-            yield Happening(
+            yield Occurrence(
                 id=f"biz:{each.project_id}:{each.biz}",
                 project=each.project_id,
                 key=f"biz:{each.biz}",

@@ -1,4 +1,4 @@
-"""Builds, webhook deliveries, harvests, configurations that do not arrive, routing, pools."""
+"""Builds, webhook deliveries, imports, configurations not applied, routing, resource pools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db.models import CharField, Count, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, EventSource, Happening
+from apps.alerts.engine.events import ConditionSource, EventSource, Occurrence
 from apps.alerts.sources.newest import oldest_to_read
 from apps.alerts.sources.pages import change_page, list_page
 from apps.configcenter.models import RunningVersion
@@ -24,19 +24,19 @@ from apps.sources.engine.progress import Why
 from apps.sources.models import Harvest
 from apps.sources.states import HarvestState
 
-# Rows are read by their ids, so many at least: times have no index there.
+# Number of newest rows read by ID: times have no index here.
 NEWEST: Final = 5_000
-# Nothing lasts longer from its row to its end.
+# Longest time from the creation of a row to its end.
 BUILD_LASTS: Final = timedelta(days=1)
 HARVEST_LASTS: Final = timedelta(days=7)
 REASON: Final = 200
-# Of a gap: left out on purpose.
+# Reason of a gap: skipped on purpose.
 TOO_OLD: Final = Why.EXPIRED
 _ENDS: Final = (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.LOST)
 
 
 class BuildFailed:
-    """Builds that failed; over when a later one of the project succeeds."""
+    """Failed builds; recovers when a later build of the project succeeds."""
 
     name = "build.failed"
     title: object = _("a build failed")
@@ -44,8 +44,8 @@ class BuildFailed:
     advice: object = _("Read the log of the build, mend it, and build again.")
     facts: tuple[str, ...] = ("tag", "step", "reason")
 
-    def since(self, at: datetime) -> Iterator[Happening]:
-        """One of each build."""
+    def since(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one event per build."""
         oldest = oldest_to_read(Build, "created_at", at=at - BUILD_LASTS, page=NEWEST)
         rows = Build.objects.filter(
             pk__gt=oldest,
@@ -53,7 +53,7 @@ class BuildFailed:
             ended_at__gte=at,
         )
         for build in rows.order_by("pk"):
-            yield Happening(
+            yield Occurrence(
                 id=f"build:{build.pk}",
                 project=build.project_id,
                 key=f"project:{build.project_id}",
@@ -63,14 +63,14 @@ class BuildFailed:
             )
 
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
-        """Projects whose newest build that has ended was a success."""
+        """Return the projects whose newest finished build succeeded."""
         builds = Build.objects.filter(project=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
         found = _of_projects(open_keys, builds.values("state"))
         return {key for key, state in found.items() if state == BuildState.SUCCEEDED}
 
 
 class DeliveryRefused:
-    """Webhooks that were not believed; over when a later one is."""
+    """Rejected webhook deliveries; recovers when a later one is accepted."""
 
     name = "delivery.failed"
     title: object = _("a webhook was refused")
@@ -80,14 +80,14 @@ class DeliveryRefused:
     )
     facts: tuple[str, ...] = ("from", "code", "reason")
 
-    def since(self, at: datetime) -> Iterator[Happening]:
-        """One of each delivery."""
+    def since(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one event per delivery."""
         oldest = oldest_to_read(Delivery, "received_at", at=at, page=NEWEST)
         rows = Delivery.objects.filter(
             pk__gt=oldest, verdict=DeliveryVerdict.REFUSED, received_at__gte=at
         )
         for row in rows.defer("body", "headers").order_by("pk"):
-            yield Happening(
+            yield Occurrence(
                 id=f"delivery:{row.pk}",
                 project=row.project_id,
                 key=f"project:{row.project_id}",
@@ -101,7 +101,7 @@ class DeliveryRefused:
             )
 
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
-        """Projects whose newest delivery was believed."""
+        """Return the projects whose newest delivery was accepted."""
         deliveries = Delivery.objects.filter(project=OuterRef("pk")).order_by("-pk")
         found = _of_projects(open_keys, deliveries.values("verdict"))
         return {
@@ -110,7 +110,7 @@ class DeliveryRefused:
 
 
 class HarvestFailed:
-    """Harvests that ended with an error; over when a later one of the source is complete."""
+    """Failed imports; recovers when a later import of the source completes."""
 
     name = "harvest.failed"
     title: object = _("an import failed")
@@ -120,19 +120,19 @@ class HarvestFailed:
     )
     facts: tuple[str, ...] = ("source", "reason")
 
-    def since(self, at: datetime) -> Iterator[Happening]:
-        """One of each harvest."""
+    def since(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one event per import."""
         for row in _harvests(at).filter(state=HarvestState.FAILED):
             facts = {"source": row.source, "reason": row.error[:REASON]}
             yield _of_harvest(row, facts, at)
 
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
-        """Sources whose newest harvest that has ended is complete."""
+        """Return the sources whose newest finished import is complete."""
         return {key for key in open_keys if _newest_harvest(key) == HarvestState.COMPLETED}
 
 
 class HarvestGap:
-    """Harvests that left out records that were not too old."""
+    """Imports that skipped records for another reason than age."""
 
     name = "harvest.gap"
     title: object = _("an import skipped records")
@@ -140,8 +140,8 @@ class HarvestGap:
     advice: object = _("Look at the gaps of the harvest; harvest that time again if it is needed.")
     facts: tuple[str, ...] = ("source", "gaps")
 
-    def since(self, at: datetime) -> Iterator[Happening]:
-        """One of each harvest with gaps."""
+    def since(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one event per import with gaps."""
         for row in _harvests(at):
             gaps = [each for each in row.gaps if each.get("why") != TOO_OLD]
             if gaps:
@@ -149,7 +149,7 @@ class HarvestGap:
 
 
 class NotApplied:
-    """Active versions that a living process cannot apply."""
+    """Active configuration versions that a running process cannot apply."""
 
     name = "config.not_applied"
     title: object = _("a configuration cannot be applied")
@@ -157,8 +157,8 @@ class NotApplied:
     advice: object = _("Mend what the problem names, or activate the version before.")
     facts: tuple[str, ...] = ("kind", "process", "reason")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each configuration, by the process that has had the problem for longest."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per configuration, for the process with the oldest problem."""
         rows = RunningVersion.objects.exclude(problem="").filter(
             following__daemon__in=live_daemons(), following__boot=F("following__daemon__boot")
         )
@@ -168,7 +168,7 @@ class NotApplied:
             if row.configuration_id in told:
                 continue
             told.add(row.configuration_id)
-            yield Happening(
+            yield Occurrence(
                 id=f"configuration:{row.configuration_id}",
                 project=row.configuration.project_id,
                 key=f"configuration:{row.configuration_id}",
@@ -183,7 +183,7 @@ class NotApplied:
 
 
 class RoutingAway:
-    """Inbounds and outbounds that routers cannot use."""
+    """Inbounds or outbounds that routers cannot reach."""
 
     advice: object = _("Look whether the server behind it is up; items wait until it is.")
     facts: tuple[str, ...] = ("name", "problem", "routers")
@@ -194,8 +194,8 @@ class RoutingAway:
         self.sentence = sentence
         self._outbound = outbound
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each, of routers that have reported lately."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per inbound or outbound, from recent router reports."""
         projects = RouterReport.objects.filter(at__gt=at - REPORT_MAX_AGE).order_by("project_id")
         for project in projects.values_list("project_id", flat=True).distinct():
             found = routing_status(project, at)
@@ -203,7 +203,7 @@ class RoutingAway:
             for name, line in lines.items():
                 if not line.problem:
                     continue
-                yield Happening(
+                yield Occurrence(
                     id=f"{project}:{name}",
                     project=project,
                     key=name,
@@ -218,7 +218,7 @@ class RoutingAway:
 
 
 class PoolEmpty:
-    """Resource pools of which nothing can be had: all is leased, banned or switched off."""
+    """Resource pools without a free resource: all leased, banned or disabled."""
 
     name = "pool.empty"
     title: object = _("a resource pool is empty")
@@ -228,8 +228,8 @@ class PoolEmpty:
     advice: object = _("Add resources to the pool, or set banned ones free.")
     facts: tuple[str, ...] = ("pool", "leased", "banned")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each, since the last one was taken."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per pool, since its last resource was leased or banned."""
         free = Q(resources__state=ResourceState.FREE, resources__available_at__lte=at)
         over = Q(resources__state=ResourceState.LEASED, resources__leased_until__lt=at)
         rows = (
@@ -247,7 +247,7 @@ class PoolEmpty:
         )
         for pool in rows:
             times = [each for each in (pool.used_at, pool.banned_at) if each is not None]
-            yield Happening(
+            yield Occurrence(
                 id=f"pool:{pool.pk}",
                 project=pool.project_id,
                 key=f"pool:{pool.pk}",
@@ -262,8 +262,8 @@ def _harvests(at: datetime) -> QuerySet[Harvest]:
     return Harvest.objects.filter(pk__gt=oldest, ended_at__gte=at).order_by("pk")
 
 
-def _of_harvest(row: Harvest, facts: Mapping[str, str | int], at: datetime) -> Happening:
-    return Happening(
+def _of_harvest(row: Harvest, facts: Mapping[str, str | int], at: datetime) -> Occurrence:
+    return Occurrence(
         id=f"harvest:{row.pk}",
         project=row.project_id,
         key=f"source:{row.project_id}:{row.source}",
@@ -274,7 +274,7 @@ def _of_harvest(row: Harvest, facts: Mapping[str, str | int], at: datetime) -> H
 
 
 def _of_projects(open_keys: Iterable[str], newest: QuerySet[Any]) -> dict[str, str | None]:
-    """One value for each project, of rows that name their project by ``OuterRef``."""
+    """Return one value per project, from rows that refer to their project by ``OuterRef``."""
     projects = Project.objects.filter(pk__in=[_number(key) for key in open_keys]).order_by()
     found = projects.values_list("pk", Subquery(newest[:1], output_field=CharField()))
     return {f"project:{pk}": value for pk, value in found}

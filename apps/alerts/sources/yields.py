@@ -1,4 +1,4 @@
-"""What is unusual about the yield of jobs: conditions that rules may watch."""
+"""Yield anomalies of jobs, as conditions for alert rules."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import Any, Final
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, Fact, Happening
+from apps.alerts.engine.events import ConditionSource, Fact, Occurrence
 from apps.alerts.engine.rules import INFO, Rule
 from apps.alerts.models import YieldWatch
 from apps.alerts.queries.yields import stale_since
 from apps.alerts.sources.pages import change_page
 
 
-class Unusual:
-    """The newest run of a job differs from those before it; over with the next usual run."""
+class YieldAnomaly:
+    """Jobs whose newest run has an anomaly of one kind; recovers with the next normal run."""
 
     def __init__(
         self, kind: str, title: str | Promise, sentence: str | Promise, facts: tuple[str, ...]
     ) -> None:
         self.name = f"yield.{kind}"
         self.title: object = title
-        # What is wrong in one line, made of the facts.
+        # Summary, filled with the facts.
         self.sentence: object = sentence
         self.advice: object = LOOK
         self.facts: tuple[str, ...] = ("job", "run", *facts)
         self._kind = kind
         self._facts = facts
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each job whose newest run was found so."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per job."""
         rows = YieldWatch.objects.watched().filter(unusual=True).select_related("job")
         for row in rows.order_by("pk"):
             for finding in row.findings:
                 if finding["kind"] == self._kind:
                     yield self._happening(row, finding)
 
-    def _happening(self, row: YieldWatch, finding: dict[str, Any]) -> Happening:
+    def _happening(self, row: YieldWatch, finding: dict[str, Any]) -> Occurrence:
         facts: dict[str, Fact] = {"job": row.job.name, "run": row.run or 0}
         told = finding | _first_field(finding)
         facts |= {name: told[name] for name in self._facts if told.get(name) is not None}
-        return Happening(
+        return Occurrence(
             id=f"job:{row.job_id}",
             project=row.project_id,
             key=f"job:{row.job_id}",
@@ -54,7 +54,7 @@ class Unusual:
 
 
 def _first_field(finding: dict[str, Any]) -> dict[str, Any]:
-    """Of a fall in coverage: the field that fell most, its shares in percent."""
+    """Return the field whose coverage fell most, with shares in percent."""
     if finding["kind"] != "coverage":
         return {}
     worst = finding["fields"][0]
@@ -71,8 +71,8 @@ LOOK: Final = _(
 )
 
 
-class Stale:
-    """For several times the usual interval no run of a job brought anything."""
+class StaleYield:
+    """Jobs without new items for several times their usual interval."""
 
     name = "yield.stale"
     title: object = _("a job brings nothing new any more")
@@ -82,14 +82,14 @@ class Stale:
     )
     facts: tuple[str, ...] = ("job", "run", "seconds", "usual_seconds")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each such job; not while a run of it is under way and has items."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per job, unless an active run has items."""
         rows = YieldWatch.objects.watched().filter(stale_at__lt=at).select_related("job")
         for row in rows.order_by("pk"):
             interval = stale_since(row, row.job, at)
             if interval is None or interval.stale_at is None or row.good_at is None:
                 continue
-            yield Happening(
+            yield Occurrence(
                 id=f"job:{row.job_id}",
                 project=row.project_id,
                 key=f"job:{row.job_id}",
@@ -110,9 +110,9 @@ def _page(job: int) -> str:
 
 BROUGHT: Final = _("job %(job)s: run %(run)s brought %(items)s items, usually %(usual)s")
 SOURCES: Final[tuple[ConditionSource, ...]] = (
-    Unusual("drop", _("a job brings far fewer items than usual"), BROUGHT, ("items", "usual")),
-    Unusual("rise", _("a job brings far more items than usual"), BROUGHT, ("items", "usual")),
-    Unusual(
+    YieldAnomaly("drop", _("a job brings far fewer items than usual"), BROUGHT, ("items", "usual")),
+    YieldAnomaly("rise", _("a job brings far more items than usual"), BROUGHT, ("items", "usual")),
+    YieldAnomaly(
         "coverage",
         _("a field of a job's items is empty far more often than usual"),
         _(
@@ -121,17 +121,17 @@ SOURCES: Final[tuple[ConditionSource, ...]] = (
         ),
         ("field", "percent", "usual_percent", "fields", "items"),
     ),
-    Unusual(
+    YieldAnomaly(
         "failures",
         _("far more requests of a job fail than usual"),
         _("job %(job)s: %(failed)s of %(done)s requests of run %(run)s failed"),
         ("failed", "done"),
     ),
-    Stale(),
+    StaleYield(),
 )
 
 
-# They need no configuration; one of the same name in a configuration takes the place of each.
+# Built-in rules; a configured rule of the same name modifies one.
 RULES: Final = (
     Rule(name="yield dropped", event="yield.drop", title=_("far fewer items than usual")),
     Rule(

@@ -1,4 +1,4 @@
-"""The section on a job's page: what its runs bring, beside what is usual."""
+"""Yield section on a job's page: chart of its runs against the baseline."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ register = template.Library()
 
 WIDTH: Final = 600
 HEIGHT: Final = 140
-# A bar of a run that brought next to nothing can still be seen.
+# Minimum bar height, so that a run with few items stays visible.
 LEAST_HEIGHT: Final = 1.5
 
 
 @register.inclusion_tag("alerts/job_yields.html", takes_context=True)
 def job_yields(context: dict[str, Any], job: Job) -> dict[str, Any]:
-    """Everything of the section; four queries."""
+    """Return the context of the yield section. Four queries."""
     request: HttpRequest = context["request"]
     found = yields_of(job, now=timezone.now())
     return {
@@ -47,7 +47,7 @@ def job_yields(context: dict[str, Any], job: Job) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A run in the chart; places as SVG wants them, whatever the language."""
+    """Bar of one run in the chart; coordinates as locale-independent SVG numbers."""
 
     row: JobYield
     x: str
@@ -61,11 +61,11 @@ class Bar:
 
 
 def bars_of(runs: Sequence[JobYield]) -> list[Bar]:
-    """Oldest first. The scale ends with the highest run or the highest usual middle."""
+    """Return bars, oldest first, scaled to the highest run or highest baseline median."""
     counted = [row for row in reversed(runs) if row.items is not None]
     if not counted:
         return []
-    # The band of a job that swings may reach far above what ever came.
+    # The upper bound of a volatile job may lie far above any run; it must not flatten the bars.
     top = max(
         max(row.items or 0, min(row.usual.get("high", 0), 2 * row.usual.get("middle", 0)))
         for row in counted
@@ -101,14 +101,14 @@ def _limit(policy: YieldPolicy, name: str) -> dict[str, Any]:
         "name": name,
         "label": field.verbose_name,
         "help": field.help_text,
-        # As a number field of a form wants it, whatever the language.
+        # Number inputs need the locale-independent format.
         "value": "" if value is None else f"{value:g}",
     }
 
 
 @register.filter
 def finding(found: dict[str, Any]) -> str:
-    """What was unusual, in a sentence."""
+    """Describe an anomaly in one sentence."""
     kind = found["kind"]
     if kind in {"drop", "rise"}:
         text = (
@@ -142,7 +142,7 @@ def finding(found: dict[str, Any]) -> str:
 
 @register.filter
 def percent(share: float | None) -> str:
-    """``0.987`` as ``98.7 %``; whole where that is exact."""
+    """Format ``0.987`` as ``98.7 %``, without decimals if it is a whole number."""
     if share is None:
         return "–"
     value = round(100 * share, 1)
@@ -151,7 +151,7 @@ def percent(share: float | None) -> str:
 
 @register.filter
 def items_range(usual: dict[str, Any]) -> str:
-    """The usual number of items, from low to high."""
+    """Format the expected range of items, from low to high."""
     if not usual:
         return "–"
     return f"{_number(round(usual['low']))} – {_number(round(usual['high']))}"

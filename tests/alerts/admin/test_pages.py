@@ -15,7 +15,7 @@ from django.utils import timezone
 from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.alerts.models import Channel, Incident, IncidentNote, Notice
-from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.delivery import secrets_of
 from apps.alerts.services.texts import INCIDENTS
 from apps.alerts.states import (
     ChannelKind,

@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.access.states import Role
 from apps.alerts.models import Notice, RuleMute
 from apps.alerts.queries.rules import active_books
-from apps.alerts.services.rule_saving import active_data
+from apps.alerts.services.rule_versions import active_data
 from apps.alerts.states import NoticeKind
 from apps.configcenter.models import Configuration
 from apps.configcenter.services import save_version

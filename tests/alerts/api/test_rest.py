@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.access.states import Role
 from apps.alerts.models import Channel, Notice
-from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.delivery import secrets_of
 from apps.alerts.states import ChannelKind, IncidentState, NoticeState, Severity
 from apps.projects.models import Project
 from tests.access.factories import Api, make_project, make_superuser, make_user

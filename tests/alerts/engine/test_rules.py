@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.alerts.engine.checking import problems, rule_problems
-from apps.alerts.engine.reading import rule_of, rulebook
+from apps.alerts.engine.rule_parser import rule_of, rulebook
 from apps.alerts.engine.rules import (
     Escalation,
     Recover,
@@ -18,6 +17,7 @@ from apps.alerts.engine.rules import (
     scoped_rules,
     worst,
 )
+from apps.alerts.engine.validation import problems, rule_problems
 
 WHOLE: dict[str, Any] = {
     "rules": [

@@ -1,7 +1,7 @@
-"""How each kind of channel wants to be called, and how it says that it has not listened.
+"""HTTP requests and response formats of each channel kind, without network access.
 
-``call_of(kind, ...)`` -> the request, ``judge(kind, ...)`` -> what the answer means. No network
-here. Mail is no HTTP: see ``services.mail``.
+``request_of(kind, ...)`` builds a request, ``read_response(kind, ...)`` interprets the response.
+Mail is sent by ``services.mail``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from apps.alerts.engine.channels import dingtalk, feishu, sms, webhook, wecom
-from apps.alerts.engine.channels.base import Answer, Call, Outcome, Verdict
+from apps.alerts.engine.channels.base import (
+    ChannelRequest,
+    ChannelResponse,
+    SendOutcome,
+    SendResult,
+)
 from apps.alerts.engine.messages import Message
 
 _KINDS: Final[Mapping[str, ModuleType]] = {
@@ -24,13 +29,13 @@ _KINDS: Final[Mapping[str, ModuleType]] = {
 }
 
 
-def receivers_of(kind: str, settings: Mapping[str, Any]) -> list[str]:
-    """Who is called one by one; a single "" where one call reaches everybody."""
+def recipients_of(kind: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return the recipients that need a request each; a single "" if one request reaches all."""
     name = {"mail": "to", "sms": "numbers"}.get(kind)
     return list(settings.get(name, [])) if name else [""]
 
 
-def call_of(
+def request_of(
     kind: str,
     message: Message,
     settings: Mapping[str, Any],
@@ -38,18 +43,26 @@ def call_of(
     *,
     receiver: str,
     now: datetime,
-) -> Call:
-    """The request that tells ``receiver``. Raises ``ValueError`` where the settings are no good."""
-    made = _KINDS[kind].call_of(message, settings, secrets, receiver=receiver, now=now)
-    assert isinstance(made, Call)  # noqa: S101 - for the type
+) -> ChannelRequest:
+    """Return the request that notifies ``receiver``. Raises ``ValueError`` for invalid settings."""
+    made = _KINDS[kind].request_of(message, settings, secrets, receiver=receiver, now=now)
+    assert isinstance(made, ChannelRequest)  # noqa: S101 - for the type
     return made
 
 
-def judge(kind: str, answer: Answer, settings: Mapping[str, Any]) -> Verdict:
+def read_response(kind: str, answer: ChannelResponse, settings: Mapping[str, Any]) -> SendResult:
     """What an answer means; robots refuse with HTTP 200."""
-    found = _KINDS[kind].judge(answer, settings)
-    assert isinstance(found, Verdict)  # noqa: S101 - for the type
+    found = _KINDS[kind].read_response(answer, settings)
+    assert isinstance(found, SendResult)  # noqa: S101 - for the type
     return found
 
 
-__all__ = ["Answer", "Call", "Outcome", "Verdict", "call_of", "judge", "receivers_of"]
+__all__ = [
+    "ChannelRequest",
+    "ChannelResponse",
+    "SendOutcome",
+    "SendResult",
+    "read_response",
+    "recipients_of",
+    "request_of",
+]

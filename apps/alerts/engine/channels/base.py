@@ -1,4 +1,4 @@
-"""Requests, answers and what they mean, shared by every kind of channel."""
+"""Request and response types of the channel kinds, and the interpretation of responses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ JSON_TYPE: Final = "application/json; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """An HTTP request. Its address and headers may hold secrets: they are never shown."""
+class ChannelRequest:
+    """HTTP request of a channel. URL and headers may hold secrets and are not logged."""
 
     url: str
     body: bytes = b""
@@ -25,74 +25,79 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back: header names in small letters."""
+class ChannelResponse:
+    """HTTP response; header names are in lower case."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Outcome(enum.StrEnum):
-    """What became of a call."""
+class SendOutcome(enum.StrEnum):
+    """Outcome of one request to a channel."""
 
     SENT = "sent"
-    # Later it may go better; a person may have mended something by then.
+    # Retried: the cause may be temporary, or be fixed by an operator.
     REFUSED = "refused"
     TOO_MANY = "too_many"
-    # The other side asks never to be called again.
+    # HTTP 410: the server asks for no further requests.
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """``answer``: what the other side said. ``wait_seconds``: for how long it asks."""
+class SendResult:
+    """Outcome with the server's response text, and the seconds it asks to wait."""
 
-    outcome: Outcome
+    outcome: SendOutcome
     answer: str
     wait_seconds: float = 0.0
 
 
-def judge_status(answer: Answer) -> Verdict:
-    """By the HTTP status alone."""
+def result_of_status(answer: ChannelResponse) -> SendResult:
+    """Interpret a response by its HTTP status alone."""
     text = f"HTTP {answer.status}"
     said = one_line(answer.body[: 4 * ANSWER_CHARACTERS].decode(errors="replace"))
     if said:
         text = f"{text}: {said}"[:ANSWER_CHARACTERS]
     wait = _retry_after(answer.headers.get("retry-after", ""))
     if 200 <= answer.status < 300:
-        return Verdict(Outcome.SENT, text)
+        return SendResult(SendOutcome.SENT, text)
     if answer.status == 410:
-        return Verdict(Outcome.GONE, text)
+        return SendResult(SendOutcome.GONE, text)
     if answer.status == 429:
-        return Verdict(Outcome.TOO_MANY, text, wait or 60.0)
-    return Verdict(Outcome.REFUSED, text, wait)
+        return SendResult(SendOutcome.TOO_MANY, text, wait or 60.0)
+    return SendResult(SendOutcome.REFUSED, text, wait)
 
 
-def judge_code(
-    answer: Answer, *, code: str, message: str, too_many: frozenset[int], wait_seconds: float
-) -> Verdict:
-    """A robot's answer: HTTP 200 with a code that is 0 when it has listened."""
-    by_status = judge_status(answer)
-    if by_status.outcome is not Outcome.SENT:
+def result_of_code(
+    answer: ChannelResponse,
+    *,
+    code: str,
+    message: str,
+    too_many: frozenset[int],
+    wait_seconds: float,
+) -> SendResult:
+    """Interpret a robot's response: HTTP 200 with a JSON code that is 0 on success."""
+    by_status = result_of_status(answer)
+    if by_status.outcome is not SendOutcome.SENT:
         return by_status
     said = _object(answer.body)
     number = said.get(code)
     if not isinstance(number, int) or isinstance(number, bool):
-        # A proxy or a login page answered in its place.
-        return Verdict(Outcome.REFUSED, by_status.answer)
+        # Not the robot's format: a proxy or login page answered instead.
+        return SendResult(SendOutcome.REFUSED, by_status.answer)
     text = one_line(f"{number} {said.get(message, '')}", ANSWER_CHARACTERS)
     if number == 0:
-        return Verdict(Outcome.SENT, text)
+        return SendResult(SendOutcome.SENT, text)
     if number in too_many:
-        return Verdict(Outcome.TOO_MANY, text, wait_seconds)
-    return Verdict(Outcome.REFUSED, text)
+        return SendResult(SendOutcome.TOO_MANY, text, wait_seconds)
+    return SendResult(SendOutcome.REFUSED, text)
 
 
-def json_call(url: str, body: Mapping[str, Any]) -> Call:
-    """A POST of JSON."""
+def json_call(url: str, body: Mapping[str, Any]) -> ChannelRequest:
+    """Return a POST request with a JSON body."""
     raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    return Call(url=url, body=raw, headers={"Content-Type": JSON_TYPE})
+    return ChannelRequest(url=url, body=raw, headers={"Content-Type": JSON_TYPE})
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -104,5 +109,5 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _retry_after(text: str) -> float:
-    # A date is rare there; the pauses grow by themselves.
+    # The HTTP-date form is rare, and the back-off covers it.
     return min(float(text), 3600.0) if text.isascii() and text.isdigit() else 0.0

@@ -1,7 +1,7 @@
-"""Text messages by whatever HTTP gateway there is.
+"""Text messages through any HTTP gateway.
 
-Address, headers and body are templates: ``{number}``, ``{text}``, ``{id}`` and ``{secret}`` are
-filled in where they stand, quoted as the place needs it, so no text can add a field.
+URL, headers and body are templates with ``{number}``, ``{text}``, ``{id}`` and ``{secret}``. Values
+are escaped for their place, so that no text can add a parameter.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from apps.alerts.engine.channels.base import (
     JSON_TYPE,
-    Answer,
-    Call,
-    Outcome,
-    Verdict,
-    judge_status,
+    ChannelRequest,
+    ChannelResponse,
+    SendOutcome,
+    SendResult,
+    result_of_status,
 )
 from apps.alerts.engine.messages import Message
 
@@ -28,15 +28,15 @@ _PLACE: Final = re.compile(r"\{(number|text|id|secret)\}")
 _DEPTH: Final = 10
 
 
-def call_of(
+def request_of(
     message: Message,
     settings: Mapping[str, Any],
     secrets: Mapping[str, str],
     *,
     receiver: str,
     now: datetime,
-) -> Call:
-    """The call for one number. Raises ``ValueError`` for a body that is no JSON."""
+) -> ChannelRequest:
+    """Return the request for one number. Raises ``ValueError`` for a body that is not JSON."""
     values = {
         "number": receiver,
         "text": message.short(int(settings.get("characters") or DEFAULT_CHARACTERS)),
@@ -56,7 +56,7 @@ def call_of(
         fields = parse_qsl(template, keep_blank_values=True, strict_parsing=True)
         body = urlencode([(name, fill(value, values)) for name, value in fields]).encode()
         headers.setdefault("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
-    return Call(
+    return ChannelRequest(
         url=fill(str(settings.get("url", "")), values, lambda text: quote(text, safe="")),
         method=str(settings.get("method", "POST")),
         body=body,
@@ -64,23 +64,23 @@ def call_of(
     )
 
 
-def judge(answer: Answer, settings: Mapping[str, Any]) -> Verdict:
-    """2xx, and where a text of success is set: only with that in the answer."""
-    found = judge_status(answer)
+def read_response(answer: ChannelResponse, settings: Mapping[str, Any]) -> SendResult:
+    """Require status 2xx and, if configured, the success text in the response."""
+    found = result_of_status(answer)
     wanted = str(settings.get("success", ""))
     if (
-        found.outcome is Outcome.SENT
+        found.outcome is SendOutcome.SENT
         and wanted
         and wanted not in answer.body.decode(errors="replace")
     ):
-        return Verdict(Outcome.REFUSED, found.answer)
+        return SendResult(SendOutcome.REFUSED, found.answer)
     return found
 
 
 def fill(
     template: str, values: Mapping[str, str], quoted: Callable[[str], str] = lambda text: text
 ) -> str:
-    """The template with the values in it; a value is never read as a template."""
+    """Fill a template with values; placeholders within values are not expanded."""
     return _PLACE.sub(lambda place: quoted(values[place[1]]), template)
 
 
@@ -97,5 +97,5 @@ def _filled(value: Any, values: Mapping[str, str], depth: int) -> Any:
 
 
 def _header(text: str) -> str:
-    # Nothing else can stand in a header.
+    # Headers allow printable ASCII only.
     return "".join(sign for sign in text if " " <= sign <= "~")

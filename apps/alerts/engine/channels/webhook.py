@@ -1,4 +1,4 @@
-"""A POST of JSON, signed as Standard Webhooks asks for.
+"""JSON POST, signed according to Standard Webhooks.
 
 {"type": "incident.opened", "timestamp": "...", "data": {...}}
 """
@@ -10,20 +10,25 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from apps.alerts.engine.channels.base import Answer, Call, Verdict, judge_status
+from apps.alerts.engine.channels.base import (
+    ChannelRequest,
+    ChannelResponse,
+    SendResult,
+    result_of_status,
+)
 from apps.alerts.engine.messages import Message
 from yardkit.standard_webhooks import signed_headers
 
 
-def call_of(
+def request_of(
     message: Message,
     settings: Mapping[str, Any],
     secrets: Mapping[str, str],
     *,
     receiver: str,
     now: datetime,
-) -> Call:
-    """The call; two keys with a blank between them sign both, so that receivers can change."""
+) -> ChannelRequest:
+    """Return the signed request. Two keys separated by a space both sign, for key rotation."""
     told = {
         "type": message.event,
         "timestamp": message.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
@@ -31,13 +36,13 @@ def call_of(
     }
     body = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
     signed = signed_headers(secrets.get("key", "").split(), message.id, int(now.timestamp()), body)
-    return Call(
+    return ChannelRequest(
         url=secrets.get("url", ""),
         body=body,
         headers={"Content-Type": "application/json", **signed},
     )
 
 
-def judge(answer: Answer, _settings: Mapping[str, Any]) -> Verdict:
-    """2xx: it has listened; 410: it wants to hear no more."""
-    return judge_status(answer)
+def read_response(answer: ChannelResponse, _settings: Mapping[str, Any]) -> SendResult:
+    """Accept 2xx; 410 means that the receiver wants no further requests."""
+    return result_of_status(answer)

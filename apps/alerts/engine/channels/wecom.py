@@ -1,4 +1,4 @@
-"""Robots of WeCom groups: what stands in their address is the only secret. 20 messages a minute."""
+"""Robots of WeCom groups. The key in the URL is their only secret. Rate limit: 20 a minute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from apps.alerts.engine.channels.base import Answer, Call, Verdict, json_call, judge_code
+from apps.alerts.engine.channels.base import (
+    ChannelRequest,
+    ChannelResponse,
+    SendResult,
+    json_call,
+    result_of_code,
+)
 from apps.alerts.engine.messages import Message
 
 MOST_BYTES: Final = 2048
@@ -15,15 +21,15 @@ _TOO_MANY: Final = frozenset({45009})
 _WAIT_SECONDS: Final = 60.0
 
 
-def call_of(
+def request_of(
     message: Message,
     settings: Mapping[str, Any],
     secrets: Mapping[str, str],
     *,
     receiver: str,
     now: datetime,
-) -> Call:
-    """One message to the group; only those of type text can name people by their numbers."""
+) -> ChannelRequest:
+    """Return the request for one message; only type ``text`` can mention people by phone number."""
     text: dict[str, Any] = {"content": message.within(MOST_BYTES)}
     mobiles = list(settings.get("mobiles", []))
     if settings.get("all"):
@@ -33,8 +39,8 @@ def call_of(
     return json_call(secrets.get("url", ""), {"msgtype": "text", "text": text})
 
 
-def judge(answer: Answer, _settings: Mapping[str, Any]) -> Verdict:
-    """``{"errcode": 0, "errmsg": "ok"}`` when it has listened; 93000: no such robot."""
-    return judge_code(
+def read_response(answer: ChannelResponse, _settings: Mapping[str, Any]) -> SendResult:
+    """Interpret ``{"errcode": 0, "errmsg": "ok"}``; 93000 means unknown robot."""
+    return result_of_code(
         answer, code="errcode", message="errmsg", too_many=_TOO_MANY, wait_seconds=_WAIT_SECONDS
     )

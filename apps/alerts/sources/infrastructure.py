@@ -1,4 +1,4 @@
-"""What holds the platform together: processes, agents, hosts, queues, outbox, dead letters."""
+"""Health of processes, agents, hosts, queues, the outbox and dead letters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.agents.models import Agent
 from apps.agents.states import ALIVE_FOR, AgentMode
-from apps.alerts.engine.events import ConditionSource, Happening, NotKnown
-from apps.alerts.queries.samples import Watched, read_samples
+from apps.alerts.engine.events import ConditionSource, Occurrence, StateUnknown
+from apps.alerts.queries.samples import WatchedSeries, read_samples
 from apps.alerts.sources.pages import change_page, list_page
 from apps.jobs.engine.placement import ONLINE_SECONDS
 from apps.jobs.models import Host
@@ -24,13 +24,13 @@ from apps.runtime.states import DeadLetterState
 
 REASON: Final = 200
 PURPOSE: Final = "alerts.watching"
-# Nobody is called silent before somebody has watched for so long: when the database was away, no
-# heartbeat could be written, and everybody would seem dead at its return.
+# Required observation time before a process counts as silent: during a database outage no heartbeat
+# is written, and afterwards all would seem dead.
 STEADY: Final = timedelta(seconds=30)
 STEADY_GAP: Final = timedelta(seconds=20)
-# A message of the outbox waits that long only when nothing can be published.
+# A message stays in the outbox this long only if publishing fails.
 STUCK: Final = timedelta(seconds=60)
-# How far back it is looked since when nobody has read a queue.
+# How far back the start of an unread queue is searched.
 UNREAD_SECONDS: Final = 300
 # Gauges of apps.queuestats.
 READY: Final = "queue.ready"
@@ -38,7 +38,7 @@ CONSUMERS: Final = "queue.consumers"
 
 
 class DaemonSilent:
-    """Processes that never said good-bye and are silent; a person may forget their rows."""
+    """Processes that stopped sending heartbeats without a clean shutdown."""
 
     name = "daemon.silent"
     title: object = _("a process is silent")
@@ -48,13 +48,13 @@ class DaemonSilent:
     )
     facts: tuple[str, ...] = ("kind", "name", "host", "living")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per silent process."""
         now = _steady()
         rows = list(stale_daemons(now=now))
         living = dict(live_daemons(now=now).order_by().values_list("kind").annotate(Count("pk")))
         for row in rows:
-            yield Happening(
+            yield Occurrence(
                 id=f"daemon:{row.kind}:{row.name}",
                 project=None,
                 key=f"daemon:{row.kind}:{row.name}",
@@ -70,7 +70,7 @@ class DaemonSilent:
 
 
 class AgentSilent:
-    """Agents whose heartbeats do not come, while somebody listens for them."""
+    """Agents without heartbeats while a center is running."""
 
     name = "agent.silent"
     title: object = _("an agent is silent")
@@ -78,17 +78,17 @@ class AgentSilent:
     advice: object = _("Check its host and network. Disable the Agent if it has been removed.")
     facts: tuple[str, ...] = ("agent", "id")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each that is not switched off."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per silent agent that is not disabled."""
         now = _steady()
         centers = live_daemons(kind="center", now=now).filter(started_at__lt=now - STEADY)
         if not centers.exists():
-            raise NotKnown
+            raise StateUnknown
         rows = Agent.objects.exclude(mode=AgentMode.DISABLED).filter(
             heartbeat_at__lte=now - ALIVE_FOR
         )
         for row in rows.order_by("pk").only("pk", "name", "agent_id", "heartbeat_at"):
-            yield Happening(
+            yield Occurrence(
                 id=f"agent:{row.agent_id}",
                 project=None,
                 key=f"agent:{row.agent_id}",
@@ -107,13 +107,13 @@ class HostSilent:
     advice: object = _("Restart the runner on it. Disable the host if it has been removed.")
     facts: tuple[str, ...] = ("host", "running")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each that is not switched off."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per silent host that is not disabled."""
         now = _steady()
         silent = timedelta(seconds=ONLINE_SECONDS)
         rows = Host.objects.exclude(mode=HostMode.DISABLED).filter(beat_at__lte=now - silent)
         for row in rows.order_by("pk"):
-            yield Happening(
+            yield Occurrence(
                 id=f"host:{row.name}",
                 project=None,
                 key=f"host:{row.name}",
@@ -124,7 +124,7 @@ class HostSilent:
 
 
 class QueueUnread:
-    """Queues in which something waits and which nobody reads, by their stored samples."""
+    """Queues with waiting messages and no consumer, by their stored samples."""
 
     name = "queue.unread"
     title: object = _("a queue has no consumer")
@@ -132,8 +132,8 @@ class QueueUnread:
     advice: object = _("Start the process that reads this queue; the runbook names it.")
     facts: tuple[str, ...] = ("queue", "ready")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each queue of which both figures are known."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per queue for which both gauges are known."""
         found = read_samples({READY, CONSUMERS}, window=UNREAD_SECONDS, now=at)
         readers = {
             (each.project, each.label): dict(zip(each.line.times, each.line.values, strict=True))
@@ -144,7 +144,7 @@ class QueueUnread:
             since = _unread_since(queue, known, at.timestamp()) if known else None
             if since is None:
                 continue
-            yield Happening(
+            yield Occurrence(
                 id=f"queue:{queue.project or ''}:{queue.label}",
                 project=queue.project,
                 key=queue.label,
@@ -154,7 +154,7 @@ class QueueUnread:
 
 
 class DeadLettersHeld:
-    """Messages that nobody could use wait for a person."""
+    """Messages in the dead-letter queue that wait for an operator."""
 
     name = "dead_letters.held"
     title: object = _("dead letters are held")
@@ -164,8 +164,8 @@ class DeadLettersHeld:
     )
     facts: tuple[str, ...] = ("queue", "count", "reason")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each queue."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per queue with dead letters."""
         rows = (
             DeadLetter.objects.filter(state=DeadLetterState.HELD)
             .order_by()
@@ -176,7 +176,7 @@ class DeadLettersHeld:
         newest = DeadLetter.objects.defer("body").in_bulk([each["newest"] for each in found])
         for each in found:
             letter = newest.get(each["newest"])
-            yield Happening(
+            yield Occurrence(
                 id=f"queue:{each['queue']}",
                 project=None,
                 key=each["queue"] or "?",
@@ -191,7 +191,7 @@ class DeadLettersHeld:
 
 
 class OutboxStuck:
-    """What was committed cannot be published."""
+    """Committed messages that cannot be published."""
 
     name = "outbox.stuck"
     title: object = _("the outbox is stuck")
@@ -199,14 +199,14 @@ class OutboxStuck:
     advice: object = _("Check that the broker is up and that the outbox relay runs.")
     facts: tuple[str, ...] = ("count", "reason")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One, since the oldest was a minute old."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence, starting when the oldest message was a minute old."""
         now = database_now()
-        # In the order of their making; the ids have an index and the times have none.
+        # Ordered by ID, which is indexed; the time is not.
         oldest = OutboxMessage.objects.order_by("pk").first()
         if oldest is None or oldest.created_at > now - STUCK:
             return
-        yield Happening(
+        yield Occurrence(
             id="outbox",
             project=None,
             key="outbox",
@@ -216,15 +216,16 @@ class OutboxStuck:
 
 
 def _steady() -> datetime:
-    """The database's time; ``NotKnown`` until somebody has watched for a while without a pause."""
+    """Return the database time. Raises ``StateUnknown`` until observation was continuous for a
+    while."""
     now = database_now()
     if steady_for(purpose=PURPOSE, gap=STEADY_GAP, now=now) < STEADY:
-        raise NotKnown
+        raise StateUnknown
     return now
 
 
-def _unread_since(queue: Watched, readers: dict[int, float], now: float) -> float | None:
-    """Since when something waits and nobody reads; None: it is not so, or nobody knows."""
+def _unread_since(queue: WatchedSeries, readers: dict[int, float], now: float) -> float | None:
+    """Return since when messages wait without a consumer; None if not so or unknown."""
     times, values = queue.line.times, queue.line.values
     since: float | None = None
     last = now

@@ -1,8 +1,8 @@
-"""One look at everything that rules watch and that lasts: series and conditions.
+"""Evaluation of rules over series and conditions in one pass.
 
-Each change of an incident is a transaction of its own, begun by ``hold``, which fails in a monitor
-that is no longer the one that evaluates. What was found is not kept anywhere else, so one that is
-killed between two of them leaves nothing half done: the next look finds the same.
+Each change of an incident is its own transaction, started by ``hold``, which fails once this
+process has lost the lease. Nothing else is stored, so a pass that is killed between two changes
+needs no repair: the next pass computes the same result.
 """
 
 from __future__ import annotations
@@ -17,57 +17,58 @@ from typing import Final, cast
 
 from django.db import transaction
 
-from apps.alerts.engine.events import ConditionSource, EventSource, Happening, find_source
-from apps.alerts.engine.judging import Judged, Verdict, has_recovered, judge
-from apps.alerts.engine.rules import MOST_OPEN, Scoped
+from apps.alerts.engine.events import ConditionSource, EventSource, Occurrence, find_source
+from apps.alerts.engine.rules import MOST_OPEN, ScopedRule
+from apps.alerts.engine.thresholds import Evaluation, SeriesState, evaluate, has_recovered
 from apps.alerts.models import Incident
-from apps.alerts.queries.samples import Watched, gone_of, with_samples
-from apps.alerts.services.asking import Asker
+from apps.alerts.queries.samples import WatchedSeries, gone_of, with_samples
+from apps.alerts.services.condition_starts import key_of, record_starts
 from apps.alerts.services.incidents import (
     MAX_KEY,
-    Finding,
+    Detection,
     follow_up,
     open_or_count,
     recover,
-    still_so,
+    refresh_open,
 )
-from apps.alerts.services.lasting import key_of, note_lasting
+from apps.alerts.services.source_reader import SourceReader
 from apps.alerts.states import Ending
 from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
 
-# So long a condition must not be listed to be over: one look may fall into a moment of change.
+# A condition must be absent this long before its incident recovers: one pass may read a state in
+# transition.
 SETTLED: Final = timedelta(seconds=30)
 
-# Fails when this process is no longer the one that evaluates; called inside each transaction.
+# Raises LeaseLost if this process no longer leads; called in every transaction.
 Hold = Callable[[], None]
-# (project, rule, key): of which there is one open incident at most.
+# (project, rule, key): identifies at most one open incident.
 IncidentKey = tuple[int | None, str, str]
 # (project, rule)
 RuleOf = tuple[int | None, str]
 
 
 class Rules:
-    """Every rule that holds now, found by name and project."""
+    """Active rules, indexed by name and project."""
 
-    def __init__(self, scoped: Iterable[Scoped]) -> None:
+    def __init__(self, scoped: Iterable[ScopedRule]) -> None:
         self.all = tuple(scoped)
-        self._by_name: dict[str, list[Scoped]] = defaultdict(list)
+        self._by_name: dict[str, list[ScopedRule]] = defaultdict(list)
         for each in self.all:
             self._by_name[each.rule.name].append(each)
 
-    def find(self, name: str, project: int | None) -> Scoped | None:
-        """The rule of this name for what belongs to ``project``."""
+    def find(self, name: str, project: int | None) -> ScopedRule | None:
+        """Return the rule of this name that applies to ``project``."""
         rules = self._by_name.get(name, ())
         return next((each for each in rules if each.holds_for(project)), None)
 
-    def of_series(self) -> list[Scoped]:
-        """Those that watch a series."""
+    def of_series(self) -> list[ScopedRule]:
+        """Return the rules over a series."""
         return [each for each in self.all if each.rule.series]
 
-    def of_sources(self) -> Iterator[tuple[Scoped, EventSource | ConditionSource]]:
-        """Those that watch an event or a condition that is known here."""
+    def of_sources(self) -> Iterator[tuple[ScopedRule, EventSource | ConditionSource]]:
+        """Yield each rule over an event or condition with its registered source."""
         for each in self.all:
             source = find_source(each.rule.event) if each.rule.event else None
             if source is not None:
@@ -75,30 +76,30 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Look:
-    """What one look has found. ``firing``: what is in trouble; ``well``: what surely is not."""
+class PassResult:
+    """Result of one pass: ``firing`` detections, and ``well`` series that have recovered."""
 
-    firing: dict[IncidentKey, tuple[Scoped, Finding]] = field(default_factory=dict)
-    well: dict[IncidentKey, Judged] = field(default_factory=dict)
-    # Conditions that are so, and not yet for long enough to open an incident.
-    pending: dict[IncidentKey, tuple[Scoped, Finding]] = field(default_factory=dict)
-    # Rules that could be asked: of the others nothing is known now.
+    firing: dict[IncidentKey, tuple[ScopedRule, Detection]] = field(default_factory=dict)
+    well: dict[IncidentKey, Evaluation] = field(default_factory=dict)
+    # Conditions that hold, but not yet for the rule's ``for_seconds``.
+    pending: dict[IncidentKey, tuple[ScopedRule, Detection]] = field(default_factory=dict)
+    # Rules whose source could be read in this pass; the state of others is unknown.
     asked: set[tuple[str, int | None]] = field(default_factory=set)
 
 
 class Evaluator:
-    """Looks at series and conditions, and follows up on what is open."""
+    """Evaluates series and conditions, and opens, follows up and ends incidents."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, reader: SourceReader) -> None:
+        self._reader = reader
         self._flooded: set[RuleOf] = set()
 
     def evaluate(self, rules: Rules, *, now: datetime, hold: Hold) -> int:
-        """One look; how many incidents have changed.
+        """Run one pass; return the number of changed incidents.
 
-        Raises ``LeaseLost`` by ``hold``, and ``DatabaseError``.
+        Raises ``LeaseLost`` through ``hold``, and ``DatabaseError``.
         """
-        look = Look()
+        look = PassResult()
         self.look_at_series(rules, look, now)
         self.look_at_conditions(rules, look, now, hold)
         open_ones = {_key_of(row): row for row in Incident.objects.open()}
@@ -110,25 +111,25 @@ class Evaluator:
         return changed
 
     def _refresh(
-        self, look: Look, open_ones: Mapping[IncidentKey, Incident], now: datetime, hold: Hold
+        self, look: PassResult, open_ones: Mapping[IncidentKey, Incident], now: datetime, hold: Hold
     ) -> None:
-        """Write down of what is open that it goes on, with what is to be told of it now."""
+        """Store the latest value and facts of open incidents whose problem continues."""
         going_on = []
         for key, incident in open_ones.items():
             scoped, finding = look.firing.get(key) or look.pending.get(key) or (None, None)
             if scoped is not None and finding and incident.source == scoped.rule.source:
                 going_on.append((incident, finding))
         if going_on:
-            still_so(going_on, now=now, hold=hold)
+            refresh_open(going_on, now=now, hold=hold)
 
     def _gone(
         self,
         rules: Rules,
-        look: Look,
+        look: PassResult,
         open_ones: Mapping[IncidentKey, Incident],
         now: datetime,
     ) -> set[IncidentKey]:
-        """Of what is open, the series that are no longer measured."""
+        """Return the open incidents whose series is no longer sampled."""
         asked: dict[tuple[str, int | None, str], IncidentKey] = {}
         for key, incident in open_ones.items():
             scoped = rules.find(incident.rule, incident.project_id)
@@ -138,50 +139,50 @@ class Evaluator:
                 asked[scoped.rule.series, incident.project_id, incident.key] = key
         return {asked[each] for each in gone_of(asked, now=now)}
 
-    def look_at_series(self, rules: Rules, look: Look, now: datetime) -> None:
-        """Judge every series that a rule watches."""
+    def look_at_series(self, rules: Rules, look: PassResult, now: datetime) -> None:
+        """Evaluate every series that a rule watches."""
         for scoped, samples in with_samples(rules.of_series(), now):
             rule = scoped.rule
             for watched in samples.by_name[rule.series]:
                 if not (scoped.holds_for(watched.project) and rule.matches_label(watched.label)):
                     continue
                 times = samples.times_of(watched.line)
-                judged = judge(rule, watched.line, times, now.timestamp())
+                evaluation = evaluate(rule, watched.line, times, now.timestamp())
                 key = (watched.project, rule.name, watched.label)
-                if judged.verdict is Verdict.FIRING:
-                    look.firing[key] = (scoped, finding_of(scoped, watched, judged, now))
-                elif has_recovered(rule, judged, now.timestamp()):
-                    look.well[key] = judged
+                if evaluation.state is SeriesState.FIRING:
+                    look.firing[key] = (scoped, series_detection(scoped, watched, evaluation, now))
+                elif has_recovered(rule, evaluation, now.timestamp()):
+                    look.well[key] = evaluation
 
-    def look_at_conditions(self, rules: Rules, look: Look, now: datetime, hold: Hold) -> None:
-        """Ask each source of conditions once."""
-        asked: dict[str, list[Happening] | None] = {}
-        watching: list[tuple[Scoped, str]] = []
+    def look_at_conditions(self, rules: Rules, look: PassResult, now: datetime, hold: Hold) -> None:
+        """Read each condition source once and match its occurrences against the rules."""
+        asked: dict[str, list[Occurrence] | None] = {}
+        watching: list[tuple[ScopedRule, str]] = []
         for scoped, source in rules.of_sources():
             if not hasattr(source, "now"):
                 continue
             if source.name not in asked:
                 lasting = cast("ConditionSource", source)
-                asked[source.name] = self._asker.ask(source.name, partial(lasting.now, now))
+                asked[source.name] = self._reader.read(source.name, partial(lasting.now, now))
             if asked[source.name] is not None:
                 watching.append((scoped, source.name))
         patient = {name for scoped, name in watching if scoped.rule.when.for_seconds}
-        since = note_lasting({name: asked[name] or () for name in patient}, now=now, hold=hold)
+        since = record_starts({name: asked[name] or () for name in patient}, now=now, hold=hold)
         for scoped, name in watching:
             rule = scoped.rule
             look.asked.add((rule.name, scoped.project))
             for each in asked[name] or ():
                 if not scoped.holds_for(each.project) or not rule.matches_facts(each.facts):
                     continue
-                begun = since.get(key_of(name, each), each.at)
-                fires = (now - begun).total_seconds() >= rule.when.for_seconds
+                began_at = since.get(key_of(name, each), each.at)
+                fires = (now - began_at).total_seconds() >= rule.when.for_seconds
                 found = look.firing if fires else look.pending
                 key = (each.project, rule.name, each.key[:MAX_KEY])
-                found[key] = (scoped, replace(finding_of_happening(each), at=begun))
+                found[key] = (scoped, replace(event_detection(each), at=began_at))
 
     def _open_new(
         self,
-        look: Look,
+        look: PassResult,
         open_ones: Mapping[IncidentKey, Incident],
         now: datetime,
         hold: Hold,
@@ -210,13 +211,13 @@ class Evaluator:
     def _flood(self, of: RuleOf) -> None:
         if of not in self._flooded:
             self._flooded.add(of)
-            warn_of_flood(*of)
+            log_incident_limit(*of)
 
     def _end_or_follow(
         self,
         incident: Incident,
         rules: Rules,
-        look: Look,
+        look: PassResult,
         gone: set[IncidentKey],
         now: datetime,
         hold: Hold,
@@ -229,10 +230,10 @@ class Evaluator:
             why = self._ending(incident, scoped, look, gone, now)
         if why is None:
             if scoped is not None and self._is_missed(incident, scoped, look):
-                # It may be over in a moment: nobody is told that it goes on.
+                # The condition has just disappeared and may recover soon: send no reminder.
                 return 0
             return self._follow(incident, scoped, now, hold)
-        judged = look.well.get(_key_of(incident))
+        evaluation = look.well.get(_key_of(incident))
         with transaction.atomic():
             hold()
             ended = recover(
@@ -240,7 +241,7 @@ class Evaluator:
                 why=why,
                 now=now,
                 scoped=scoped,
-                value=judged.value if judged is not None else None,
+                value=evaluation.value if evaluation is not None else None,
             )
         failpoints.hit("alerts.after_recover")
         return int(ended)
@@ -248,12 +249,12 @@ class Evaluator:
     def _ending(
         self,
         incident: Incident,
-        scoped: Scoped,
-        look: Look,
+        scoped: ScopedRule,
+        look: PassResult,
         gone: set[IncidentKey],
         now: datetime,
     ) -> Ending | None:
-        """Why this incident is over; None: it is not, or nobody knows."""
+        """Return why this incident has ended; None if it continues or its state is unknown."""
         key = _key_of(incident)
         rule = scoped.rule
         if key in look.firing or key in look.pending:
@@ -268,16 +269,18 @@ class Evaluator:
             return None
         return Ending.WELL
 
-    def _is_missed(self, incident: Incident, scoped: Scoped, look: Look) -> bool:
-        """Whether it is a condition that its source would have listed at this look, and has not."""
+    def _is_missed(self, incident: Incident, scoped: ScopedRule, look: PassResult) -> bool:
+        """Return whether the source was fully read in this pass and did not list this condition."""
         key, rule = _key_of(incident), scoped.rule
         if not rule.event or key in look.firing or key in look.pending:
             return False
-        # Events are never asked for here; what is cut may be among those that were not told.
-        return (rule.name, scoped.project) in look.asked and rule.event not in self._asker.cut
+        # Events are read elsewhere; a truncated result may have left this condition out.
+        return (rule.name, scoped.project) in look.asked and rule.event not in self._reader.cut
 
-    def _follow(self, incident: Incident, scoped: Scoped | None, now: datetime, hold: Hold) -> int:
-        if scoped is None or not may_be_due(incident, scoped, now):
+    def _follow(
+        self, incident: Incident, scoped: ScopedRule | None, now: datetime, hold: Hold
+    ) -> int:
+        if scoped is None or not may_need_follow_up(incident, scoped, now):
             return 0
         with transaction.atomic():
             hold()
@@ -286,21 +289,21 @@ class Evaluator:
         return len(told)
 
 
-def warn_of_flood(project: int | None, rule: str) -> None:
-    """Say that a rule has found more than anybody reads."""
+def log_incident_limit(project: int | None, rule: str) -> None:
+    """Log that a rule has reached its limit of open incidents."""
     where = "the platform" if project is None else f"project {project}"
     text = "rule %r has %d open incidents of %s: no more are opened"
     logger.warning(text, rule, MOST_OPEN, where)
 
 
-def may_be_due(incident: Incident, scoped: Scoped, now: datetime) -> bool:
-    """Whether something may have to be told of what is open: asked before a row is locked."""
+def may_need_follow_up(incident: Incident, scoped: ScopedRule, now: datetime) -> bool:
+    """Cheap check, before locking the row, whether an open incident needs a notification."""
     if incident.acknowledged_at is not None:
         return False
     if incident.snoozed_until is not None:
         return incident.snoozed_until <= now
     if incident.told_at is None and scoped.rule.tell:
-        # Its rule was muted.
+        # The rule was muted when the incident opened.
         return True
     open_for = (now - incident.opened_at).total_seconds()
     steps = scoped.rule.escalate[incident.escalated :]
@@ -311,21 +314,23 @@ def may_be_due(incident: Incident, scoped: Scoped, now: datetime) -> bool:
     return bool(every) and (now - last).total_seconds() >= every
 
 
-def finding_of(scoped: Scoped, watched: Watched, judged: Judged, now: datetime) -> Finding:
-    """What is told of a series in trouble."""
-    since = judged.since
-    return Finding(
+def series_detection(
+    scoped: ScopedRule, watched: WatchedSeries, evaluation: Evaluation, now: datetime
+) -> Detection:
+    """Return the detection for a firing series."""
+    since = evaluation.since
+    return Detection(
         project=watched.project,
         key=watched.label,
         at=datetime.fromtimestamp(since, UTC) if since is not None else now,
         facts={"series": scoped.rule.series, "label": watched.label},
-        value=judged.value,
+        value=evaluation.value,
     )
 
 
-def finding_of_happening(happening: Happening, times: int = 1) -> Finding:
-    """What is told of something that happened, or is so."""
-    return Finding(
+def event_detection(happening: Occurrence, times: int = 1) -> Detection:
+    """Return the detection for ``times`` events, or for a condition."""
+    return Detection(
         project=happening.project,
         key=happening.key,
         at=happening.at,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from apps.access.models import AuditRecord
-from apps.alerts.engine.events import Happening, NotKnown
+from apps.alerts.engine.events import Occurrence, StateUnknown
 from apps.alerts.errors import IncidentOver, SnoozeOutOfRange
 from apps.alerts.models import Incident, LastingHappening, Notice
-from apps.alerts.services import evaluating
+from apps.alerts.services import evaluation
+from apps.alerts.services.condition_starts import prune_starts
 from apps.alerts.services.incidents import acknowledge, close, snooze
-from apps.alerts.services.lasting import prune_lasting
 from apps.alerts.services.mutes import mute_rule, unmute_rule
 from apps.alerts.states import Ending, IncidentState, NoticeState
 from apps.runtime.models import WorkerLease
@@ -282,7 +282,7 @@ def test_without_its_rule_an_incident_is_over() -> None:
 
 
 def test_one_rule_opens_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "MOST_OPEN", 3)
+    monkeypatch.setattr(evaluation, "MOST_OPEN", 3)
     use_rules(DEPTH)
     rig = Rig(gauges={("queue.ready", None, f"logs{n}"): 11 for n in range(9)})
     rig.run(60)
@@ -355,15 +355,15 @@ def test_the_time_in_which_nobody_looked_does_not_count(source: Conditions) -> N
     rig.run(5)
     assert not Incident.objects.exists()
     LastingHappening.objects.update(seen_at=rig.now() - timedelta(days=2))
-    assert prune_lasting(now=rig.now()) == 1
+    assert prune_starts(now=rig.now()) == 1
 
 
 def test_what_is_told_of_an_open_condition_is_what_is_so_now(source: Conditions) -> None:
     use_rules(SO)
     rig = Rig()
-    source.so.append(Happening("a", None, "a", rig.now(), {"who": "one"}))
+    source.so.append(Occurrence("a", None, "a", rig.now(), {"who": "one"}))
     rig.run(40)
-    source.so[:] = [Happening("a", None, "a", rig.now(), {"who": "two"})]
+    source.so[:] = [Occurrence("a", None, "a", rig.now(), {"who": "two"})]
     rig.run(20)
     assert incident().facts == {"who": "two"}
 
@@ -371,7 +371,7 @@ def test_what_is_told_of_an_open_condition_is_what_is_so_now(source: Conditions)
 def test_a_project_in_trouble_silences_no_other(
     source: Conditions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluating, "MOST_OPEN", 2)
+    monkeypatch.setattr(evaluation, "MOST_OPEN", 2)
     use_rules(SO | {"when": {"for_seconds": 0}})
     one, two = make_project(), make_project()
     rig = Rig()
@@ -401,7 +401,7 @@ def test_looks_cost_no_more_with_many_open_incidents(
 
 
 @pytest.mark.slow("5 s")
-@pytest.mark.parametrize("error", [NotKnown(), RuntimeError("no answer")])
+@pytest.mark.parametrize("error", [StateUnknown(), RuntimeError("no answer")])
 def test_a_source_that_cannot_tell_changes_nothing(source: Conditions, error: Exception) -> None:
     use_rules(SO, DEPTH)
     rig = Rig(gauges={LOGS: 11})
@@ -412,5 +412,5 @@ def test_a_source_that_cannot_tell_changes_nothing(source: Conditions, error: Ex
     rig.run(300)
     assert Incident.objects.open().count() == 2
     assert rig.monitor.detail()["unasked"] == (
-        [] if isinstance(error, NotKnown) else ["test.condition"]
+        [] if isinstance(error, StateUnknown) else ["test.condition"]
     )

@@ -1,4 +1,5 @@
-"""One rule at a time: a new version of the configuration ``alerts`` with it, and active at once."""
+"""Changes of single rules; each saves and activates a new version of the configuration
+``alerts``."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from apps.configcenter.services.activation import ANY
 
 
 def active_data(project_id: int | None) -> tuple[dict[str, Any], int, int]:
-    """The active data of a project (None: of the platform), its number, the newest number."""
+    """Return the active data of a project (None: platform), its version, and the newest version."""
     row = Configuration.objects.filter(kind=KIND, project=project_id).first()
     if row is None:
         return {}, 0, 0
@@ -28,7 +29,7 @@ def active_data(project_id: int | None) -> tuple[dict[str, Any], int, int]:
 
 
 def entry_named(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The entry of a rule in data, as it was written."""
+    """Return the configuration entry of a rule."""
     for entry in data.get("rules") or []:
         if entry.get("name") == name:
             return dict(entry)
@@ -46,10 +47,10 @@ def save_rule(
     based_on: int | None = None,
     note: str = "",
 ) -> Saved:
-    """Add a rule, or put it in the place of ``instead_of``; it holds within seconds.
+    """Add a rule, or replace the rule ``instead_of``; active within seconds.
 
-    ``based_on``: the number of the active version that the person saw. Raises ``RuleExists``,
-    ``NoSuchRule``, and what ``save_version`` and ``activate`` raise.
+    ``based_on`` is the active version that the user edited; a newer one is not overwritten. Raises
+    ``RuleExists``, ``NoSuchRule``, and the errors of ``save_version`` and ``activate``.
     """
     data, _active, _newest = active_data(project_id)
     rules = list(data.get("rules") or [])
@@ -76,9 +77,9 @@ def remove_rule(
     based_on: int | None = None,
     note: str = "",
 ) -> Saved:
-    """Take a rule out; one of the same name of the platform, or built in, holds again.
+    """Remove a rule; a platform or built-in rule of the same name applies again.
 
-    Raises ``NoSuchRule``, and what ``save_version`` and ``activate`` raise.
+    Raises ``NoSuchRule``, and the errors of ``save_version`` and ``activate``.
     """
     data, _active, _newest = active_data(project_id)
     rules = [each for each in data.get("rules") or [] if each.get("name") != name]
@@ -98,7 +99,7 @@ def _save(
     saved = save_version(
         kind=KIND, project_id=project_id, data=dict(data), actor=actor, now=now, note=note
     )
-    # What somebody else has activated meanwhile is not thrown away unseen.
+    # A version activated by somebody else in the meantime is not overwritten silently.
     version, instead_of = saved.version, ANY if based_on is None else based_on
     if version.configuration.active_id != version.pk:
         activate(version=version, actor=actor, now=now, note=note, instead_of=instead_of)

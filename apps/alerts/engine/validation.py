@@ -1,4 +1,4 @@
-"""What is wrong with the data of a configuration of alerts, each with its place."""
+"""Validation of a configuration of alert rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RULE: Final = (
     *("name", "series", "event", "label", "match", "when", "recover", "severity", "tell"),
     *("escalate", "repeat_seconds", "quiet", "enabled", "description"),
 )
-# Of a series exactly one of these.
+# A rule over a series sets exactly one of these.
 LIMITS: Final = ("above", "below", "absent_seconds", "rises_by", "falls_by")
 _SERIES: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _QUIET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -39,7 +39,7 @@ _CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
 def problems(data: Mapping[str, Any]) -> Iterator[DataProblem]:
-    """Every problem of a configuration; warnings are marked."""
+    """Yield every problem of a configuration with its place; warnings are marked."""
     yield from unknown_names("", data, _TOP)
     yield from _defaults(data.get("defaults"))
     hours = data.get("quiet_hours")
@@ -58,7 +58,7 @@ def problems(data: Mapping[str, Any]) -> Iterator[DataProblem]:
 
 
 def rule_problems(entry: object, known_quiet: Iterable[str] = ()) -> list[DataProblem]:
-    """What is wrong with one rule that stands alone, as in a form or in a preview."""
+    """Return the problems of a single rule, for a form or a preview."""
     return list(_rule("rule", entry, set(known_quiet)))
 
 
@@ -109,7 +109,7 @@ def _name(place: str, name: object) -> Iterator[DataProblem]:
 
 
 def _watched(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
-    """What it watches, and when that is trouble."""
+    """Validate what the rule watches and its condition."""
     series, event = entry.get("series"), entry.get("event")
     base = find_builtin(entry["name"]) if isinstance(entry.get("name"), str) else None
     if series is not None and event is not None:
@@ -118,7 +118,7 @@ def _watched(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
     if series is None and event is None and base is None:
         text = "what to watch is missing: series, or event"
         if entry.get("enabled") is False and is_mapping(entry) and len(entry) <= 2:
-            # A project switches off a rule of the platform, whose names are not known here.
+            # A project may disable a platform rule, whose names are unknown here.
             return
         yield DataProblem(place, "missing", text)
         return
@@ -250,7 +250,7 @@ def _recover(place: str, recover: object, kind: str) -> Iterator[DataProblem]:
 
 
 def _hysteresis(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
-    """Recovery lies on the good side of the limit."""
+    """Check that the recovery threshold lies on the good side of the limit."""
     when, recover = entry.get("when"), entry.get("recover")
     if not isinstance(when, dict) or not isinstance(recover, dict):
         return

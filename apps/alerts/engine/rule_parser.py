@@ -1,4 +1,4 @@
-"""The rulebook of a configuration whose data is checked."""
+"""Parser from validated configuration data to a rulebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.alerts.engine.rules import Escalation, Recover, Rule, Rulebook, When, 
 
 
 def rulebook(data: Mapping[str, Any], number: int = 0) -> Rulebook:
-    """The rules of data in which ``problems`` finds no error."""
+    """Return the rules of valid configuration data (see ``validation.problems``)."""
     defaults = data.get("defaults") or {}
     return Rulebook(
         rules=tuple(rule_of(entry) for entry in data.get("rules") or []),
@@ -27,8 +27,8 @@ def rulebook(data: Mapping[str, Any], number: int = 0) -> Rulebook:
 
 
 def rule_of(entry: Mapping[str, Any]) -> Rule:
-    """The rule of an entry that has no problems; one by the name of a built-in rule changes it."""
-    # A name without a value says nothing.
+    """Return the rule of a valid entry; one named like a built-in rule modifies that rule."""
+    # A null value counts as unset.
     entry = {name: value for name, value in entry.items() if value is not None}
     base = find_builtin(entry["name"]) if not _watches(entry) else None
     rule = base if base is not None else Rule(name=entry["name"])

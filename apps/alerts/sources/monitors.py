@@ -1,4 +1,4 @@
-"""What the monitor itself does not see: what it does not look at must not seem well."""
+"""Health of the monitoring itself: unread sources, no running monitor, rules at their limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from django.db.models import Count, Max
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, Happening
+from apps.alerts.engine.events import ConditionSource, Occurrence
 from apps.alerts.engine.rules import MOST_OPEN
 from apps.alerts.models import Incident
 from apps.alerts.sources.pages import list_page
@@ -17,8 +17,8 @@ from apps.runtime.models import Daemon
 from apps.runtime.queries import database_now, live_daemons
 
 
-class Unseen:
-    """Sources and measurements that the leading monitor names in the row of its heartbeat."""
+class MonitorBlindSpot:
+    """Sources that the leading monitor could not read, or not completely, by its heartbeat row."""
 
     facts: tuple[str, ...] = ("source", "monitor")
 
@@ -31,13 +31,13 @@ class Unseen:
         self.advice = advice
         self._said = said
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each source."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per source."""
         for monitor in live_daemons(kind="monitor", now=database_now()):
             if not monitor.detail.get("leads"):
                 continue
             for source in monitor.detail.get(self._said, ()):
-                yield Happening(
+                yield Occurrence(
                     id=source,
                     project=None,
                     key=source,
@@ -47,8 +47,8 @@ class Unseen:
                 )
 
 
-class NobodyWatches:
-    """No monitor lives: workers find it (``services.unwatched``), and the next monitor ends it."""
+class MonitorDown:
+    """No monitor is running: detected by the workers, ended by the next monitor."""
 
     name = "alerts.unwatched"
     title: object = _("no monitor is running")
@@ -56,13 +56,13 @@ class NobodyWatches:
     advice: object = _("Start run_monitor again; until then nothing else is found and nobody told.")
     facts: tuple[str, ...] = ("monitor",)
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One, where there was a monitor once."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence if a monitor has run before."""
         if live_daemons(kind="monitor", now=database_now()).exists():
             return
         last = Daemon.objects.filter(kind="monitor").order_by("-beat_at").first()
         if last is not None:
-            yield Happening(
+            yield Occurrence(
                 id="monitor",
                 project=None,
                 key="monitor",
@@ -72,8 +72,8 @@ class NobodyWatches:
             )
 
 
-class RuleFull:
-    """Rules with so many open incidents that they open no more."""
+class RuleAtLimit:
+    """Rules that have reached the limit of open incidents and open no more."""
 
     name = "alerts.full"
     title: object = _("a rule has reached its limit of incidents")
@@ -83,14 +83,14 @@ class RuleFull:
     advice: object = _("Mend what they have in common, or make the rule narrower; close the rest.")
     facts: tuple[str, ...] = ("rule", "count")
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each rule and project; since its last incident opened."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per rule and project, since its newest incident."""
         rows = Incident.objects.open().order_by().values("project", "rule")
         full = rows.annotate(count=Count("pk"), newest=Max("opened_at")).filter(
             count__gte=MOST_OPEN
         )
         for row in full.order_by("project", "rule"):
-            yield Happening(
+            yield Occurrence(
                 id=f"{row['project'] or ''}:{row['rule']}",
                 project=row["project"],
                 key=row["rule"],
@@ -101,20 +101,20 @@ class RuleFull:
 
 
 SOURCES: Final[tuple[ConditionSource, ...]] = (
-    Unseen(
+    MonitorBlindSpot(
         "alerts.unasked",
         _("the monitor cannot read a source"),
         _("the monitor %(monitor)s cannot look at %(source)s: nothing of it is alarm or recovery"),
         _("Read the log of the monitor: it says why."),
         said="unasked",
     ),
-    Unseen(
+    MonitorBlindSpot(
         "alerts.cut",
         _("more problems than the monitor can read"),
         _("%(source)s has more to tell than the monitor %(monitor)s looks at"),
         _("Mend what it tells already: the rest follows then."),
         said="cut",
     ),
-    NobodyWatches(),
-    RuleFull(),
+    MonitorDown(),
+    RuleAtLimit(),
 )

@@ -1,4 +1,4 @@
-"""Incidents that nobody reads any more, and those of projects that are deleted."""
+"""Retention of incidents, and their handling when a project is deleted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ AT_ONCE: Final = 1_000
 
 
 def prune_incidents(*, now: datetime) -> int:
-    """Delete incidents that ended ``ALERT_DAYS`` ago, with all of theirs, and mutes that are over.
+    """Delete incidents that ended ``ALERT_DAYS`` ago with their history, and expired mutes.
 
-    Returns how many rows went; at most 1000 incidents at once.
+    Returns the number of deleted rows; deletes at most 1000 incidents per call.
     """
     since = now - timedelta(days=settings.ALERT_DAYS)
     old = Incident.objects.filter(ended_at__lt=since).order_by("ended_at")
@@ -29,10 +29,10 @@ def prune_incidents(*, now: datetime) -> int:
 
 
 @transaction.atomic
-def let_go_of_project(*, project: Project, now: datetime) -> None:
-    """Call it before ``project`` is deleted: its incidents end and stay, under its name.
+def detach_project(*, project: Project, now: datetime) -> None:
+    """End the incidents of ``project`` before it is deleted, keeping them under its name.
 
-    Nobody is told any more: its channels go with it, and who deletes a project knows of it.
+    Sends no notifications: the project's channels are deleted with it.
     """
     mine = Incident.objects.filter(project=project)
     for incident in mine.open().select_for_update():

@@ -10,7 +10,7 @@ import pytest
 
 from apps.access.models import AuditRecord
 from apps.alerts.models import Notice
-from apps.alerts.services.delivering import GIVE_UP_AFTER, send_notices
+from apps.alerts.services.delivery import GIVE_UP_AFTER, send_notices
 from apps.alerts.states import ChannelKind, IncidentState, NoticeKind, NoticeProblem, NoticeState
 from apps.projects.engine.signatures import check_standard
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
@@ -208,7 +208,7 @@ def test_a_worker_that_dies_loses_nothing(hook: Server, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("apps.alerts.services.delivering.failpoints.hit", die)
+        patched.setattr("apps.alerts.services.delivery.failpoints.hit", die)
         with pytest.raises(KeyboardInterrupt):
             send_notices(channel=channel.pk, now=NOW)
     assert send_notices(channel=channel.pk, now=NOW + timedelta(seconds=30)) == 0, "in hand"
@@ -249,7 +249,7 @@ def test_a_storm_is_one_message() -> None:
 
 def test_no_channel_is_called_more_often_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "apps.alerts.services.delivering.PER_MINUTE", {ChannelKind.WECOM: 2}, raising=True
+        "apps.alerts.services.delivery.PER_MINUTE", {ChannelKind.WECOM: 2}, raising=True
     )
     with serving(wecom) as robot:
         channel = make_channel(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from apps.alerts.models import Incident, SeenHappening, SourceMark
-from apps.alerts.services import happenings
-from apps.alerts.services.happenings import KEEP_SEEN, prune_seen
+from apps.alerts.services import event_intake
+from apps.alerts.services.event_intake import KEEP_SEEN, prune_seen
 from apps.alerts.states import Ending
 from tests.access.factories import make_project
 from tests.alerts.factories import make_channel
@@ -74,7 +74,7 @@ def test_a_burst_that_was_over_long_before_the_last_event_is_seen(source: Events
 def test_a_project_in_trouble_silences_no_other(
     source: Events, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(happenings, "MOST_OPEN", 2)
+    monkeypatch.setattr(event_intake, "MOST_OPEN", 2)
     one, two = make_project(), make_project()
     for number in range(5):
         source.add(number, rig.now(), key=f"a{number}", project=one.pk)

@@ -1,7 +1,7 @@
-"""Since when conditions are so: noted with every look, for rules that wait for a while.
+"""Start times of conditions, recorded at every poll, for rules with ``for_seconds``.
 
-A source may know no better than that something is so now. What it says of the time counts where
-that is earlier; else the first look at which it was listed, without a pause since.
+A source may know only that a condition holds now. The start is the earlier of the source's own time
+and the first poll since which it was listed without a gap.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 
 from django.db import transaction
 
-from apps.alerts.engine.events import Happening
+from apps.alerts.engine.events import Occurrence
 from apps.alerts.models import LastingHappening
 
-# Nobody looked for so long: nothing is known of the time between.
+# After a longer gap between polls the state in between is unknown, and counting restarts.
 PAUSE: Final = timedelta(seconds=60)
 REFRESH: Final = timedelta(seconds=15)
 FORGET: Final = timedelta(days=1)
@@ -23,17 +23,17 @@ MAX_ID: Final = 300
 A_STATEMENT: Final = 500
 
 # (source, id of the happening)
-LastingKey = tuple[str, str]
-Begun = dict[LastingKey, datetime]
+ConditionKey = tuple[str, str]
+ConditionStarts = dict[ConditionKey, datetime]
 
 
-def key_of(source: str, happening: Happening) -> LastingKey:
-    """What its time is kept by."""
+def key_of(source: str, happening: Occurrence) -> ConditionKey:
+    """Return the key under which the start of an occurrence is stored."""
     return source, happening.id[:MAX_ID]
 
 
-def begun(listed: Mapping[str, Iterable[Happening]], *, now: datetime) -> Begun:
-    """Since when each of these is so, by source; what was never noted since what it says."""
+def starts_of(listed: Mapping[str, Iterable[Occurrence]], *, now: datetime) -> ConditionStarts:
+    """Return the start of each condition without storing it, by source and ID."""
     rows = {(row.source, row.happening): row for row in _rows(listed)}
     return {
         key: _since(rows.get(key), each, now)
@@ -43,15 +43,15 @@ def begun(listed: Mapping[str, Iterable[Happening]], *, now: datetime) -> Begun:
     }
 
 
-def note_lasting(
-    listed: Mapping[str, Iterable[Happening]], *, now: datetime, hold: Callable[[], None]
-) -> Begun:
-    """The same, and written down; what these sources do not list any more is forgotten.
+def record_starts(
+    listed: Mapping[str, Iterable[Occurrence]], *, now: datetime, hold: Callable[[], None]
+) -> ConditionStarts:
+    """Store and return the start of each condition; forget those no longer listed.
 
-    Raises ``LeaseLost`` by ``hold``. Three statements at most when nothing has changed.
+    Raises ``LeaseLost`` through ``hold``. At most three statements if nothing has changed.
     """
     rows = {(row.source, row.happening): row for row in _rows(listed)}
-    found: Begun = {}
+    found: ConditionStarts = {}
     new: list[LastingHappening] = []
     anew: list[LastingHappening] = []
     kept: list[int] = []
@@ -79,8 +79,8 @@ def note_lasting(
     return found
 
 
-def prune_lasting(*, now: datetime) -> int:
-    """Forget what was of rules that are gone; how many."""
+def prune_starts(*, now: datetime) -> int:
+    """Delete starts whose rules no longer exist; return their number."""
     return LastingHappening.objects.filter(seen_at__lt=now - FORGET).delete()[0]
 
 
@@ -88,7 +88,7 @@ def _rows(listed: Mapping[str, object]) -> Iterable[LastingHappening]:
     return LastingHappening.objects.filter(source__in=list(listed)) if listed else ()
 
 
-def _since(row: LastingHappening | None, happening: Happening, now: datetime) -> datetime:
+def _since(row: LastingHappening | None, happening: Occurrence, now: datetime) -> datetime:
     said = min(happening.at, now)
     if row is None or now - row.seen_at > PAUSE:
         return said

@@ -1,10 +1,11 @@
-"""Sends what waits for one channel.
+"""Delivery of due notifications of one channel.
 
-    claim -> message -> call or mail -> what came of it
+    claim -> message -> HTTP call or mail -> result
 
-A claim is the next try, put off: whoever dies with a notice in hand delays it, and somebody may
-hear of it twice. What fails is tried again with growing pauses, for a day. A channel that does not
-answer ends the pass, and one that is called too often waits; by then many notices are one message.
+A claim moves the next attempt into the future: a worker that dies delays the notification, which
+may then be delivered twice. Failures are retried with back-off for a day. A channel that does not
+respond, or is over its rate limit, ends the pass; many waiting notifications are combined into one
+message.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef
 
 from apps.access.services import record
-from apps.alerts.engine.channels import Outcome, Verdict, call_of, judge, receivers_of
+from apps.alerts.engine.channels import (
+    SendOutcome,
+    SendResult,
+    read_response,
+    recipients_of,
+    request_of,
+)
 from apps.alerts.engine.messages import Message, one_line
 from apps.alerts.models import Channel, Notice
 from apps.alerts.querysets import NoticeQuerySet
-from apps.alerts.services.calling import AddressNotAllowed, NoAnswer, call
+from apps.alerts.services.http_calls import AddressNotAllowed, NoResponse, call
 from apps.alerts.services.mail import send_mail
 from apps.alerts.services.texts import digest_of, message_of
 from apps.alerts.states import ChannelKind, NoticeKind, NoticeProblem, NoticeState
@@ -37,17 +44,17 @@ from yardkit.backoff import back_off
 
 logger = logging.getLogger(__name__)
 
-# Longer than a worker is busy with one message.
+# Longer than a worker needs for one message.
 CLAIM_SECONDS: Final = 180.0
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 1800.0
 GIVE_UP_AFTER: Final = timedelta(hours=24)
-# A worker goes on with something else after so long; the sweep comes back.
+# Time limit of one task; the periodic sweep continues.
 SLOT_SECONDS: Final = 60.0
-# When more wait, one message tells of them all.
+# With more waiting notifications, one digest is sent.
 MOST_SINGLY: Final = 3
 MOST_TOGETHER: Final = 30
-# Messages in a minute; the robots' own limits are 20 and 100.
+# Rate limits, in messages per minute; the robots' own limits are 20 and 100.
 PER_MINUTE: Final[Mapping[str, int]] = {
     ChannelKind.MAIL: 20,
     ChannelKind.SMS: 10,
@@ -61,7 +68,7 @@ _HIDDEN: Final = "•••"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one message. ``problem`` "": it was sent."""
+    """Result of sending one message. An empty ``problem`` means it was sent."""
 
     problem: str
     answer: str
@@ -70,12 +77,12 @@ class Result:
 
     @property
     def ends_pass(self) -> bool:
-        """The next message would fare no better."""
+        """Return whether further messages to this channel would fail as well."""
         return self.problem != ""
 
 
 def send_notices(*, channel: int, now: datetime) -> int:
-    """Send what is due by this channel, for a while; how many notices went out."""
+    """Send due notifications of this channel for up to 60 s; return how many were sent."""
     row = Channel.objects.filter(pk=channel).first()
     if row is None:
         return 0
@@ -99,7 +106,7 @@ def send_notices(*, channel: int, now: datetime) -> int:
 
 
 def _next(channel: Channel, now: datetime) -> list[Notice]:
-    """What goes out together; nothing while the channel has had enough for this minute."""
+    """Return the next notifications to send together; none while the rate limit is reached."""
     due = Notice.objects.due(now).filter(channel=channel)
     if not channel.enabled:
         off = due.exclude(kind=NoticeKind.TEST)
@@ -111,13 +118,13 @@ def _next(channel: Channel, now: datetime) -> list[Notice]:
     found = list(rows.order_by("pk")[:MOST_TOGETHER])
     if len(found) <= MOST_SINGLY or channel.kind == ChannelKind.WEBHOOK:
         return found[:1]
-    # What somebody has had in part stays what it was.
+    # A partly delivered notification keeps its message.
     together = [each for each in found if not each.delivered and each.kind != NoticeKind.TEST]
     return together if len(together) > 1 else found[:1]
 
 
 def _drop_stale(due: NoticeQuerySet[Notice]) -> None:
-    """What was tried in vain, and has newer news of the same incident behind it."""
+    """Drop failed notifications for which a newer one of the same incident exists."""
     newer = Notice.objects.filter(
         incident=OuterRef("incident"), channel=OuterRef("channel"), pk__gt=OuterRef("pk")
     )
@@ -132,7 +139,7 @@ def _sent_lately(channel: Channel, now: datetime) -> int:
 
 
 def _claim(notice: Notice, now: datetime) -> bool:
-    """Whether it is this worker's turn; a second one changes no row."""
+    """Claim a notification; return False if another worker did."""
     mine = Notice.objects.due(now).filter(pk=notice.pk, attempts=notice.attempts)
     until = now + timedelta(seconds=CLAIM_SECONDS)
     if mine.update(attempts=F("attempts") + 1, next_try_at=until) != 1:
@@ -150,7 +157,7 @@ def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
         )
         result = _tell(channel, secrets, message, notices, now)
     except Exception as error:  # noqa: BLE001 - one channel must not stop the others
-        # Without its text, which may name what could not be read: a secret, say.
+        # Without the error's text, which may contain a secret.
         places = "".join(traceback.format_tb(error.__traceback__))
         kind = type(error).__name__
         logger.error("channel %s: a notice could not be made: %s\n%s", channel.pk, kind, places)
@@ -171,12 +178,12 @@ def _tell(
     now: datetime,
 ) -> Result:
     done, began = set(notices[0].delivered), time.monotonic()
-    wanted = [each for each in receivers_of(channel.kind, channel.settings) if each not in done]
+    wanted = [each for each in recipients_of(channel.kind, channel.settings) if each not in done]
 
     def delivered(receiver: str) -> None:
         done.add(receiver)
         if receiver:
-            # Fifty receivers may take longer than a claim.
+            # Extend the claim: 50 recipients may take longer than one.
             passed = timedelta(seconds=time.monotonic() - began + CLAIM_SECONDS)
             mine = Notice.objects.filter(pk__in=[each.pk for each in notices])
             mine.update(delivered=sorted(done))
@@ -191,7 +198,7 @@ def _tell(
         if not last.problem:
             delivered(receiver)
         elif last.problem == NoticeProblem.REFUSED and not last.is_gone:
-            # A number that is wrong must not keep the others from being told.
+            # An invalid recipient must not block the others.
             refused[receiver] = last
         else:
             return last
@@ -206,7 +213,7 @@ def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
     try:
         refused = send_mail(message, wanted, delivered=delivered)
     except OSError as error:
-        # smtplib's errors are of this kind, too; their answers name no password.
+        # smtplib's errors are OSErrors, too; server replies contain no password.
         answered = isinstance(error, smtplib.SMTPResponseException)
         return Result(NoticeProblem.REFUSED if answered else NoticeProblem.NO_ANSWER, _said(error))
     if refused:
@@ -219,36 +226,36 @@ def _by_http(
     channel: Channel, secrets: Mapping[str, str], message: Message, receiver: str, now: datetime
 ) -> Result:
     try:
-        asked = call_of(
+        asked = request_of(
             channel.kind, message, channel.settings, secrets, receiver=receiver, now=now
         )
     except ValueError as error:
         return Result(NoticeProblem.SETTINGS, one_line(error))
     try:
-        verdict = judge(channel.kind, call(asked), channel.settings)
+        result = read_response(channel.kind, call(asked), channel.settings)
     except AddressNotAllowed:
         return Result(NoticeProblem.ADDRESS, "")
-    except NoAnswer as error:
+    except NoResponse as error:
         return Result(NoticeProblem.NO_ANSWER, str(error))
-    return _result(verdict)
+    return _result(result)
 
 
-def _result(verdict: Verdict) -> Result:
-    if verdict.outcome is Outcome.SENT:
-        return Result("", verdict.answer)
-    too_many = verdict.outcome is Outcome.TOO_MANY
+def _result(result: SendResult) -> Result:
+    if result.outcome is SendOutcome.SENT:
+        return Result("", result.answer)
+    too_many = result.outcome is SendOutcome.TOO_MANY
     return Result(
         NoticeProblem.TOO_MANY if too_many else NoticeProblem.REFUSED,
-        verdict.answer,
-        verdict.wait_seconds,
-        is_gone=verdict.outcome is Outcome.GONE,
+        result.answer,
+        result.wait_seconds,
+        is_gone=result.outcome is SendOutcome.GONE,
     )
 
 
 def _finish(channel: Channel, notices: Sequence[Notice], result: Result, now: datetime) -> None:
     answer = one_line(result.answer, 500)
     for notice in notices:
-        # Whoever has claimed it since knows better.
+        # Skip rows that another worker has claimed since.
         mine = Notice.objects.filter(pk=notice.pk, attempts=notice.attempts)
         if not result.problem:
             mine.update(
@@ -274,7 +281,8 @@ def _finish(channel: Channel, notices: Sequence[Notice], result: Result, now: da
 
 
 def _gives_up(notice: Notice, now: datetime) -> bool:
-    """A person waits for a test; the others are tried for a day from when they might go out."""
+    """Return whether to stop retrying: a test after one attempt, others a day after they were
+    due."""
     if notice.kind == NoticeKind.TEST:
         return True
     return now - max(notice.created_at, notice.not_before or notice.created_at) > GIVE_UP_AFTER
@@ -287,7 +295,7 @@ def _pause(attempts: int, asked_seconds: float) -> timedelta:
 
 @transaction.atomic
 def _switch_off(channel: Channel) -> None:
-    """The other side has asked never to be called again."""
+    """Disable a channel whose server answered 410 Gone, which asks for no further calls."""
     if Channel.objects.filter(pk=channel.pk, enabled=True).update(enabled=False):
         record(
             actor=None,
@@ -301,13 +309,13 @@ def _switch_off(channel: Channel) -> None:
 
 
 def secrets_of(channel: Channel) -> dict[str, str]:
-    """What is secret of it, by name. Raises ``SecretError`` where no key opens it."""
+    """Return the channel's secrets by name. Raises ``SecretError`` if no key decrypts them."""
     found = json.loads(channel.secrets or "{}")
     return {str(name): str(value) for name, value in found.items()}
 
 
 def _without(text: str, secrets: Mapping[str, str]) -> str:
-    """Servers like to repeat what they were sent, whole or in parts, as it was or quoted."""
+    """Mask secrets in a server's response, which may echo them whole, in parts or quoted."""
     parts = {part for value in secrets.values() for part in _parts(value) if len(part) >= 4}
     for part in sorted(parts, key=len, reverse=True):
         text = text.replace(part, _HIDDEN)
@@ -324,7 +332,7 @@ def _parts(value: str) -> Iterator[str]:
     except ValueError:
         return
     if address.scheme in ("http", "https"):
-        # Of the address of a robot its token alone: names such as "send" are no secret.
+        # Only the token of a robot's URL is masked: path segments such as "send" are no secret.
         yield f"{address.path}?{address.query}" if address.query else address.path
         for _name, token in parse_qsl(address.query):
             yield token
@@ -338,6 +346,6 @@ def _said(error: Exception) -> str:
     raw = getattr(error, "smtp_error", b"")
     said = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     code = getattr(error, "smtp_code", "")
-    # Errors of sockets and certificates say it in their own words.
+    # Socket and certificate errors carry their own text.
     said = said or str(error)
     return one_line(f"{type(error).__name__} {code} {said}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apps.alerts.services.delivering import send_notices
+from apps.alerts.services.delivery import send_notices
 from apps.alerts.services.texts import when_text
 from apps.alerts.states import ChannelKind, IncidentState, NoticeKind, Severity
 from tests.access.factories import make_project

@@ -1,4 +1,4 @@
-"""The one place from which channels reach the network: public addresses, and those allowed."""
+"""HTTP client of the channels, restricted to public addresses and ALERTS_ALLOWED_NETWORKS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 
-from apps.alerts.engine.channels import Answer, Call
+from apps.alerts.engine.channels import ChannelRequest, ChannelResponse
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
@@ -17,31 +17,31 @@ TIMEOUT_SECONDS: Final = 10.0
 _MOST_ANSWER_BYTES: Final = 64 * 1024
 
 
-class NoAnswer(Exception):
-    """Nothing came back; the text says why, and may hold parts of the address."""
+class NoResponse(Exception):
+    """No HTTP response; the message says why and may contain parts of the URL."""
 
 
 class AddressNotAllowed(Exception):
-    """The address is not public, and ALERTS_ALLOWED_NETWORKS does not name it."""
+    """The address is neither public nor in ALERTS_ALLOWED_NETWORKS."""
 
 
-def call(asked: Call) -> Answer:
-    """Send it and wait for the answer. Raises ``NoAnswer`` and ``AddressNotAllowed``.
+def call(asked: ChannelRequest) -> ChannelResponse:
+    """Send a request and wait for the response. Raises ``NoResponse`` and ``AddressNotAllowed``.
 
-    The guard sits where sockets are made, and redirects are answers, so that a name that changes
-    its address leads nowhere.
+    Addresses are checked when the socket connects, and redirects are not followed, so DNS rebinding
+    cannot reach internal hosts.
     """
     got = asyncio.run(_fetch(asked))
     if got.failure is FailureKind.ADDRESS_REFUSED:
         raise AddressNotAllowed
     if got.failure is not FailureKind.NONE:
-        raise NoAnswer(f"{got.failure}: {got.error}" if got.error else str(got.failure))
+        raise NoResponse(f"{got.failure}: {got.error}" if got.error else str(got.failure))
     names = {name.lower(): value for name, value in got.headers}
-    return Answer(status=got.status, body=got.body, headers=names)
+    return ChannelResponse(status=got.status, body=got.body, headers=names)
 
 
-async def _fetch(asked: Call) -> Fetched:
-    # Only here: it takes a quarter of a second, and every web process reads this module.
+async def _fetch(asked: ChannelRequest) -> Fetched:
+    # Imported late: it takes 250 ms, and every web process imports this module.
     from yardkit.fetcher import Fetcher
 
     fetcher = Fetcher(

@@ -1,4 +1,4 @@
-"""Books that do not balance: something was lost, or counted wrongly."""
+"""Accounting errors: requests or items that were lost or counted wrongly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from django.db.models import F, Max, Q
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, Happening, More
+from apps.alerts.engine.events import ConditionSource, Occurrence, Truncated
 from apps.alerts.sources.pages import change_page, list_page
 from apps.queuestats.models import RunCounter
 from apps.requeststore.models import ShardReport
@@ -20,16 +20,16 @@ from apps.routing.models import RouterReport
 from apps.routing.queries.accounting import item_accounting
 from apps.seeds.models import SegmentReport
 
-# Books are sums over many rows: they are read again after so long.
+# Accounting sums many rows; results are cached for this long.
 EVERY_SECONDS: Final = 30.0
-# Of runs that have ended, the books of so many newest executions are looked at.
+# Of finished runs, only this many newest executions are checked.
 NEWEST: Final = 2_000
-# Of each kind of books.
+# Limit of reported accounts of each kind.
 MOST: Final = 300
 
 
 class Unbalanced:
-    """Runs, frontiers, routers and stored requests whose equations do not hold."""
+    """Runs, frontiers, routers and stored requests whose accounting equations do not hold."""
 
     name = "books.unbalanced"
     title: object = _("requests are not all accounted for")
@@ -43,17 +43,17 @@ class Unbalanced:
 
     def __init__(self) -> None:
         self._read_at = float("-inf")
-        self._found: list[Happening] = []
+        self._found: list[Occurrence] = []
         self._is_cut = False
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each set of books."""
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per unbalanced account."""
         if time.monotonic() - self._read_at >= EVERY_SECONDS:
             self._read(at)
             self._read_at = time.monotonic()
         yield from self._found
         if self._is_cut:
-            raise More
+            raise Truncated
 
     def _read(self, at: datetime) -> None:
         self._found, self._is_cut = [], False
@@ -63,7 +63,7 @@ class Unbalanced:
             self._found += some[:MOST]
 
 
-def _runs(at: datetime) -> Iterator[Happening]:
+def _runs(at: datetime) -> Iterator[Occurrence]:
     done = F("success") + F("failed") + F("queued") + F("in_flight")
     given_up = F("skipped") + F("timed_out") + F("refused") + F("cancelled")
     wrong = ~Q(total=done) | ~Q(sent=F("returned") + given_up + F("out") - F("retried"))
@@ -77,7 +77,7 @@ def _runs(at: datetime) -> Iterator[Happening]:
         )
 
 
-def _seeds(at: datetime) -> Iterator[Happening]:
+def _seeds(at: datetime) -> Iterator[Occurrence]:
     ended = F("succeeded") + F("failed") + F("ignored") + F("forgotten")
     rows = SegmentReport.objects.exclude(added=F("pending") + F("leased") + ended)
     told = set()
@@ -97,7 +97,7 @@ def _seeds(at: datetime) -> Iterator[Happening]:
         )
 
 
-def _routing(at: datetime) -> Iterator[Happening]:
+def _routing(at: datetime) -> Iterator[Occurrence]:
     projects = RouterReport.objects.order_by("project_id").values_list("project_id", flat=True)
     for project in projects.distinct():
         found = item_accounting(project)
@@ -113,7 +113,7 @@ def _routing(at: datetime) -> Iterator[Happening]:
             )
 
 
-def _requests(at: datetime) -> Iterator[Happening]:
+def _requests(at: datetime) -> Iterator[Occurrence]:
     projects = set(ShardReport.objects.order_by().values_list("project_id", flat=True).distinct())
     for (project, biz), found in standings(projects).items():
         if not found.balanced:
@@ -131,8 +131,8 @@ def _requests(at: datetime) -> Iterator[Happening]:
 
 def _unbalanced(
     kind: str, of: str, project: int, left: int, right: int, at: datetime, address: str
-) -> Happening:
-    return Happening(
+) -> Occurrence:
+    return Occurrence(
         id=f"{project}:{of}",
         project=project,
         key=of,

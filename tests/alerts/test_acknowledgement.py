@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from apps.access.models import AuditRecord
 from apps.alerts.models import Channel, Incident, Notice
-from apps.alerts.services.housekeeping import prune_incidents
 from apps.alerts.services.incidents import acknowledge, close, snooze
+from apps.alerts.services.retention import prune_incidents
 from apps.alerts.services.texts import message_of, where_text
 from apps.alerts.states import Ending, IncidentState, NoticeKind, NoticeState
 from apps.projects.services import delete_project, purge_projects

@@ -1,4 +1,4 @@
-"""Who watches the monitor: workers, while no monitor lives."""
+"""Detects, from the workers, that no monitor is running."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Final
 from apps.alerts.engine.events import find_source
 from apps.alerts.engine.rules import scoped_rules
 from apps.alerts.queries.rules import active_books
-from apps.alerts.services.evaluating import Rules, finding_of_happening
+from apps.alerts.services.evaluation import Rules, event_detection
 from apps.alerts.services.incidents import open_or_count
 from apps.runtime.services import steady_for
 
 SOURCE: Final = "alerts.unwatched"
-# After an outage of the database every monitor seems dead, and so it does to a worker that is the
-# first to be back.
+# After a database outage all heartbeats are old, also for the first worker that is back.
 STEADY: Final = timedelta(seconds=60)
 STEADY_GAP: Final = timedelta(seconds=60)
 
 
-def open_if_unwatched(*, now: datetime) -> int:
-    """Open the incident that no monitor lives, by the rules that hold; how many were opened.
+def open_if_no_monitor(*, now: datetime) -> int:
+    """Open the incident "no monitor is running" where rules ask for it; return how many opened.
 
-    ``now`` is the database's. Call it every few seconds, from anywhere: one incident comes of it,
-    and the monitor that lives again ends it.
+    ``now`` is the database's time. Safe to call every few seconds from any process: only one
+    incident opens, and the next running monitor ends it.
     """
     if steady_for(purpose=SOURCE, gap=STEADY_GAP, now=now) < STEADY:
         return 0
@@ -39,7 +38,7 @@ def open_if_unwatched(*, now: datetime) -> int:
             if (now - each.at).total_seconds() < scoped.rule.when.for_seconds:
                 continue
             if scoped.holds_for(each.project) and scoped.rule.matches_facts(each.facts):
-                finding = finding_of_happening(each)
+                finding = event_detection(each)
                 open_or_count(scoped=scoped, finding=finding, now=now, lasting=True)
                 opened += 1
     return opened

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from apps.alerts.models import Incident, Notice
-from apps.alerts.services.delivering import MOST_SINGLY, MOST_TOGETHER, send_notices
+from apps.alerts.services.delivery import MOST_SINGLY, MOST_TOGETHER, send_notices
 from apps.alerts.services.incidents import acknowledge, snooze
 from apps.alerts.states import ChannelKind, NoticeState
 from tests.access.factories import make_user

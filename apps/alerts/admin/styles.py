@@ -1,4 +1,4 @@
-"""How incidents and notices look: colours of their states, media of their pages."""
+"""State colours and stylesheets of the alerts pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTICE_TONES: Final[Mapping[str, str]] = {
 }
 
 
-def told_text(notice: Notice) -> str:
-    """What came of it: what was wrong, and what the other side said."""
+def result_text(notice: Notice) -> str:
+    """Return the problem and the server's response of a notification, or a dash."""
     problem = str(notice.get_problem_display()) if notice.problem else ""
     return ": ".join(each for each in (problem, notice.answer) if each) or "–"

@@ -1,8 +1,8 @@
-"""Events: each is dealt with once, however often its source tells of it.
+"""Processing of events, each exactly once, however often its source returns it.
 
-A source is asked again for the last minutes with every look, because what is committed late may
-carry an earlier time. What was dealt with is written down in the transaction that opens or counts
-the incidents: a monitor that is killed in between does neither, and the next one does both.
+Every poll overlaps the previous one by some minutes, because a late commit may carry an earlier
+time. The IDs of processed events are stored in the transaction that opens or counts incidents: a
+monitor killed in between leaves both undone, and its successor does both.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Final, cast
 
 from django.db import transaction
 
-from apps.alerts.engine.events import EventSource, Happening, find_source
-from apps.alerts.engine.rules import MOST_OPEN, Scoped
+from apps.alerts.engine.events import EventSource, Occurrence, find_source
+from apps.alerts.engine.rules import MOST_OPEN, ScopedRule
 from apps.alerts.models import Incident, SeenHappening, SourceMark
-from apps.alerts.services.asking import Asker
-from apps.alerts.services.evaluating import (
+from apps.alerts.services.evaluation import (
     Hold,
     Rules,
-    finding_of_happening,
-    warn_of_flood,
+    event_detection,
+    log_incident_limit,
 )
 from apps.alerts.services.incidents import current, open_or_count, recover
+from apps.alerts.services.source_reader import SourceReader
 from apps.alerts.states import Ending
 from yardkit import failpoints
 
-# A transaction may take so long from its first write to its commit without its events being missed.
+# Longest time from a transaction's first write to its commit without losing its events.
 OVERLAP: Final = timedelta(minutes=10)
-# A monitor that was away for longer begins so long ago.
+# After a longer absence of monitors, older events are skipped.
 LONGEST_BACK: Final = timedelta(hours=24)
-# A source may need a question for each of its open incidents.
+# Checking recovery may need a query per open incident.
 FINISH_EVERY: Final = timedelta(seconds=15)
 MARK_EVERY: Final = timedelta(minutes=1)
 KEEP_SEEN: Final = timedelta(hours=48)
@@ -42,30 +42,30 @@ PRUNE_AT_ONCE: Final = 5_000
 
 
 class EventReader:
-    """Asks the sources of events and deals with what is new."""
+    """Polls event sources and turns new events into incidents."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, reader: SourceReader) -> None:
+        self._reader = reader
         self._finished_at: datetime | None = None
 
     def read(self, rules: Rules, *, now: datetime, hold: Hold) -> int:
-        """Deal with everything that has happened since the last time; how many events.
+        """Process all events since the last poll; return their number.
 
-        Raises ``LeaseLost`` by ``hold``, and ``OperationalError``.
+        Raises ``LeaseLost`` through ``hold``, and ``OperationalError``.
         """
-        by_source: dict[str, tuple[EventSource, list[Scoped]]] = {}
+        by_source: dict[str, tuple[EventSource, list[ScopedRule]]] = {}
         for scoped, source in rules.of_sources():
             if hasattr(source, "since"):
                 found = by_source.setdefault(source.name, (cast("EventSource", source), []))
                 found[1].append(scoped)
-        # Causes before what follows from them.
+        # Causes first: their incidents suppress those of their consequences.
         ordered = sorted(by_source.values(), key=lambda pair: bool(_causes(pair[0])))
         return sum(self._read_source(source, scoped, now, hold) for source, scoped in ordered)
 
     def finish(self, rules: Rules, *, now: datetime, hold: Hold) -> int:
-        """End incidents of events that are over, every 15 s; how many.
+        """End incidents of events that have recovered, every 15 s; return their number.
 
-        What follows with time is the evaluator's, for all that is open.
+        Reminders and escalations are sent by the evaluator.
         """
         if self._finished_at is not None and now - self._finished_at < FINISH_EVERY:
             return 0
@@ -94,20 +94,20 @@ class EventReader:
         over = getattr(source, "over", None)
         if over is None:
             return set()
-        return set(self._asker.ask(source.name, lambda: over(mine, now)) or ())
+        return set(self._reader.read(source.name, lambda: over(mine, now)) or ())
 
     def _read_source(
-        self, source: EventSource, scoped: Sequence[Scoped], now: datetime, hold: Hold
+        self, source: EventSource, scoped: Sequence[ScopedRule], now: datetime, hold: Hold
     ) -> int:
         mark = SourceMark.objects.filter(source=source.name).first()
         if mark is None:
-            # What happened before anybody watched is nobody's alarm.
+            # Events before the first poll open no incidents.
             SourceMark.objects.get_or_create(
                 source=source.name, defaults={"began_at": now, "read_at": now}
             )
             return 0
         since = max(mark.read_at - OVERLAP, now - LONGEST_BACK, mark.began_at)
-        told = self._asker.ask(source.name, lambda: source.since(since))
+        told = self._reader.read(source.name, lambda: source.since(since))
         if told is None:
             return 0
         happened = [each for each in told if each.at >= mark.began_at]
@@ -119,8 +119,8 @@ class EventReader:
                 self._deal_with(source, scoped, some, now)
                 failpoints.hit("alerts.events_before_commit")
             failpoints.hit("alerts.events_after_commit")
-        # Only now: a monitor that is killed before asks from the older time again. And not with
-        # every look, since asking for a minute more is no harm.
+        # The cursor moves last, so that a killed monitor's successor reads from the older time; and
+        # at most once a minute, since a longer overlap is harmless.
         if now - mark.read_at >= MARK_EVERY:
             SourceMark.objects.filter(pk=mark.pk, read_at__lt=now).update(read_at=now)
         return len(new)
@@ -128,8 +128,8 @@ class EventReader:
     def _deal_with(
         self,
         source: EventSource,
-        scoped: Sequence[Scoped],
-        happened: Sequence[Happening],
+        scoped: Sequence[ScopedRule],
+        happened: Sequence[Occurrence],
         now: datetime,
     ) -> None:
         SeenHappening.objects.bulk_create(
@@ -137,7 +137,7 @@ class EventReader:
             for each in happened
         )
         for each in scoped:
-            groups: dict[tuple[int | None, str], list[Happening]] = defaultdict(list)
+            groups: dict[tuple[int | None, str], list[Occurrence]] = defaultdict(list)
             for happening in happened:
                 if _watched(each, happening) and not _has_incident(source, happening):
                     groups[(happening.project, happening.key)].append(happening)
@@ -146,35 +146,37 @@ class EventReader:
     def _open(
         self,
         source: EventSource,
-        scoped: Scoped,
-        groups: Iterable[list[Happening]],
+        scoped: ScopedRule,
+        groups: Iterable[list[Occurrence]],
         now: datetime,
     ) -> None:
         open_ones = Incident.objects.open().filter(rule=scoped.rule.name).order_by()
         is_open: Counter[int | None] = Counter(open_ones.values_list("project_id", flat=True))
         for group in groups:
             newest = max(group, key=lambda each: (each.at, each.id))
-            finding = finding_of_happening(newest, len(group))
+            finding = event_detection(newest, len(group))
             if current(scoped, finding) is None:
                 if not self._often_enough(source, scoped, group):
                     continue
                 if is_open[newest.project] >= MOST_OPEN:
-                    warn_of_flood(newest.project, scoped.rule.name)
+                    log_incident_limit(newest.project, scoped.rule.name)
                     continue
                 is_open[newest.project] += 1
             open_or_count(scoped=scoped, finding=finding, now=now, lasting=False)
 
-    def _often_enough(self, source: EventSource, scoped: Scoped, new: Sequence[Happening]) -> bool:
-        """Whether it has happened so many times in so many seconds, by what the source tells.
+    def _often_enough(
+        self, source: EventSource, scoped: ScopedRule, new: Sequence[Occurrence]
+    ) -> bool:
+        """Return whether the event occurred ``when.times`` times within ``when.in_seconds``.
 
-        Up to any of ``new``: of many that are read at once the last may come long after a burst.
+        Checked at the time of each new event: in a large batch the last may be long after a burst.
         """
         when = scoped.rule.when
         if when.times <= 1:
             return True
         window = timedelta(seconds=when.in_seconds)
         begin = min(each.at for each in new) - window
-        told = self._asker.ask(source.name, lambda: source.since(begin))
+        told = self._reader.read(source.name, lambda: source.since(begin))
         of = (new[0].project, new[0].key)
         same = {each.id: each.at for each in new}
         for each in told or ():
@@ -189,13 +191,13 @@ class EventReader:
 
 
 def prune_seen(*, now: datetime) -> int:
-    """Forget events of which no source tells any more; how many."""
+    """Delete IDs of events that no source returns any more; return their number."""
     old = SeenHappening.objects.filter(at__lt=now - KEEP_SEEN).order_by("at")
     ids = list(old.values_list("pk", flat=True)[:PRUNE_AT_ONCE])
     return SeenHappening.objects.filter(pk__in=ids).delete()[0]
 
 
-def _watched(scoped: Scoped, happening: Happening) -> bool:
+def _watched(scoped: ScopedRule, happening: Occurrence) -> bool:
     return scoped.holds_for(happening.project) and scoped.rule.matches_facts(happening.facts)
 
 
@@ -205,7 +207,7 @@ def _causes(source: EventSource) -> tuple[str, ...]:
     return causes
 
 
-def _has_incident(source: EventSource, happening: Happening) -> bool:
+def _has_incident(source: EventSource, happening: Occurrence) -> bool:
     """Whether the event's cause has opened an incident: one cause notifies once."""
     causes = _causes(source)
     same = Incident.objects.filter(
@@ -214,8 +216,8 @@ def _has_incident(source: EventSource, happening: Happening) -> bool:
     return bool(causes) and same.filter(source__in=causes).exists()
 
 
-def _unseen(source: str, happened: Sequence[Happening]) -> list[Happening]:
-    """Those that were not dealt with, oldest first, each once."""
+def _unseen(source: str, happened: Sequence[Occurrence]) -> list[Occurrence]:
+    """Return the events not processed before, oldest first, without duplicates."""
     by_id = {each.id[:100]: each for each in happened}
     seen: set[str] = set()
     ids = list(by_id)
@@ -227,6 +229,6 @@ def _unseen(source: str, happened: Sequence[Happening]) -> list[Happening]:
     return sorted(new, key=lambda each: (each.at, each.id))
 
 
-def _event_source(scoped: Scoped) -> EventSource | None:
+def _event_source(scoped: ScopedRule) -> EventSource | None:
     source = find_source(scoped.rule.event) if scoped.rule.event else None
     return cast("EventSource", source) if hasattr(source, "since") else None

@@ -12,12 +12,12 @@ from apps.alerts.errors import NoticeNotEnded
 from apps.alerts.models import Notice
 from apps.alerts.queries import count_open_incidents, open_incidents
 from apps.alerts.services.notices import (
-    channels_told,
-    forget_notices,
-    send_again,
+    notified_channels,
+    notify,
+    prune_test_notices,
+    resend,
     send_test,
-    tell,
-    wake_senders,
+    wake_delivery_workers,
 )
 from apps.alerts.states import IncidentState, NoticeKind, NoticeProblem, NoticeState, Severity
 from tests.access.factories import make_superuser, make_user
@@ -47,7 +47,7 @@ def test_a_projects_own_channel_goes_before_the_platforms(woken: list[Any]) -> N
     own = make_channel(name="ops", project=project)
     make_channel(name="ops", project=other)
     shared = make_channel(name="oncall")
-    told = tell(
+    told = notify(
         incident=make_incident(project=project),
         kind=NoticeKind.OPENED,
         channels=["ops", "oncall", "ops"],
@@ -56,13 +56,15 @@ def test_a_projects_own_channel_goes_before_the_platforms(woken: list[Any]) -> N
     assert [each.channel for each in told] == [own, shared]
     assert {each.project for each in told} == {project}
     assert woken == [own.pk, shared.pk]
-    told = tell(incident=make_incident(), kind=NoticeKind.OPENED, channels=["ops"], now=NOW)
+    told = notify(incident=make_incident(), kind=NoticeKind.OPENED, channels=["ops"], now=NOW)
     assert [each.channel for each in told] == [platform]
 
 
 def test_a_channel_that_is_gone_or_off_is_no_secret(woken: list[Any]) -> None:
     make_channel(name="off", enabled=False)
-    told = tell(incident=make_incident(), kind=NoticeKind.OPENED, channels=["gone", "off"], now=NOW)
+    told = notify(
+        incident=make_incident(), kind=NoticeKind.OPENED, channels=["gone", "off"], now=NOW
+    )
     assert [(each.state, each.problem) for each in told] == [
         (NoticeState.FAILED, NoticeProblem.NO_CHANNEL),
         (NoticeState.FAILED, NoticeProblem.OFF),
@@ -72,24 +74,24 @@ def test_a_channel_that_is_gone_or_off_is_no_secret(woken: list[Any]) -> None:
 
 def test_quiet_hours_hold_it_and_what_is_over_by_then_is_told_to_nobody(woken: list[Any]) -> None:
     channel, incident = make_channel(name="ops"), make_incident()
-    (held,) = tell(
+    (held,) = notify(
         incident=incident, kind=NoticeKind.OPENED, channels=["ops"], now=NOW, not_before=LATER
     )
     assert (held.state, held.next_try_at, held.not_before) == (NoticeState.WAITING, LATER, LATER)
     assert woken == []
-    assert wake_senders(now=NOW) == 0
-    told = tell(incident=incident, kind=NoticeKind.RECOVERED, channels=["ops"], now=NOW)
+    assert wake_delivery_workers(now=NOW) == 0
+    told = notify(incident=incident, kind=NoticeKind.RECOVERED, channels=["ops"], now=NOW)
     held.refresh_from_db()
     assert (told, held.state) == ([], NoticeState.DROPPED)
     # The same without a recovery: at their end it goes out.
-    tell(
+    notify(
         incident=make_incident(),
         kind=NoticeKind.OPENED,
         channels=["ops"],
         now=NOW,
         not_before=LATER,
     )
-    assert wake_senders(now=LATER) == 1
+    assert wake_delivery_workers(now=LATER) == 1
     assert woken == [channel.pk]
 
 
@@ -97,11 +99,11 @@ def test_recovery_is_told_to_those_who_heard(woken: list[Any]) -> None:
     incident = make_incident()
     for name in ("ops", "oncall", "never"):
         make_channel(name=name)
-    tell(incident=incident, kind=NoticeKind.OPENED, channels=["ops"], now=NOW)
-    tell(incident=incident, kind=NoticeKind.ESCALATED, channels=["oncall"], now=NOW)
+    notify(incident=incident, kind=NoticeKind.OPENED, channels=["ops"], now=NOW)
+    notify(incident=incident, kind=NoticeKind.ESCALATED, channels=["oncall"], now=NOW)
     Notice.objects.update(state=NoticeState.SENT)
-    assert channels_told(incident) == ["oncall", "ops"]
-    told = tell(
+    assert notified_channels(incident) == ["oncall", "ops"]
+    told = notify(
         incident=incident, kind=NoticeKind.RECOVERED, channels=["ops", "oncall", "never"], now=NOW
     )
     assert [each.channel_name for each in told] == ["ops", "oncall"]
@@ -110,10 +112,10 @@ def test_recovery_is_told_to_those_who_heard(woken: list[Any]) -> None:
 def test_a_person_sends_it_again(woken: list[Any]) -> None:
     person, notice = make_superuser(), make_notice()
     with pytest.raises(NoticeNotEnded):
-        send_again(notice=notice, actor=person, now=NOW)
+        resend(notice=notice, actor=person, now=NOW)
     Notice.objects.update(state=NoticeState.FAILED)
     notice.refresh_from_db()
-    again = send_again(notice=notice, actor=person, now=LATER)
+    again = resend(notice=notice, actor=person, now=LATER)
     assert (again.resent_of, again.state) == (notice, NoticeState.WAITING)
     assert (again.channel, again.incident) == (notice.channel, notice.incident)
     assert AuditRecord.objects.get().action == "alerts.resend_notice"
@@ -125,9 +127,9 @@ def test_tests_are_sent_also_by_channels_that_are_off_and_forgotten(woken: list[
     notice = send_test(channel=channel, actor=make_superuser(), now=NOW)
     assert (notice.incident, notice.state) == (None, NoticeState.WAITING)
     assert woken == [channel.pk]
-    assert forget_notices(now=NOW + timedelta(days=40)) == 0, "it has not ended"
+    assert prune_test_notices(now=NOW + timedelta(days=40)) == 0, "it has not ended"
     Notice.objects.update(state=NoticeState.SENT)
-    assert forget_notices(now=NOW + timedelta(days=40)) == 1
+    assert prune_test_notices(now=NOW + timedelta(days=40)) == 1
 
 
 def test_open_incidents_the_worst_first(django_assert_num_queries: Any) -> None:

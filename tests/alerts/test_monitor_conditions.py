@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from apps.alerts.engine.events import Happening, More, at_most
+from apps.alerts.engine.events import Occurrence, Truncated, truncated_to
 from apps.alerts.models import Incident
-from apps.alerts.services import evaluating
-from apps.alerts.services.unwatched import open_if_unwatched
-from apps.alerts.sources import books, watching
+from apps.alerts.services import evaluation
+from apps.alerts.services.monitor_absence import open_if_no_monitor
+from apps.alerts.sources import accounting, monitors
 from apps.runtime.models import Daemon
 from tests.access.factories import make_project
 from tests.alerts.factories import make_channel, make_incident
@@ -28,8 +28,8 @@ RULE: dict[str, Any] = {"name": "so", "event": "test.condition"}
 class Cut(Conditions):
     """Tells two at most."""
 
-    def now(self, at: datetime) -> Iterator[Happening]:
-        yield from at_most(list(super().now(at)), 2)
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        yield from truncated_to(list(super().now(at)), 2)
 
 
 def keys(rule: str) -> list[str]:
@@ -47,7 +47,7 @@ def test_what_a_source_leaves_out_neither_opens_nor_recovers(
     rig.run(5)
     assert keys("so") == ["b", "c"]
     assert rig.monitor.detail()["cut"] == []
-    source.so.insert(0, Happening("a", None, "a", rig.now(), {"who": "a"}))
+    source.so.insert(0, Occurrence("a", None, "a", rig.now(), {"who": "a"}))
     rig.run(120)
     assert keys("so") == ["a", "b", "c"], "c is so all the time, and is not told"
     assert rig.monitor.detail()["cut"] == ["test.condition"]
@@ -58,27 +58,27 @@ def test_what_a_source_leaves_out_neither_opens_nor_recovers(
 
 
 def test_at_most_says_that_there_is_more() -> None:
-    assert list(at_most([1, 2], 2)) == [1, 2]
-    told = at_most([1, 2, 3], 2)
+    assert list(truncated_to([1, 2], 2)) == [1, 2]
+    told = truncated_to([1, 2, 3], 2)
     assert (next(told), next(told)) == (1, 2)
-    with pytest.raises(More):
+    with pytest.raises(Truncated):
         next(told)
 
 
 def test_books_of_one_kind_leave_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def many(kind: str, number: int) -> Any:
-        def found(at: datetime) -> Iterator[Happening]:
+        def found(at: datetime) -> Iterator[Occurrence]:
             for each in range(number):
-                yield books._unbalanced(kind, f"{kind}:{each}", 1, 1, 2, at, "")
+                yield accounting._unbalanced(kind, f"{kind}:{each}", 1, 1, 2, at, "")
 
         return found
 
     for name, number in (("_runs", 5), ("_seeds", 2), ("_routing", 0), ("_requests", 3)):
-        monkeypatch.setattr(books, name, many(name.strip("_"), number))
-    monkeypatch.setattr(books, "MOST", 3)
+        monkeypatch.setattr(accounting, name, many(name.strip("_"), number))
+    monkeypatch.setattr(accounting, "MOST", 3)
     found: list[Any] = []
-    with pytest.raises(More):
-        found.extend(each.facts["kind"] for each in books.Unbalanced().now(timezone.now()))
+    with pytest.raises(Truncated):
+        found.extend(each.facts["kind"] for each in accounting.Unbalanced().now(timezone.now()))
     assert found == ["runs"] * 3 + ["seeds"] * 2 + ["requests"] * 3
 
 
@@ -108,8 +108,8 @@ def test_what_the_monitor_cannot_ask_is_an_incident() -> None:
 
 
 def test_a_rule_that_opens_no_more_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "MOST_OPEN", 3)
-    monkeypatch.setattr(watching, "MOST_OPEN", 3)
+    monkeypatch.setattr(evaluation, "MOST_OPEN", 3)
+    monkeypatch.setattr(monitors, "MOST_OPEN", 3)
     source: Conditions = with_source(monkeypatch, Conditions())
     use_rules(RULE, {"name": "rule full", "event": "alerts.full"})
     project, rig = make_project(), Rig()
@@ -136,7 +136,7 @@ def test_more_runs_wait_than_are_told(
     for _number in range(3):
         Run.objects.create(job=make_job(), state="queued", created_at=now - timedelta(hours=1))
     found: list[str] = []
-    with pytest.raises(More):
+    with pytest.raises(Truncated):
         found.extend(each.id for each in runs.RunWaits().now(now))
     assert len(found) == 2
 
@@ -146,17 +146,17 @@ def test_that_nobody_watches_is_found_by_a_worker_and_over_with_the_next_monitor
     make_channel(name="ops")
     use_rules(builtin=True, defaults={"tell": ["ops"]})
     now = timezone.now()
-    assert open_if_unwatched(now=now) == 0
-    assert open_if_unwatched(now=now + timedelta(seconds=55)) == 0
-    assert open_if_unwatched(now=now + timedelta(seconds=65)) == 0, "there never was a monitor"
+    assert open_if_no_monitor(now=now) == 0
+    assert open_if_no_monitor(now=now + timedelta(seconds=55)) == 0
+    assert open_if_no_monitor(now=now + timedelta(seconds=65)) == 0, "there never was a monitor"
     row = Daemon.objects.create(
         kind="monitor", name="one", boot="1", host="h", pid=1, beat_at=now - timedelta(seconds=5)
     )
-    assert open_if_unwatched(now=now + timedelta(seconds=70)) == 0, "it lives"
+    assert open_if_no_monitor(now=now + timedelta(seconds=70)) == 0, "it lives"
     Daemon.objects.update(beat_at=now - timedelta(seconds=30))
-    assert open_if_unwatched(now=now + timedelta(seconds=25)) == 0, "not for a minute"
+    assert open_if_no_monitor(now=now + timedelta(seconds=25)) == 0, "not for a minute"
     for later in (75, 80):
-        open_if_unwatched(now=now + timedelta(seconds=later))
+        open_if_no_monitor(now=now + timedelta(seconds=later))
     assert keys("nobody watches") == ["monitor"]
     assert told() == [("opened", "ops")]
     Daemon.objects.filter(pk=row.pk).update(beat_at=timezone.now())
@@ -173,5 +173,5 @@ def test_after_an_outage_a_worker_waits_before_it_calls_monitors_dead() -> None:
         kind="monitor", name="one", boot="1", host="h", pid=1, beat_at=now - timedelta(hours=1)
     )
     for later in (0, 30, 55):
-        assert open_if_unwatched(now=now + timedelta(seconds=later)) == 0
-    assert open_if_unwatched(now=now + timedelta(seconds=60)) == 1
+        assert open_if_no_monitor(now=now + timedelta(seconds=later)) == 0
+    assert open_if_no_monitor(now=now + timedelta(seconds=60)) == 1

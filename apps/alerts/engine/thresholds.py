@@ -1,8 +1,7 @@
-"""Whether a series is in trouble, by its stored samples alone.
+"""Evaluation of a rule over the stored samples of one series.
 
-Nothing is remembered from one look to the next: another monitor that takes over, or one that was
-killed, comes to the same verdict. Seconds of which there is no sample are unknown; they are neither
-trouble nor its end.
+Stateless: after a failover the next monitor comes to the same result. Seconds without samples are
+unknown; they neither fire nor recover.
 """
 
 from __future__ import annotations
@@ -16,36 +15,37 @@ from typing import Final
 
 from apps.alerts.engine.rules import Recover, Rule, When
 
-# Samples are taken every 5 s. What is older is not what is so now, and a pause that is longer is a
-# time of which nothing is known.
+# Samples are taken every 5 s. An older sample is not current, and a longer gap is unobserved time.
 GAP_SECONDS: Final = 30
-# The mean of a sum is taken over at least so long: single seconds say little.
+# Minimum window of a rate; single seconds vary too much.
 LEAST_MEAN: Final = 60
-# Reports of a second have come when it is so old.
+# Reports of a second have arrived when it is this old.
 SETTLED: Final = 2
-# A mean over a time of which less is known is none.
+# Minimum observed share of a window for a mean.
 LEAST_HEARD: Final = 0.5
-# Samples of seconds are read up to windows of so long, then those of minutes, then those of hours.
+# Longest windows for samples per second and per minute; longer ones use samples per hour.
 FINE_SECONDS: Final = 600
 MINUTES_SECONDS: Final = 6 * 86_400
 
 
-class Verdict(enum.StrEnum):
-    """What is to be said of a series now."""
+class SeriesState(enum.StrEnum):
+    """State of a series under a rule."""
 
     OK = "ok"
-    # Past its limit, and not yet for long enough.
+    # Beyond the threshold, but not yet for ``for_seconds``.
     PENDING = "pending"
     FIRING = "firing"
-    # Not past its limit, and not yet where it has recovered.
+    # Within the threshold, but not yet beyond that of recovery.
     BETWEEN = "between"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The samples of one series, oldest first: of a gauge its mean in the ``step`` seconds from
-    ``times`` on, of a sum how many there were."""
+class SampleSeries:
+    """Samples of one series, oldest first.
+
+    Of a gauge, each value is the mean in the ``step`` seconds from its time; of a sum, the count.
+    """
 
     is_sum: bool
     step: int
@@ -54,37 +54,38 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """``value``: the latest. ``since``: from when on, in Unix seconds, the verdict is so."""
+class Evaluation:
+    """State of a series with its latest value, and the Unix time since which it is in that
+    state."""
 
-    verdict: Verdict
+    state: SeriesState
     value: float | None = None
     since: float | None = None
 
 
-UNKNOWN: Final = Judged(Verdict.UNKNOWN)
+UNKNOWN: Final = Evaluation(SeriesState.UNKNOWN)
 
 
 def window_of(rule: Rule) -> float:
-    """How many seconds of samples ``judge`` reads."""
+    """Return how many seconds of samples ``evaluate`` needs."""
     window = max(rule.when.window_seconds, rule.recover.for_seconds)
     if rule.when.rises_by is not None or rule.when.falls_by is not None:
-        # Of a sum two means are compared.
+        # For a sum, two means are compared.
         window *= 2
     return max(window, LEAST_MEAN) + GAP_SECONDS + SETTLED
 
 
 def step_of(window: float) -> int:
-    """Of which length samples are read for so long a window."""
+    """Return the sample resolution, in seconds, for a window."""
     if window <= FINE_SECONDS + GAP_SECONDS + SETTLED:
         return 1
     return 60 if window <= MINUTES_SECONDS else 3600
 
 
-def judge(rule: Rule, line: Line, heard: Sequence[int], now: float) -> Judged:
-    """What is to be said at ``now`` by what was known then.
+def evaluate(rule: Rule, line: SampleSeries, heard: Sequence[int], now: float) -> Evaluation:
+    """Evaluate a series at ``now``.
 
-    ``heard``: the times, of the same step, in which samples of this kind were taken at all.
+    ``heard``: times, in the same resolution, at which samples of this kind were taken at all.
     """
     if rule.when.absent_seconds is not None:
         return _absent(rule.when.absent_seconds, line, heard, now)
@@ -96,14 +97,14 @@ def judge(rule: Rule, line: Line, heard: Sequence[int], now: float) -> Judged:
 
 
 def is_bad(when: When, value: float) -> bool:
-    """Whether the value is past its limit."""
+    """Return whether the value is beyond the threshold."""
     if when.above is not None:
         return value > when.above
     return when.below is not None and value < when.below
 
 
 def is_good(when: When, recover: Recover, value: float) -> bool:
-    """Whether the value is where trouble has recovered."""
+    """Return whether the value meets the condition of recovery."""
     if when.above is not None and recover.below is not None:
         return value < recover.below
     if when.below is not None and recover.above is not None:
@@ -111,17 +112,17 @@ def is_good(when: When, recover: Recover, value: float) -> bool:
     return not is_bad(when, value)
 
 
-def has_recovered(rule: Rule, judged: Judged, now: float) -> bool:
-    """Whether trouble is over by this verdict."""
-    if judged.verdict is not Verdict.OK:
+def has_recovered(rule: Rule, evaluation: Evaluation, now: float) -> bool:
+    """Return whether the series has been OK for the rule's recovery time."""
+    if evaluation.state is not SeriesState.OK:
         return False
-    return judged.since is None or now - judged.since >= rule.recover.for_seconds
+    return evaluation.since is None or now - evaluation.since >= rule.recover.for_seconds
 
 
 # --- gauges ------------------------------------------------------------------------------------
 
 
-def _level(when: When, recover: Recover, line: Line, now: float) -> Judged:
+def _level(when: When, recover: Recover, line: SampleSeries, now: float) -> Evaluation:
     last = _last(line, now)
     if last is None:
         return UNKNOWN
@@ -129,14 +130,16 @@ def _level(when: When, recover: Recover, line: Line, now: float) -> Judged:
     if is_bad(when, value):
         since = _since(line, last, lambda each: is_bad(when, each))
         firing = now - since >= when.for_seconds
-        return Judged(Verdict.FIRING if firing else Verdict.PENDING, value, since)
+        return Evaluation(SeriesState.FIRING if firing else SeriesState.PENDING, value, since)
     if not is_good(when, recover, value):
-        return Judged(Verdict.BETWEEN, value)
-    return Judged(Verdict.OK, value, _since(line, last, lambda each: is_good(when, recover, each)))
+        return Evaluation(SeriesState.BETWEEN, value)
+    return Evaluation(
+        SeriesState.OK, value, _since(line, last, lambda each: is_good(when, recover, each))
+    )
 
 
-def _moved(when: When, line: Line, now: float) -> Judged:
-    """By how much it is away from its lowest (highest) of the last ``in_seconds``."""
+def _moved(when: When, line: SampleSeries, now: float) -> Evaluation:
+    """Compare the value with the lowest (highest) of the last ``in_seconds``."""
     last = _last(line, now)
     if last is None:
         return UNKNOWN
@@ -148,21 +151,21 @@ def _moved(when: When, line: Line, now: float) -> Judged:
     moved = value - min(before) if when.rises_by is not None else max(before) - value
     limit = when.rises_by if when.rises_by is not None else when.falls_by
     if limit is not None and moved >= limit:
-        return Judged(Verdict.FIRING, value, line.times[first])
-    # The window is its own hysteresis.
-    return Judged(Verdict.OK, value)
+        return Evaluation(SeriesState.FIRING, value, line.times[first])
+    # No separate recovery time: the window provides the hysteresis.
+    return Evaluation(SeriesState.OK, value)
 
 
-def _last(line: Line, now: float) -> int | None:
-    """The place of the newest sample; None where it is too old to tell of now."""
+def _last(line: SampleSeries, now: float) -> int | None:
+    """Return the index of the newest sample; None if it is too old to be current."""
     found = bisect_right(line.times, now) - 1
     if found < 0 or now - (line.times[found] + line.step) > GAP_SECONDS:
         return None
     return found
 
 
-def _since(line: Line, last: int, holds: Callable[[float], bool]) -> float:
-    """Since when, without a pause, ``holds`` was true of every sample up to ``last``."""
+def _since(line: SampleSeries, last: int, holds: Callable[[float], bool]) -> float:
+    """Return since when ``holds`` is true of all samples up to ``last``, without a gap."""
     place = last
     while (
         place > 0
@@ -176,8 +179,10 @@ def _since(line: Line, last: int, holds: Callable[[float], bool]) -> float:
 # --- sums --------------------------------------------------------------------------------------
 
 
-def _sum(when: When, recover: Recover, line: Line, heard: Sequence[int], now: float) -> Judged:
-    """By how many a second there were on average; the mean needs no further patience."""
+def _sum(
+    when: When, recover: Recover, line: SampleSeries, heard: Sequence[int], now: float
+) -> Evaluation:
+    """Evaluate the mean rate per second; averaging replaces ``for_seconds``."""
     end = now - SETTLED
     if when.rises_by is not None or when.falls_by is not None:
         return _sum_moved(when, line, heard, end)
@@ -186,11 +191,11 @@ def _sum(when: When, recover: Recover, line: Line, heard: Sequence[int], now: fl
     if mean is None:
         return UNKNOWN
     if is_bad(when, mean):
-        return Judged(Verdict.FIRING, mean, end - span)
-    return Judged(Verdict.OK if is_good(when, recover, mean) else Verdict.BETWEEN, mean)
+        return Evaluation(SeriesState.FIRING, mean, end - span)
+    return Evaluation(SeriesState.OK if is_good(when, recover, mean) else SeriesState.BETWEEN, mean)
 
 
-def _sum_moved(when: When, line: Line, heard: Sequence[int], end: float) -> Judged:
+def _sum_moved(when: When, line: SampleSeries, heard: Sequence[int], end: float) -> Evaluation:
     middle = end - when.in_seconds
     after = _mean(line, heard, middle, end)
     before = _mean(line, heard, middle - when.in_seconds, middle)
@@ -199,11 +204,13 @@ def _sum_moved(when: When, line: Line, heard: Sequence[int], end: float) -> Judg
     rise = after - before
     limit, moved = (when.rises_by, rise) if when.rises_by is not None else (when.falls_by, -rise)
     firing = limit is not None and moved >= limit
-    return Judged(Verdict.FIRING if firing else Verdict.OK, after, middle if firing else None)
+    return Evaluation(
+        SeriesState.FIRING if firing else SeriesState.OK, after, middle if firing else None
+    )
 
 
-def _mean(line: Line, heard: Sequence[int], begin: float, end: float) -> float | None:
-    """How many a second; None where too little of the time is known."""
+def _mean(line: SampleSeries, heard: Sequence[int], begin: float, end: float) -> float | None:
+    """Return the rate per second; None if too little of the window was observed."""
     known = _between(heard, begin, end) * line.step
     if known < LEAST_HEARD * (end - begin):
         return None
@@ -211,19 +218,19 @@ def _mean(line: Line, heard: Sequence[int], begin: float, end: float) -> float |
     return sum(line.values[first:last]) / known
 
 
-def _absent(span: float, line: Line, heard: Sequence[int], now: float) -> Judged:
-    """No sample in the last ``span`` seconds, in which others were taken all the time."""
+def _absent(span: float, line: SampleSeries, heard: Sequence[int], now: float) -> Evaluation:
+    """Fire if the last ``span`` seconds have no sample although others were taken throughout."""
     end = now - SETTLED if line.is_sum else now
     first, last = bisect_left(line.times, end - span), bisect_right(line.times, end)
     if any(not line.is_sum or each for each in line.values[first:last]):
-        return Judged(Verdict.OK, line.values[last - 1])
+        return Evaluation(SeriesState.OK, line.values[last - 1])
     if not _steady(heard, line.step, end - span, end):
         return UNKNOWN
-    return Judged(Verdict.FIRING, None, end - span)
+    return Evaluation(SeriesState.FIRING, None, end - span)
 
 
 def _steady(heard: Sequence[int], step: int, begin: float, end: float) -> bool:
-    """Whether samples were taken all the time, without a pause that matters."""
+    """Return whether samples were taken throughout, without a relevant gap."""
     first, last = bisect_left(heard, begin - step), bisect_right(heard, end)
     times = [begin - step, *heard[first:last], end]
     return (
