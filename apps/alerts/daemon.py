@@ -180,7 +180,7 @@ class MonitorDaemon:
             work(now)
         except (LeaseLost, *DATABASE_AWAY):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged by ``FailureLog``
             # What cannot be measured must not keep the rest from being watched.
             self._failures.failed(name, error)
         else:

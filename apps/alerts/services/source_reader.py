@@ -21,7 +21,7 @@ CONNECTION_ERRORS: Final = (OSError, BrokerError)
 
 
 class FailureLog:
-    """Outages by name: each is logged when it begins and ends. A defect is logged with traceback."""
+    """Outages by name, logged when they begin and end; a defect is logged with traceback."""
 
     def __init__(self) -> None:
         self._outages: dict[str, Outage] = {}
@@ -78,7 +78,7 @@ class SourceReader:
                     return None
         except DATABASE_AWAY:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged by ``FailureLog``
             # One defective source must not stop the others.
             self._failures.failed(name, error)
             return None
