@@ -160,7 +160,9 @@ class LogDaemon:
         except BaseException:
             # Deliveries neither acknowledged nor requeued would count against the prefetch limit
             # until the end.
-            subscription.requeue([one for one in deliveries if id(one) not in settled])
+            subscription.requeue(
+                [unsettled for unsettled in deliveries if id(unsettled) not in settled]
+            )
             raise
         return len(accepted)
 
@@ -169,11 +171,11 @@ class LogDaemon:
     ) -> None:
         refused = store_lines(batches=[message for _, message in part], now=self.clock.now())
         failpoints.hit("joblogs.before_ack")
-        reasons = {id(one.batch): one.reason for one in refused}
+        reasons = {id(item.batch): item.reason for item in refused}
         for delivery, message in part:
             if id(message) in reasons:
                 self._reject(subscription, delivery, reasons[id(message)])
-        subscription.ack([one for one, message in part if id(message) not in reasons])
+        subscription.ack([item for item, message in part if id(message) not in reasons])
 
     def _reject(self, subscription: Subscription, delivery: Delivery, reason: str) -> None:
         logger.warning("refused a message of %s: %s", delivery.queue, reason)

@@ -40,19 +40,19 @@ def _kept() -> dict[str, Reading]:
     lines: Counter[tuple[str, ...]] = Counter()
     sizes: Counter[tuple[str, ...]] = Counter()
     try:
-        found = _asker.read(ANSWER_SECONDS)
+        usages = _asker.read(ANSWER_SECONDS)
     except (LogStoreUnavailable, TimeoutError):
         return {}
-    for each in found:
-        lines[(str(each.project),)] += each.lines
-        sizes[(str(each.project),)] += each.bytes
+    for usage in usages:
+        lines[(str(usage.project),)] += usage.lines
+        sizes[(str(usage.project),)] += usage.bytes
     return {"logs.lines": dict(lines), "logs.bytes": dict(sizes)}
 
 
 def _groups() -> Reading:
     rows = ErrorGroup.objects.filter(state=GroupState.OPEN).order_by()
-    found = rows.values_list("project").annotate(Count("pk"))
-    return {(str(project),): float(count) for project, count in found}
+    counts = rows.values_list("project").annotate(Count("pk"))
+    return {(str(project),): float(count) for project, count in counts}
 
 
 metrics.gauge("logs.store_up", "1 while the log store answers, else 0.", read=_up)

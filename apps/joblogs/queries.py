@@ -27,18 +27,18 @@ def owners_of(streams: Iterable[str]) -> dict[str, Owner]:
     for stream in streams:
         kind, pk = owner_of(stream)
         named[kind][pk] = stream
-    found: dict[str, Owner] = {}
+    owners: dict[str, Owner] = {}
     if named["run"]:
         runs = Run.objects.filter(pk__in=named["run"])
         for pk, project, job, image in runs.values_list(
             "pk", "job__project_id", "job_id", "image_id"
         ):
-            found[named["run"][pk]] = Owner(project, job, pk, image)
+            owners[named["run"][pk]] = Owner(project, job, pk, image)
     if named["build"]:
         builds = Build.objects.filter(pk__in=named["build"])
         for pk, project in builds.values_list("pk", "project_id"):
-            found[named["build"][pk]] = Owner(project, 0, None, None)
-    return found
+            owners[named["build"][pk]] = Owner(project, 0, None, None)
+    return owners
 
 
 def sees_stream(user: object, stream: str) -> bool:

@@ -60,7 +60,7 @@ class MoveUnderWay(SeedsRefusal):
     detail = _("The seeds are being moved; this can no longer be cancelled.")
 
 
-class SeedsLeased(SeedsRefusal):
+class SeedsStillLeased(SeedsRefusal):
     """Seeds to be moved or deleted are leased."""
 
     code = "seeds_leased"

@@ -20,27 +20,27 @@ def _frontiers() -> dict[str, Reading]:
         pk: (str(project), name)
         for pk, project, name in Frontier.objects.values_list("pk", "project", "name")
     }
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*SEEDS, *ADDED)}
+    readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*SEEDS, *ADDED)}
     for pk, totals in totals_of(names).items():
         key = names[pk]
         for name in ("pending", "leased", "failed", "size_bytes", "added", "duplicates"):
-            found[f"seeds.{name}"][key] = getattr(totals, name)
-        found["seeds.succeeded"][key] = totals.succeeded
-        found["seeds.unaccounted"][key] = totals.added - totals.placed
-    return dict(found)
+            readings[f"seeds.{name}"][key] = getattr(totals, name)
+        readings["seeds.succeeded"][key] = totals.succeeded
+        readings["seeds.unaccounted"][key] = totals.added - totals.placed
+    return dict(readings)
 
 
 def _resources() -> dict[str, Reading]:
     """Return the number of resources by state; free ones can be leased now."""
     ready = Q(state=ResourceState.FREE, available_at__lte=timezone.now())
     rows = Resource.objects.filter(pool__is_enabled=True).order_by()
-    found = rows.values_list("pool__project", "pool__name").annotate(
+    counts = rows.values_list("pool__project", "pool__name").annotate(
         ready=Count("pk", filter=ready),
         leased=Count("pk", filter=Q(state=ResourceState.LEASED)),
         banned=Count("pk", filter=Q(state=ResourceState.BANNED)),
     )
     readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in POOLS}
-    for project, pool, free, leased, banned in found:
+    for project, pool, free, leased, banned in counts:
         key = (str(project), pool)
         readings["resources.free"][key] = free
         readings["resources.leased"][key] = leased

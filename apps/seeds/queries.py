@@ -58,19 +58,19 @@ _SUMS: Final = {each.name: Sum(each.name, default=0) for each in fields(Totals)}
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceStanding:
+class ServiceStatus:
     """Whether the seed service is running, and its latest heartbeat; None: never seen."""
 
     alive: bool
     heard_at: datetime | None
 
 
-def service_standing(now: datetime) -> ServiceStanding:
+def service_status(now: datetime) -> ServiceStatus:
     """Return the state of the seed service. One query."""
     daemons = list(Daemon.objects.filter(kind=KIND))
-    return ServiceStanding(
-        alive=any(is_live(each, now=now) for each in daemons),
-        heard_at=max((each.beat_at for each in daemons), default=None),
+    return ServiceStatus(
+        alive=any(is_live(daemon, now=now) for daemon in daemons),
+        heard_at=max((daemon.beat_at for daemon in daemons), default=None),
     )
 
 
@@ -79,8 +79,8 @@ def totals_of(frontiers: Iterable[int]) -> dict[int, Totals]:
     wanted = list(frontiers)
     rows = SegmentReport.objects.filter(frontier__in=wanted).order_by()
     sums = {f"all_{name}": each for name, each in _SUMS.items()}
-    found = rows.values("frontier").annotate(**sums).values_list("frontier", *sums)
-    known = {pk: Totals(*counts) for pk, *counts in found}
+    sums_by_frontier = rows.values("frontier").annotate(**sums).values_list("frontier", *sums)
+    known = {pk: Totals(*counts) for pk, *counts in sums_by_frontier}
     return {pk: known.get(pk, Totals()) for pk in wanted}
 
 
@@ -104,7 +104,7 @@ class SeedsHome:
     totals: Totals
     # Names of a few frontiers with inconsistent counts.
     unbalanced: list[Frontier]
-    service: ServiceStanding
+    service: ServiceStatus
 
     @property
     def needs_a_person(self) -> bool:
@@ -125,5 +125,5 @@ def seeds_home(user: User, now: datetime) -> SeedsHome | None:
         frontiers=count,
         totals=Totals(**reports.aggregate(**_SUMS)),
         unbalanced=list(visible.filter(pk__in=wrong)[:SHOWN_NAMES]),
-        service=service_standing(now),
+        service=service_status(now),
     )

@@ -136,6 +136,6 @@ class LogSearchView(ApiView):
             contains=asked.get("contains", ""),
             fingerprint=asked.get("fingerprint", ""),
         )
-        found = search_lines(search, cursor=asked.get("cursor", ""), limit=asked["limit"])
-        shown = {"results": found.lines, "next": found.next or None}
+        result = search_lines(search, cursor=asked.get("cursor", ""), limit=asked["limit"])
+        shown = {"results": result.lines, "next": result.next or None}
         return Response(FoundSerializer(shown).data)

@@ -57,9 +57,9 @@ def fingerprint(source: str, text: str) -> str:
     return hashlib.blake2b(kind, digest_size=DIGITS // 2).hexdigest()
 
 
-def _name(found: re.Match[str]) -> str:
-    group = found.lastgroup or ""
+def _name(match: re.Match[str]) -> str:
+    group = match.lastgroup or ""
     if group == "url":
         # Scheme and host of a URL belong to the group, the rest to one occurrence.
-        return f"{found['url'].lower()}/…"
+        return f"{match['url'].lower()}/…"
     return _NAMES[group]

@@ -88,10 +88,10 @@ class BadLines(ValueError):
 
 def owner_of(stream: str) -> tuple[str, int]:
     """Return the kind and ID of a stream: ``("run", 7)`` for ``run:7``. Raises ``BadLines``."""
-    found = _STREAM.fullmatch(stream)
-    if found is None or int(found[2]) > BIGGEST_SEQ:
+    match = _STREAM.fullmatch(stream)
+    if match is None or int(match[2]) > BIGGEST_SEQ:
         raise BadLines(f"{one_line(stream[:100])!r} names no stream of lines")
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def check_boot(boot: str) -> None:
@@ -114,18 +114,18 @@ def read_lines(records: Sequence[LogRecord], now: datetime) -> list[LogLine]:
         _LEVEL_NAMES.issuperset(levels)
         and _are_printable(texts)
         and max(map(len, texts)) <= SHIPPED_LONGEST
-        and not [one for one in times if not oldest <= one <= newest]
+        and not [value for value in times if not oldest <= value <= newest]
         and min(seqs) >= 1
         and max(seqs) <= BIGGEST_SEQ
     ):
         return [read_line(record, now) for record in records]
-    named = {one: _source(one[:SOURCE_CHARACTERS]) for one in set(sources)}
+    named = {value: _source(value[:SOURCE_CHARACTERS]) for value in set(sources)}
     kinds = [
         fingerprint(named[source], text) if level in _LOUDEST else ""
         for level, source, text in zip(levels, sources, texts, strict=True)
     ]
     micros = [round(1e6 * seconds) for seconds in times]
-    columns = seqs, micros, levels, [named[one] for one in sources], texts, kinds
+    columns = seqs, micros, levels, [named[value] for value in sources], texts, kinds
     return list(map(_line, zip(*columns, strict=True)))
 
 
@@ -204,9 +204,9 @@ def _limits(now: datetime) -> tuple[float, float]:
     return (now - OLDEST).timestamp(), (now + NEWEST).timestamp()
 
 
-def _own_time(found: re.Match[str], now: datetime) -> datetime | None:
+def _own_time(match: re.Match[str], now: datetime) -> datetime | None:
     try:
-        at = datetime.fromisoformat(found["at"].replace(",", ".") + found["zone"])
+        at = datetime.fromisoformat(match["at"].replace(",", ".") + match["zone"])
         return _believed(at.astimezone(UTC), now)
     except (ValueError, OverflowError):
         return None

@@ -62,15 +62,15 @@ class Spans:
 
     def gaps(self, after: int = 0, most: int | None = None) -> list[tuple[int, int]]:
         """Return up to ``most`` missing ranges after ``after``, below the highest seq."""
-        found: list[tuple[int, int]] = []
+        missing: list[tuple[int, int]] = []
         place = bisect_right(self._lasts, after)
         previous = max(after, self._lasts[place - 1] if place else 0)
-        while place < len(self._firsts) and (most is None or len(found) < most):
+        while place < len(self._firsts) and (most is None or len(missing) < most):
             if self._firsts[place] > previous + 1:
-                found.append((previous + 1, self._firsts[place] - 1))
+                missing.append((previous + 1, self._firsts[place] - 1))
             previous = self._lasts[place]
             place += 1
-        return found
+        return missing
 
     def _add_run(self, first: int, last: int, at: int) -> list[tuple[int, int]]:
         """Add ``first`` to ``last``; return the positions of the new seqs as slices, counted from
@@ -88,13 +88,13 @@ class Spans:
         low = bisect_left(lasts, first - 1)
         high = bisect_right(firsts, last + 1)
         new: list[tuple[int, int]] = []
-        here = first
+        start = first
         for place in range(low, high):
-            if firsts[place] > here:
-                new.append((at + here - first, at + firsts[place] - first))
-            here = max(here, lasts[place] + 1)
-        if here <= last:
-            new.append((at + here - first, at + last - first + 1))
+            if firsts[place] > start:
+                new.append((at + start - first, at + firsts[place] - first))
+            start = max(start, lasts[place] + 1)
+        if start <= last:
+            new.append((at + start - first, at + last - first + 1))
         if low < high:
             first, last = min(first, firsts[low]), max(last, lasts[high - 1])
         firsts[low:high] = [first]

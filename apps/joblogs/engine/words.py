@@ -56,14 +56,14 @@ class Phrase:
 
 def words_of(text: str) -> list[str]:
     """Return all words of a text, in order."""
-    found: list[str] = []
+    words: list[str] = []
     for piece in _pieces(text):
         if _IS_UNSPACED.match(piece):
-            found.extend(map(add, piece, piece[1:]))
-            found.append(piece[-1])
+            words.extend(map(add, piece, piece[1:]))
+            words.append(piece[-1])
         else:
-            found.append(piece)
-    return found
+            words.append(piece)
+    return words
 
 
 def spaced(text: str) -> str:
@@ -83,10 +83,10 @@ def spaced(text: str) -> str:
 def joined(text: str) -> str:
     """Return all words separated by spaces, each cut to ``LONGEST_WORD`` characters."""
     if text.isascii():
-        found = text.encode().translate(_WORD_BYTES).decode().split()
+        words = text.encode().translate(_WORD_BYTES).decode().split()
     else:
-        found = _beyond_ascii(text)
-    together = " ".join(found)
+        words = _beyond_ascii(text)
+    together = " ".join(words)
     if len(together) <= LONGEST_WORD:
         return together
     return " ".join([word[:LONGEST_WORD] for word in together.split()])
@@ -98,16 +98,16 @@ def _beyond_ascii(text: str) -> list[str]:
     """
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", text)
-    found: list[str] = []
+    words: list[str] = []
     plain = text.encode("utf-8", "surrogatepass").translate(_WORD_BYTES)
     for piece in plain.decode("utf-8", "surrogatepass").split():
         if piece.isascii():
-            found.append(piece)
+            words.append(piece)
         elif _HAN.fullmatch(piece):
-            found.append(_pairs(piece))
+            words.append(_pairs(piece))
         else:
-            found += _BEYOND_ASCII.sub(_set_apart, piece.casefold()).split()
-    return found
+            words += _BEYOND_ASCII.sub(_set_apart, piece.casefold()).split()
+    return words
 
 
 def _pairs(run: str) -> str:
@@ -121,17 +121,17 @@ def _cut(run: str) -> str:
 _short_pairs: Final = lru_cache(_REMEMBERED)(_cut)
 
 
-def _set_apart(found: re.Match[str]) -> str:
-    run = found[0]
+def _set_apart(run_match: re.Match[str]) -> str:
+    run = run_match[0]
     if _IS_UNSPACED.match(run):
         return f" {_pairs(run)} "
-    return f" {run} " if found.lastgroup else " "
+    return f" {run} " if run_match.lastgroup else " "
 
 
 def phrases_of(text: str) -> list[Phrase]:
     """Split a query into phrases that must all occur; empty when it has no word."""
-    found = (_phrase(quoted or plain) for quoted, plain in _TERMS.findall(text))
-    return list(dict.fromkeys(one for one in found if one is not None))
+    phrases = (_phrase(quoted or plain) for quoted, plain in _TERMS.findall(text))
+    return list(dict.fromkeys(phrase for phrase in phrases if phrase is not None))
 
 
 def _pieces(text: str) -> list[str]:
@@ -150,15 +150,15 @@ def _phrase(term: str) -> Phrase | None:
     pieces = _pieces(term)
     if not pieces:
         return None
-    found: list[str] = []
+    words: list[str] = []
     for place, piece in enumerate(pieces):
         if not _IS_UNSPACED.match(piece):
-            found.append(piece)
+            words.append(piece)
             continue
-        found.extend(map(add, piece, piece[1:]))
+        words.extend(map(add, piece, piece[1:]))
         if place < len(pieces) - 1:
-            found.append(piece[-1])
+            words.append(piece[-1])
         elif len(piece) == 1:
             # The text may continue after the phrase, so its last character is a prefix.
-            return Phrase((*found, piece), prefix=True)
-    return Phrase(tuple(found))
+            return Phrase((*words, piece), prefix=True)
+    return Phrase(tuple(words))

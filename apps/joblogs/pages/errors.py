@@ -63,14 +63,14 @@ def errors_page(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         now, values = timezone.now(), form.cleaned_data
         since = now - SPANS[values["span"] or "1d"]
-        found = groups.filter(**_wanted(values)).seen_since(since)
-        page = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
+        matching = groups.filter(**_wanted(values)).seen_since(since)
+        page = Paginator(matching, PER_PAGE).get_page(request.GET.get("page"))
         shown: Sequence[ErrorGroup] = list(page)
         counts, problem = _counts(request.user, values, since) if shown else (None, "")
         operated = project_ids(request.user, at_least=Role.OPERATOR)
         rows = [
-            _row(each, counts, values["span"] or "1d", each.project_id in operated)
-            for each in shown
+            _row(group, counts, values["span"] or "1d", group.project_id in operated)
+            for group in shown
         ]
     query = request.GET.copy()
     query.pop("page", None)

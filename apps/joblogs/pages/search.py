@@ -75,13 +75,13 @@ def named(lines: Sequence[StoredLine]) -> list[FoundLine]:
     """Add names and URLs to the lines. Two queries."""
     jobs = Job.objects.in_bulk({line.job for line in lines if line.job})
     projects = Project.objects.in_bulk({line.project for line in lines})
-    found = []
+    rows = []
     for line in lines:
         kind, pk = owner_of(line.stream)
         job = jobs.get(line.job)
         name = job.name if job is not None else kind
         view = "dashboard:run" if kind == "run" else "admin:projects_build_change"
-        found.append(
+        rows.append(
             FoundLine(
                 line=line,
                 project=str(projects.get(line.project, "")),
@@ -90,7 +90,7 @@ def named(lines: Sequence[StoredLine]) -> list[FoundLine]:
                 address=line_address(line),
             )
         )
-    return found
+    return rows
 
 
 def line_address(line: StoredLine) -> str:
@@ -108,6 +108,6 @@ def _kind(request: HttpRequest, form: SearchForm) -> ErrorGroup | None:
 
 def _without(request: HttpRequest, name: str) -> str:
     query = request.GET.copy()
-    for each in (name, "cursor"):
-        query.pop(each, None)
+    for parameter in (name, "cursor"):
+        query.pop(parameter, None)
     return query.urlencode()

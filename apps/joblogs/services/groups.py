@@ -78,11 +78,11 @@ def _known(kinds: Collection[Kind]) -> dict[Kind, _Known]:
     rows = ErrorGroup.objects.filter(
         _of_jobs(kinds), fingerprint__in={kind[2] for kind in kinds}
     ).values_list("project_id", "job_id", "fingerprint", "pk", "first_at", "last_at")
-    found = {
+    known = {
         (project, job or 0, fingerprint): _Known(pk, first_at, last_at)
         for project, job, fingerprint, pk, first_at, last_at in rows
     }
-    return {kind: found[kind] for kind in kinds if kind in found}
+    return {kind: known[kind] for kind in kinds if kind in known}
 
 
 def _of_jobs(kinds: Iterable[Kind]) -> Q:

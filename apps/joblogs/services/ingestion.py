@@ -66,7 +66,7 @@ def store_lines(*, batches: Sequence[LogBatch], now: datetime) -> list[RefusedBa
         if len(batches) == 1:
             line = first_line(error)
             return [RefusedBatch(batches[0], f"{type(error).__name__}: {line}")]
-    return [one for batch in batches for one in store_lines(batches=[batch], now=now)]
+    return [rejected for batch in batches for rejected in store_lines(batches=[batch], now=now)]
 
 
 def _store(batches: Sequence[LogBatch], now: datetime) -> list[RefusedBatch]:

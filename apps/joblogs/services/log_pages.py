@@ -68,9 +68,9 @@ class LineCounts:
 
     def of(self, kind: tuple[int, int, str]) -> tuple[int, int] | None:
         """Return the number of errors and of logs; None if the group was not counted."""
-        found = self.kinds.get(kind)
-        if found is not None:
-            return found.count, found.streams
+        counted = self.kinds.get(kind)
+        if counted is not None:
+            return counted.count, counted.streams
         return (0, 0) if self.whole else None
 
 
@@ -160,9 +160,9 @@ def count_groups(
 ) -> LineCounts:
     """Count the errors since ``since`` in at most ``limit`` groups."""
     with asked_store() as store:
-        found = store.groups(Search(projects=projects, job=job, since=since), limit=limit)
-    kinds = {(each.project, each.job, each.fingerprint): each for each in found}
-    return LineCounts(kinds, whole=len(found) < limit)
+        counted = store.groups(Search(projects=projects, job=job, since=since), limit=limit)
+    kinds = {(group.project, group.job, group.fingerprint): group for group in counted}
+    return LineCounts(kinds, whole=len(counted) < limit)
 
 
 def lines_of(

@@ -21,7 +21,7 @@ MOST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Retention:
     """Effective retention of one job; ``max_bytes`` 0 is unlimited."""
 
     days: int
@@ -48,12 +48,12 @@ def prune_lines(*, now: datetime) -> int:
     return MOST - left
 
 
-def kept_of(usage: Usage, policies: Mapping[tuple[int, int], LogPolicy]) -> Kept:
+def kept_of(usage: Usage, policies: Mapping[tuple[int, int], LogPolicy]) -> Retention:
     """Return the retention by the job's policy, else the project's, else the settings."""
     rows = [policies.get((usage.project, usage.job)), policies.get((usage.project, 0))]
     days = _first([row.days for row in rows if row], settings.LOG_DAYS)
     quiet = _first([row.quiet_days for row in rows if row], settings.LOG_QUIET_DAYS)
-    return Kept(
+    return Retention(
         days=days,
         quiet_days=min(quiet or days, days),
         max_bytes=_first([row.max_bytes for row in rows if row], settings.LOG_MAX_BYTES),
@@ -65,10 +65,10 @@ def _first(values: list[int | None], otherwise: int) -> int:
 
 
 def _policies() -> dict[tuple[int, int], LogPolicy]:
-    return {(each.project_id, each.job_id or 0): each for each in LogPolicy.objects.all()}
+    return {(policy.project_id, policy.job_id or 0): policy for policy in LogPolicy.objects.all()}
 
 
-def _prune(store: LogStore, usage: Usage, kept: Kept, now: datetime, left: int) -> int:
+def _prune(store: LogStore, usage: Usage, kept: Retention, now: datetime, left: int) -> int:
     total = 0
     job = {"project": usage.project, "job": usage.job}
 

@@ -33,7 +33,7 @@ _SLOT: Final = _GAP // 20
 
 def level_numbers(levels: Collection[str]) -> list[int]:
     """Return the numbers of known levels, ascending; unknown names are ignored."""
-    return sorted({LEVEL_NUMBERS[one] for one in levels if one in LEVEL_NUMBERS})
+    return sorted({LEVEL_NUMBERS[level] for level in levels if level in LEVEL_NUMBERS})
 
 
 def as_stored(contains: str) -> str:
@@ -71,13 +71,13 @@ class PendingLines:
         for at, line in zip(ats, lines, strict=True):
             by_level[line.level].append((at, line.text))
         day = self.first_at // DAY
-        for level, found in by_level.items():
+        for level, texts in by_level.items():
             if day == self.last_at // DAY:
-                self.counts[day, LEVEL_NUMBERS[level]] = _count(found)
+                self.counts[day, LEVEL_NUMBERS[level]] = _count(texts)
                 continue
-            found.sort()
-            for of, here in groupby(found, key=lambda one: one[0] // DAY):
-                self.counts[of, LEVEL_NUMBERS[level]] = _count(list(here))
+            texts.sort()
+            for of, day_texts in groupby(texts, key=lambda item: item[0] // DAY):
+                self.counts[of, LEVEL_NUMBERS[level]] = _count(list(day_texts))
 
     @property
     def rows(self) -> list[tuple[int, ...]]:
@@ -95,7 +95,9 @@ def by_day(lines: list[New]) -> list[tuple[int, list[New]]]:
     lines.sort(key=itemgetter(0))
     if not lines or lines[0][0] // DAY == lines[-1][0] // DAY:
         return [(lines[0][0] // DAY, lines)] if lines else []
-    return [(day, list(here)) for day, here in groupby(lines, key=lambda line: line[0] // DAY)]
+    return [
+        (day, list(day_lines)) for day, day_lines in groupby(lines, key=lambda line: line[0] // DAY)
+    ]
 
 
 @dataclass(slots=True)
@@ -113,10 +115,10 @@ class Incoming:
 
 def gathered(batches: Iterable[LineBatch]) -> list[Incoming]:
     """Merge batches by execution, in a fixed order, so that concurrent writers do not deadlock."""
-    found: dict[tuple[str, str], list[LineBatch]] = {}
+    by_execution: dict[tuple[str, str], list[LineBatch]] = {}
     for batch in batches:
-        found.setdefault((batch.stream, batch.boot), []).append(batch)
-    return [_put_together(found[key]) for key in sorted(found)]
+        by_execution.setdefault((batch.stream, batch.boot), []).append(batch)
+    return [_put_together(by_execution[key]) for key in sorted(by_execution)]
 
 
 def _put_together(batches: list[LineBatch]) -> Incoming:
@@ -157,7 +159,7 @@ class ExecutionProgress:
         """Add strictly ascending seqs; return the new ones as slices. Raises ``TooManyGaps``."""
         last = self.spans.last
         new = self.spans.add(seqs)
-        self.fresh = [one for one in self.fresh if one[2] > now - _GAP]
+        self.fresh = [gap for gap in self.fresh if gap[2] > now - _GAP]
         if seqs and seqs[-1] > last:
             gaps = self.spans.gaps(last, _MOST_FRESH + 1)
             if len(gaps) > _MOST_FRESH:
@@ -185,8 +187,8 @@ class ExecutionProgress:
 
 def _in_slots(fresh: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Merge gaps of about the same age; the merged gap is as young as its youngest."""
-    found: dict[int, tuple[int, int, int]] = {}
+    slots: dict[int, tuple[int, int, int]] = {}
     for first, last, since in fresh:
-        begun = found.get(since // _SLOT)
-        found[since // _SLOT] = (begun[0] if begun else first, last, since)
-    return list(found.values())
+        slot = slots.get(since // _SLOT)
+        slots[since // _SLOT] = (slot[0] if slot else first, last, since)
+    return list(slots.values())

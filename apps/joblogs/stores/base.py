@@ -44,10 +44,10 @@ class Ref(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Ref:
         """Parse text such as ``2.1234``. Raises ``BadQuery``."""
-        found = _REF.fullmatch(text)
-        if found is None or int(found[2]) >= 2**63:
+        match = _REF.fullmatch(text)
+        if match is None or int(match[2]) >= 2**63:
             raise BadQuery(f"{text[:40]!r} is no place in a log")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
 
 BEGINNING: Final = Ref(1, 0)

@@ -37,7 +37,7 @@ def search_address(stream: str) -> str:
 @register.filter
 def marked(text: str, words: str) -> SafeString:
     """Highlight the searched words in a line, which is cut if it is very long."""
-    wanted = [found[1] or found[2] for found in _WORDS.finditer(words or "")]
+    wanted = [match[1] or match[2] for match in _WORDS.finditer(words or "")]
     pattern = re.compile("|".join(map(re.escape, wanted)) or r"(?!)", re.IGNORECASE)
     begin, end = 0, len(text)
     if end > SHOWN_CHARACTERS:
@@ -45,9 +45,9 @@ def marked(text: str, words: str) -> SafeString:
         begin = max(0, min(first.start() - _BEFORE, end - SHOWN_CHARACTERS)) if first else 0
         end = begin + SHOWN_CHARACTERS
     shown, pieces, at = text[begin:end], [], 0
-    for found in pattern.finditer(shown):
-        pieces.append((shown[at : found.start()], format_html("<mark>{}</mark>", found[0])))
-        at = found.end()
+    for match in pattern.finditer(shown):
+        pieces.append((shown[at : match.start()], format_html("<mark>{}</mark>", match[0])))
+        at = match.end()
     pieces.append((shown[at:], SafeString("")))
     return format_html(
         "{}{}{}",

@@ -37,7 +37,7 @@ def _plug_ins(group: str) -> list[str]:
     return sorted(entry_points(group=group).names)
 
 
-class SuggestingInput(UnfoldAdminTextInputWidget):
+class SuggestionInput(UnfoldAdminTextInputWidget):
     """Text input with a list of suggestions (``<datalist>``); other values are accepted too."""
 
     def __init__(self, suggestions: Any, attrs: dict[str, Any] | None = None) -> None:
@@ -53,23 +53,25 @@ class SuggestingInput(UnfoldAdminTextInputWidget):
         known = f"{(attrs or {}).get('id', name)}-known"
         box = super().render(name, value, {**(attrs or {}), "list": known}, renderer)
         suggested: Iterable[str] = self._suggestions()
-        options = format_html_join("", '<option value="{}">', ((each,) for each in suggested))
+        options = format_html_join(
+            "", '<option value="{}">', ((suggestion,) for suggestion in suggested)
+        )
         return format_html('{}<datalist id="{}">{}</datalist>', box, known, options)
 
 
-def zone_input() -> SuggestingInput:
+def zone_input() -> SuggestionInput:
     """Input for a time zone, with the IANA names as suggestions."""
-    return SuggestingInput(lambda: sorted(available_timezones()))
+    return SuggestionInput(lambda: sorted(available_timezones()))
 
 
-def segments_input() -> SuggestingInput:
+def segments_input() -> SuggestionInput:
     """Input for the granularity, with the segment resolvers as suggestions."""
-    return SuggestingInput(segment_names)
+    return SuggestionInput(segment_names)
 
 
-def keys_input() -> SuggestingInput:
+def keys_input() -> SuggestionInput:
     """Input for the key resolver."""
-    return SuggestingInput(key_names)
+    return SuggestionInput(key_names)
 
 
 class ParametersField(forms.CharField):
@@ -93,7 +95,7 @@ class ParametersField(forms.CharField):
     def prepare_value(self, value: Any) -> Any:
         """Return a stored list as text, and rejected text unchanged."""
         if isinstance(value, list):
-            return "\n".join(str(each) for each in value) if value else NONE_AT_ALL
+            return "\n".join(str(name) for name in value) if value else NONE_AT_ALL
         return value
 
     def clean(self, value: Any) -> list[str] | None:
@@ -109,8 +111,8 @@ class ParametersField(forms.CharField):
 
 def parameters_of(text: str) -> list[str] | None:
     """Return the distinct names in ``text``; None if it is empty."""
-    names = [each.strip() for each in text.replace(",", "\n").splitlines()]
-    found = list(dict.fromkeys(each for each in names if each))
-    if not found:
+    names = [name.strip() for name in text.replace(",", "\n").splitlines()]
+    distinct = list(dict.fromkeys(name for name in names if name))
+    if not distinct:
         return None
-    return [] if found == [NONE_AT_ALL] else found
+    return [] if distinct == [NONE_AT_ALL] else distinct

@@ -14,7 +14,7 @@ from apps.seeds.admin.operation_lines import OperationLine, lines_of
 from apps.seeds.engine.errors import InvalidFrontierSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT
 from apps.seeds.models import Frontier, SegmentReport
-from apps.seeds.queries import ServiceStanding, Totals, last_report, service_standing, totals_of
+from apps.seeds.queries import ServiceStatus, Totals, last_report, service_status, totals_of
 
 # Newest segments shown; older ones are added if they have unfinished seeds.
 SHOWN_NEWEST: Final = 20
@@ -85,7 +85,7 @@ class FrontierView:
     totals: Totals
     lines: list[SegmentLine]
     segment_count: int
-    service: ServiceStanding
+    service: ServiceStatus
     reported_at: datetime | None
     operations: list[OperationLine]
     troubles: list[FrontierWarning]
@@ -117,10 +117,12 @@ def frontier_view(frontier: Frontier, now: datetime, *, whole: bool = False) -> 
     """
     totals = totals_of([frontier.pk])[frontier.pk]
     count = SegmentReport.objects.filter(frontier=frontier).count()
-    service = service_standing(now)
+    service = service_status(now)
     zone = zone_of(frontier.time_zone)
-    here = _segment_of_now(frontier, now)
-    lines = [_line(report, here, zone, now) for report in _reports(frontier, whole=whole)]
+    current_segment = _segment_of_now(frontier, now)
+    lines = [
+        _line(report, current_segment, zone, now) for report in _reports(frontier, whole=whole)
+    ]
     reported = last_report(frontier)
     operations = lines_of(frontier, now)
     return FrontierView(
@@ -165,12 +167,16 @@ def _reports(frontier: Frontier, *, whole: bool) -> list[SegmentReport]:
             pending=0, leased=0, segment__gt=DEFAULT_SEGMENT
         )
         shown = newest[:SHOWN_NEWEST]
-        known = {each.pk for each in shown}
-        shown += [each for each in older.order_by("segment")[:SHOWN_OLDER] if each.pk not in known]
+        known = {report.pk for report in shown}
+        shown += [
+            report for report in older.order_by("segment")[:SHOWN_OLDER] if report.pk not in known
+        ]
     return sorted(shown, key=lambda row: (row.segment != DEFAULT_SEGMENT, -row.segment))
 
 
-def _line(report: SegmentReport, here: int | None, zone: Any, now: datetime) -> SegmentLine:
+def _line(
+    report: SegmentReport, current_segment: int | None, zone: Any, now: datetime
+) -> SegmentLine:
     ms = now.timestamp() * 1000
     when = "past"
     due_in = ""
@@ -179,13 +185,13 @@ def _line(report: SegmentReport, here: int | None, zone: Any, now: datetime) -> 
     elif report.segment > ms:
         when = "future"
         due_in = lasting((report.segment - ms) / 1000)
-    elif report.segment == here:
+    elif report.segment == current_segment:
         when = "now"
     return SegmentLine(report, begins(report.segment, zone), when, due_in)
 
 
 def _troubles(
-    frontier: Frontier, totals: Totals, lines: list[SegmentLine], service: ServiceStanding
+    frontier: Frontier, totals: Totals, lines: list[SegmentLine], service: ServiceStatus
 ) -> list[FrontierWarning]:
     troubles = []
     if not totals.balances:

@@ -18,7 +18,7 @@ from apps.seeds.admin.scope import FrontierScope
 from apps.seeds.models import Frontier
 
 
-class FrontierSaving(FrontierScope):
+class FrontierWrites(FrontierScope):
     """Write methods of the frontier admin."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -61,11 +61,11 @@ class FrontierSaving(FrontierScope):
         self, objs: Sequence[Any] | QuerySet[Any], request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
         """List the frontiers alone, without their reports and operations."""
-        named = [f"{each._meta.verbose_name}: {each}" for each in objs]
+        named = [f"{frontier._meta.verbose_name}: {frontier}" for frontier in objs]
         counts = {str(self.model._meta.verbose_name_plural): len(named)}
         denied = {
-            str(each._meta.verbose_name)
-            for each in objs
-            if not self.has_delete_permission(request, each)
+            str(frontier._meta.verbose_name)
+            for frontier in objs
+            if not self.has_delete_permission(request, frontier)
         }
         return named, counts, denied, []

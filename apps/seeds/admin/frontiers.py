@@ -22,13 +22,13 @@ from apps.access.admin import ProjectScopedAdmin
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.seeds.admin.actions import FrontierActions
 from apps.seeds.admin.frontier_form import FIELDSETS, RULES, SETTINGS, FrontierForm
-from apps.seeds.admin.frontier_writes import FrontierSaving
+from apps.seeds.admin.frontier_writes import FrontierWrites
 from apps.seeds.admin.hints import hint_of
 from apps.seeds.admin.moments import begins, granularity_of, zone_of
 from apps.seeds.admin.pages import FrontierPages
 from apps.seeds.admin.scope import page_of
 from apps.seeds.models import Frontier
-from apps.seeds.queries import oldest_pending, service_standing
+from apps.seeds.queries import oldest_pending, service_status
 
 CSS = [
     "dashboard/dashboard.css",
@@ -38,7 +38,7 @@ CSS = [
 
 
 @admin.register(Frontier)
-class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScopedAdmin):
+class FrontierAdmin(FrontierPages, FrontierActions, FrontierWrites, ProjectScopedAdmin):
     """Admin of frontiers. Editors create and change them; operators add and manage seeds."""
 
     form = FrontierForm
@@ -174,7 +174,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Show the list with the state of the seed service."""
-        extra = {"service": service_standing(timezone.now())}
+        extra = {"service": service_status(timezone.now())}
         kwargs["extra_context"] = {**(kwargs.get("extra_context") or {}), **extra}
         return super().changelist_view(request, *args, **kwargs)
 

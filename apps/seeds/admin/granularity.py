@@ -151,15 +151,15 @@ def preview_of(frontier: Frontier, form: RulesForm) -> ShownPreview:
     preview = services.preview_granularity(frontier, **rules)
     old, new = zone_of(frontier.time_zone), zone_of(rules["time_zone"])
     lines = []
-    for one in preview.segments[:MOST_SEGMENTS]:
-        targets = [(begins(target, new), count) for target, count in one.targets.items()]
+    for preview_line in preview.segments[:MOST_SEGMENTS]:
+        targets = [(begins(target, new), count) for target, count in preview_line.targets.items()]
         lines.append(
             PreviewLine(
-                begins=begins(one.segment, old),
-                pending=one.pending,
-                leased=one.leased,
-                ended=one.ended,
-                looked_at=one.looked_at,
+                begins=begins(preview_line.segment, old),
+                pending=preview_line.pending,
+                leased=preview_line.leased,
+                ended=preview_line.ended,
+                looked_at=preview_line.looked_at,
                 targets=targets[:MOST_TARGETS],
                 more=max(0, len(targets) - MOST_TARGETS),
             )

@@ -59,7 +59,7 @@ def _segments(hint: Hint, typed: Mapping[str, str], now: int) -> None:
     try:
         zone = time_zone(typed.get("time_zone", "").strip())
         resolver = segment_resolver(typed.get("segments", "").strip(), zone)
-        here = resolver(now)
+        current = resolver(now)
         after = next_segment(resolver, now)
     except InvalidFrontierSetting as error:
         hint.problems.append(str(error))
@@ -67,14 +67,14 @@ def _segments(hint: Hint, typed: Mapping[str, str], now: int) -> None:
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
         hint.problems.append(f"{type(error).__name__}: {error}")
         return
-    if here == DEFAULT_SEGMENT and after is None:
+    if current == DEFAULT_SEGMENT and after is None:
         hint.lines.append(
             _("All seeds are in one segment: a URL that is known is never new again.")
         )
         return
     hint.lines.append(
         _("A seed for now goes to the segment that began %(moment)s (%(zone)s).")
-        % {"moment": begins(here, zone), "zone": zone.key}
+        % {"moment": begins(current, zone), "zone": zone.key}
     )
     if after is not None:
         hint.lines.append(

@@ -96,19 +96,19 @@ def look_up(form: SeedLookUpForm, now: datetime) -> LookUpAnswer:
     """Query the seed service. Raises the errors of ``SeedClient.look_up``."""
     frontier: Frontier = form.frontier
     seed = form.seed(form.cleaned_data["url"].strip(), now)
-    found = client_of(frontier, timeout=PATIENCE_SECONDS).look_up(seed)
-    return answer_of(frontier, found, now)
+    answer = client_of(frontier, timeout=PATIENCE_SECONDS).look_up(seed)
+    return answer_of(frontier, answer, now)
 
 
-def answer_of(frontier: Frontier, found: SeedLookedUp, now: datetime) -> LookUpAnswer:
+def answer_of(frontier: Frontier, looked_up: SeedLookedUp, now: datetime) -> LookUpAnswer:
     """Convert the service's answer to display values in the frontier's time zone."""
     zone = zone_of(frontier.time_zone)
-    due = None if found.due <= TIMELESS_DUE else moment_of(found.due)
+    due = None if looked_up.due <= TIMELESS_DUE else moment_of(looked_up.due)
     waits = 0.0 if due is None else (due - now).total_seconds()
-    known = found.known
+    known = looked_up.known
     answer: dict[str, Any] = {
-        "looked_up": found,
-        "segment": begins(found.segment, zone),
+        "looked_up": looked_up,
+        "segment": begins(looked_up.segment, zone),
         "due_at": due,
         "due_in": lasting(waits) if waits > 1 else "",
         "known": known,

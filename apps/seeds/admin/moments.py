@@ -66,9 +66,9 @@ def next_segment(resolver: SegmentResolver, now: int) -> int | None:
 
     Raises the errors of a plug-in.
     """
-    here = resolver(now)
+    current = resolver(now)
     before, step = now, _MINUTE_MS
-    while resolver(now + step) == here:
+    while resolver(now + step) == current:
         before = now + step
         step *= 2
         if step > _HORIZON_MS:
@@ -76,7 +76,7 @@ def next_segment(resolver: SegmentResolver, now: int) -> int | None:
     after = now + step
     while after - before > 1:
         middle = (before + after) // 2
-        if resolver(middle) == here:
+        if resolver(middle) == current:
             before = middle
         else:
             after = middle

@@ -106,7 +106,7 @@ def rules_text(rules: Mapping[str, Any]) -> str:
     """Return segments, time zone and keys in one line."""
     parts = [granularity_of(str(rules.get("segments", ""))), rules.get("time_zone")]
     parts.append(rules.get("keys"))
-    return ", ".join(each for each in parts if isinstance(each, str) and each)
+    return ", ".join(part for part in parts if isinstance(part, str) and part)
 
 
 def told(result: Any) -> str:

@@ -212,7 +212,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
                     actor=person_of(request),
                 )
             except UnreadableResources as error:
-                problems = [str(each) for each in error.fields["text"]]
+                problems = [str(problem) for problem in error.fields["text"]]
             else:
                 text = gettext(
                     "Imported: %(added)d added, %(changed)d changed, %(unchanged)d unchanged."

@@ -396,11 +396,11 @@ def _ban() -> Decide:
     return partial(pools.ban, now=database_now())
 
 
-def _moment(at: datetime, text: str, tell: Callable[[datetime], str]) -> SafeString:
-    told = tell(at).split(",")[0]
+def _moment(at: datetime, text: str, describe: Callable[[datetime], str]) -> SafeString:
+    description = describe(at).split(",")[0]
     return format_html(
         '<time class="cy-moment" datetime="{}" title="{}">{}</time>',
         at.isoformat(),
         timezone.localtime(at).strftime("%Y-%m-%d %H:%M:%S"),
-        text % {"time": told},
+        text % {"time": description},
     )

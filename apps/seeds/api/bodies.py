@@ -117,8 +117,8 @@ def dotted(path: str) -> str:
     """Convert a path such as ``.seeds[3].data`` to ``seeds.3.data``, the form used in all
     errors.
     """
-    found = [name or number for name, number in _PART.findall(path)]
-    return ".".join(found) or "non_field_errors"
+    names = [name or number for name, number in _PART.findall(path)]
+    return ".".join(names) or "non_field_errors"
 
 
 class _Twice(Exception):
@@ -201,15 +201,15 @@ def _writable(value: Any) -> bool:
 
 def _object_with(text: str, key: str) -> int:
     """Return the offset of the object that has ``key`` twice, by a second, slower pass."""
-    found = -1
+    start = -1
 
     def read(begin: tuple[str, int], *rest: Any) -> Any:
-        nonlocal found
+        nonlocal start
         try:
             return decoder.JSONObject(begin, *rest)  # type: ignore[attr-defined]
         except _Twice:
-            if found < 0:
-                found = begin[1] - 1
+            if start < 0:
+                start = begin[1] - 1
             raise
 
     reader = json.JSONDecoder(object_pairs_hook=_object)
@@ -217,7 +217,7 @@ def _object_with(text: str, key: str) -> int:
     reader.scan_once = scanner.py_make_scanner(reader)  # type: ignore[attr-defined]
     with suppress(_Twice, ValueError):
         reader.decode(text)
-    return max(found, 0)
+    return max(start, 0)
 
 
 def _place(text: str, offset: int) -> str:

@@ -15,8 +15,8 @@ from yardkit.protocol.seeds import MAX_SEEDS, MAX_WAIT_SECONDS, SeedOutcome, See
 
 MAX_GRAB_SECONDS: Final = 60
 MAX_LOOK_UPS: Final = 100
-STATES: Final = [(each.name.lower(), each.name.lower()) for each in SeedState]
-_OUTCOMES: Final = [(each.name.lower(), each.name.lower()) for each in SeedOutcome]
+STATES: Final = [(choice.name.lower(), choice.name.lower()) for choice in SeedState]
+_OUTCOMES: Final = [(choice.name.lower(), choice.name.lower()) for choice in SeedOutcome]
 _MAX_GENERATION: Final = 2**63 - 1
 
 

@@ -115,7 +115,7 @@ class SeedCallsMixin:
         done = asker(frontier, owner).finish(finishes, found)
         return Response(
             {
-                "answers": [shown_finish(each) for each in done.answers],
+                "answers": [shown_finish(answer) for answer in done.answers],
                 "added": shown_answers(done.added),
             }
         )
@@ -162,7 +162,7 @@ class SeedCallsMixin:
             asked: Any = [request.query_params.dict()] if request.query_params else []
         else:
             asked = request.data if isinstance(request.data, list) else [request.data]
-            asked = [each for each in asked if each != {}]
+            asked = [question for question in asked if question != {}]
         check_number(asked, "non_field_errors", MAX_LOOK_UPS)
         return Response({"results": looked_up(frontier, asked)})
 

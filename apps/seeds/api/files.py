@@ -110,7 +110,7 @@ class SeedFilesMixin:
         if "segment" in values:
             segments = [values["segment"]]
         else:
-            segments = [each.segment for each in services.show_segments(frontier)]
+            segments = [existing.segment for existing in services.show_segments(frontier)]
         # Query the service before the response starts, so that an outage gives an error status.
         first = _page(frontier, segments[0], b"") if segments else None
         pages = _pages(frontier, segments, first, states)

@@ -118,9 +118,9 @@ class GranularityMixin:
         if not asked:
             rules = {name: getattr(frontier, name) for name in _NAMES}
             return Response({"rules": rules, "preview": None})
-        found = services.preview_granularity(frontier, **checked(RulesSerializer, asked))
-        rules = {name: getattr(found.grouping, name) for name in _NAMES}
-        return Response({"rules": rules, "preview": _shown(found)})
+        preview = services.preview_granularity(frontier, **checked(RulesSerializer, asked))
+        rules = {name: getattr(preview.grouping, name) for name in _NAMES}
+        return Response({"rules": rules, "preview": _shown(preview)})
 
     @extend_schema(request=ChangeSerializer, responses={202: OperationSerializer}, filters=False)
     @granularity.mapping.post
@@ -133,8 +133,8 @@ class GranularityMixin:
         """
         frontier = self.get_object()
         values = checked(ChangeSerializer, request.data)
-        begun = services.change_granularity(frontier, actor=self.person, **values)
-        return Response(OperationSerializer(begun).data, status=status.HTTP_202_ACCEPTED)
+        operation = services.change_granularity(frontier, actor=self.person, **values)
+        return Response(OperationSerializer(operation).data, status=status.HTTP_202_ACCEPTED)
 
 
 def _shown(preview: MovePreview) -> dict[str, Any]:
@@ -151,20 +151,20 @@ def _shown(preview: MovePreview) -> dict[str, Any]:
             }
             for name in ("meeting", "new_again", "kept")
         },
-        "segments": [_segment(each) for each in preview.segments],
+        "segments": [_segment(segment) for segment in preview.segments],
     }
 
 
-def _segment(each: SegmentPreview) -> dict[str, Any]:
+def _segment(preview: SegmentPreview) -> dict[str, Any]:
     return {
-        "segment": each.segment,
-        "begins_at": beginning(each.segment),
-        "pending": each.pending,
-        "leased": each.leased,
-        "ended": each.ended,
-        "looked_at": each.looked_at,
+        "segment": preview.segment,
+        "begins_at": beginning(preview.segment),
+        "pending": preview.pending,
+        "leased": preview.leased,
+        "ended": preview.ended,
+        "looked_at": preview.looked_at,
         "targets": [
             {"segment": segment, "begins_at": beginning(segment), "seeds": seeds}
-            for segment, seeds in each.targets.items()
+            for segment, seeds in preview.targets.items()
         ],
     }

@@ -119,7 +119,7 @@ class _Batch:
         except ParseError as error:
             self.tally.refuse(number, "parse_error", str(error.detail))
         except ValidationError as error:
-            self.tally.refuse(number, "invalid", _told(error))
+            self.tally.refuse(number, "invalid", _error_text(error))
         except UnicodeDecodeError:
             self.tally.refuse(number, "parse_error", _("This line is not UTF-8."))
         else:
@@ -165,7 +165,7 @@ def _known(frontier: Frontier, body: KnownBody) -> KnownSeed:
     try:
         state = SeedState[body.state.upper()]
     except KeyError:
-        known = ", ".join(each.name.lower() for each in SeedState)
+        known = ", ".join(candidate.name.lower() for candidate in SeedState)
         text = _("One of these is needed: %s.") % known
         raise ValidationError({"state": [text]}) from None
     # An exported seed is held to the same limits as a new one.
@@ -190,8 +190,10 @@ def _known(frontier: Frontier, body: KnownBody) -> KnownSeed:
     )
 
 
-def _told(error: ValidationError) -> str:
+def _error_text(error: ValidationError) -> str:
     detail = error.detail
     if isinstance(detail, dict):
-        return "; ".join(f"{name}: {' '.join(map(str, each))}" for name, each in detail.items())
+        return "; ".join(
+            f"{name}: {' '.join(map(str, problem))}" for name, problem in detail.items()
+        )
     return " ".join(map(str, detail))

@@ -23,17 +23,21 @@ _NAMES = frozenset({"data", "active_at", "segment", "key"})
 def looked_up(frontier: Frontier, asked: Sequence[Any]) -> list[dict[str, Any]]:
     """Look up each seed; return the results in order. Raises ``ValidationError`` or ``BadSeed``."""
     many = len(asked) > 1
-    questions = [_question(each, f"{number}." if many else "") for number, each in enumerate(asked)]
+    questions = [
+        _question(question, f"{number}." if many else "") for number, question in enumerate(asked)
+    ]
     return [
-        looked_up_one(frontier, each) if isinstance(each, Seed) else _by_key(frontier, *each)
-        for each in questions
+        looked_up_one(frontier, question)
+        if isinstance(question, Seed)
+        else _by_key(frontier, *question)
+        for question in questions
     ]
 
 
 def looked_up_one(frontier: Frontier, seed: Seed) -> dict[str, Any]:
     """Return whether a seed would be new, with its state if it is known."""
-    found: SeedLookedUp = asker(frontier).look_up(seed)
-    return _shown(found.segment, found.key, found.due, found.known)
+    answer: SeedLookedUp = asker(frontier).look_up(seed)
+    return _shown(answer.segment, answer.key, answer.due, answer.known)
 
 
 def _by_key(frontier: Frontier, segment: int, key: str) -> dict[str, Any]:

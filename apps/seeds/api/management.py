@@ -29,7 +29,7 @@ from apps.seeds.services.management import segment_at
 from apps.seeds.states import OperationKind
 
 
-class ManagingMixin:
+class ManagementMixin:
     """Management actions, for the view set of frontiers."""
 
     @extend_schema(request=OneSeedSerializer, responses=SeedStateSerializer)
@@ -57,7 +57,7 @@ class ManagingMixin:
         values = checked(ReopenFailedSerializer, request.data)
         source = segment_at(frontier, values["segment"])
         arguments = {"source": source, "target": values["target"]}
-        return _begun(self.person, frontier, OperationKind.REOPEN_FAILED, arguments)
+        return _start_operation(self.person, frontier, OperationKind.REOPEN_FAILED, arguments)
 
     @extend_schema(request=DropSegmentSerializer, responses={202: OperationSerializer})
     @action(detail=True, methods=["post"], url_path="drop-segment")
@@ -70,7 +70,7 @@ class ManagingMixin:
         frontier = self.get_object()
         values = checked(DropSegmentSerializer, request.data)
         values["segment"] = segment_at(frontier, values["segment"])
-        return _begun(self.person, frontier, OperationKind.DROP, values)
+        return _start_operation(self.person, frontier, OperationKind.DROP, values)
 
     @extend_schema(request=WipeSerializer, responses={202: OperationSerializer})
     @action(detail=True, methods=["post"])
@@ -82,7 +82,7 @@ class ManagingMixin:
         if values["confirm"] != frontier.name:
             text = _("This is not the name of the frontier.")
             raise serializers.ValidationError({"confirm": [text]})
-        return _begun(
+        return _start_operation(
             self.person, frontier, OperationKind.WIPE, {"leased_too": values["leased_too"]}
         )
 
@@ -105,6 +105,8 @@ def _with_seed(view: Any, request: Request, do: Any, state: str | None) -> Respo
     return Response({**seed, "state": state})
 
 
-def _begun(person: User, frontier: Frontier, kind: str, arguments: dict[str, Any]) -> Response:
-    begun = services.start_operation(frontier, kind, arguments, actor=person)
-    return Response(OperationSerializer(begun).data, status=status.HTTP_202_ACCEPTED)
+def _start_operation(
+    person: User, frontier: Frontier, kind: str, arguments: dict[str, Any]
+) -> Response:
+    operation = services.start_operation(frontier, kind, arguments, actor=person)
+    return Response(OperationSerializer(operation).data, status=status.HTTP_202_ACCEPTED)

@@ -163,7 +163,7 @@ class ResourceReturnSerializer(serializers.Serializer[Any]):
     """Lease to end, and the outcome of the use."""
 
     lease = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
-    outcome = serializers.ChoiceField(choices=[each.name.lower() for each in ResourceOutcome])
+    outcome = serializers.ChoiceField(choices=[choice.name.lower() for choice in ResourceOutcome])
     reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
 
 
@@ -184,7 +184,7 @@ class ResourceFileSerializer(serializers.Serializer[Any]):
     """Uploaded file of resources."""
 
     file_format = serializers.ChoiceField(
-        choices=[each.value for each in FileFormat], default=FileFormat.CSV.value
+        choices=[choice.value for choice in FileFormat], default=FileFormat.CSV.value
     )
     text = serializers.CharField(
         trim_whitespace=False, max_length=MAX_BYTES, help_text=_("The file itself.")

@@ -86,34 +86,34 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         values = body.validated_data
         now = database_now()
         owner = f"user:{self.person.get_username()}"
-        found = lease(
+        result = lease(
             pool=pool,
             owner=owner[:200],
             now=now,
             seconds=values["seconds"],
             key=values["key"] or self._key(request),
         )
-        if not isinstance(found, Leased):
+        if not isinstance(result, Leased):
             headers = dict(_NO_STORE)
-            if found.next_at is not None:
-                seconds = (found.next_at - now).total_seconds()
+            if result.next_at is not None:
+                seconds = (result.next_at - now).total_seconds()
                 headers["Retry-After"] = str(int(min(max(1, seconds), _MAX_RETRY_SECONDS)))
-            data = LeasedResourceSerializer({"resource": None, "next_at": found.next_at}).data
+            data = LeasedResourceSerializer({"resource": None, "next_at": result.next_at}).data
             return Response(data, headers=headers)
         record(
             actor=self.person,
             action="seeds.lease_resource",
-            obj=found.resource,
-            after={"lease": found.lease, "leased_until": found.until},
+            obj=result.resource,
+            after={"lease": result.lease, "leased_until": result.until},
         )
         data = LeasedResourceSerializer(
             {
                 "resource": {
-                    "id": found.resource.pk,
-                    "name": found.resource.name,
-                    "lease": found.lease,
-                    "until": found.until,
-                    "secret": found.secret,
+                    "id": result.resource.pk,
+                    "name": result.resource.name,
+                    "lease": result.lease,
+                    "until": result.until,
+                    "secret": result.secret,
                 },
                 "next_at": None,
             }

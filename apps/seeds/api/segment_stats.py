@@ -20,7 +20,7 @@ from apps.seeds.models import Frontier, SegmentReport
 from apps.seeds.stores.base import BOOKS_FIELDS, Segment, SegmentCounts
 
 
-class StandingMixin:
+class StatsMixin:
     """Statistics, for the view set of frontiers."""
 
     @extend_schema(parameters=[StatsQuerySerializer], responses=StatsSerializer, filters=False)
@@ -49,10 +49,10 @@ def _live(frontier: Frontier, after: int, limit: int) -> dict[str, Any]:
     segments = services.show_segments(frontier)
     now = timezone.now()
     totals = SegmentCounts()
-    for each in segments:
-        totals = totals.plus(each.books)
-    rest = [each for each in segments if each.segment > after]
-    shown = [_segment(each, _filter(each), now) for each in rest[:limit]]
+    for segment in segments:
+        totals = totals.plus(segment.books)
+    rest = [segment for segment in segments if segment.segment > after]
+    shown = [_segment(segment, _filter(segment), now) for segment in rest[:limit]]
     return _stats(totals, len(segments), shown, more=len(rest) > limit, live=True)
 
 

@@ -91,7 +91,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
 # --- statistics -----------------------------------------------------------------------------------
 
 
-class SeedBooksSerializer(serializers.Serializer[Any]):
+class SeedCountsSerializer(serializers.Serializer[Any]):
     """Counters: `added` is `pending + leased + succeeded + failed + ignored + forgotten`."""
 
     added = serializers.IntegerField()
@@ -123,7 +123,7 @@ class SegmentSerializer(serializers.Serializer[Any]):
 
     segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
     begins_at = serializers.DateTimeField(allow_null=True)
-    books = SeedBooksSerializer()
+    books = SeedCountsSerializer()
     balances = serializers.BooleanField(help_text=_("Is every seed in exactly one place?"))
     size_bytes = serializers.IntegerField()
     filter = SeedFilterSerializer(allow_null=True)
@@ -134,7 +134,7 @@ class StatsSerializer(serializers.Serializer[Any]):
     """Counts of a frontier and its segments."""
 
     live = serializers.BooleanField(help_text=_("Asked of the service in this moment."))
-    totals = SeedBooksSerializer(help_text=_("Of all segments."))
+    totals = SeedCountsSerializer(help_text=_("Of all segments."))
     balances = serializers.BooleanField()
     segments_in_all = serializers.IntegerField()
     results = SegmentSerializer(many=True, help_text=_("The default segment, then by time."))

@@ -57,7 +57,7 @@ class TooManyWait(APIException):
     default_detail = gettext_lazy("Too many calls are waiting for seeds; try again in a moment.")
 
 
-class AsksService:
+class SeedServiceMixin:
     """View mixin that converts errors of the seed service to API errors."""
 
     def handle_exception(self, exc: Exception) -> Response:

@@ -86,8 +86,8 @@ def seeds_of(value: Any) -> list[Seed]:
 def _seeds(bodies: Sequence[SeedBody | str], name: str) -> list[Seed]:
     check_number(bodies, name)
     return [
-        Seed(each) if isinstance(each, str) else each.seed(f"{name}.{number}.")
-        for number, each in enumerate(bodies)
+        Seed(item) if isinstance(item, str) else item.seed(f"{name}.{number}.")
+        for number, item in enumerate(bodies)
     ]
 
 
@@ -103,17 +103,17 @@ def finishes_of(body: FinishesBody) -> tuple[list[SeedFinish], list[Seed]]:
     """Return the outcomes and the discovered seeds. Raises ``ValidationError``."""
     check_number(body.finishes, "finishes")
     finishes = []
-    for number, each in enumerate(body.finishes):
+    for number, item in enumerate(body.finishes):
         place = f"finishes.{number}."
-        generation = body.generation if each.generation is None else each.generation
+        generation = body.generation if item.generation is None else item.generation
         finishes.append(
             SeedFinish(
-                to_ms(each.segment, f"{place}segment"),
-                each.key,
+                to_ms(item.segment, f"{place}segment"),
+                item.key,
                 _generation(generation, f"{place}generation"),
-                _outcome(each.outcome, f"{place}outcome"),
-                _grab(each.grab, f"{place}grab"),
-                each.result,
+                _outcome(item.outcome, f"{place}outcome"),
+                _grab(item.grab, f"{place}grab"),
+                item.result,
             )
         )
     return finishes, _seeds(body.found, "found")
@@ -131,7 +131,7 @@ def _outcome(value: str, place: str) -> SeedOutcome:
     try:
         return SeedOutcome[value.upper()]
     except KeyError:
-        known = ", ".join(each.name.lower() for each in SeedOutcome)
+        known = ", ".join(outcome.name.lower() for outcome in SeedOutcome)
         raise ValidationError({place: [_("One of these is needed: %s.") % known]}) from None
 
 
@@ -155,7 +155,7 @@ def checked_key(value: str, place: str = "key") -> str:
 
 def shown_answers(answers: Sequence[SeedAnswer]) -> list[dict[str, Any]]:
     """Return the results of an add as JSON, in order."""
-    return [_answer(each) for each in answers]
+    return [_answer(answer) for answer in answers]
 
 
 def _answer(answer: SeedAnswer) -> dict[str, Any]:
@@ -170,8 +170,8 @@ def _answer(answer: SeedAnswer) -> dict[str, Any]:
 
 def tally(answers: Sequence[SeedAnswer]) -> dict[str, int]:
     """Return the number of results by code."""
-    new = sum(each.code == "new" for each in answers)
-    duplicates = sum(each.code == "duplicate" for each in answers)
+    new = sum(answer.code == "new" for answer in answers)
+    duplicates = sum(answer.code == "duplicate" for answer in answers)
     return {"new": new, "duplicates": duplicates, "refused": len(answers) - new - duplicates}
 
 
@@ -181,7 +181,7 @@ def shown_lease(lease: SeedsLeased, owner: str) -> dict[str, Any]:
         "owner": owner,
         "generation": lease.generation,
         "deadline": iso(lease.deadline) if lease.seeds else None,
-        "seeds": [_leased(each) for each in lease.seeds],
+        "seeds": [_leased(seed) for seed in lease.seeds],
         "next_due": iso(lease.next_due),
         "pending": lease.pending,
     }

@@ -17,18 +17,18 @@ from apps.seeds.api.calls import SeedCallsMixin
 from apps.seeds.api.files import SeedFilesMixin
 from apps.seeds.api.filters import FrontierFilter
 from apps.seeds.api.granularity import GranularityMixin
-from apps.seeds.api.management import ManagingMixin
-from apps.seeds.api.segment_stats import StandingMixin
+from apps.seeds.api.management import ManagementMixin
+from apps.seeds.api.segment_stats import StatsMixin
 from apps.seeds.api.serializers import FrontierSerializer
-from apps.seeds.api.service_calls import AsksService
+from apps.seeds.api.service_calls import SeedServiceMixin
 from apps.seeds.models import Frontier
 
 
 class FrontierViewSet(
-    AsksService,
+    SeedServiceMixin,
     SeedCallsMixin,
-    StandingMixin,
-    ManagingMixin,
+    StatsMixin,
+    ManagementMixin,
     GranularityMixin,
     SeedFilesMixin,
     WriteViewSet[Frontier],

@@ -60,22 +60,22 @@ class SeedCallHandler:
 
     def add(self, frontier: int, token: str, seeds: Sequence[Seed], now: int) -> list[SeedAnswer]:
         """Add seeds; return one answer for each, in order."""
-        ground = self.frontiers.of(frontier, token)
-        ground.check_open()
+        active = self.frontiers.of(frontier, token)
+        active.check_open()
         check_batch(seeds)
-        return self._add(ground, seeds, now)
+        return self._add(active, seeds, now)
 
-    def _add(self, ground: ActiveFrontier, seeds: Sequence[Seed], now: int) -> list[SeedAnswer]:
-        resolved = ground.rules.resolve_all(seeds)
-        taken = [one for one in resolved if isinstance(one, ResolvedSeed)]
-        added = iter(self.store.add(ground.frontier, taken, now=now) if taken else ())
+    def _add(self, active: ActiveFrontier, seeds: Sequence[Seed], now: int) -> list[SeedAnswer]:
+        resolved = active.rules.resolve_all(seeds)
+        taken = [seed for seed in resolved if isinstance(seed, ResolvedSeed)]
+        added = iter(self.store.add(active.frontier, taken, now=now) if taken else ())
         return [
-            _refused(one)
-            if isinstance(one, BadSeed)
+            _refused(seed)
+            if isinstance(seed, BadSeed)
             else _NEW
             if (answer := next(added)).new
             else SeedAnswer("duplicate", answer.since, answer.state)
-            for one in resolved
+            for seed in resolved
         ]
 
     def lease(
@@ -92,25 +92,25 @@ class SeedCallHandler:
 
         ``check``: see ``SeedStore.lease``.
         """
-        ground = self.frontiers.of(call.frontier, call.token)
+        active = self.frontiers.of(call.frontier, call.token)
         check_owner(call.owner)
         if not 0 <= call.wait_seconds <= MAX_WAIT_SECONDS:
             raise BadCall(f"wait_seconds {call.wait_seconds}: 0 to {MAX_WAIT_SECONDS} can be")
         if len(name) > MAX_CALL_NAME:
             raise BadCall(f"the name of a call has at most {MAX_CALL_NAME} characters")
         if call.again or redelivered:
-            found = self.store.recall(call.frontier, owner=call.owner, call=name)
-            if found is not None:
+            earlier = self.store.recall(call.frontier, owner=call.owner, call=name)
+            if earlier is not None:
                 return SeedsLeased(
-                    generation=found.generation, deadline=found.deadline, seeds=found.seeds
+                    generation=earlier.generation, deadline=earlier.deadline, seeds=earlier.seeds
                 )
         if redelivered:
             # An empty answer may have been sent before: then nobody waits for seeds leased now.
             raise was_away()
-        ground.check_open()
-        if ground.is_paused:
+        active.check_open()
+        if active.is_paused:
             return SeedsLeased(generation=0, deadline=now, seeds=[])
-        seconds = call.seconds or float(ground.lease_seconds)
+        seconds = call.seconds or float(active.lease_seconds)
         failpoints.hit("seeds.daemon.before_lease")
         return self._lease(call, name, seconds, now, check)
 
@@ -129,7 +129,7 @@ class SeedCallHandler:
                 again=call.again,
                 check=check,
             )
-            size = sum(_size(one.data, one.key, one.ext) for one in lease.seeds)
+            size = sum(_size(seed.data, seed.key, seed.ext) for seed in lease.seeds)
             if size <= MAX_REPLY_BYTES or len(lease.seeds) == 1:
                 break
             # Larger than a broker accepts: lease fewer seeds.
@@ -145,24 +145,24 @@ class SeedCallHandler:
 
     def finish(self, call: FinishSeeds, now: int) -> tuple[SeedsFinished, list[Outgoing]]:
         """Finish seeds; return the answer and the results for waiting grab calls."""
-        ground = self.frontiers.of(call.frontier, call.token)
+        active = self.frontiers.of(call.frontier, call.token)
         check_batch(call.found)
         if call.found:
-            ground.check_open()
+            active.check_open()
         answers = self.store.finish(call.frontier, call.finishes, owner=call.owner, now=now)
         failpoints.hit("seeds.daemon.before_found")
-        added = self._add(ground, call.found, now) if call.found else []
+        added = self._add(active, call.found, now) if call.found else []
         grabbed = [
             message
-            for one, answer in zip(call.finishes, answers, strict=True)
-            if one.grab and (message := _grabbed(one, answer))
+            for pair, answer in zip(call.finishes, answers, strict=True)
+            if pair.grab and (message := _grabbed(pair, answer))
         ]
         return SeedsFinished(answers=answers, added=added), grabbed
 
     def extend(self, call: ExtendLease, now: int) -> LeaseExtended:
         """Extend a lease; return its new deadline."""
-        ground = self.frontiers.of(call.frontier, call.token)
-        seconds = call.seconds or float(ground.lease_seconds)
+        active = self.frontiers.of(call.frontier, call.token)
+        seconds = call.seconds or float(active.lease_seconds)
         deadline = self.store.extend(
             call.frontier, call.generation, owner=call.owner, seconds=seconds, now=now
         )
@@ -176,21 +176,26 @@ class SeedCallHandler:
 
     def look_up(self, call: LookUpSeed) -> SeedLookedUp:
         """Return whether a seed would be new."""
-        ground = self.frontiers.of(call.frontier, call.token)
-        ground.check_usable()
-        found = explain(self.store, call.frontier, ground.rules, call.seed)
-        return SeedLookedUp(segment=found.segment, key=found.key, due=found.due, known=found.known)
+        active = self.frontiers.of(call.frontier, call.token)
+        active.check_usable()
+        explanation = explain(self.store, call.frontier, active.rules, call.seed)
+        return SeedLookedUp(
+            segment=explanation.segment,
+            key=explanation.key,
+            due=explanation.due,
+            known=explanation.known,
+        )
 
     def grab(self, call: GrabSeed, asker: str, now: int) -> None:
         """Add an urgent seed. Its result is sent to ``asker`` ("queue correlation") when it is
         finished.
         """
-        ground = self.frontiers.of(call.frontier, call.token)
-        ground.check_open()
+        active = self.frontiers.of(call.frontier, call.token)
+        active.check_open()
         if not _ASKER.fullmatch(asker):
             raise BadCall("a grab is asked by a request that waits for its reply")
         ext = {**(call.seed.ext or {}), GRAB: asker}
-        seed = ground.rules.resolve(msgspec.structs.replace(call.seed, urgent=True, ext=ext))
+        seed = active.rules.resolve(msgspec.structs.replace(call.seed, urgent=True, ext=ext))
         frontier, store = call.frontier, self.store
         if store.add(frontier, [seed], now=now)[0].new:
             return

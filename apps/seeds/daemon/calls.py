@@ -58,9 +58,9 @@ class CallDispatcher:
 
     def __init__(
         self,
-        desk: SeedCallHandler,
+        handler: SeedCallHandler,
         out: CallReplies,
-        parking: LongPollQueue,
+        long_poll: LongPollQueue,
         reporting: SegmentReporter,
         clock: Clock,
         *,
@@ -68,9 +68,9 @@ class CallDispatcher:
         on_failure: Callable[[SeedStore, SeedStoreUnavailable], None],
         still_seconds: float,
     ) -> None:
-        self._desk = desk
+        self._handler = handler
         self._out = out
-        self._parking = parking
+        self._long_poll = long_poll
         self._reporting = reporting
         self._clock = clock
         self._aside = aside
@@ -155,23 +155,25 @@ class CallDispatcher:
         """Run ``work``, which answers ``delivery`` and ``more``; on an error, answer with the
         error.
         """
-        store = self._desk.store
+        store = self._handler.store
         try:
-            with self._desk.frontiers.lock:
+            with self._handler.frontiers.lock:
                 work()
         except SeedError as error:
             if isinstance(error, SeedStoreUnavailable):
                 self._on_failure(store, error)
-            for one in (delivery, *more):
-                self._out.refuse(one, error)
+            for call in (delivery, *more):
+                self._out.refuse(call, error)
         except Exception as error:  # noqa: BLE001 - logged
             self._break(error, delivery, *more)
 
     def _break(self, error: Exception, *deliveries: Delivery) -> None:
         """Dead-letter the calls: a redelivery would fail in the same way."""
         logger.error("a call of the seed service has failed", exc_info=error)
-        for one in deliveries:
-            self._out.dead_letter(one, f"{type(error).__name__}: {error}", code="service_error")
+        for delivery in deliveries:
+            self._out.dead_letter(
+                delivery, f"{type(error).__name__}: {error}", code="service_error"
+            )
 
     def _add(self, adds: Sequence[tuple[Delivery, AddSeeds]]) -> None:
         deliveries = [delivery for delivery, _ in adds]
@@ -179,8 +181,8 @@ class CallDispatcher:
 
     def _add_all(self, adds: Sequence[tuple[Delivery, AddSeeds]]) -> None:
         first = adds[0][1]
-        seeds = first.seeds if len(adds) == 1 else [one for _, call in adds for one in call.seeds]
-        answers = self._desk.add(first.frontier, first.token, seeds, self._now())
+        seeds = first.seeds if len(adds) == 1 else [seed for _, call in adds for seed in call.seeds]
+        answers = self._handler.add(first.frontier, first.token, seeds, self._now())
         failpoints.hit("seeds.daemon.committed")
         replies = []
         start = 0
@@ -195,9 +197,9 @@ class CallDispatcher:
         name, redelivered = _name(delivery, call), delivery.redelivered or self._is_in_doubt()
         if call.again:
             # If it were answered later, its seeds would have no receiver.
-            waiting = self._parking.take(call.frontier, call.owner, name)
-            self._out.reply([], settled=[one.delivery for one in waiting])
-        answer = self._desk.lease(
+            waiting = self._long_poll.take(call.frontier, call.owner, name)
+            self._out.reply([], settled=[earlier.delivery for earlier in waiting])
+        answer = self._handler.lease(
             call, name, redelivered=redelivered, now=self._now(), check=self._check_awake
         )
         if answer.seeds or not call.wait_seconds:
@@ -205,32 +207,32 @@ class CallDispatcher:
             self._out.reply([(delivery, answer)])
             self._reporting.touch(call.frontier)
             return
-        parked = WaitingLease(delivery, call, self._clock.monotonic() + call.wait_seconds)
-        if len(self._parking) >= MAX_HELD:
+        waiting_lease = WaitingLease(delivery, call, self._clock.monotonic() + call.wait_seconds)
+        if len(self._long_poll) >= MAX_HELD:
             self._out.acknowledge([delivery])
-        self._parking.park(parked, answer.next_due)
+        self._long_poll.park(waiting_lease, answer.next_due)
 
     def _finish(self, delivery: Delivery, call: FinishSeeds) -> None:
-        answer, grabbed = self._desk.finish(call, self._now())
+        answer, grabbed = self._handler.finish(call, self._now())
         failpoints.hit("seeds.daemon.committed")
         self._out.reply([(delivery, answer)], grabbed)
         self._touch(call.frontier)
 
     def _extend(self, delivery: Delivery, call: ExtendLease) -> None:
-        self._out.reply([(delivery, self._desk.extend(call, self._now()))])
+        self._out.reply([(delivery, self._handler.extend(call, self._now()))])
 
     def _give_back(self, delivery: Delivery, call: GiveBackLease) -> None:
-        answer = self._desk.give_back(call, self._now())
+        answer = self._handler.give_back(call, self._now())
         failpoints.hit("seeds.daemon.committed")
         self._out.reply([(delivery, answer)])
         self._touch(call.frontier)
 
     def _look_up(self, delivery: Delivery, call: LookUpSeed) -> None:
-        self._out.reply([(delivery, self._desk.look_up(call))])
+        self._out.reply([(delivery, self._handler.look_up(call))])
 
     def _grab(self, delivery: Delivery, call: GrabSeed) -> None:
         asker = f"{delivery.reply_to} {delivery.correlation_id}"
-        self._desk.grab(call, asker, self._now())
+        self._handler.grab(call, asker, self._now())
         failpoints.hit("seeds.daemon.committed")
         # Answered when the seed is finished.
         self._out.reply([], settled=[delivery])
@@ -238,28 +240,28 @@ class CallDispatcher:
 
     def _touch(self, frontier: int) -> None:
         """Note that the frontier has a new pending seed."""
-        self._parking.wake(frontier)
+        self._long_poll.wake(frontier)
         self._reporting.touch(frontier)
 
     # --- waiting leases ---------------------------------------------------------------------------
 
     def serve_parked(self) -> None:
         """Answer waiting leases that may get seeds, and those whose wait is over."""
-        self._parking.serve(self._serve, now=self._now(), at=self._clock.monotonic())
+        self._long_poll.serve(self._serve, now=self._now(), at=self._clock.monotonic())
 
     def end(self) -> None:
         """Answer all waiting leases, and empty the long poll."""
-        for parked in self._parking.take_all():
-            self._serve(parked, last=True)
+        for waiting_lease in self._long_poll.take_all():
+            self._serve(waiting_lease, last=True)
 
-    def _serve(self, parked: WaitingLease, last: bool) -> tuple[bool, int | None]:
-        delivery, call = parked.delivery, parked.call
+    def _serve(self, waiting_lease: WaitingLease, last: bool) -> tuple[bool, int | None]:
+        delivery, call = waiting_lease.delivery, waiting_lease.call
         empty: list[int | None] = []
 
         def work() -> None:
             name = _name(delivery, call)
             doubtful = self._is_in_doubt()
-            answer = self._desk.lease(
+            answer = self._handler.lease(
                 call, name, redelivered=doubtful, now=self._now(), check=self._check_awake
             )
             if answer.seeds or last:
@@ -289,7 +291,7 @@ def _together(adds: Sequence[tuple[Delivery, AddSeeds]], call: AddSeeds) -> bool
     first = adds[0][1]
     if (call.frontier, call.token) != (first.frontier, first.token):
         return False
-    return sum(len(one.seeds) for _, one in adds) + len(call.seeds) <= MAX_SEEDS
+    return sum(len(pair.seeds) for _, pair in adds) + len(call.seeds) <= MAX_SEEDS
 
 
 def _name(delivery: Delivery, call: LeaseSeeds) -> str:

@@ -81,7 +81,7 @@ class Frontiers:
         self._on_change = on_change
         self._looks = count(1)
         self._latest = 0
-        self._grounds: dict[int, ActiveFrontier] = {}
+        self._active: dict[int, ActiveFrontier] = {}
         self._tokens: dict[str, bytes] = {}
         self._asked_at = 0.0
         self.lock = threading.RLock()
@@ -100,17 +100,17 @@ class Frontiers:
                 # Another thread started later and finished first.
                 return
             self._latest = number
-            before, self._grounds = self._grounds, {}
+            before, self._active = self._active, {}
             for row in rows:
                 known = before.get(row[0])
-                self._grounds[row[0]] = known if known and known.row == row else _ground(row)
-            for frontier, ground in self._grounds.items():
-                if ground is not before.get(frontier):
-                    self._on_change(ground)
+                self._active[row[0]] = known if known and known.row == row else _ground(row)
+            for frontier, active in self._active.items():
+                if active is not before.get(frontier):
+                    self._on_change(active)
 
     def all(self) -> list[ActiveFrontier]:
         """Return all cached frontiers."""
-        return list(self._grounds.values())
+        return list(self._active.values())
 
     def of(self, frontier: int, token: str) -> ActiveFrontier:
         """Return the frontier of a spider's or a rule's call. Raises ``SeedCallRefused``."""
@@ -124,10 +124,10 @@ class Frontiers:
         expected = self._tokens.get(scope) or sign_scope(self._secret, scope).encode()
         if not hmac.compare_digest(expected, token.encode("utf-8", "surrogatepass")):
             raise SeedCallRefused("wrong_token", f"the token is not that of {scope}")
-        found = self._grounds.get(frontier) or self._ask(frontier)
+        active = self._active.get(frontier) or self._ask(frontier)
         # Cached for existing frontiers only, so that guessed numbers cannot fill the memory.
         self._tokens[scope] = expected
-        return found
+        return active
 
     def _ask(self, frontier: int) -> ActiveFrontier:
         now = self._clock.monotonic()
@@ -137,10 +137,10 @@ class Frontiers:
                 self.look()
             except DATABASE_AWAY as error:
                 raise SeedCallRefused("database_away", f"the database is away: {error}") from None
-        found = self._grounds.get(frontier)
-        if found is None:
+        active = self._active.get(frontier)
+        if active is None:
             raise SeedCallRefused("unknown_frontier", f"there is no frontier {frontier}")
-        return found
+        return active
 
 
 def _ground(row: tuple[Any, ...]) -> ActiveFrontier:

@@ -36,10 +36,10 @@ class LongPollQueue:
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def park(self, parked: WaitingLease, next_due: int | None) -> None:
+    def park(self, lease: WaitingLease, next_due: int | None) -> None:
         """Let a call wait until a seed is due or its wait is over."""
-        frontier = parked.call.frontier
-        self._waiting.setdefault(frontier, deque()).append(parked)
+        frontier = lease.call.frontier
+        self._waiting.setdefault(frontier, deque()).append(lease)
         self._note(frontier, next_due)
 
     def wake(self, frontier: int) -> None:
@@ -61,9 +61,9 @@ class LongPollQueue:
                     line.popleft()
                 else:
                     self._note(frontier, next_due)
-            for parked in [one for one in line if one.until <= at]:
-                line.remove(parked)
-                ask(parked, True)
+            for lease in [waiting for waiting in line if waiting.until <= at]:
+                line.remove(lease)
+                ask(lease, True)
             if not line:
                 self._waiting.pop(frontier, None)
                 self._due.pop(frontier, None)
@@ -73,17 +73,19 @@ class LongPollQueue:
     def take(self, frontier: int, owner: str, name: str) -> list[WaitingLease]:
         """Remove and return the waiting leases of this call: its repetition replaces them."""
         line = self._waiting.get(frontier, deque())
-        found = [one for one in line if (one.call.owner, one.call.call) == (owner, name)]
-        for parked in found:
-            line.remove(parked)
-        return found
+        leases = [
+            waiting for waiting in line if (waiting.call.owner, waiting.call.call) == (owner, name)
+        ]
+        for lease in leases:
+            line.remove(lease)
+        return leases
 
     def take_all(self) -> list[WaitingLease]:
         """Empty the queues; return all waiting calls."""
-        found = [one for line in self._waiting.values() for one in line]
+        leases = [lease for line in self._waiting.values() for lease in line]
         self._waiting.clear()
         self._due.clear()
-        return found
+        return leases
 
     def pause(self, *, now: int, at: float, most: float) -> float:
         """Return the seconds until the next waiting lease must be served."""

@@ -21,7 +21,7 @@ class SegmentReporter:
         self._frontiers = frontiers
         self._clock = clock
         self._touched: set[int] = set()
-        self._told: dict[int, list[Segment]] = {}
+        self._reported: dict[int, list[Segment]] = {}
         self._at = self._all_at = 0.0
 
     def touch(self, frontier: int) -> None:
@@ -30,7 +30,7 @@ class SegmentReporter:
 
     def touch_all(self) -> None:
         """Mark the counts of all frontiers as changed."""
-        self._touched.update(ground.frontier for ground in self._frontiers.all())
+        self._touched.update(active.frontier for active in self._frontiers.all())
 
     def turn(self, store: SeedStore) -> None:
         """Write due reports. Raises ``SeedStoreUnavailable``, ``DatabaseError``."""
@@ -41,7 +41,7 @@ class SegmentReporter:
         if at >= self._all_at:
             self._all_at = at + REPORT_ALL_SECONDS
             self.touch_all()
-        known = {ground.frontier for ground in self._frontiers.all()}
+        known = {active.frontier for active in self._frontiers.all()}
         for frontier in list(self._touched):
             self._touched.discard(frontier)
             if frontier in known:
@@ -50,18 +50,18 @@ class SegmentReporter:
     def _report(self, store: SeedStore, frontier: int) -> None:
         try:
             segments = store.segments(frontier)
-            told = {one.segment: one for one in self._told.get(frontier, ())}
-            if frontier in self._told and segments == self._told[frontier]:
+            reported = {segment.segment: segment for segment in self._reported.get(frontier, ())}
+            if frontier in self._reported and segments == self._reported[frontier]:
                 return
-            changed = [one for one in segments if told.get(one.segment) != one]
+            changed = [segment for segment in segments if reported.get(segment.segment) != segment]
             report_segments(
                 frontier=frontier,
                 segments=changed,
-                all_segments=[one.segment for one in segments],
+                all_segments=[segment.segment for segment in segments],
                 now=self._clock.now(),
             )
         except BaseException:
-            self._told.pop(frontier, None)
+            self._reported.pop(frontier, None)
             self._touched.add(frontier)
             raise
-        self._told[frontier] = segments
+        self._reported[frontier] = segments

@@ -47,7 +47,7 @@ def lease_resource(call: LeaseResource) -> ResourceLeased:
     _check_token(call.project, call.token)
     pool = _pool(call)
     try:
-        found = lease(
+        result = lease(
             pool=pool,
             owner=call.owner,
             now=database_now(),
@@ -56,16 +56,18 @@ def lease_resource(call: LeaseResource) -> ResourceLeased:
         )
     except SeedsRefusal as error:
         raise ResourceRefused(error.code, error.text) from None
-    if not isinstance(found, Leased):
-        return ResourceLeased(resource=None, next_at=_ms(found.next_at) if found.next_at else None)
+    if not isinstance(result, Leased):
+        return ResourceLeased(
+            resource=None, next_at=_ms(result.next_at) if result.next_at else None
+        )
     return ResourceLeased(
         resource=LeasedResource(
-            id=found.resource.pk,
+            id=result.resource.pk,
             pool=pool.name,
-            name=found.resource.name,
-            lease=found.lease,
-            until=_ms(found.until),
-            secret=found.secret,
+            name=result.resource.name,
+            lease=result.lease,
+            until=_ms(result.until),
+            secret=result.secret,
         )
     )
 

@@ -99,9 +99,9 @@ class SeedDaemon:
         self._open_store = open_store
         self._shared = shared
         self.frontiers = Frontiers(secret=secret, clock=clock, on_change=self._changed)
-        self.desk: SeedCallHandler | None = None
-        self.parking = LongPollQueue()
-        self.reporting = SegmentReporter(self.frontiers, clock)
+        self.handler: SeedCallHandler | None = None
+        self.long_poll = LongPollQueue()
+        self.reporter = SegmentReporter(self.frontiers, clock)
         self._failed_store: SeedStore | None = None
         self._subscription: Subscription | None = None
         self._news = threading.Event()
@@ -126,13 +126,13 @@ class SeedDaemon:
         """Load the frontiers, open the store, subscribe to the queue."""
         self._unsubscribe()
         self.frontiers.look()
-        if self.desk is None:
-            self.desk = SeedCallHandler(self._open_prepared(), self.frontiers)
+        if self.handler is None:
+            self.handler = SeedCallHandler(self._open_prepared(), self.frontiers)
             self._calls = CallDispatcher(
-                self.desk,
+                self.handler,
                 self._out,
-                self.parking,
-                self.reporting,
+                self.long_poll,
+                self.reporter,
                 self.clock,
                 aside=self._put_aside,
                 on_failure=self._note_failure,
@@ -150,14 +150,14 @@ class SeedDaemon:
 
     def step(self) -> bool:
         """Answer the available calls; return whether there were any."""
-        assert self.desk is not None  # noqa: S101 - setup comes first
+        assert self.handler is not None  # noqa: S101 - setup comes first
         assert self._calls is not None  # noqa: S101 - setup comes first
         assert self._subscription is not None  # noqa: S101 - setup comes first
-        desk = self.desk
-        if self._failed_store is desk.store:
-            self._open_again(desk)
+        handler = self.handler
+        if self._failed_store is handler.store:
+            self._open_again(handler)
         self._news.wait(
-            self.parking.pause(now=self._now(), at=self.clock.monotonic(), most=POLL_SECONDS)
+            self.long_poll.pause(now=self._now(), at=self.clock.monotonic(), most=POLL_SECONDS)
         )
         self._news.clear()
         deliveries = self._subscription.take(TAKE)
@@ -169,11 +169,11 @@ class SeedDaemon:
         if not self._with_threads:
             self._work_inline()
         if self._shared and self._timers.due("shared", SHARED_SECONDS):
-            self.parking.wake_all()
+            self.long_poll.wake_all()
         self._calls.serve_parked()
         if deliveries:
             return True
-        return self._tend(desk)
+        return self._tend(handler)
 
     def teardown(self) -> None:
         """Answer waiting leases, reject new calls, close the store."""
@@ -187,9 +187,9 @@ class SeedDaemon:
         self._upkeep.join(_END_SECONDS)
         self._out.flush(_FLUSH_SECONDS)
         self._unsubscribe()
-        if self.desk is not None:
-            self.desk.store.close()
-            self.desk = None
+        if self.handler is not None:
+            self.handler.store.close()
+            self.handler = None
 
     def _refuse_rest(self, subscription: Subscription) -> None:
         subscription.cancel()
@@ -231,15 +231,15 @@ class SeedDaemon:
         return store
 
     def _prepare(self, store: SeedStore) -> None:
-        for ground in self.frontiers.all():
-            if ground.filter is not None:
-                store.set_filter(ground.frontier, ground.filter)
+        for active in self.frontiers.all():
+            if active.filter is not None:
+                store.set_filter(active.frontier, active.filter)
         store.extend_all(seconds=GRACE_SECONDS, now=self._now())
 
-    def _open_again(self, desk: SeedCallHandler) -> None:
+    def _open_again(self, handler: SeedCallHandler) -> None:
         """Reopen the store after a failure: RocksDB accepts no write until then."""
-        desk.store.close()
-        desk.store = self._open_prepared()
+        handler.store.close()
+        handler.store = self._open_prepared()
         self._failed_store = None
         logger.warning("the seed store was opened again")
 
@@ -249,10 +249,10 @@ class SeedDaemon:
             logger.error("%s", error)
         self._news.set()
 
-    def _changed(self, ground: ActiveFrontier) -> None:
-        if self.desk is not None and ground.filter is not None:
-            self.desk.store.set_filter(ground.frontier, ground.filter)
-        self.parking.wake(ground.frontier)
+    def _changed(self, active: ActiveFrontier) -> None:
+        if self.handler is not None and active.filter is not None:
+            self.handler.store.set_filter(active.frontier, active.filter)
+        self.long_poll.wake(active.frontier)
         self._news.set()
 
     # --- slow calls -------------------------------------------------------------------------------
@@ -265,20 +265,20 @@ class SeedDaemon:
             self._do_aside(delivery, call)
 
     def _work_aside(self, queue: SimpleQueue[tuple[Delivery, AnyMessage] | None]) -> None:
-        found = queue.get()
-        if found is not None:
-            self._do_aside(*found)
+        item = queue.get()
+        if item is not None:
+            self._do_aside(*item)
 
     def _do_aside(self, delivery: Delivery, call: Any) -> None:
-        desk = self.desk
-        assert desk is not None  # noqa: S101 - setup comes first
-        store = desk.store
+        handler = self.handler
+        assert handler is not None  # noqa: S101 - setup comes first
+        store = handler.store
         try:
             if isinstance(call, ManageSeeds):
-                answer: AnyMessage = manage(desk, call, self._now())
+                answer: AnyMessage = manage(handler, call, self._now())
                 failpoints.hit("seeds.daemon.committed")
-                self.parking.wake(call.frontier)
-                self.reporting.touch(call.frontier)
+                self.long_poll.wake(call.frontier)
+                self.reporter.touch(call.frontier)
                 self._news.set()
             else:
                 answer = HANDLERS[type(call)](call)
@@ -315,8 +315,8 @@ class SeedDaemon:
         ]
 
     def _expire(self) -> None:
-        desk = self.desk
-        if desk is None:
+        handler = self.handler
+        if handler is None:
             return
         if not self.broker.connected:
             # Without the broker, callers can neither finish seeds nor extend leases.
@@ -329,7 +329,7 @@ class SeedDaemon:
         self._is_cut_off, self._watched_at = False, at
         # A waiting call may finish or extend a lease.
         behind = min(at - self._caught_up_at, LATER_SECONDS)
-        store = desk.store
+        store = handler.store
         try:
             if was_out:
                 store.extend_all(seconds=GRACE_SECONDS, now=self._now())
@@ -339,8 +339,8 @@ class SeedDaemon:
             return
         if count:
             logger.info("%d seeds came back: their leases were over", count)
-            self.parking.wake_all()
-            self.reporting.touch_all()
+            self.long_poll.wake_all()
+            self.reporter.touch_all()
             self._news.set()
 
     def _clock_was_set(self) -> bool:
@@ -351,11 +351,11 @@ class SeedDaemon:
         return self._ahead > before + CLOCK_TOLERANCE_MS / 1000
 
     def _report(self) -> None:
-        if self.desk is not None:
-            self.reporting.turn(self.desk.store)
+        if self.handler is not None:
+            self.reporter.turn(self.handler.store)
 
-    def _tend(self, desk: SeedCallHandler) -> bool:
-        store = desk.store
+    def _tend(self, handler: SeedCallHandler) -> bool:
+        store = handler.store
         try:
             return store.tend()
         except SeedStoreUnavailable as error:

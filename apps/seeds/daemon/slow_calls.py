@@ -19,14 +19,14 @@ from yardkit.protocol import AnyMessage, ManageSeeds, SeedsManaged
 HANDLERS: Final[dict[type, Callable[[Any], AnyMessage]]] = {**RESOURCES}
 
 
-def manage(desk: SeedCallHandler, call: ManageSeeds, now: int) -> SeedsManaged:
+def manage(handler: SeedCallHandler, call: ManageSeeds, now: int) -> SeedsManaged:
     """Execute a management call. Raises ``SeedError``, ``DatabaseError``."""
-    frontiers = desk.frontiers
+    frontiers = handler.frontiers
     frontiers.managed(call.frontier, call.token)
     # Reload, so that earlier changes of the frontier apply to this call.
     frontiers.look()
-    ground = frontiers.managed(call.frontier, call.token)
-    ground.check_usable()
+    active = frontiers.managed(call.frontier, call.token)
+    active.check_usable()
     operation = decode_operation(call.operation)
-    result = perform(desk.store, call.frontier, ground.rules, operation, now)
+    result = perform(handler.store, call.frontier, active.rules, operation, now)
     return SeedsManaged(result=msgspec.Raw(msgspec.msgpack.encode(result)))

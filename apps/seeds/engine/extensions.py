@@ -28,10 +28,10 @@ def load_extension(group: str, name: str, built_in: Sequence[str]) -> Any:
         )
     (point,) = points.values()
     try:
-        found = point.load()
+        extension = point.load()
     except Exception as error:  # noqa: BLE001 - importing a plug-in runs its code
         text = f"{name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
         raise InvalidFrontierSetting(text) from None
-    if not callable(found):
+    if not callable(extension):
         raise InvalidFrontierSetting(f"{name} ({point.value}) cannot be called")
-    return found
+    return extension

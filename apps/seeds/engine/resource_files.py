@@ -113,11 +113,11 @@ def checked_secret(secret: object) -> str:
 def opened(stored: str) -> dict[str, str]:
     """Decode a stored secret; {} if it cannot be read."""
     try:
-        found = json.loads(stored) if stored else {}
+        secret = json.loads(stored) if stored else {}
     except (ValueError, RecursionError):
-        found = stored
-    if isinstance(found, dict):
-        return {str(key): value if isinstance(value, str) else "" for key, value in found.items()}
+        secret = stored
+    if isinstance(secret, dict):
+        return {str(key): value if isinstance(value, str) else "" for key, value in secret.items()}
     # Not written by this module, such as by a manual database change.
     return {PLAIN: stored}
 
@@ -149,11 +149,11 @@ def read_resources(raw: bytes | str, kind: FileFormat) -> list[NewResource]:
             raise UnreadableFile([f"The file is no UTF-8 (byte {error.start})."]) from None
     text = raw.removeprefix("\ufeff")
     rows = _csv_rows(text) if kind is FileFormat.CSV else _json_rows(text)
-    return _taken(rows)
+    return _validated(rows)
 
 
-def _taken(rows: Iterable[tuple[int, object, object]]) -> list[NewResource]:
-    found: dict[str, NewResource] = {}
+def _validated(rows: Iterable[tuple[int, object, object]]) -> list[NewResource]:
+    resources: dict[str, NewResource] = {}
     problems: list[str] = []
     lines: dict[str, int] = {}
     for line, name, secret in rows:
@@ -161,29 +161,29 @@ def _taken(rows: Iterable[tuple[int, object, object]]) -> list[NewResource]:
             if isinstance(secret, SeedError):
                 raise secret
             taken = NewResource(checked_name(name), checked_secret(secret))
-            if taken.name in found:
+            if taken.name in resources:
                 raise BadName(f"the name of line {lines[taken.name]} again")
-            found[taken.name], lines[taken.name] = taken, line
+            resources[taken.name], lines[taken.name] = taken, line
         except SeedError as error:
             problems.append(f"Line {line}: {error}.")
         if len(problems) >= MAX_PROBLEMS:
             break
-        if len(found) > MAX_RESOURCES:
+        if len(resources) > MAX_RESOURCES:
             problems.append(f"More than {MAX_RESOURCES} resources.")
             break
-    if not found and not problems:
+    if not resources and not problems:
         problems.append("The file has no resources.")
     if problems:
         raise UnreadableFile(problems)
-    return list(found.values())
+    return list(resources.values())
 
 
 def _json_rows(text: str) -> Iterator[tuple[int, object, object]]:
-    for line, each in enumerate(text.split("\n"), 1):
-        if not each.strip():
+    for line, text_line in enumerate(text.split("\n"), 1):
+        if not text_line.strip():
             continue
         try:
-            row = json.loads(each)
+            row = json.loads(text_line)
         except (ValueError, RecursionError):
             yield line, "?", BadSecret("no JSON")
             continue

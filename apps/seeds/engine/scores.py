@@ -123,10 +123,12 @@ def zone_size(free: int, percent: int) -> int:
 
 def choose(free: Sequence[Candidate], percent: int = ROTATION_PERCENT) -> Candidate | None:
     """Return the longest unused of the best ``percent`` of free resources; None if none is free."""
-    best = sorted(free, key=lambda each: (rank(each.score, each.used_at), each.name))
+    best = sorted(
+        free, key=lambda candidate: (rank(candidate.score, candidate.used_at), candidate.name)
+    )
     zone = best[: zone_size(len(free), percent)]
-    return min(zone, key=lambda each: (_used(each), each.name), default=None)
+    return min(zone, key=lambda candidate: (_used(candidate), candidate.name), default=None)
 
 
-def _used(each: Candidate) -> float:
-    return NEVER_USED if each.used_at is None else each.used_at
+def _used(candidate: Candidate) -> float:
+    return NEVER_USED if candidate.used_at is None else candidate.used_at

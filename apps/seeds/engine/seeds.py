@@ -88,9 +88,9 @@ def check_text(what: str, value: object, most_bytes: int) -> str:
     # Every character takes at least one byte, so most texts are judged without encoding them.
     if len(value) > most_bytes:
         raise BadSeed(f"{what}_too_large", _too_large(what, len(value), most_bytes))
-    found = _CONTROL.search(value)
-    if found:
-        where = f"U+{ord(found[0]):04X} at position {found.start() + 1}"
+    match = _CONTROL.search(value)
+    if match:
+        where = f"U+{ord(match[0]):04X} at position {match.start() + 1}"
         raise BadSeed(f"binary_{what}", f"the {what} has a control character, {where}")
     try:
         size = len(value.encode())

@@ -147,17 +147,17 @@ def frontier_named(name: str) -> Frontier:
     """
     rows = Frontier.objects.select_related("project")
     project, _slash, last = name.rpartition("/")
-    found = rows.filter(name=last)
+    matching = rows.filter(name=last)
     if project:
-        found = found.filter(project=project_named(project))
-    frontiers = list(found[:5])
+        matching = matching.filter(project=project_named(project))
+    frontiers = list(matching[:5])
     if not frontiers and not project and last.isascii() and last.isdigit() and len(last) < 19:
         frontiers = list(rows.filter(pk=int(last)))
     if len(frontiers) > 1:
-        several = ", ".join(full_name(one) for one in frontiers)
+        several = ", ".join(full_name(frontier) for frontier in frontiers)
         raise CommandError(f"{name}: which one? {several}", returncode=BAD_INPUT)
     if not frontiers:
-        names = {full_name(one): one.name for one in rows}
+        names = {full_name(frontier): frontier.name for frontier in rows}
         near = [*get_close_matches(name, names, n=1)] or [
             full for full, short in names.items() if get_close_matches(last, [short])
         ]

@@ -13,7 +13,7 @@ _DRAW_SECONDS: Final = 0.2
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Return table lines; numbers are right-aligned."""
-    texts = [[_cell(each) for each in row] for row in rows]
+    texts = [[_cell(row_cell) for row_cell in row] for row in rows]
     widths = [max(len(row[index]) for row in [list(head), *texts]) for index in range(len(head))]
     right = [
         bool(rows)
@@ -53,15 +53,15 @@ class ProgressLine:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._terminal = bool(getattr(stream, "isatty", lambda: False)())
-        self._told_at = time.monotonic() - (_DRAW_SECONDS if self._terminal else 0.0)
+        self._shown_at = time.monotonic() - (_DRAW_SECONDS if self._terminal else 0.0)
         self._width = 0
 
     def tell(self, text: str) -> None:
         """Show ``text`` unless the last line was shown a moment ago."""
         now = time.monotonic()
-        if now - self._told_at < (_DRAW_SECONDS if self._terminal else _LINE_SECONDS):
+        if now - self._shown_at < (_DRAW_SECONDS if self._terminal else _LINE_SECONDS):
             return
-        self._told_at = now
+        self._shown_at = now
         if self._terminal:
             self._stream.write(f"\r{text:<{self._width}}", ending="")
             self._stream.flush()

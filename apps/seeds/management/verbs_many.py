@@ -37,7 +37,7 @@ MOST_LISTED: Final = 50
 _TARGETS: Final = 3
 
 
-class _Talks(Protocol):
+class _Terminal(Protocol):
     stdout: Any
     stderr: Any
 
@@ -49,13 +49,13 @@ class _Talks(Protocol):
 class ManyVerbs:
     """Mixin with the verbs that start operations."""
 
-    def _reopen_failed(self: _Talks, options: dict[str, Any]) -> None:
+    def _reopen_failed(self: _Terminal, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
         arguments: dict[str, Any] = {"source": segment_named(frontier, options["segment"])}
         if options["into"]:
             arguments["target"] = segment_named(frontier, options["into"])
         # Fail early if the service is unavailable or the segment unknown.
-        _books_of(frontier, arguments["source"])
+        _counts_of(frontier, arguments["source"])
         done = _run(self, frontier, OperationKind.REOPEN_FAILED, arguments)
         into = shown_segment(frontier, done.arguments["target"])
         self.stdout.write(
@@ -63,10 +63,10 @@ class ManyVerbs:
             f"{done.result.get('duplicates', 0):,} were known there"
         )
 
-    def _drop(self: _Talks, options: dict[str, Any]) -> None:
+    def _drop(self: _Terminal, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
         segment = segment_named(frontier, options["segment"])
-        books = _books_of(frontier, segment)
+        books = _counts_of(frontier, segment)
         name = shown_segment(frontier, segment)
         self._confirm(
             f"Segment {name} of {full_name(frontier)} goes with {books.added - books.forgotten:,} "
@@ -79,13 +79,13 @@ class ManyVerbs:
         done = _run(self, frontier, OperationKind.DROP, arguments)
         self.stdout.write(f"{name} is gone, with {done.done:,} seeds")
 
-    def _wipe(self: _Talks, options: dict[str, Any]) -> None:
+    def _wipe(self: _Terminal, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
-        found = services.show_segments(frontier)
-        count = sum(one.books.added - one.books.forgotten for one in found)
-        leased = sum(one.books.leased for one in found)
+        segments = services.show_segments(frontier)
+        count = sum(segment.books.added - segment.books.forgotten for segment in segments)
+        leased = sum(segment.books.leased for segment in segments)
         self._confirm(
-            f"All {count:,} seeds in {len(found)} segments of {full_name(frontier)} go, "
+            f"All {count:,} seeds in {len(segments)} segments of {full_name(frontier)} go, "
             f"{leased:,} of them leased. Every key is new again.",
             frontier.name,
             options,
@@ -97,12 +97,12 @@ class ManyVerbs:
             f"{done.done:,} seeds are gone"
         )
 
-    def _export(self: _Talks, options: dict[str, Any]) -> None:
+    def _export(self: _Terminal, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
         segments = None
         if options["segment"]:
             segments = [segment_named(frontier, options["segment"])]
-            _books_of(frontier, segments[0])
+            _counts_of(frontier, segments[0])
         progress = ProgressLine(self.stderr)
 
         def lines() -> Iterator[bytes]:
@@ -116,27 +116,27 @@ class ManyVerbs:
         where = "" if options["file"] == "-" else f" in {options['file']}"
         self.stderr.write(f"{full_name(frontier)}: {count:,} seeds{where}")
 
-    def _import(self: _Talks, options: dict[str, Any]) -> None:
+    def _import(self: _Terminal, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
         progress = ProgressLine(self.stderr)
-        told = 0
+        reported = 0
 
-        def tell(done: SeedImport) -> None:
-            nonlocal told
-            for number, code, text in done.refused[told:]:
+        def report_progress(done: SeedImport) -> None:
+            nonlocal reported
+            for number, code, text in done.refused[reported:]:
                 progress.end()
                 self.stderr.write(f"line {number}: {text} ({code})")
-            told = len(done.refused)
+            reported = len(done.refused)
             progress.tell(_imported(done))
 
         done = import_seeds(
             frontier,
             read_lines(options["file"], MAX_LINE_BYTES),
-            told=tell,
+            on_progress=report_progress,
             source=options["file"],
             requested_by=who(),
         )
-        tell(done)
+        report_progress(done)
         progress.end()
         self.stdout.write(f"{full_name(frontier)}: {_imported(done)}")
         if done.cancelled:
@@ -147,22 +147,22 @@ class ManyVerbs:
         if done.refused_count:
             raise CommandError(f"{done.refused_count:,} lines were refused", returncode=FAILED)
 
-    def _granularity(self: _Talks, options: dict[str, Any]) -> None:
+    def _granularity(self: _Terminal, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
         names = ("segments", "time_zone", "keys", "ignored_parameters")
         rules = {name: options[name] for name in names}
-        found = services.preview_granularity(frontier, **rules)
+        preview = services.preview_granularity(frontier, **rules)
         if options["preview"] and options["json"]:
-            self._json(_preview_json(found))
+            self._json(_preview_json(preview))
             return
         if not (options["json"] and options["yes"]):
-            self._lines(_preview(frontier, found))
+            self._lines(_preview(frontier, preview))
         if options["preview"]:
             return
-        if not found.changes:
+        if not preview.changes:
             raise CommandError("these are the rules already", returncode=BAD_INPUT)
         self._confirm(
-            f"{full_name(frontier)} is frozen until {found.total:,} seeds are in their new places.",
+            f"{full_name(frontier)} is frozen until {preview.total:,} seeds are moved.",
             frontier.name,
             options,
         )
@@ -180,29 +180,29 @@ class ManyVerbs:
             f"{result['kept']:,} keep an old key"
         )
 
-    def _operations(self: _Talks, options: dict[str, Any]) -> None:
+    def _operations(self: _Terminal, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
-        found = list(frontier.operations.order_by("-pk")[:MOST_LISTED])
+        operations = list(frontier.operations.order_by("-pk")[:MOST_LISTED])
         if options["json"]:
-            self._json([_operation_json(one) for one in found])
+            self._json([_operation_json(operation) for operation in operations])
             return
         rows = [
             (
-                str(one.pk),
-                one.kind,
-                one.state,
-                one.done,
-                one.total,
-                one.created_at.strftime("%Y-%m-%d %H:%M:%S"),
-                one.requested_by,
-                one.error,
+                str(operation.pk),
+                operation.kind,
+                operation.state,
+                operation.done,
+                operation.total,
+                operation.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+                operation.requested_by,
+                operation.error,
             )
-            for one in found
+            for operation in operations
         ]
         head = ("NUMBER", "WHAT", "STATE", "DONE", "OF", "ASKED-AT", "BY", "ERROR")
         self._lines(table(head, rows))
 
-    def _cancel(self: _Talks, options: dict[str, Any]) -> None:
+    def _cancel(self: _Terminal, options: dict[str, Any]) -> None:
         number = options["operation"]
         operation = Operation.objects.filter(pk=number).first()
         if operation is None:
@@ -212,16 +212,16 @@ class ManyVerbs:
 
 
 def _run(
-    talks: _Talks, frontier: Frontier, kind: OperationKind, arguments: dict[str, Any]
+    terminal: _Terminal, frontier: Frontier, kind: OperationKind, arguments: dict[str, Any]
 ) -> Operation:
-    return _follow(talks, services.start_operation(frontier, kind, arguments, who()))
+    return _follow(terminal, services.start_operation(frontier, kind, arguments, who()))
 
 
-def _follow(talks: _Talks, operation: Operation) -> Operation:
+def _follow(terminal: _Terminal, operation: Operation) -> Operation:
     """Execute the operation in this process; after Ctrl-C a worker continues it. Raises
     ``CommandError``.
     """
-    progress = ProgressLine(talks.stderr)
+    progress = ProgressLine(terminal.stderr)
 
     def tell(now: Operation) -> None:
         of = f" of {now.total:,}" if now.total is not None else ""
@@ -233,7 +233,7 @@ def _follow(talks: _Talks, operation: Operation) -> Operation:
         done = follow_operation(operation, tell)
     except KeyboardInterrupt:
         progress.end()
-        talks.stderr.write(
+        terminal.stderr.write(
             f"operation {operation.pk} goes on in a worker; to end it: "
             f"manage.py seeds cancel {operation.pk}"
         )
@@ -245,83 +245,90 @@ def _follow(talks: _Talks, operation: Operation) -> Operation:
     return done
 
 
-def _books_of(frontier: Frontier, segment: int) -> Any:
+def _counts_of(frontier: Frontier, segment: int) -> Any:
     """Return the counts of a segment. Raises ``CommandError`` if it does not exist."""
-    found = {one.segment: one.books for one in services.show_segments(frontier)}
-    if segment not in found:
-        there = ", ".join(shown_segment(frontier, one) for one in list(found)[-5:]) or "none"
+    counts = {
+        segment_info.segment: segment_info.books
+        for segment_info in services.show_segments(frontier)
+    }
+    if segment not in counts:
+        there = (
+            ", ".join(shown_segment(frontier, segment_info) for segment_info in list(counts)[-5:])
+            or "none"
+        )
         name = shown_segment(frontier, segment)
         raise CommandError(
             f"there is no segment {name} ({segment}); there are: {there}", returncode=BAD_INPUT
         )
-    return found[segment]
+    return counts[segment]
 
 
 def _imported(done: SeedImport) -> str:
     return f"{done.new:,} new, {done.duplicates:,} known already, {done.refused_count:,} refused"
 
 
-def _preview(frontier: Frontier, found: MovePreview) -> Iterator[str]:
-    old, new = frontier, found.grouping
+def _preview(frontier: Frontier, preview: MovePreview) -> Iterator[str]:
+    old, new = frontier, preview.grouping
     for name in ("segments", "time_zone", "keys", "ignored_parameters"):
         if getattr(old, name) != getattr(new, name):
             yield f"{name}: {getattr(old, name)} -> {getattr(new, name)}"
     shown = msgspec.structs.asdict(new)
     after = Frontier(time_zone=shown["time_zone"])
     rows = []
-    for one in found.segments:
+    for segment in preview.segments:
         targets = [
-            f"{shown_segment(after, target)}: {count:,}" for target, count in one.targets.items()
+            f"{shown_segment(after, target)}: {count:,}"
+            for target, count in segment.targets.items()
         ]
         more = f", and {len(targets) - _TARGETS} more" if len(targets) > _TARGETS else ""
         rows.append(
             (
-                shown_segment(frontier, one.segment),
-                one.pending,
-                one.leased,
-                one.ended,
+                shown_segment(frontier, segment.segment),
+                segment.pending,
+                segment.leased,
+                segment.ended,
                 ", ".join(targets[:_TARGETS]) + more,
             )
         )
     yield from table(("SEGMENT", "PENDING", "LEASED", "ENDED", "GOES TO"), rows)
-    looked = "" if found.exact else f" ({found.looked_at:,} of them were looked at)"
-    yield f"{found.total:,} seeds{looked}"
-    meeting = _between(found.meeting_at_least, found.meeting_at_most)
+    looked = "" if preview.exact else f" ({preview.looked_at:,} of them were looked at)"
+    yield f"{preview.total:,} seeds{looked}"
+    meeting = _between(preview.meeting_at_least, preview.meeting_at_most)
     yield f"{meeting} would meet another one with their key, and count as duplicates"
-    again = _between(found.new_again_at_least, found.new_again_at_most)
+    again = _between(preview.new_again_at_least, preview.new_again_at_most)
     yield f"{again} would be new again if only the rules were changed"
-    if found.kept_at_most:
-        kept = _between(found.kept_at_least, found.kept_at_most)
+    if preview.kept_at_most:
+        kept = _between(preview.kept_at_least, preview.kept_at_most)
         yield f"{kept} would keep an old key, because the new rules refuse them"
-    if found.leased:
-        yield f"{found.leased:,} are leased: let their runs end first, or say --wait SECONDS"
+    if preview.leased:
+        yield f"{preview.leased:,} are leased: let their runs end first, or say --wait SECONDS"
 
 
 def _between(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _preview_json(found: MovePreview) -> dict[str, Any]:
-    value = asdict(found)
-    value["grouping"] = msgspec.structs.asdict(found.grouping)
-    for one in value["segments"]:
-        one["targets"] = [
-            {"segment": target, "seeds": count} for target, count in one["targets"].items()
+def _preview_json(preview: MovePreview) -> dict[str, Any]:
+    value = asdict(preview)
+    value["grouping"] = msgspec.structs.asdict(preview.grouping)
+    for segment in value["segments"]:
+        segment["targets"] = [
+            {"segment": target, "seeds": count} for target, count in segment["targets"].items()
         ]
     return value
 
 
-def _operation_json(one: Operation) -> dict[str, Any]:
+def _operation_json(operation: Operation) -> dict[str, Any]:
     return {
-        "number": one.pk,
-        "kind": one.kind,
-        "state": one.state,
-        "done": one.done,
-        "total": one.total,
-        "result": one.result,
-        "error": one.error,
-        "requested_by": one.requested_by,
-        "created_at": one.created_at.isoformat(),
-        "started_at": one.started_at.isoformat() if one.started_at else None,
-        "ended_at": one.ended_at.isoformat() if one.ended_at else None,
+        "number": operation.pk,
+        "kind": operation.kind,
+        "state": operation.state,
+        "done": operation.done,
+        "total": operation.total,
+        "result": operation.result,
+        "error": operation.error,
+        "requested_by": operation.requested_by,
+        "created_at": operation.created_at.isoformat(),
+        "started_at": operation.started_at.isoformat() if operation.started_at else None,
+        "ended_at": operation.ended_at.isoformat() if operation.ended_at else None,
     }

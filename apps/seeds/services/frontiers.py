@@ -17,7 +17,7 @@ from apps.seeds.errors import (
     FrontierInUse,
     OperationRunning,
     RulesNeedMove,
-    SeedsLeased,
+    SeedsStillLeased,
 )
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services.granularity import GROUPING_FIELDS
@@ -87,7 +87,7 @@ def delete_frontier(
         FrontierInUse: jobs use it.
         OperationRunning: its seeds are being moved.
         FrontierHasSeeds: and ``wipe`` is not set.
-        SeedsLeased: seeds are being crawled.
+        SeedsStillLeased: seeds are being crawled.
         SeedServiceAway, CallRefused
     """
     refuse_used(frontier)
@@ -98,10 +98,10 @@ def delete_frontier(
         raise OperationRunning
     was_frozen = frontier.is_frozen
     segments = _segments(frontier)
-    if any(one.books.added > one.books.forgotten for one in segments) and not wipe:
+    if any(segment.books.added > segment.books.forgotten for segment in segments) and not wipe:
         raise FrontierHasSeeds
-    if any(one.books.leased for one in segments):
-        raise SeedsLeased
+    if any(segment.books.leased for segment in segments):
+        raise SeedsStillLeased
     freeze(frontier.pk)
     try:
         # Freeze first: seeds added before the service sees the deletion would remain in the store.
@@ -146,5 +146,5 @@ def _segments(frontier: Frontier) -> list[Any]:
 
 def _wipe(frontier: Frontier) -> None:
     for staged in (False, True):
-        for one in manage(frontier, ShowSegments(staged=staged)):
-            manage(frontier, DropSegment(one.segment, leased_too=True, staged=staged))
+        for segment in manage(frontier, ShowSegments(staged=staged)):
+            manage(frontier, DropSegment(segment.segment, leased_too=True, staged=staged))

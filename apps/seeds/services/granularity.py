@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.seeds.engine.errors import InvalidFrontierSetting
-from apps.seeds.errors import BadGrouping, SeedsLeased
+from apps.seeds.errors import BadGrouping, SeedsStillLeased
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.models.frontier import validate_parameters, validate_time_zone
 from apps.seeds.services.management import manage, show_segments
@@ -134,12 +134,14 @@ def preview(
         keys=keys,
         ignored_parameters=ignored_parameters,
     )
-    found = show_segments(frontier)
-    sizes = {one.segment: one.books.added - one.books.forgotten for one in found}
+    segments_now = show_segments(frontier)
+    sizes = {
+        segment.segment: segment.books.added - segment.books.forgotten for segment in segments_now
+    }
     total = sum(sizes.values())
-    look = _Look(frontier, grouping)
+    look = _PreviewCounts(frontier, grouping)
     share = 1.0 if total <= exact_seeds else exact_seeds / total
-    previews = [look.at(one, round(sizes[one.segment] * share)) for one in found]
+    previews = [look.at(segment, round(sizes[segment.segment] * share)) for segment in segments_now]
     exact = look.looked_at >= total
     rest = max(0, total - look.looked_at)
     keys_stay = (grouping.keys, grouping.ignored_parameters) == (
@@ -153,7 +155,7 @@ def preview(
         grouping=grouping,
         changes=grouping_with(frontier) != grouping,
         total=total,
-        leased=sum(one.leased for one in previews),
+        leased=sum(segment.leased for segment in previews),
         looked_at=look.looked_at,
         exact=exact,
         segments=previews,
@@ -166,7 +168,7 @@ def preview(
     )
 
 
-class _Look:
+class _PreviewCounts:
     """Accumulated counts of a preview."""
 
     def __init__(self, frontier: Frontier, grouping: Grouping) -> None:
@@ -205,12 +207,12 @@ class _Look:
             self.kept += slice_of.kept
             after = slice_of.after
         self.looked_at += looked_at
-        books = segment.books
+        counts = segment.books
         return SegmentPreview(
             segment=segment.segment,
-            pending=books.pending,
-            leased=books.leased,
-            ended=books.succeeded + books.failed + books.ignored,
+            pending=counts.pending,
+            leased=counts.leased,
+            ended=counts.succeeded + counts.failed + counts.ignored,
             looked_at=looked_at,
             targets=dict(sorted(targets.items())),
         )
@@ -235,7 +237,7 @@ def change(
 
     Raises:
         BadGrouping
-        SeedsLeased: and ``wait_seconds`` is 0.
+        SeedsStillLeased: and ``wait_seconds`` is 0.
         OperationRunning: another operation works on the seeds.
         SeedServiceAway, CallRefused
     """
@@ -246,10 +248,10 @@ def change(
         keys=keys,
         ignored_parameters=ignored_parameters,
     )
-    leased = sum(one.books.leased for one in show_segments(frontier))
+    leased = sum(segment.books.leased for segment in show_segments(frontier))
     if leased and wait_seconds <= 0:
         text = _("%(count)d seeds are leased; let their runs end, or allow to wait for them.")
-        raise SeedsLeased(text % {"count": leased})
+        raise SeedsStillLeased(text % {"count": leased})
     arguments: dict[str, Any] = {
         "grouping": msgspec.structs.asdict(grouping),
         "wait_until": now_ms() + int(1000 * min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)),

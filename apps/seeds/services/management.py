@@ -62,7 +62,7 @@ def segment_at(frontier: Frontier, time: int) -> int:
         UnknownSegment: the frontier has neither.
         InvalidFrontierSetting: the frontier's rules cannot be loaded.
     """
-    known = {one.segment for one in show_segments(frontier)}
+    known = {existing.segment for existing in show_segments(frontier)}
     if time in known:
         return time
     segment = frontier.rules().segments(time)

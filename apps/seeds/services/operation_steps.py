@@ -85,7 +85,7 @@ def _segment_of_now(frontier: Frontier, now: datetime) -> int:
 def _reopen_failed(operation: Operation) -> bool:
     arguments, result = operation.arguments, operation.result
     if operation.total is None:
-        operation.total = _books(operation, arguments["source"]).added
+        operation.total = _counts(operation, arguments["source"]).added
     done: ReopenedSlice = manage(
         operation.frontier,
         ReopenFailedSlice(
@@ -107,7 +107,7 @@ def _reopen_failed(operation: Operation) -> bool:
 def _drop(operation: Operation) -> bool:
     segment = operation.arguments["segment"]
     if operation.total is None:
-        operation.total = _seeds(_books(operation, segment))
+        operation.total = _seeds(_counts(operation, segment))
         return False
     try:
         books = _dropped(operation, segment)
@@ -126,7 +126,7 @@ def _wipe(operation: Operation) -> bool:
     for staged in (False, True):
         segments = _segments(operation, staged=staged)
         if operation.total is None:
-            operation.total = sum(_seeds(one.books) for one in segments)
+            operation.total = sum(_seeds(listed.books) for listed in segments)
         if not segments:
             continue
         try:
@@ -182,7 +182,7 @@ def _wait_for_leases(operation: Operation) -> None:
     if now_ms() < arguments["settled_at"]:
         return
     segments = _segments(operation)
-    leased = sum(one.books.leased for one in segments)
+    leased = sum(listed.books.leased for listed in segments)
     if leased and now_ms() >= arguments["wait_until"]:
         unfreeze(operation.frontier_id)
         text = _("%(count)d seeds are leased; let their runs end, or wait longer")
@@ -191,7 +191,7 @@ def _wait_for_leases(operation: Operation) -> None:
         time.sleep(_LOOK_SECONDS)
         return
     staged = _segments(operation, staged=True)
-    operation.total = sum(_seeds(one.books) for one in [*segments, *staged])
+    operation.total = sum(_seeds(listed.books) for listed in [*segments, *staged])
     arguments["phase"] = "out"
 
 
@@ -269,15 +269,15 @@ def unfreeze(frontier: int) -> None:
 
 def _segments(operation: Operation, *, staged: bool = False) -> list[Segment]:
     if staged:
-        found: list[Segment] = manage(operation.frontier, ShowSegments(staged=True))
-        return found
+        segments: list[Segment] = manage(operation.frontier, ShowSegments(staged=True))
+        return segments
     return show_segments(operation.frontier)
 
 
-def _books(operation: Operation, segment: int) -> SegmentCounts:
-    for one in _segments(operation):
-        if one.segment == segment:
-            return one.books
+def _counts(operation: Operation, segment: int) -> SegmentCounts:
+    for listed in _segments(operation):
+        if listed.segment == segment:
+            return listed.books
     raise OperationFailed(
         _("There is no segment %(segment)s.") % {"segment": segment_text(segment)}
     )

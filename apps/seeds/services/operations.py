@@ -37,7 +37,7 @@ MAX_ATTEMPTS: Final = 5
 _LOOK_SECONDS: Final = 0.5
 
 # Called after each slice.
-Told = Callable[[Operation], None]
+OnProgress = Callable[[Operation], None]
 
 
 @transaction.atomic
@@ -148,7 +148,7 @@ def cancel_operation(operation: Operation, *, actor: User | None = None) -> Oper
 
 
 def work_on_operation(
-    operation_id: int, *, seconds: float = SLOT_SECONDS, told: Told | None = None
+    operation_id: int, *, seconds: float = SLOT_SECONDS, on_progress: OnProgress | None = None
 ) -> str | None:
     """Work on a waiting operation for about ``seconds``; return its state, None if it was not
     claimed.
@@ -165,8 +165,8 @@ def work_on_operation(
             failpoints.hit("seeds.operation.slice")
             if not beat_operation(operation):
                 return None
-            if told is not None:
-                told(operation)
+            if on_progress is not None:
+                on_progress(operation)
             if time.monotonic() > end:
                 return _release(operation)
     except SeedServiceAway as error:
@@ -179,17 +179,17 @@ def work_on_operation(
     except OperationFailed as error:
         return end_operation(operation, OperationState.FAILED, str(error))
     ended = end_operation(operation, OperationState.DONE)
-    if told is not None:
-        told(operation)
+    if on_progress is not None:
+        on_progress(operation)
     return ended
 
 
-def follow_operation(operation: Operation, told: Told) -> Operation:
+def follow_operation(operation: Operation, on_progress: OnProgress) -> Operation:
     """Execute the operation until it ends, or poll it while another process executes it."""
     while True:
-        work_on_operation(operation.pk, told=told)
+        work_on_operation(operation.pk, on_progress=on_progress)
         operation.refresh_from_db()
-        told(operation)
+        on_progress(operation)
         if operation.state not in ACTIVE_OPERATIONS:
             return operation
         if operation.state != OperationState.WAITING or operation.error:

@@ -90,7 +90,7 @@ class SeedImport:
 
 
 # Called after each batch.
-Told = Callable[[SeedImport], None]
+OnProgress = Callable[[SeedImport], None]
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(ExportLine)
 
@@ -101,8 +101,8 @@ def export_seeds(frontier: Frontier, segments: Sequence[int] | None = None) -> I
     Pages are read one by one, so changes during the export may or may not be included. Raises
     ``SeedServiceAway`` or ``CallRefused``.
     """
-    found = [one.segment for one in show_segments(frontier)]
-    for segment in found if segments is None else segments:
+    existing = [segment_info.segment for segment_info in show_segments(frontier)]
+    for segment in existing if segments is None else segments:
         after: bytes | None = b""
         while after is not None:
             page: SeedPage = manage(frontier, ReadSegment(segment, after, BATCH))
@@ -137,36 +137,36 @@ def read_line(line: bytes, *, max_retry: int, now: int) -> Known:
     if len(line) > MAX_LINE_BYTES:
         raise BadLine(_("the line has more than %(most)d bytes") % {"most": MAX_LINE_BYTES})
     try:
-        one = _decoder.decode(line)
+        parsed = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(str(error)) from None
-    named = one.state or "init"
+    named = parsed.state or "init"
     state = _STATES.get(named)
     if state is None:
         text = _("there is no state %(state)r; there are: %(names)s")
         raise BadLine(text % {"state": named[:50], "names": ", ".join(_STATES)})
-    for name, value in (("retry", one.retry), ("max_retry", one.max_retry)):
+    for name, value in (("retry", parsed.retry), ("max_retry", parsed.max_retry)):
         if value is not None and not 0 <= value <= MAX_RETRY_LIMIT:
             text = _("%(name)s %(value)d is outside 0 to %(most)d")
             raise BadLine(text % {"name": name, "value": value, "most": MAX_RETRY_LIMIT})
-    due = _ms("due_at", one.active_at if one.due_at is None else one.due_at)
+    due = _ms("due_at", parsed.active_at if parsed.due_at is None else parsed.due_at)
     if due is None:
-        due = URGENT_DUE if one.urgent else TIMELESS_DUE
-    added_at = _ms("added_at", one.added_at)
-    changed_at = _ms("changed_at", one.changed_at)
+        due = URGENT_DUE if parsed.urgent else TIMELESS_DUE
+    added_at = _ms("added_at", parsed.added_at)
+    changed_at = _ms("changed_at", parsed.changed_at)
     added_at = now if added_at is None else added_at
     return Known(
         segment=0,
         key="",
-        data=one.data,
+        data=parsed.data,
         state=state,
-        retry=one.retry,
-        max_retry=max_retry if one.max_retry is None else one.max_retry,
+        retry=parsed.retry,
+        max_retry=max_retry if parsed.max_retry is None else parsed.max_retry,
         added_at=added_at,
         changed_at=added_at if changed_at is None else changed_at,
         due=due,
         generation=0,
-        ext=one.ext,
+        ext=parsed.ext,
     )
 
 
@@ -196,7 +196,7 @@ def import_seeds(
     frontier: Frontier,
     lines: Iterable[bytes],
     *,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     source: str = "",
     requested_by: str = "",
     actor: User | None = None,
@@ -216,7 +216,7 @@ def import_seeds(
     try:
         for batch in _batches(lines, frontier.max_retry, done):
             _restore(frontier, batch, done)
-            if not _tell(operation, done, told):
+            if not _save_progress(operation, done, on_progress):
                 done.cancelled = True
                 return done
     except BaseException as error:
@@ -224,7 +224,7 @@ def import_seeds(
         text = str(error) or type(error).__name__
         end_operation(operation, OperationState.FAILED, text)
         raise
-    _tell(operation, done, told)
+    _save_progress(operation, done, on_progress)
     end_operation(operation, OperationState.DONE)
     return done
 
@@ -263,7 +263,7 @@ def _restore(frontier: Frontier, batch: Sequence[tuple[int, Known]], done: SeedI
             done.refuse(number, answer.code, answer.text)
 
 
-def _tell(operation: Operation, done: SeedImport, told: Told | None) -> bool:
+def _save_progress(operation: Operation, done: SeedImport, on_progress: OnProgress | None) -> bool:
     """Record the progress; False if the operation was cancelled."""
     operation.done = done.lines
     operation.result = {
@@ -273,6 +273,6 @@ def _tell(operation: Operation, done: SeedImport, told: Told | None) -> bool:
     }
     if not beat_operation(operation):
         return False
-    if told is not None:
-        told(done)
+    if on_progress is not None:
+        on_progress(done)
     return True

@@ -34,7 +34,7 @@ def report_segments(
         return
     SegmentReport.objects.filter(frontier=frontier).exclude(segment__in=all_segments).delete()
     SegmentReport.objects.bulk_create(
-        [_report(frontier, one, now) for one in segments],
+        [_report(frontier, segment, now) for segment in segments],
         update_conflicts=True,
         unique_fields=["frontier", "segment"],
         update_fields=_FIELDS,

@@ -63,34 +63,34 @@ def import_resources(
     ``UnreadableResources`` with every problem and its line, and no secret.
     """
     try:
-        found = read_resources(raw, kind)
+        resources = read_resources(raw, kind)
     except UnreadableFile as error:
         raise UnreadableResources(fields={"text": error.problems}) from None
     with transaction.atomic():
-        done = _write(pool, found)
+        done = _write(pool, resources)
         record(actor=actor, action="seeds.import_resources", obj=pool, after=done.as_dict())
     return done
 
 
-def _write(pool: ResourcePool, found: list[NewResource]) -> ResourceImport:
+def _write(pool: ResourcePool, resources: list[NewResource]) -> ResourceImport:
     known: dict[str, Resource] = {}
-    for start in range(0, len(found), _BATCH):
-        names = [each.name for each in found[start : start + _BATCH]]
+    for start in range(0, len(resources), _BATCH):
+        names = [resource.name for resource in resources[start : start + _BATCH]]
         rows = Resource.objects.select_for_update().filter(pool=pool, name__in=names)
         known |= {row.name: row for row in rows.only("name", "secret").order_by("pk")}
-    added = [each for each in found if each.name not in known]
+    added = [resource for resource in resources if resource.name not in known]
     changed = []
-    for each in found:
-        row = known.get(each.name)
-        if row is not None and row.secret != each.secret:
-            row.secret = each.secret
+    for resource in resources:
+        row = known.get(resource.name)
+        if row is not None and row.secret != resource.secret:
+            row.secret = resource.secret
             changed.append(row)
     Resource.objects.bulk_create(
-        (Resource(pool=pool, name=each.name, secret=each.secret) for each in added),
+        (Resource(pool=pool, name=resource.name, secret=resource.secret) for resource in added),
         batch_size=_BATCH,
     )
     Resource.objects.bulk_update(changed, ["secret"], batch_size=_BATCH)
-    return ResourceImport(len(added), len(changed), len(found) - len(added) - len(changed))
+    return ResourceImport(len(added), len(changed), len(resources) - len(added) - len(changed))
 
 
 def export_resources(pool: ResourcePool) -> Iterator[str]:

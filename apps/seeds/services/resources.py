@@ -92,12 +92,12 @@ def lease(
     for _try in range(_TRIES):
         try:
             with transaction.atomic():
-                found = _lease(pool, owner, now, until, key)
+                result = _lease(pool, owner, now, until, key)
         except IntegrityError:
             # A concurrent repetition of the call has stored its lease.
             continue
-        if found is not None:
-            return found
+        if result is not None:
+            return result
     # Concurrent callers are taking all free resources.
     return NoneFree(now)
 
@@ -290,10 +290,10 @@ def release_expired(*, now: datetime) -> int:
 
 def _release_expired(rows: ResourceQuerySet[Resource], now: datetime) -> int:
     released = _take_back(rows.overdue(now), now)
-    for each in released:
-        each.expired_count += 1
-        each.save(update_fields=_KEPT)
-        logger.warning("the lease of resource %s has run out", each.name)
+    for row in released:
+        row.expired_count += 1
+        row.save(update_fields=_KEPT)
+        logger.warning("the lease of resource %s has run out", row.name)
     return len(released)
 
 
@@ -304,8 +304,8 @@ def give_back_of_run(*, run: int, now: datetime) -> int:
         state=ResourceState.LEASED, leased_by__startswith=run_owner(run, "")
     )
     released = _take_back(rows, now)
-    for each in released:
-        each.save(update_fields=_KEPT)
+    for row in released:
+        row.save(update_fields=_KEPT)
     return len(released)
 
 
@@ -315,10 +315,10 @@ def _take_back(rows: QuerySet[Resource], now: datetime) -> list[Resource]:
     """
     locked = rows.select_for_update(of=("self",), skip_locked=True).select_related("pool")
     released = list(locked.order_by("pk")[:_RELEASED_AT_ONCE])
-    for each in released:
-        used = min(each.leased_until or now, now)
-        each.last_used_at, each.rank = used, rank(each.score, used.timestamp())
-        each.available_at = max(each.available_at, now + timedelta(seconds=each.pool.rest_seconds))
-        each.lease += 1
-        _free(each, ResourceState.FREE)
+    for row in released:
+        used = min(row.leased_until or now, now)
+        row.last_used_at, row.rank = used, rank(row.score, used.timestamp())
+        row.available_at = max(row.available_at, now + timedelta(seconds=row.pool.rest_seconds))
+        row.lease += 1
+        _free(row, ResourceState.FREE)
     return released

@@ -403,15 +403,15 @@ def check_limit(limit: int) -> None:
         raise BadCall(f"{limit} seeds at once: 1 to {MAX_BATCH} can be")
 
 
-def rest_of(books: SegmentCounts) -> SegmentCounts:
+def rest_of(counts: SegmentCounts) -> SegmentCounts:
     """Return the counts that remain of an emptied segment; they are consistent by themselves."""
     return SegmentCounts(
-        added=books.forgotten,
-        forgotten=books.forgotten,
-        duplicates=books.duplicates,
-        retried=books.retried,
-        expired=books.expired,
-        late=books.late,
+        added=counts.forgotten,
+        forgotten=counts.forgotten,
+        duplicates=counts.duplicates,
+        retried=counts.retried,
+        expired=counts.expired,
+        late=counts.late,
     )
 
 

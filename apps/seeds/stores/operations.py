@@ -238,10 +238,10 @@ def _regroup(
     page = store.read(frontier, segment, after=after, limit=limit)
     places = []
     kept = 0
-    for one in page.seeds:
-        new = regroup(segment, one.key, one.data, one.due)
-        old_hash = key_hash(one.key)
-        new_hash = old_hash if new.key == one.key else key_hash(new.key)
+    for seed in page.seeds:
+        new = regroup(segment, seed.key, seed.data, seed.due)
+        old_hash = key_hash(seed.key)
+        new_hash = old_hash if new.key == seed.key else key_hash(new.key)
         places.append((new.segment, new_hash, old_hash))
         kept += new.kept
     return Regrouped(places, kept, page.after)
@@ -253,32 +253,32 @@ def _restore(
     """Add seeds by the frontier's rules; a rejected one does not affect the others."""
     answers: list[SeedAnswer | None] = []
     taken = []
-    for one in seeds:
+    for seed in seeds:
         try:
-            taken.append(_replaced(rules, one))
+            taken.append(_replaced(rules, seed))
             answers.append(None)
         except BadSeed as refusal:
             answers.append(SeedAnswer(refusal.code, text=str(refusal)))
     stored = iter(store.restore(frontier, taken, now=now))
-    return [one if one is not None else _answer(next(stored)) for one in answers]
+    return [seed if seed is not None else _answer(next(stored)) for seed in answers]
 
 
 def _answer(added: Any) -> SeedAnswer:
     return SeedAnswer("new" if added.new else "duplicate", added.since, added.state)
 
 
-def _replaced(rules: FrontierRules, one: Known) -> Known:
+def _replaced(rules: FrontierRules, seed: Known) -> Known:
     """Return the seed with segment and key by ``rules``. Raises ``BadSeed``."""
-    if not 0 <= one.retry <= MAX_RETRY_LIMIT:
-        raise BadSeed("bad_retry", f"retry {one.retry} is outside 0 to {MAX_RETRY_LIMIT}")
-    for name, time_of in (("added_at", one.added_at), ("changed_at", one.changed_at)):
+    if not 0 <= seed.retry <= MAX_RETRY_LIMIT:
+        raise BadSeed("bad_retry", f"retry {seed.retry} is outside 0 to {MAX_RETRY_LIMIT}")
+    for name, time_of in (("added_at", seed.added_at), ("changed_at", seed.changed_at)):
         if not 0 <= time_of < LAST_TIME:
             raise BadSeed("bad_time", f"{name} {time_of} is not in ms between 1970 and 2100")
-    active_at = one.due if one.due >= FIRST_TIME else None
-    urgent = one.due == URGENT_DUE
-    resolved = rules.resolve(Seed(one.data, active_at, one.max_retry, one.ext, urgent))
+    active_at = seed.due if seed.due >= FIRST_TIME else None
+    urgent = seed.due == URGENT_DUE
+    resolved = rules.resolve(Seed(seed.data, active_at, seed.max_retry, seed.ext, urgent))
     return msgspec.structs.replace(
-        one, segment=resolved.segment, key=resolved.key, due=resolved.due, ext=resolved.ext
+        seed, segment=resolved.segment, key=resolved.key, due=resolved.due, ext=resolved.ext
     )
 
 

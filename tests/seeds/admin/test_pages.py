@@ -14,7 +14,7 @@ from apps.dashboard.navigation import sidebar
 from apps.projects.models import Project
 from apps.seeds.admin import frontier_page
 from apps.seeds.models import Frontier, Operation
-from apps.seeds.queries import service_standing
+from apps.seeds.queries import service_status
 from tests.access.factories import make_project, make_user
 from tests.seeds.admin.shown import (
     DAY,
@@ -269,10 +269,10 @@ def test_home_says_that_seeds_need_a_person(project: Project, frontier: Frontier
 
 def test_one_living_process_is_enough() -> None:
     now = timezone.now()
-    assert service_standing(now).heard_at is None
+    assert service_status(now).heard_at is None
     service(name="dead", beat_at=now - timedelta(hours=1))
-    assert not service_standing(now).alive
+    assert not service_status(now).alive
     service(name="gone", state="stopped")
-    assert not service_standing(now).alive
+    assert not service_status(now).alive
     service(name="alive")
-    assert service_standing(now).alive
+    assert service_status(now).alive

@@ -48,7 +48,7 @@ class Service:
         self.broker.purge(topology.SEEDS.name)
         self.daemon.setup()
         self.daemon.frontiers.look = lambda: None  # type: ignore[method-assign]
-        self.daemon.reporting.turn = lambda store: None  # type: ignore[method-assign]
+        self.daemon.reporter.turn = lambda store: None  # type: ignore[method-assign]
         self._thread.start()
 
     def stop(self) -> None:

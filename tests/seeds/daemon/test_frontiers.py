@@ -71,7 +71,7 @@ def test_a_paused_one_takes_seeds_and_hands_out_none(
     client.add(seeds("a"))
     assert client.lease(1).seeds == []
     later = Later(partial(client.lease, 1, wait_seconds=30))
-    until(lambda: len(service.daemon.parking), "the lease waits")
+    until(lambda: len(service.daemon.long_poll), "the lease waits")
     change(service, frontier, is_paused=False)
     assert keys(later.answer()) == ["a"]
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def waiting(service: Service, client: SeedClient, count: int = 1, limit: int = 1) -> Later:
     """A lease that waits, as the ``count``-th one."""
     later = Later(partial(client.lease, limit, wait_seconds=30))
-    until(lambda: len(service.daemon.parking) == count, "the lease waits")
+    until(lambda: len(service.daemon.long_poll) == count, "the lease waits")
     return later
 
 
@@ -100,7 +100,7 @@ def test_who_asks_again_waits_once(
     )
     with pytest.raises(TimeoutError):
         ask(asker, call, timeout=0.5)
-    assert len(service.daemon.parking) == 1
+    assert len(service.daemon.long_poll) == 1
     later = Later(partial(ask, asker, msgspec.structs.replace(call, again=True)))
     until(lambda: service.broker.depth(topology.SEEDS.name).unacked == 1, "the first has gone")
     client.add(seeds("a", "b"))

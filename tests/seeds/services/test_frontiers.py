@@ -9,7 +9,7 @@ from apps.seeds.errors import (
     FrontierHasSeeds,
     OperationRunning,
     RulesNeedMove,
-    SeedsLeased,
+    SeedsStillLeased,
 )
 from apps.seeds.models import Frontier
 from apps.seeds.services import (
@@ -81,7 +81,7 @@ def test_a_frontier_with_seeds_is_deleted_only_when_that_is_meant(
     with pytest.raises(FrontierHasSeeds):
         delete_frontier(actor=None, frontier=frontier)
     leased = client.lease(1)
-    with pytest.raises(SeedsLeased):
+    with pytest.raises(SeedsStillLeased):
         delete_frontier(actor=None, frontier=frontier, wipe=True)
     client.give_back(leased.generation)
     assert not Frontier.objects.get().is_frozen

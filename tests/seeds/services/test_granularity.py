@@ -10,7 +10,7 @@ import pytest
 
 from apps.access.models import AuditRecord
 from apps.seeds.engine.seeds import State
-from apps.seeds.errors import BadGrouping, MoveUnderWay, OperationRunning, SeedsLeased
+from apps.seeds.errors import BadGrouping, MoveUnderWay, OperationRunning, SeedsStillLeased
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services import (
     cancel_operation,
@@ -166,7 +166,7 @@ def test_leased_seeds_are_refused_or_waited_for(
 ) -> None:
     client = client_of(filled, owner="w")
     leased = client.lease(2)
-    with pytest.raises(SeedsLeased, match="2 seeds"):
+    with pytest.raises(SeedsStillLeased, match="2 seeds"):
         change_granularity(filled, segments="week")
     monkeypatch.setattr(operation_steps, "_LOOK_SECONDS", 0.02)
     given_up = run(change_granularity(filled, segments="week", wait_seconds=0.2))

@@ -108,7 +108,7 @@ def test_a_cancelled_operation_ends_after_its_slice(
         if now.done == 3:
             cancel_operation(now)
 
-    assert work_on_operation(operation.pk, told=cancel) is None
+    assert work_on_operation(operation.pk, on_progress=cancel) is None
     operation.refresh_from_db()
     assert (operation.state, operation.done) == (OperationState.CANCELLED, 3)
     assert operation.ended_at is not None
@@ -132,7 +132,7 @@ def test_what_a_dead_worker_had_is_taken_up_where_it_was(
             raise Killed
 
     with pytest.raises(Killed):
-        work_on_operation(operation.pk, told=die)
+        work_on_operation(operation.pk, on_progress=die)
     operation.refresh_from_db()
     assert (operation.state, operation.done) == (OperationState.RUNNING, 4)
     now = timezone.now()

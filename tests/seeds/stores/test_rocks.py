@@ -258,10 +258,10 @@ def test_a_queue_that_was_emptied_is_not_walked_again(
     store = opened(folder, open_store)
     add(store, *(f"k{number}" for number in range(3000)))
     finish(store, lease(store, 2000))
-    where = store._kernel.heads
+    where = store._folder.heads
     (head,) = where.values()
     assert head > b"p"
-    found = store._kernel.scan(next(iter(where.values())), b"q")
+    found = store._folder.scan(next(iter(where.values())), b"q")
     assert len(list(found)) == 1000
     assert store.lookup(FRONTIER, DEFAULT_SEGMENT, "k1999") is not None
 

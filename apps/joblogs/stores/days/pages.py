@@ -91,7 +91,7 @@ def following(
     session: StoreSession, stream: str, after: Ref, limit: int, where: Filter, now: int
 ) -> list[StoredLine]:
     """See ``LogStore.page``, with ``after``."""
-    found: list[StoredLine] = []
+    lines: list[StoredLine] = []
     rows = session.all(
         "SELECT id, project, job, stream, boot, boot_number, created_at, fresh,"
         " CASE WHEN fresh = '' THEN NULL ELSE spans END"
@@ -107,17 +107,17 @@ def following(
         low = after.seq if execution.boot_number == after.boot_number else -1
         sql = f" AND seq > {low}" + (f" AND seq < {horizon}" if horizon is not None else "")
         wanted = Filter(sql + where.sql, where.values)
-        found += _lines(session, execution, wanted, limit - len(found))
-        if len(found) >= limit or horizon is not None:
+        lines += _lines(session, execution, wanted, limit - len(lines))
+        if len(lines) >= limit or horizon is not None:
             break
-    return found
+    return lines
 
 
 def preceding(
     session: StoreSession, stream: str, before: Ref | None, limit: int, where: Filter
 ) -> list[StoredLine]:
     """See ``LogStore.page``, without ``after``."""
-    found: list[StoredLine] = []
+    lines: list[StoredLine] = []
     for execution in reversed(executions_of(session, stream)):
         sql = ""
         if before is not None:
@@ -126,10 +126,10 @@ def preceding(
             if execution.boot_number == before.boot_number:
                 sql = f" AND seq < {before.seq}"
         wanted = Filter(sql + where.sql, where.values)
-        found += _lines(session, execution, wanted, limit - len(found), last=True)
-        if len(found) >= limit:
+        lines += _lines(session, execution, wanted, limit - len(lines), last=True)
+        if len(lines) >= limit:
             break
-    return found[::-1]
+    return lines[::-1]
 
 
 def first(session: StoreSession, stream: str, levels: Collection[str]) -> StoredLine | None:
@@ -137,8 +137,8 @@ def first(session: StoreSession, stream: str, levels: Collection[str]) -> Stored
     where = filtered(session, levels)
     for execution in executions_of(session, stream):
         if days_held(session, execution.id, levels):
-            found = _lines(session, execution, where, 1)
-            return found[0] if found else None
+            lines = _lines(session, execution, where, 1)
+            return lines[0] if lines else None
     return None
 
 
@@ -211,18 +211,18 @@ def stream_state(session: StoreSession, stream: str) -> StreamState | None:
         dropped=sum(row[3] for row in rows),
         first_at=moment_of(min(row[5] for row in rows)),
         last_at=moment_of(max(row[6] for row in rows)),
-        forgotten=sum(one.count for one in spans.values()) - lines,
+        forgotten=sum(span.count for span in spans.values()) - lines,
         missing=missing_of(spans),
     )
 
 
 def missing_of(spans: dict[int, Spans]) -> dict[int, list[tuple[int, int]]]:
     """Return the ranges that never arrived, at most ``MOST_MISSING``."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    missing: dict[int, list[tuple[int, int]]] = {}
     room = MOST_MISSING
-    for boot_number, one in spans.items():
-        gaps = one.gaps(0, room)
+    for boot_number, numbers in spans.items():
+        gaps = numbers.gaps(0, room)
         if gaps:
-            found[boot_number] = gaps
+            missing[boot_number] = gaps
             room -= len(gaps)
-    return found
+    return missing

@@ -63,10 +63,10 @@ def _held(
         f" WHERE e.project = ? AND e.job = ? AND h.first_at < ?{chosen} ORDER BY 2, 1, 3",
         (project, job, before),
     )
-    found: dict[int, list[_Hold]] = {}
+    holds: dict[int, list[_Hold]] = {}
     for row in rows:
-        found.setdefault(row[1], []).append(_Hold(*row))
-    return found
+        holds.setdefault(row[1], []).append(_Hold(*row))
+    return holds
 
 
 def _drop_if(session: StoreSession, day: int, holds: int) -> int:
@@ -126,13 +126,13 @@ def _delete(session: StoreSession, project: int, job: int, day: int, old: Sequen
         day,
         project,
         job,
-        [(one.id, one.text, one.hold.execution, one.hold.level) for one in sorted(old)],
+        [(line.id, line.text, line.hold.execution, line.hold.level) for line in sorted(old)],
     )
     sums: dict[_Hold, list[int]] = {}
-    for one in old:
-        held = sums.setdefault(one.hold, [0, 0])
+    for line in old:
+        held = sums.setdefault(line.hold, [0, 0])
         held[0] += 1
-        held[1] += len(one.text.encode())
+        held[1] += len(line.text.encode())
     for hold in sorted(sums):
         session.execute(
             "UPDATE holdings SET lines = lines - ?, bytes = bytes - ?"
@@ -166,11 +166,11 @@ def delete_oldest_some(
             excess -= size
             continue
         chosen: list[_Old] = []
-        for one in _oldest(session, project, job, day, limit - total):
+        for line in _oldest(session, project, job, day, limit - total):
             if excess <= 0:
                 break
-            chosen.append(one)
-            excess -= len(one.text.encode())
+            chosen.append(line)
+            excess -= len(line.text.encode())
         _delete(session, project, job, day, chosen)
         total += len(chosen)
     return total

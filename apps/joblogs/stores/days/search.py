@@ -25,19 +25,19 @@ _AT_ONCE: Final = 500
 def search(session: StoreSession, asked: Search, cursor: str, limit: int) -> FoundLines:
     """See ``LogStore.search``."""
     place, phrases = _place(cursor), _phrases(asked)
-    found: list[tuple[int, Row]] = []
+    rows: list[tuple[int, Row]] = []
     for day, low, high in _days(session, asked):
         if place is not None:
             if day > place[0]:
                 continue
             if day == place[0]:
                 high = min(high, place[1])
-        room = limit + 1 - len(found)
-        found += [(day, row) for row in session.newest(asked, phrases, day, low, high, room)]
-        if len(found) > limit:
+        room = limit + 1 - len(rows)
+        rows += [(day, row) for row in session.newest(asked, phrases, day, low, high, room)]
+        if len(rows) > limit:
             break
-    more = f"{found[limit - 1][0]}-{found[limit - 1][1][0]}" if len(found) > limit else ""
-    return FoundLines([_line(row, day) for day, row in found[:limit]], more)
+    more = f"{rows[limit - 1][0]}-{rows[limit - 1][1][0]}" if len(rows) > limit else ""
+    return FoundLines([_line(row, day) for day, row in rows[:limit]], more)
 
 
 def _line(row: Row, day: int) -> StoredLine:
@@ -48,10 +48,10 @@ def _place(cursor: str) -> tuple[int, int] | None:
     """Parse a cursor: day and ID of the last line returned."""
     if not cursor:
         return None
-    found = _CURSOR.fullmatch(cursor)
-    if found is None or int(found[2]) >= 2**63:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None or int(match[2]) >= 2**63:
         raise BadQuery(f"{cursor[:40]!r} is no cursor of a search")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _phrases(asked: Search) -> list[Phrase]:

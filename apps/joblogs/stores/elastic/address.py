@@ -78,10 +78,10 @@ def read_address(url: str) -> ElasticAddress:
 
 
 def _node(scheme: str, host: str, path: str) -> str:
-    found = _HOST.fullmatch(host)
-    if found is None or int(found[2] or 1) not in range(1, 65_536):
+    match = _HOST.fullmatch(host)
+    if match is None or int(match[2] or 1) not in range(1, 65_536):
         raise _bad("a host with an optional port is missing between // and /")
-    return f"{scheme}://{found[1]}:{int(found[2] or _PORTS[scheme])}{path}"
+    return f"{scheme}://{match[1]}:{int(match[2] or _PORTS[scheme])}{path}"
 
 
 def _number(options: dict[str, str], name: str, least: int, most: int) -> int | None:

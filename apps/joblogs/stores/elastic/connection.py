@@ -153,8 +153,8 @@ class ElasticConnection:
         answer: Answer = self.ask(
             lambda client: client.indices.stats(index=indexes, metric="docs"), missing={}
         )
-        found = answer.get("indices", {})
-        return {name: one["primaries"]["docs"]["count"] for name, one in found.items()}
+        indexes_stats = answer.get("indices", {})
+        return {name: stats["primaries"]["docs"]["count"] for name, stats in indexes_stats.items()}
 
     def write_blocked(self, indexes: str) -> set[str]:
         """Return the indexes that refuse writes by a setting."""
@@ -163,7 +163,11 @@ class ElasticConnection:
                 index=indexes, name=_WRITE_BLOCK, flat_settings=True, ignore_unavailable=True
             )
         )
-        return {name for name, one in answer.items() if one["settings"].get(_WRITE_BLOCK) == "true"}
+        return {
+            name
+            for name, settings in answer.items()
+            if settings["settings"].get(_WRITE_BLOCK) == "true"
+        }
 
     def block_writes(self, index: str) -> bool:
         """Block writes to an index; running ones have ended when this returns.
@@ -204,13 +208,13 @@ class ElasticConnection:
             left = [place for place in left if _is_brief(operations[place], results[place])]
             if not left:
                 break
-        found = [result for result in results if result is not None]
-        for result in found:
+        complete = [result for result in results if result is not None]
+        for result in complete:
             if result.status in _FOR_NOW:
                 raise LogStoreUnavailable(
                     f"Elasticsearch at {self.address.shown} takes nothing for now: {result.error}"
                 )
-        return found
+        return complete
 
     def _send(self, operations: list[BulkOperation]) -> list[BulkResult]:
         """Send one bulk request, split in halves while it is too large."""
@@ -294,11 +298,13 @@ def _is_brief(operation: BulkOperation, result: BulkResult | None) -> bool:
 
 
 def _result(item: Answer) -> BulkResult:
-    ((_kind, told),) = item.items()
-    error = told.get("error")
+    ((_kind, result),) = item.items()
+    error = result.get("error")
     text = ""
     if error:
         cause = error.get("caused_by") or {}
         reasons = [error.get("type"), error.get("reason"), cause.get("reason")]
-        text = one_line(": ".join(str(one) for one in reasons if one))[:_TEXT]
-    return BulkResult(told["status"], text, told.get("_seq_no", -1), told.get("_primary_term", -1))
+        text = one_line(": ".join(str(reason) for reason in reasons if reason))[:_TEXT]
+    return BulkResult(
+        result["status"], text, result.get("_seq_no", -1), result.get("_primary_term", -1)
+    )

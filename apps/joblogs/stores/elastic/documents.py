@@ -18,15 +18,15 @@ def kind_of(project: int, job: int, fingerprint: str) -> str:
 
 
 def create_line(
-    index: str, ledger: StreamRecord, execution: ExecutionRecord, line: LogLine
+    index: str, record: StreamRecord, execution: ExecutionRecord, line: LogLine
 ) -> BulkOperation:
     """Return the operation that stores a line unless it exists."""
     document: dict[str, Any] = {
         "@timestamp": line.at.isoformat(),
         "at": line.micros,
-        "project": ledger.project,
-        "job": ledger.job,
-        "stream": ledger.stream,
+        "project": record.project,
+        "job": record.job,
+        "stream": record.stream,
         "boot": execution.boot,
         "boot_number": execution.number,
         "seq": line.seq,
@@ -38,8 +38,8 @@ def create_line(
     }
     if line.fingerprint:
         document["fingerprint"] = line.fingerprint
-        document["kind"] = kind_of(ledger.project, ledger.job, line.fingerprint)
-    identity = f"{ledger.stream}.{execution.boot}.{line.seq}"
+        document["kind"] = kind_of(record.project, record.job, line.fingerprint)
+    identity = f"{record.stream}.{execution.boot}.{line.seq}"
     return BulkOperation({"create": {"_index": index, "_id": identity}}, document)
 
 

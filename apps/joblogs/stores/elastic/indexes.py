@@ -81,7 +81,7 @@ class IndexNames:
         return f"{self.prefix}-lines-*"
 
     @property
-    def ledgers(self) -> str:
+    def records(self) -> str:
         """Return the name of the index of stream records."""
         return f"{self.prefix}-streams"
 
@@ -103,11 +103,11 @@ def set_up(connection: ElasticConnection, names: IndexNames) -> None:
     lines = _template(f"{names.prefix}-lines", names.lines, address)
     lines.mapping(_mapping(LINE_FIELDS, _source={"excludes": list(UNSEEN)}))
     lines.settings(**{"index.lifecycle.name": names.prefix})
-    ledgers = _template(names.ledgers, names.ledgers, address)
-    ledgers.mapping(_mapping(LEDGER_FIELDS))
+    records = _template(names.records, names.records, address)
+    records.mapping(_mapping(LEDGER_FIELDS))
     connection.ask(lambda client: lines.save(using=client))
-    connection.ask(lambda client: ledgers.save(using=client))
-    _create(connection, names.ledgers)
+    connection.ask(lambda client: records.save(using=client))
+    _create(connection, names.records)
 
 
 def policy(address: ElasticAddress) -> dict[str, Any]:

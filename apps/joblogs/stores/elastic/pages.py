@@ -29,19 +29,19 @@ class ElasticPages:
     def __init__(
         self,
         connection: ElasticConnection,
-        ledgers: StreamRecords,
+        records: StreamRecords,
         names: IndexNames,
         clock: Callable[[], datetime],
     ) -> None:
         self._connection = connection
-        self._ledgers = ledgers
+        self._records = records
         self._names = names
         self._clock = clock
 
-    def ledger(self, stream: str) -> StreamRecord | None:
+    def record(self, stream: str) -> StreamRecord | None:
         """Return the current record of a stream."""
-        known = self._ledgers.read([stream]).get(stream)
-        return None if known is None else known.ledger
+        known = self._records.read([stream]).get(stream)
+        return None if known is None else known.record
 
     def page(
         self,
@@ -54,33 +54,33 @@ class ElasticPages:
         contains: str,
     ) -> list[StoredLine]:
         """See ``LogStore.page``."""
-        ledger = self.ledger(stream)
-        if ledger is None or limit < 1:
+        record = self.record(stream)
+        if record is None or limit < 1:
             return []
         plain = not levels and not contains
-        horizon = ledger.horizon(after or BEGINNING, self._clock())
+        horizon = record.horizon(after or BEGINNING, self._clock())
         if after is None:
-            return self._backwards(ledger, before, limit, levels, contains)
+            return self._backwards(record, before, limit, levels, contains)
         if horizon <= after:
             return []
         # Recorded lines exist but are found only after a refresh. If both agree, no refresh is
         # needed.
-        if plain and not ledger.forgotten:
-            expected = ledger.following(after, horizon, limit)
-            found = self._lines(ledger, _upwards(after, horizon), limit, levels, contains)
-            if [line.ref for line in found] == expected:
-                return found
-        self._connection.refresh(self.indexes(ledger))
-        return self._lines(ledger, _upwards(after, horizon), limit, levels, contains)
+        if plain and not record.forgotten:
+            expected = record.following(after, horizon, limit)
+            lines = self._lines(record, _upwards(after, horizon), limit, levels, contains)
+            if [line.ref for line in lines] == expected:
+                return lines
+        self._connection.refresh(self.indexes(record))
+        return self._lines(record, _upwards(after, horizon), limit, levels, contains)
 
     def find(self, stream: str, ref: Ref) -> StoredLine | None:
         """See ``LogStore.find``."""
-        ledger = self.ledger(stream)
-        if ledger is None:
+        record = self.record(stream)
+        if record is None:
             return None
         query = Q("term", boot_number=ref.boot_number), Q("term", seq=ref.seq)
-        search = self._search(ledger, (), "").filter(query[0]).filter(query[1]).extra(size=1)
-        indexes = self.indexes(ledger)
+        search = self._search(record, (), "").filter(query[0]).filter(query[1]).extra(size=1)
+        indexes = self.indexes(record)
         hits = self._hits(indexes, search)
         if not hits:
             self._connection.refresh(indexes)
@@ -89,57 +89,57 @@ class ElasticPages:
 
     def first(self, stream: str, levels: Collection[str]) -> StoredLine | None:
         """See ``LogStore.first``."""
-        ledger = self.ledger(stream)
-        if ledger is None:
+        record = self.record(stream)
+        if record is None:
             return None
-        self._connection.refresh(self.indexes(ledger))
-        found = self._lines(ledger, {}, 1, levels, "")
-        return found[0] if found else None
+        self._connection.refresh(self.indexes(record))
+        lines = self._lines(record, {}, 1, levels, "")
+        return lines[0] if lines else None
 
-    def indexes(self, ledger: StreamRecord) -> str:
+    def indexes(self, record: StreamRecord) -> str:
         """Return the indexes that have lines of the stream."""
-        if not 1 <= len(ledger.days) <= MOST_DAYS:
+        if not 1 <= len(record.days) <= MOST_DAYS:
             return self._names.lines
-        return ",".join(self._names.day(day) for day in ledger.days)
+        return ",".join(self._names.day(day) for day in record.days)
 
     def _backwards(
         self,
-        ledger: StreamRecord,
+        record: StreamRecord,
         before: Ref | None,
         limit: int,
         levels: Collection[str],
         contains: str,
     ) -> list[StoredLine]:
         """Return the last lines before a place, or of the whole log, in reading order."""
-        self._connection.refresh(self.indexes(ledger))
+        self._connection.refresh(self.indexes(record))
         body = {} if before is None else {"search_after": list(before)}
-        found = self._lines(ledger, body, limit, levels, contains, order="desc")
-        return found[::-1]
+        lines = self._lines(record, body, limit, levels, contains, order="desc")
+        return lines[::-1]
 
     def _lines(
         self,
-        ledger: StreamRecord,
+        record: StreamRecord,
         extra: Answer,
         limit: int,
         levels: Collection[str],
         contains: str,
         order: str = "asc",
     ) -> list[StoredLine]:
-        search = self._search(ledger, levels, contains)
+        search = self._search(record, levels, contains)
         filters = dict(extra)
         horizon = filters.pop("horizon", None)
         if horizon is not None:
             search = search.filter(horizon)
         search = search.sort({"boot_number": {"order": order}}, {"seq": {"order": order}})
-        found: list[StoredLine] = []
+        lines: list[StoredLine] = []
         wanted = as_stored(contains).casefold()
-        for hit in self._walk(self.indexes(ledger), search.extra(**filters), limit, contains):
+        for hit in self._walk(self.indexes(record), search.extra(**filters), limit, contains):
             line = stored_line(hit)
             if not wanted or wanted in line.text.casefold():
-                found.append(line)
-                if len(found) == limit:
+                lines.append(line)
+                if len(lines) == limit:
                     break
-        return found
+        return lines
 
     def _walk(self, indexes: str, search: Search, limit: int, contains: str) -> Iterator[Answer]:
         """Yield pages of hits; a single page suffices if the query is exact."""
@@ -151,8 +151,8 @@ class ElasticPages:
                 return
             search = search.extra(search_after=hits[-1]["sort"])
 
-    def _search(self, ledger: StreamRecord, levels: Collection[str], contains: str) -> Search:
-        search = Search().filter("term", stream=ledger.stream).extra(track_total_hits=False)
+    def _search(self, record: StreamRecord, levels: Collection[str], contains: str) -> Search:
+        search = Search().filter("term", stream=record.stream).extra(track_total_hits=False)
         if levels:
             search = search.filter("terms", level=sorted(levels))
         if contains:
@@ -160,8 +160,8 @@ class ElasticPages:
         return search
 
     def _hits(self, indexes: str, search: Search) -> list[Answer]:
-        found: list[Answer] = self._connection.search(indexes, search.to_dict())["hits"]["hits"]
-        return found
+        hits: list[Answer] = self._connection.search(indexes, search.to_dict())["hits"]["hits"]
+        return hits
 
 
 def containing(text: str) -> Any:

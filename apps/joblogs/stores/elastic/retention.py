@@ -40,10 +40,10 @@ class ElasticRetention:
     """Retention of lines. Thread-safe. Raises ``LogStoreUnavailable``."""
 
     def __init__(
-        self, connection: ElasticConnection, ledgers: StreamRecords, names: IndexNames
+        self, connection: ElasticConnection, records: StreamRecords, names: IndexNames
     ) -> None:
         self._connection = connection
-        self._ledgers = ledgers
+        self._records = records
         self._names = names
 
     def delete(
@@ -70,7 +70,9 @@ class ElasticRetention:
 
     def delete_oldest(self, *, project: int, job: int, keep_bytes: int, limit: int) -> int:
         """See ``LogStore.delete_oldest``."""
-        held = sum(one.bytes for one in self.usages() if (one.project, one.job) == (project, job))
+        held = sum(
+            usage.bytes for usage in self.usages() if (usage.project, usage.job) == (project, job)
+        )
         excess, total = held - keep_bytes, 0
         while excess > 0 and total < limit:
             size = min(PORTION, limit - total)
@@ -88,27 +90,27 @@ class ElasticRetention:
 
     def usages(self) -> list[Usage]:
         """See ``LogStore.usages``."""
-        found = [Usage(*one[:4], moment_of(one[4])) for one in self._ledgers.usages()]
-        return sorted(found, key=lambda one: (one.project, one.job))
+        usages_now = [Usage(*usage[:4], moment_of(usage[4])) for usage in self._records.usages()]
+        return sorted(usages_now, key=lambda usage: (usage.project, usage.job))
 
     def prune(self, now: datetime) -> None:
         """See ``LogStore.prune``; also recounts streams after an interrupted deletion."""
         left = self._drop_empty_days(now)
         settled = microseconds(now - SETTLED)
         uncertain = Q("term", uncertain=True) & Q("range", updated_at={"lt": settled})
-        self._recount(self._ledgers.search(uncertain), left)
+        self._recount(self._records.search(uncertain), left)
         # Whole days may have been deleted by the server's policy or by a person.
         young = microseconds(now - YOUNG)
         holding = Q("range", lines={"gt": 0}) & Q("range", last_at={"lt": young})
         gone = (
             known
-            for known in self._ledgers.search(holding & Q("range", updated_at={"lt": young}))
-            if not left.issuperset(known.ledger.days)
+            for known in self._records.search(holding & Q("range", updated_at={"lt": young}))
+            if not left.issuperset(known.record.days)
         )
         self._recount(gone, left)
         silent = Q("range", updated_at={"lt": microseconds(now - SILENT)})
-        for known in self._ledgers.search(silent & Q("term", lines=0)):
-            self._ledgers.delete(known)
+        for known in self._records.search(silent & Q("term", lines=0)):
+            self._records.delete(known)
 
     # --- lines ----------------------------------------------------------------------------------
 
@@ -116,13 +118,13 @@ class ElasticRetention:
         self._connection.refresh(self._names.lines)
         search = search.sort("at", "stream", "boot_number", "seq").source(["stream", "bytes"])
         body = search.extra(size=size, track_total_hits=False).to_dict()
-        found: list[Answer] = self._connection.search(self._names.lines, body)["hits"]["hits"]
-        return found
+        hits: list[Answer] = self._connection.search(self._names.lines, body)["hits"]["hits"]
+        return hits
 
     def _delete(self, hits: Sequence[Answer]) -> int:
         """Delete these lines, subtract them from the counts, and return how many still existed."""
-        known = self._ledgers.read({hit["_source"]["stream"] for hit in hits})
-        self._ledgers.change(known, _mark)
+        known = self._records.read({hit["_source"]["stream"] for hit in hits})
+        self._records.change(known, _mark)
         results = self._connection.bulk(
             [
                 BulkOperation({"delete": {"_index": hit["_index"], "_id": hit["_id"]}})
@@ -134,23 +136,25 @@ class ElasticRetention:
             # 404: already deleted and counted by another process.
             if result.status in OK:
                 source = hit["_source"]
-                one = gone.setdefault(source["stream"], _DeletedLines())
-                one.lines += 1
-                one.bytes += source["bytes"]
+                deleted = gone.setdefault(source["stream"], _DeletedLines())
+                deleted.lines += 1
+                deleted.bytes += source["bytes"]
         oldest = self._oldest_of(known)
 
-        def count(ledger: StreamRecord) -> bool:
-            one = gone.get(ledger.stream, _DeletedLines())
-            ledger.forget(one.lines, one.bytes, oldest.get(ledger.stream))
-            ledger.uncertain = False
+        def count(record: StreamRecord) -> bool:
+            deleted = gone.get(record.stream, _DeletedLines())
+            record.forget(deleted.lines, deleted.bytes, oldest.get(record.stream))
+            record.uncertain = False
             return True
 
-        self._ledgers.change(known, count)
-        return sum(one.lines for one in gone.values())
+        self._records.change(known, count)
+        return sum(deleted.lines for deleted in gone.values())
 
     def _oldest_of(self, streams: Iterable[str]) -> dict[str, int]:
         """Return the time of the oldest line of each stream."""
-        return {name: int(one["first_at"]["value"]) for name, one in self._counts(streams).items()}
+        return {
+            name: int(bucket["first_at"]["value"]) for name, bucket in self._counts(streams).items()
+        }
 
     def _counts(self, streams: Iterable[str]) -> dict[str, Answer]:
         """Return the aggregated counts of each stream; streams without lines are missing."""
@@ -163,8 +167,8 @@ class ElasticRetention:
         search = Search().filter("terms", stream=names).extra(size=0, track_total_hits=False)
         search.aggs.bucket("streams", counts)
         answer = self._connection.search(self._names.lines, search.to_dict())
-        found = answer.get("aggregations", {"streams": {"buckets": []}})["streams"]["buckets"]
-        return {one["key"]: one for one in found}
+        buckets = answer.get("aggregations", {"streams": {"buckets": []}})["streams"]["buckets"]
+        return {bucket["key"]: bucket for bucket in buckets}
 
     # --- empty indexes and records ---------------------------------------------------------------
 
@@ -204,33 +208,33 @@ class ElasticRetention:
         return True
 
     def _is_awaited(self, day: str) -> bool:
-        self._connection.refresh(self._names.ledgers)
-        return next(self._ledgers.search(Q("term", pending_days=day)), None) is not None
+        self._connection.refresh(self._names.records)
+        return next(self._records.search(Q("term", pending_days=day)), None) is not None
 
-    def _recount(self, found: Iterable[VersionedRecord], days: set[str]) -> None:
+    def _recount(self, stored: Iterable[VersionedRecord], days: set[str]) -> None:
         """Set the counts of streams to what is stored."""
-        known = {one.ledger.stream: one for one in found}
+        known = {versioned.record.stream: versioned for versioned in stored}
         counts = self._counts(known)
 
-        def count(ledger: StreamRecord) -> bool:
-            one: Any = counts.get(ledger.stream)
-            lines, size = (one["doc_count"], int(one["bytes"]["value"])) if one else (0, 0)
-            ledger.lines, ledger.bytes, ledger.uncertain = lines, size, False
-            if one:
-                ledger.first_at = int(one["first_at"]["value"])
-            pending = {day for each in ledger.executions for _f, _l, day in each.pending}
-            ledger.days = [day for day in ledger.days if day in days | pending]
+        def count(record: StreamRecord) -> bool:
+            bucket: Any = counts.get(record.stream)
+            lines, size = (bucket["doc_count"], int(bucket["bytes"]["value"])) if bucket else (0, 0)
+            record.lines, record.bytes, record.uncertain = lines, size, False
+            if bucket:
+                record.first_at = int(bucket["first_at"]["value"])
+            pending = {day for execution in record.executions for _f, _l, day in execution.pending}
+            record.days = [day for day in record.days if day in days | pending]
             return True
 
-        self._ledgers.change(known, count)
+        self._records.change(known, count)
 
 
 def _of_job(project: int, job: int) -> Search:
     return Search().filter("term", project=project).filter("term", job=job)
 
 
-def _mark(ledger: StreamRecord) -> bool:
+def _mark(record: StreamRecord) -> bool:
     """Mark the counts as uncertain; return whether they were certain before."""
-    changed = not ledger.uncertain
-    ledger.uncertain = True
+    changed = not record.uncertain
+    record.uncertain = True
     return changed

@@ -41,10 +41,10 @@ class ElasticLogStore:
     ) -> None:
         self._connection = ElasticConnection(address)
         self._names = IndexNames(address.prefix)
-        self._ledgers = StreamRecords(self._connection, self._names)
-        self._reading = ElasticPages(self._connection, self._ledgers, self._names, clock)
+        self._records = StreamRecords(self._connection, self._names)
+        self._reading = ElasticPages(self._connection, self._records, self._names, clock)
         self._searching = ElasticSearch(self._connection, self._names)
-        self._forgetting = ElasticRetention(self._connection, self._ledgers, self._names)
+        self._forgetting = ElasticRetention(self._connection, self._records, self._names)
 
     def setup(self) -> None:
         """See ``LogStore.setup``."""
@@ -62,7 +62,7 @@ class ElasticLogStore:
 
     def write(self, batches: Sequence[LineBatch], *, now: datetime) -> int:
         """See ``LogStore.write``."""
-        return write(self._connection, self._ledgers, self._names, batches, now)
+        return write(self._connection, self._records, self._names, batches, now)
 
     def page(
         self,
@@ -81,8 +81,8 @@ class ElasticLogStore:
 
     def stream_state(self, stream: str) -> StreamState | None:
         """See ``LogStore.stream_state``."""
-        ledger = self._reading.ledger(stream)
-        return None if ledger is None else ledger.state()
+        record = self._reading.record(stream)
+        return None if record is None else record.state()
 
     def find(self, stream: str, ref: Ref) -> StoredLine | None:
         """See ``LogStore.find``."""

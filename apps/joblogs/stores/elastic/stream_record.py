@@ -53,7 +53,7 @@ class ExecutionRecord:
         last = self.spans[-1][1] if self.spans else -1
         if not lines or lines[0].seq > last:
             return lines
-        return [one for one in lines if one.seq > last or not spans.has(self.spans, one.seq)]
+        return [line for line in lines if line.seq > last or not spans.has(self.spans, line.seq)]
 
 
 @dataclass(slots=True)
@@ -90,17 +90,19 @@ class StreamRecord:
         """Convert a document to a record."""
         values = {name: document[name] for name in _PLAIN}
         executions = [
-            ExecutionRecord(**(one | {"pending": [tuple(span) for span in one["pending"]]}))
-            for one in document["executions"]
+            ExecutionRecord(
+                **(execution | {"pending": [tuple(span) for span in execution["pending"]]})
+            )
+            for execution in document["executions"]
         ]
         return cls(**values, executions=executions)
 
     def document(self) -> dict[str, Any]:
         """Return the document to store, including the searchable fields."""
-        pending = {day for one in self.executions for _first, _last, day in one.pending}
+        pending = {day for execution in self.executions for _first, _last, day in execution.pending}
         executions = [
-            {name: getattr(one, name) for name in ExecutionRecord.__slots__}
-            for one in self.executions
+            {name: getattr(execution, name) for name in ExecutionRecord.__slots__}
+            for execution in self.executions
         ]
         return {name: getattr(self, name) for name in _PLAIN} | {
             "pending_days": sorted(pending),
@@ -112,16 +114,16 @@ class StreamRecord:
     def reserve(self, arrived: Iterable[Incoming], now: datetime) -> bool:
         """Reserve days for unknown lines; return whether the record changed."""
         changed = False
-        for one in arrived:
-            execution = self.execution(one.boot)
+        for written in arrived:
+            execution = self.execution(written.boot)
             if execution is None:
                 number = len(self.executions) + 1
-                execution = ExecutionRecord(one.boot, number, created_at=microseconds(now))
+                execution = ExecutionRecord(written.boot, number, created_at=microseconds(now))
                 self.executions.append(execution)
                 changed = True
-            changed |= one.dropped > execution.dropped
-            execution.dropped = max(execution.dropped, one.dropped)
-            changed |= self._plan(execution, one.lines)
+            changed |= written.dropped > execution.dropped
+            execution.dropped = max(execution.dropped, written.dropped)
+            changed |= self._plan(execution, written.lines)
             if len(execution.pending) + len(execution.spans) > MOST_SPANS:
                 raise ValueError(f"{self.stream}: more than {MOST_SPANS} gaps between its lines")
         if changed:
@@ -139,14 +141,14 @@ class StreamRecord:
     def take_over(self, arrived: Iterable[WrittenLines], now: datetime) -> int:
         """Mark written lines as stored, and release rejected ones; return how many were new."""
         total = 0
-        for one in arrived:
-            execution = self.execution(one.boot)
+        for written in arrived:
+            execution = self.execution(written.boot)
             if execution is None:
                 continue
-            new = execution.unknown(one.stored)
+            new = execution.unknown(written.stored)
             for first, last in spans.ranges(line.seq for line in new):
                 spans.add(execution.spans, first, last, microseconds(now))
-            gone = {line.seq for line in (*one.stored, *one.refused)}
+            gone = {line.seq for line in (*written.stored, *written.refused)}
             execution.pending = list(_without(execution.pending, gone))
             if new:
                 self._count(new)
@@ -156,7 +158,7 @@ class StreamRecord:
 
     def execution(self, boot: str) -> ExecutionRecord | None:
         """Return the execution with this ID."""
-        return next((one for one in self.executions if one.boot == boot), None)
+        return next((candidate for candidate in self.executions if candidate.boot == boot), None)
 
     def _count(self, lines: Sequence[LogLine]) -> None:
         self.lines += len(lines)
@@ -177,7 +179,7 @@ class StreamRecord:
     @property
     def forgotten(self) -> int:
         """Return the number of stored lines that were deleted since."""
-        spans_of_all = (span for one in self.executions for span in one.spans)
+        spans_of_all = (span for execution in self.executions for span in execution.spans)
         return sum(last - first + 1 for first, last, _since in spans_of_all) - self.lines
 
     # --- read -------------------------------------------------------------------------------------
@@ -190,50 +192,54 @@ class StreamRecord:
         """
         oldest = microseconds(now) - round(GAP_SECONDS * 1e6)
         reached = after
-        for one in self.executions:
-            if one.number > max(1, after.boot_number) and one.created_at > oldest:
+        for execution in self.executions:
+            if execution.number > max(1, after.boot_number) and execution.created_at > oldest:
                 # The last lines of the previous execution may still be on their way.
                 break
-            for first, _last, span in spans.gaps(one.spans):
-                if Ref(one.number, span[0]) > after and span[2] > oldest:
-                    return max(after, Ref(one.number, first - 1))
-            if one.spans:
-                reached = max(reached, Ref(one.number, one.spans[-1][1]))
+            for first, _last, span in spans.gaps(execution.spans):
+                if Ref(execution.number, span[0]) > after and span[2] > oldest:
+                    return max(after, Ref(execution.number, first - 1))
+            if execution.spans:
+                reached = max(reached, Ref(execution.number, execution.spans[-1][1]))
         return reached
 
     def following(self, after: Ref, horizon: Ref, limit: int) -> list[Ref]:
         """Return up to ``limit`` places of received lines after ``after``, up to ``horizon``."""
-        found: list[Ref] = []
-        for one in self.executions:
-            if one.number < after.boot_number:
+        places: list[Ref] = []
+        for execution in self.executions:
+            if execution.number < after.boot_number:
                 continue
-            for first, last, _since in one.spans:
-                begin = max(first, after.seq + 1) if one.number == after.boot_number else first
-                end = min(last, begin + limit - len(found) - 1)
-                if one.number == horizon.boot_number:
+            for first, last, _since in execution.spans:
+                begin = (
+                    max(first, after.seq + 1) if execution.number == after.boot_number else first
+                )
+                end = min(last, begin + limit - len(places) - 1)
+                if execution.number == horizon.boot_number:
                     end = min(end, horizon.seq)
-                found += [Ref(one.number, seq) for seq in range(begin, end + 1)]
-            if one.number == horizon.boot_number:
+                places += [Ref(execution.number, seq) for seq in range(begin, end + 1)]
+            if execution.number == horizon.boot_number:
                 break
-        return found
+        return places
 
     def state(self) -> StreamState:
         """Return what is stored of the stream."""
         updated = self.updated_at
         missing: dict[int, list[tuple[int, int]]] = {}
         left = MOST_MISSING
-        for one in self.executions:
-            found = [(first, last) for first, last, _span in spans.gaps(one.spans)][:left]
-            left -= len(found)
-            if found:
-                missing[one.number] = found
+        for execution in self.executions:
+            missing_ranges = [(first, last) for first, last, _span in spans.gaps(execution.spans)][
+                :left
+            ]
+            left -= len(missing_ranges)
+            if missing_ranges:
+                missing[execution.number] = missing_ranges
         return StreamState(
             stream=self.stream,
             project=self.project,
             job=self.job,
             lines=self.lines,
             bytes=self.bytes,
-            dropped=sum(one.dropped for one in self.executions),
+            dropped=sum(execution.dropped for execution in self.executions),
             first_at=moment_of(updated if self.first_at is None else self.first_at),
             last_at=moment_of(updated if self.last_at is None else self.last_at),
             forgotten=self.forgotten,

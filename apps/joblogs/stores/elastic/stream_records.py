@@ -33,7 +33,7 @@ Group = tuple[int, int, int, int, int]
 class VersionedRecord:
     """Record as read, with its version; ``seq_no`` is -1 if it is not stored yet."""
 
-    ledger: StreamRecord
+    record: StreamRecord
     seq_no: int = -1
     primary_term: int = -1
 
@@ -43,7 +43,7 @@ class StreamRecords:
 
     def __init__(self, connection: ElasticConnection, names: IndexNames) -> None:
         self._connection = connection
-        self._index = names.ledgers
+        self._index = names.records
 
     def read(self, streams: Collection[str]) -> dict[str, VersionedRecord]:
         """Return the existing records in real time (not as of the last refresh)."""
@@ -52,14 +52,18 @@ class StreamRecords:
         answer = self._connection.ask(
             lambda client: client.mget(index=self._index, ids=list(streams), realtime=True)
         )
-        found: dict[str, VersionedRecord] = {}
-        for one in answer["docs"]:
-            if "error" in one:
-                raise LogStoreUnavailable(f"the streams of log lines: {one['error'].get('reason')}")
-            if one["found"]:
-                ledger = StreamRecord.read(one["_source"])
-                found[one["_id"]] = VersionedRecord(ledger, one["_seq_no"], one["_primary_term"])
-        return found
+        records: dict[str, VersionedRecord] = {}
+        for document in answer["docs"]:
+            if "error" in document:
+                raise LogStoreUnavailable(
+                    f"the streams of log lines: {document['error'].get('reason')}"
+                )
+            if document["found"]:
+                record = StreamRecord.read(document["_source"])
+                records[document["_id"]] = VersionedRecord(
+                    record, document["_seq_no"], document["_primary_term"]
+                )
+        return records
 
     def change(
         self,
@@ -80,7 +84,7 @@ class StreamRecords:
                 # Random pause, so that two writers do not collide again.
                 time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
                 self._read_again(known, left, make)
-            changed = [name for name in left if name in known and change(known[name].ledger)]
+            changed = [name for name in left if name in known and change(known[name].record)]
             results = self._connection.bulk([self._operation(known[name]) for name in changed])
             left = []
             for name, result in zip(changed, results, strict=True):
@@ -97,7 +101,7 @@ class StreamRecords:
 
     def delete(self, known: VersionedRecord) -> None:
         """Delete a record, unless it was changed since it was read."""
-        place = {"_index": self._index, "_id": known.ledger.stream}
+        place = {"_index": self._index, "_id": known.record.stream}
         version = {"if_seq_no": known.seq_no, "if_primary_term": known.primary_term}
         self._connection.bulk([BulkOperation({"delete": place | version})])
 
@@ -133,9 +137,9 @@ class StreamRecords:
             search.aggs.bucket("jobs", jobs)
             answer = self._connection.search(self._index, search.to_dict())
             found = answer.get("aggregations", {"jobs": {"buckets": []}})["jobs"]
-            for one in found["buckets"]:
-                values = (int(one[name]["value"]) for name in ("lines", "bytes", "first_at"))
-                yield (one["key"]["project"], one["key"]["job"], *values)
+            for bucket in found["buckets"]:
+                values = (int(bucket[name]["value"]) for name in ("lines", "bytes", "first_at"))
+                yield (bucket["key"]["project"], bucket["key"]["job"], *values)
             after = found.get("after_key")
             if not after or len(found["buckets"]) < PAGE:
                 return
@@ -146,17 +150,17 @@ class StreamRecords:
         names: list[str],
         make: Callable[[str], StreamRecord] | None,
     ) -> None:
-        found = self.read(names)
+        current = self.read(names)
         for name in names:
             known.pop(name)
-            if name in found:
-                known[name] = found[name]
+            if name in current:
+                known[name] = current[name]
             elif make is not None:
                 known[name] = VersionedRecord(make(name))
 
     def _operation(self, known: VersionedRecord) -> BulkOperation:
-        place: Answer = {"_index": self._index, "_id": known.ledger.stream}
+        place: Answer = {"_index": self._index, "_id": known.record.stream}
         if known.seq_no < 0:
-            return BulkOperation({"create": place}, known.ledger.document())
+            return BulkOperation({"create": place}, known.record.document())
         version = {"if_seq_no": known.seq_no, "if_primary_term": known.primary_term}
-        return BulkOperation({"index": place | version}, known.ledger.document())
+        return BulkOperation({"index": place | version}, known.record.document())

@@ -20,7 +20,7 @@ _Streams = Mapping[str, Sequence[Incoming]]
 
 def write(
     connection: ElasticConnection,
-    ledgers: StreamRecords,
+    records: StreamRecords,
     names: IndexNames,
     batches: Sequence[LineBatch],
     now: datetime,
@@ -28,26 +28,26 @@ def write(
     """Store lines; return how many were new. Raises ``LogStoreUnavailable`` and ``ValueError``."""
     # In a fixed order, so that concurrent writers collide at the first stream and not at the last.
     streams: dict[str, list[Incoming]] = {}
-    for one in gathered(batches):
-        _check(one)
-        streams.setdefault(one.stream, []).append(one)
+    for incoming in gathered(batches):
+        _check(incoming)
+        streams.setdefault(incoming.stream, []).append(incoming)
 
     def make(stream: str) -> StreamRecord:
         return StreamRecord(stream, streams[stream][0].project, streams[stream][0].job)
 
-    found = ledgers.read(streams)
-    known = {name: found.get(name) or VersionedRecord(make(name)) for name in streams}
-    ledgers.change(known, lambda one: one.reserve(streams[one.stream], now), make=make)
+    existing = records.read(streams)
+    known = {name: existing.get(name) or VersionedRecord(make(name)) for name in streams}
+    records.change(known, lambda record: record.reserve(streams[record.stream], now), make=make)
     failpoints.hit("joblogs.elastic.reserved")
     taken, problem = _create_lines(connection, names, streams, known)
     failpoints.hit("joblogs.elastic.created")
     new: dict[str, int] = {}
 
-    def take_over(ledger: StreamRecord) -> bool:
-        new[ledger.stream] = ledger.take_over(taken[ledger.stream], now)
+    def take_over(record: StreamRecord) -> bool:
+        new[record.stream] = record.take_over(taken[record.stream], now)
         return True
 
-    ledgers.change({name: known[name] for name in taken}, take_over)
+    records.change({name: known[name] for name in taken}, take_over)
     if problem:
         raise ValueError(problem)
     return sum(new.values())
@@ -80,17 +80,17 @@ def _create_lines(
     operations: list[BulkOperation] = []
     taken: dict[str, list[WrittenLines]] = {}
     for name, executions in streams.items():
-        ledger = known[name].ledger
-        for one in executions:
-            execution = ledger.execution(one.boot)
-            new = execution.unknown(one.lines) if execution is not None else ()
+        record = known[name].record
+        for incoming in executions:
+            execution = record.execution(incoming.boot)
+            new = execution.unknown(incoming.lines) if execution is not None else ()
             if execution is None or not new:
                 continue
-            mine = WrittenLines(one.boot)
+            mine = WrittenLines(incoming.boot)
             taken.setdefault(name, []).append(mine)
             for line in new:
                 index = names.day(execution.day(line.seq))
-                operations.append(create_line(index, ledger, execution, line))
+                operations.append(create_line(index, record, execution, line))
                 places.append((mine, line))
     problem = ""
     results = connection.bulk(operations)

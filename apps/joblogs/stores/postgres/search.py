@@ -75,14 +75,14 @@ def newest(
     if not phrases:
         return day_.best(low, high, limit)
     window = max(_WINDOW, _WINDOW_EACH * limit)
-    found, lowest = day_.among_newest(low, high, window, limit)
-    if len(found) < limit and lowest is not None:
-        rest = limit - len(found)
+    rows, lowest = day_.among_newest(low, high, window, limit)
+    if len(rows) < limit and lowest is not None:
+        rest = limit - len(rows)
         if lanes is not None and lanes.lines <= _FEW:
-            found += day_.best(low, lowest, rest)
+            rows += day_.best(low, lowest, rest)
         else:
-            found += day_.by_words(phrases, low, lowest, rest)
-    return found
+            rows += day_.by_words(phrases, low, lowest, rest)
+    return rows
 
 
 def alike(
@@ -228,12 +228,12 @@ class _Day:
         lowest, count = rows[0]
         if not count:
             return [], None
-        found = self._joined(
+        matches = self._joined(
             f"SELECT {_LINE} FROM lines_{self.name} l WHERE l.id BETWEEN ? AND ?{where.sql}"  # noqa: S608 - names of our own
             " ORDER BY l.id DESC LIMIT ?",
             [lowest, high - 1, *where.values, limit],
         )
-        return found, lowest if count == window else None
+        return matches, lowest if count == window else None
 
     def by_words(self, phrases: Sequence[Phrase], low: int, high: int, limit: int) -> list[Row]:
         """Search by the index of words, which is unordered: with too many matches, the newer half
@@ -244,11 +244,11 @@ class _Day:
             where += self.lanes.condition()
         self.session.execute("SET LOCAL enable_bitmapscan = on")
         self.session.execute("SET LOCAL enable_indexscan = off")
-        found: list[int] = []
+        ids: list[int] = []
         spans = [(low, high)]
         # At first by the index of words alone; then combined with the ID index.
         key = "l.id + 0"
-        while spans and len(found) < limit:
+        while spans and len(ids) < limit:
             begin, end = spans.pop()
             rows = self.session.all(
                 f"SELECT l.id FROM lines_{self.name} l WHERE {key} BETWEEN ? AND ?{where.sql}"  # noqa: S608 - names of our own
@@ -260,14 +260,14 @@ class _Day:
                 middle = (begin + end) // 2
                 spans += [(begin, middle), (middle, end)]
             else:
-                found += sorted((pk for (pk,) in rows), reverse=True)
+                ids += sorted((pk for (pk,) in rows), reverse=True)
         self.session.execute("SET LOCAL enable_bitmapscan = off")
         self.session.execute("SET LOCAL enable_indexscan = on")
-        if not found:
+        if not ids:
             return []
         return self._joined(
             f"SELECT {_LINE} FROM lines_{self.name} l WHERE l.id = ANY(?)",  # noqa: S608 - names of our own
-            [found[:limit]],
+            [ids[:limit]],
         )
 
     def _joined(self, lines: str, values: list[Any]) -> list[Row]:

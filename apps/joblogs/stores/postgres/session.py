@@ -13,7 +13,7 @@ from apps.joblogs.stores.postgres import search as line_search
 from apps.runtime.engine.postgres_pool import Cursor
 
 
-class PostgresSession(StoreSession):
+class PostgresLogSession(StoreSession):
     """See ``StoreSession``."""
 
     FOR_UPDATE: ClassVar[str] = " FOR UPDATE"
@@ -70,8 +70,8 @@ class PostgresSession(StoreSession):
 
 def storable(values: Sequence[Any]) -> Sequence[Any]:
     """Replace NUL and half surrogates, which no stored text contains."""
-    if any(isinstance(one, str) and not one.isprintable() for one in values):
-        return [_printable(one) if isinstance(one, str) else one for one in values]
+    if any(isinstance(value, str) and not value.isprintable() for value in values):
+        return [_printable(value) if isinstance(value, str) else value for value in values]
     return values
 
 

@@ -14,7 +14,7 @@ from apps.joblogs.stores.days.store import DayStore
 from apps.joblogs.stores.postgres import vacuum, writes
 from apps.joblogs.stores.postgres.pool import LogPool
 from apps.joblogs.stores.postgres.schema import SETUP_LOCK, TABLES
-from apps.joblogs.stores.postgres.session import PostgresSession
+from apps.joblogs.stores.postgres.session import PostgresLogSession
 from apps.runtime.engine.postgres_pool import WAIT_SECONDS, Cursor
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class PostgresLogStore(DayStore):
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self._pool = LogPool(url, wait_seconds=wait_seconds)
-        self._numbers = writes.Numbers()
+        self._numbers = writes.LineNumbers()
 
     def setup(self) -> None:
         """See ``LogStore.setup``."""
@@ -63,7 +63,7 @@ class PostgresLogStore(DayStore):
         self._pool.run(vacuum.tidy)
 
     def _reading(self, work: Callable[[StoreSession], T]) -> T:
-        return self._pool.run(lambda cursor: work(PostgresSession(cursor)), reading=True)
+        return self._pool.run(lambda cursor: work(PostgresLogSession(cursor)), reading=True)
 
     def _writing(self, work: Callable[[StoreSession], T]) -> T:
-        return self._pool.run(lambda cursor: work(PostgresSession(cursor)))
+        return self._pool.run(lambda cursor: work(PostgresLogSession(cursor)))

@@ -52,7 +52,7 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "
 _BLOCK: Final = 500
 
 
-class Numbers:
+class LineNumbers:
     """Source of line numbers, unique within a microsecond and reserved in blocks."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class Numbers:
     def take(self, cursor: Cursor, count: int) -> list[int]:
         """Return ``count`` numbers, ascending within a block."""
         with self._lock:
-            found = list(range(self._next, min(self._end, self._next + count)))
-            self._next += len(found)
-            missing = count - len(found)
+            numbers = list(range(self._next, min(self._end, self._next + count)))
+            self._next += len(numbers)
+            missing = count - len(numbers)
             if missing:
                 blocks = -(-missing // NUMBERS)
                 rows = cursor.execute(
@@ -72,24 +72,26 @@ class Numbers:
                 ).fetchall()
                 for (block,) in rows:
                     self._next, self._end = block * NUMBERS, (block + 1) * NUMBERS
-                    taken = min(NUMBERS, count - len(found))
-                    found += range(self._next, self._next + taken)
+                    taken = min(NUMBERS, count - len(numbers))
+                    numbers += range(self._next, self._next + taken)
                     self._next += taken
-            return found
+            return numbers
 
 
-def write(cursor: Cursor, incoming: Sequence[Incoming], now: int, numbers: Numbers) -> int:
+def write(cursor: Cursor, incoming: Sequence[Incoming], now: int, numbers: LineNumbers) -> int:
     """See ``LogStore.write``; ``now`` in microseconds since 1970."""
     lines: list[New] = []
     rows: list[tuple[int, ...]] = []
     changed: list[tuple[Any, ...]] = []
     lanes: dict[int, int] = {}
-    for one, (pk, lane, progress) in zip(incoming, _executions(cursor, incoming, now), strict=True):
+    for execution, (pk, lane, progress) in zip(
+        incoming, _executions(cursor, incoming, now), strict=True
+    ):
         lanes[pk], held = lane, PendingLines(pk)
-        new = progress.take(one.seqs, now)
-        held.add([line for begin, end in new for line in one.lines[begin:end]], lines)
+        new = progress.take(execution.seqs, now)
+        held.add([line for begin, end in new for line in execution.lines[begin:end]], lines)
         spans, fresh = progress.spans.to_bytes(), progress.fresh_as_text()
-        changed.append((one.dropped, spans, fresh, now, held.first_at, held.last_at, pk))
+        changed.append((execution.dropped, spans, fresh, now, held.first_at, held.last_at, pk))
         rows += held.rows
     cursor.executemany(_UPDATE_EXECUTION, changed)
     if lines:
@@ -102,32 +104,39 @@ def _executions(
     cursor: Cursor, incoming: Sequence[Incoming], now: int
 ) -> list[tuple[int, int, ExecutionProgress]]:
     """Return (id, lane, progress) of the executions, created if missing, and locked."""
-    found = _known(cursor, incoming)
-    missing = [one for one in incoming if (one.stream, one.boot) not in found]
-    for one in missing:
+    known = _known(cursor, incoming)
+    missing = [
+        execution for execution in incoming if (execution.stream, execution.boot) not in known
+    ]
+    for execution in missing:
         # Serialize the numbering of a stream's executions.
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (SETUP_LOCK, one.stream))
-        lane = _lane(cursor, one.project, one.job)
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (SETUP_LOCK, execution.stream)
+        )
+        lane = _lane(cursor, execution.project, execution.job)
         cursor.execute(
             _INSERT_EXECUTION,
             {
-                "stream": one.stream,
-                "boot": one.boot,
-                "project": one.project,
-                "job": one.job,
+                "stream": execution.stream,
+                "boot": execution.boot,
+                "project": execution.project,
+                "job": execution.job,
                 "lane": lane,
                 "now": now,
             },
         )
     if missing:
-        found |= _known(cursor, missing)
-    return [found[one.stream, one.boot] for one in incoming]
+        known |= _known(cursor, missing)
+    return [known[execution.stream, execution.boot] for execution in incoming]
 
 
 def _known(
     cursor: Cursor, incoming: Sequence[Incoming]
 ) -> dict[tuple[str, str], tuple[int, int, ExecutionProgress]]:
-    streams, boots = [one.stream for one in incoming], [one.boot for one in incoming]
+    streams, boots = (
+        [execution.stream for execution in incoming],
+        [execution.boot for execution in incoming],
+    )
     rows = cursor.execute(_KNOWN, (streams, boots), binary=True).fetchall()
     return {
         (stream, boot): (pk, lane, ExecutionProgress(spans, fresh))
@@ -161,17 +170,17 @@ def _escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _copy(cursor: Cursor, lines: list[New], lanes: Mapping[int, int], numbers: Numbers) -> None:
-    found = iter(numbers.take(cursor, len(lines)))
+def _copy(cursor: Cursor, lines: list[New], lanes: Mapping[int, int], numbers: LineNumbers) -> None:
+    unique = iter(numbers.take(cursor, len(lines)))
     days = by_day(lines)
     _have_days(cursor, [day for day, _here in days])
-    for day, here in days:
+    for day, day_lines in days:
         with cursor.copy(
             f"COPY lines_{table(day)}"
             " (id, execution, seq, lane, level, source, text, fingerprint, words) FROM STDIN"
         ) as copy:
-            for begin in range(0, len(here), _BLOCK):
-                copy.write(_block(here[begin : begin + _BLOCK], day * DAY, lanes, found))
+            for begin in range(0, len(day_lines), _BLOCK):
+                copy.write(_block(day_lines[begin : begin + _BLOCK], day * DAY, lanes, unique))
 
 
 def _block(

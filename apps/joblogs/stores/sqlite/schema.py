@@ -61,7 +61,7 @@ _OF_DAY: Final = (
 
 def of_day(day: int) -> list[str]:
     """Return the statements that create the tables of a day."""
-    return [one.format(table(day)) for one in _OF_DAY]
+    return [statement.format(table(day)) for statement in _OF_DAY]
 
 
 def tags_of(project: int, job: int, execution: int, level: int) -> str:
@@ -76,7 +76,7 @@ def any_of(kind: str, values: Iterable[int]) -> str:
 
 def matching(phrases: Collection[Phrase]) -> list[str]:
     """Return the FTS5 expressions for lines with all of these phrases."""
-    return [f'"{" ".join(one.words)}"{"*" if one.prefix else ""}' for one in phrases]
+    return [f'"{" ".join(phrase.words)}"{"*" if phrase.prefix else ""}' for phrase in phrases]
 
 
 def holds(text: str, folded: str) -> bool:
@@ -87,7 +87,9 @@ def holds(text: str, folded: str) -> bool:
 def containing(contains: str, column: str) -> tuple[str, str]:
     """See ``StoreSession.containing``."""
     wanted = as_stored(contains)
-    if all(one.isascii() or one.casefold() == one.upper() for one in wanted):
+    if all(
+        character.isascii() or character.casefold() == character.upper() for character in wanted
+    ):
         # SQLite folds case in ASCII only, and all wanted text here is lower-cased ASCII.
         escaped = wanted.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         return f"{column} LIKE ? ESCAPE '\\'", f"%{escaped}%"

@@ -31,7 +31,7 @@ def _question(
     parts, sql, values = list[str](), "", list[Any]()
     if asked.projects is not None:
         parts.append(any_of("p", sorted(asked.projects)))
-        sql += f" AND e.project IN ({', '.join(str(int(one)) for one in asked.projects)})"
+        sql += f" AND e.project IN ({', '.join(str(int(project)) for project in asked.projects)})"
     if asked.job is not None:
         parts.append(any_of("j", [asked.job]))
         sql += f" AND e.job = {int(asked.job)}"

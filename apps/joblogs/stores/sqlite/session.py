@@ -13,7 +13,7 @@ from apps.joblogs.stores.sqlite import search as line_search
 from apps.joblogs.stores.sqlite.schema import WORDS_VERSION, containing, tags_of
 
 
-class SqliteSession(StoreSession):
+class SqliteLogSession(StoreSession):
     """See ``StoreSession``."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

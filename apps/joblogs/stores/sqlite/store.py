@@ -15,7 +15,7 @@ from apps.joblogs.stores.days.session import StoreSession
 from apps.joblogs.stores.days.store import DayStore
 from apps.joblogs.stores.sqlite import writes
 from apps.joblogs.stores.sqlite.database import LogFile
-from apps.joblogs.stores.sqlite.session import SqliteSession
+from apps.joblogs.stores.sqlite.session import SqliteLogSession
 from apps.runtime.engine.sqlite_files import BUSY_SECONDS
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class SqliteLogStore(DayStore):
         self._database.outside("PRAGMA incremental_vacuum")
 
     def _reading(self, work: Callable[[StoreSession], T]) -> T:
-        return self._database.reading(lambda connection: work(SqliteSession(connection)))
+        return self._database.reading(lambda connection: work(SqliteLogSession(connection)))
 
     def _writing(self, work: Callable[[StoreSession], T]) -> T:
-        return self._database.writing(lambda connection: work(SqliteSession(connection)))
+        return self._database.writing(lambda connection: work(SqliteLogSession(connection)))

@@ -45,37 +45,37 @@ def write(connection: sqlite3.Connection, incoming: Sequence[Incoming], now: int
     """See ``LogStore.write``; ``now`` in microseconds since 1970."""
     lines: list[New] = []
     tags: dict[tuple[int, str], str] = {}
-    for one in incoming:
-        _take(connection, one, now, lines, tags)
-    for day, here in by_day(lines):
-        _insert(connection, day, here, tags)
+    for execution in incoming:
+        _take(connection, execution, now, lines, tags)
+    for day, day_lines in by_day(lines):
+        _insert(connection, day, day_lines, tags)
     return len(lines)
 
 
 def _take(
     connection: sqlite3.Connection,
-    one: Incoming,
+    execution: Incoming,
     now: int,
     lines: list[New],
     tags: dict[tuple[int, str], str],
 ) -> None:
     """Insert the new lines of an execution, and record them as received."""
     known = "SELECT id, project, job, spans, fresh FROM executions WHERE stream = ? AND boot = ?"
-    row = connection.execute(known, (one.stream, one.boot)).fetchone()
+    row = connection.execute(known, (execution.stream, execution.boot)).fetchone()
     if row is None:
-        values = (one.stream, one.boot, one.project, one.job, now)
+        values = (execution.stream, execution.boot, execution.project, execution.job, now)
         connection.execute(_INSERT_EXECUTION, values)
-        row = connection.execute(known, (one.stream, one.boot)).fetchone()
+        row = connection.execute(known, (execution.stream, execution.boot)).fetchone()
     pk, project, job, spans, fresh = row
     progress = ExecutionProgress(spans, fresh)
-    new = progress.take(one.seqs, now)
+    new = progress.take(execution.seqs, now)
     for level, number in LEVEL_NUMBERS.items():
         tags[pk, level] = tags_of(project, job, pk, number)
     held = PendingLines(pk)
-    held.add([line for begin, end in new for line in one.lines[begin:end]], lines)
+    held.add([line for begin, end in new for line in execution.lines[begin:end]], lines)
     spans, fresh = progress.spans.to_bytes(), progress.fresh_as_text()
     connection.execute(
-        _UPDATE_EXECUTION, (one.dropped, spans, fresh, now, held.first_at, held.last_at, pk)
+        _UPDATE_EXECUTION, (execution.dropped, spans, fresh, now, held.first_at, held.last_at, pk)
     )
     connection.executemany(_HOLD, held.rows)
 
@@ -89,8 +89,8 @@ def _insert(
     # Number of lines ever stored in the day.
     counter, midnight, name = _counter(connection, day), day * DAY, table(day)
     # Column-wise: work per line in Python would cost as much as SQLite's own.
-    ats, pks, found = zip(*lines, strict=True)
-    seqs, _ats, levels, sources, texts, kinds = zip(*found, strict=True)
+    ats, pks, columns = zip(*lines, strict=True)
+    seqs, _ats, levels, sources, texts, kinds = zip(*columns, strict=True)
     ids = [at - midnight << SHIFT | number & MASK for number, at in enumerate(ats, counter)]
     numbers = list(map(LEVEL_NUMBERS.__getitem__, levels))
     _insert_lines(connection, name, (ids, pks, seqs, numbers, sources, texts, kinds))

@@ -66,7 +66,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         try:
             verb(options)
         except DomainError as error:
-            lines = [str(each) for texts in error.fields.values() for each in texts]
+            lines = [str(text_line) for texts in error.fields.values() for text_line in texts]
             wrong = error.status == _UNPROCESSABLE
             raise CommandError(
                 "\n".join(lines if wrong and lines else [str(error)]),
@@ -95,80 +95,80 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             for name in ("pending", "leased", "succeeded", "failed", "size_bytes")
         }
         rows = rows.annotate(parts=Count("reports"), **{f"n_{k}": v for k, v in sums.items()})
-        found: list[Any] = list(rows)
+        frontiers: list[Any] = list(rows)
         moving = set(
             Operation.objects.filter(
-                Q(state__in=ACTIVE_OPERATIONS), frontier__in=found
+                Q(state__in=ACTIVE_OPERATIONS), frontier__in=frontiers
             ).values_list("frontier_id", flat=True)
         )
         if options["json"]:
-            self._json([_listed(one, one.pk in moving) for one in found])
+            self._json([_listed(frontier, frontier.pk in moving) for frontier in frontiers])
             return
         head = ("FRONTIER", "NUMBER", "SEGMENTS", "ZONE", "KEYS", "STATE", "PENDING", "LEASED")
         lines = [
             (
-                full_name(one),
-                str(one.pk),
-                one.segments,
-                one.time_zone,
-                one.keys,
-                _state(one, one.pk in moving),
-                one.n_pending,
-                one.n_leased,
-                one.n_succeeded,
-                one.n_failed,
-                size(one.n_size_bytes),
+                full_name(frontier),
+                str(frontier.pk),
+                frontier.segments,
+                frontier.time_zone,
+                frontier.keys,
+                _state(frontier, frontier.pk in moving),
+                frontier.n_pending,
+                frontier.n_leased,
+                frontier.n_succeeded,
+                frontier.n_failed,
+                size(frontier.n_size_bytes),
             )
-            for one in found
+            for frontier in frontiers
         ]
         self._lines(table((*head, "SUCCEEDED", "FAILED", "SIZE"), lines))
-        if not found:
+        if not frontiers:
             self.stderr.write("There is no frontier; make one: manage.py seeds create NAME")
 
     def _segments(self, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
-        found = services.show_segments(frontier)
+        segments = services.show_segments(frontier)
         if options["json"]:
-            self._json([_segment_json(frontier, one) for one in found])
+            self._json([_segment_json(frontier, segment) for segment in segments])
             return
         rows = [
             (
-                shown_segment(frontier, one.segment),
-                str(one.segment),
-                one.books.added,
-                one.books.duplicates,
-                one.books.pending,
-                one.books.leased,
-                one.books.succeeded,
-                one.books.failed,
-                one.books.ignored,
-                one.books.forgotten,
-                size(one.size_bytes),
+                shown_segment(frontier, segment.segment),
+                str(segment.segment),
+                segment.books.added,
+                segment.books.duplicates,
+                segment.books.pending,
+                segment.books.leased,
+                segment.books.succeeded,
+                segment.books.failed,
+                segment.books.ignored,
+                segment.books.forgotten,
+                size(segment.size_bytes),
             )
-            for one in found
+            for segment in segments
         ]
         head = "SEGMENT START-MS ADDED DUPLICATES PENDING LEASED SUCCEEDED FAILED IGNORED FORGOTTEN"
         self._lines(table((*head.split(), "SIZE"), rows))
-        wrong = [one for one in found if not one.books.balance()]
+        wrong = [segment for segment in segments if not segment.books.balance()]
         if wrong:
-            names = ", ".join(shown_segment(frontier, one.segment) for one in wrong)
+            names = ", ".join(shown_segment(frontier, segment.segment) for segment in wrong)
             raise CommandError(f"the books do not balance: {names}", returncode=FAILED)
-        zone = f"; times of {frontier.time_zone}" if found else ""
-        self.stderr.write(f"{full_name(frontier)}: {len(found)} segments, books balance{zone}")
+        zone = f"; times of {frontier.time_zone}" if segments else ""
+        self.stderr.write(f"{full_name(frontier)}: {len(segments)} segments, books balance{zone}")
 
     def _look_up(self, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
         at = time_named(frontier, options["at"]) if options["at"] else None
-        found = services.look_up(frontier, Seed(options["seed"], active_at=at))
-        known = found.known
-        where = shown_segment(frontier, found.segment)
+        answer = services.look_up(frontier, Seed(options["seed"], active_at=at))
+        known = answer.known
+        where = shown_segment(frontier, answer.segment)
         if options["json"]:
             self._json(
                 {
                     "new": known is None,
-                    "segment": found.segment,
-                    "key": found.key,
-                    "due": found.due,
+                    "segment": answer.segment,
+                    "key": answer.key,
+                    "due": answer.due,
                     "state": known.state.name.lower() if known else None,
                     "since": known.added_at if known else None,
                     "changed_at": known.changed_at if known else None,
@@ -185,16 +185,16 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
                 f"known since {shown_time(frontier, known.added_at)}, "
                 f"{known.state.name.lower()} since {shown_time(frontier, known.changed_at)}"
             )
-        self.stdout.write(f"segment  {where} ({found.segment})")
-        self.stdout.write(f"key      {found.key}")
+        self.stdout.write(f"segment  {where} ({answer.segment})")
+        self.stdout.write(f"key      {answer.key}")
         if known is not None:
             self.stdout.write(f"failures {known.retry} of {known.max_retry}")
             if known.owner and known.deadline:
                 self.stdout.write(
                     f"leased   by {known.owner} until {shown_time(frontier, known.deadline)}"
                 )
-        elif found.due > 1:
-            self.stdout.write(f"due      {shown_time(frontier, found.due)}")
+        elif answer.due > 1:
+            self.stdout.write(f"due      {shown_time(frontier, answer.due)}")
 
     # --- add ------------------------------------------------------------------------------------
 
@@ -234,15 +234,15 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         if options["json"]:
             self._json(
                 [
-                    {"seed": seed.data, "code": one.code, "since": one.since or None}
-                    | ({"text": one.text} if one.text else {})
-                    for seed, one in zip(seeds, answers, strict=True)
+                    {"seed": seed.data, "code": answer.code, "since": answer.since or None}
+                    | ({"text": answer.text} if answer.text else {})
+                    for seed, answer in zip(seeds, answers, strict=True)
                 ]
             )
         else:
-            for seed, one in zip(seeds, answers, strict=True):
-                self.stdout.write(f"{_told(frontier, one)}\t{seed.data}")
-        refused = sum(not _taken(one) for one in answers)
+            for seed, answer in zip(seeds, answers, strict=True):
+                self.stdout.write(f"{_answer_text(frontier, answer)}\t{seed.data}")
+        refused = sum(not _taken(answer) for answer in answers)
         if refused:
             raise CommandError(f"{refused} of {len(answers)} were refused", returncode=FAILED)
 
@@ -257,11 +257,11 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
 
         def send() -> None:
             answers = client.add(seed for _number, seed in batch)
-            for (number, _seed), one in zip(batch, answers, strict=True):
-                if _taken(one):
-                    tally[one.code] += 1
+            for (number, _seed), pair in zip(batch, answers, strict=True):
+                if _taken(pair):
+                    tally[pair.code] += 1
                 else:
-                    refuse(number, f"{one.text} ({one.code})")
+                    refuse(number, f"{pair.text} ({pair.code})")
             batch.clear()
             progress.tell(_tallied(tally))
 
@@ -332,7 +332,7 @@ def _taken(answer: SeedAnswer) -> bool:
     return answer.code in ("new", "duplicate")
 
 
-def _told(frontier: Frontier, answer: SeedAnswer) -> str:
+def _answer_text(frontier: Frontier, answer: SeedAnswer) -> str:
     if answer.code == "new":
         return "new"
     if answer.code == "duplicate":
@@ -360,34 +360,34 @@ def _state(frontier: Frontier, busy: bool) -> str:
     return ",".join(words) or "open"
 
 
-def _listed(one: Any, busy: bool) -> dict[str, Any]:
+def _listed(frontier: Any, busy: bool) -> dict[str, Any]:
     return {
-        "number": one.pk,
-        "project": one.project.slug,
-        "name": one.name,
-        "segments": one.segments,
-        "time_zone": one.time_zone,
-        "keys": one.keys,
-        "ignored_parameters": one.ignored_parameters,
-        "is_paused": one.is_paused,
-        "is_frozen": one.is_frozen,
+        "number": frontier.pk,
+        "project": frontier.project.slug,
+        "name": frontier.name,
+        "segments": frontier.segments,
+        "time_zone": frontier.time_zone,
+        "keys": frontier.keys,
+        "ignored_parameters": frontier.ignored_parameters,
+        "is_paused": frontier.is_paused,
+        "is_frozen": frontier.is_frozen,
         "is_busy": busy,
-        "segment_count": one.parts,
-        "pending": one.n_pending,
-        "leased": one.n_leased,
-        "succeeded": one.n_succeeded,
-        "failed": one.n_failed,
-        "size_bytes": one.n_size_bytes,
+        "segment_count": frontier.parts,
+        "pending": frontier.n_pending,
+        "leased": frontier.n_leased,
+        "succeeded": frontier.n_succeeded,
+        "failed": frontier.n_failed,
+        "size_bytes": frontier.n_size_bytes,
     }
 
 
-def _segment_json(frontier: Frontier, one: Any) -> dict[str, Any]:
-    books = {name: getattr(one.books, name) for name in one.books.__struct_fields__}
-    begins = shown_segment(frontier, one.segment)
+def _segment_json(frontier: Frontier, segment: Any) -> dict[str, Any]:
+    counts = {name: getattr(segment.books, name) for name in segment.books.__struct_fields__}
+    begins = shown_segment(frontier, segment.segment)
     return {
-        "segment": one.segment,
+        "segment": segment.segment,
         "begins": begins,
-        **books,
-        "balances": one.books.balance(),
-        "size_bytes": one.size_bytes,
+        **counts,
+        "balances": segment.books.balance(),
+        "size_bytes": segment.size_bytes,
     }

@@ -126,9 +126,9 @@ class SeedDatabase:
         """Remove a dropped partition from the cache of existing ones."""
         self._partitions.discard((frontier, segment))
 
-    def book(self, cursor: Cursor, frontier: int, segment: int, books: SegmentCounts) -> None:
+    def book(self, cursor: Cursor, frontier: int, segment: int, counts: SegmentCounts) -> None:
         """Add to the counts of a segment. Call it last: the row stays locked until the commit."""
-        numbers = [getattr(books, name) for name in BOOKS_FIELDS]
+        numbers = [getattr(counts, name) for name in BOOKS_FIELDS]
         if any(numbers):
             cursor.execute(_BOOK, [frontier, segment, self._slot, *numbers])
 
@@ -137,12 +137,12 @@ class SeedDatabase:
         self._pool.close()
 
 
-def move(books: SegmentCounts, old: int | None, new: int | None, count: int = 1) -> None:
+def move(counts: SegmentCounts, old: int | None, new: int | None, count: int = 1) -> None:
     """Count the move of ``count`` seeds from one state to another."""
     for state, difference in ((old, -count), (new, count)):
         if state is not None:
             name = COUNTERS[State(state)]
-            setattr(books, name, getattr(books, name) + difference)
+            setattr(counts, name, getattr(counts, name) + difference)
 
 
 def one(cursor: Cursor) -> Row:

@@ -46,7 +46,7 @@ class NewSeedRow(NamedTuple):
     body: bytes
 
 
-class Hints:
+class LocalFilters:
     """Bloom filters of keys seen by this process: a hit is probably a duplicate, a miss proves
     nothing.
 
@@ -77,8 +77,8 @@ class Hints:
     def state(self, frontier: int, segment: int) -> FilterState | None:
         """Return the state of this process's filter."""
         with self._lock:
-            found = self._filters.get((frontier, segment))
-            return found.state() if found else None
+            bloom = self._filters.get((frontier, segment))
+            return bloom.state() if bloom else None
 
     def drop(self, frontier: int, segment: int) -> None:
         """Remove the filter of a dropped segment."""
@@ -88,7 +88,7 @@ class Hints:
 
 def add(
     database: SeedDatabase,
-    hints: Hints,
+    filters: LocalFilters,
     cursor: Cursor,
     frontier: int,
     seeds: Sequence[ResolvedSeed],
@@ -99,27 +99,27 @@ def add(
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
     answers: dict[int, AddResult] = {}
-    books = {}
+    counts = {}
     for segment, places in sorted(segments.items()):
         mine = [seeds[index] for index in places]
         rows: dict[bytes, ResolvedSeed] = {}
         for seed in mine:
             rows.setdefault(seed.hash, seed)
-        known = _store(hints, cursor, frontier, segment, rows, now)
+        known = _store(filters, cursor, frontier, segment, rows, now)
         new = AddResult(True, now, State.INIT)
         again = AddResult(False, now, State.INIT)
         for index, seed in zip(places, mine, strict=True):
             answers[index] = known.get(seed.hash, new)
             known.setdefault(seed.hash, again)
         count = sum(answers[index].new for index in places)
-        books[segment] = SegmentCounts(added=count, pending=count, duplicates=len(mine) - count)
-    for segment, changed in books.items():
+        counts[segment] = SegmentCounts(added=count, pending=count, duplicates=len(mine) - count)
+    for segment, changed in counts.items():
         database.book(cursor, frontier, segment, changed)
     return [answers[index] for index in range(len(seeds))]
 
 
 def _store(
-    hints: Hints,
+    filters: LocalFilters,
     cursor: Cursor,
     frontier: int,
     segment: int,
@@ -127,12 +127,12 @@ def _store(
     now: int,
 ) -> dict[bytes, AddResult]:
     """Insert seeds; return results for those that were already stored."""
-    likely = hints.met(frontier, segment, list(seeds))
+    likely = filters.met(frontier, segment, list(seeds))
     known = known_since(cursor, frontier, segment, likely)
     rows = [
-        NewSeedRow(one, seed.due, seed.max_retry, pack_body(seed))
-        for one, seed in seeds.items()
-        if one not in known
+        NewSeedRow(seed_hash, seed.due, seed.max_retry, pack_body(seed))
+        for seed_hash, seed in seeds.items()
+        if seed_hash not in known
     ]
     inserted = insert(cursor, frontier, segment, rows, now)
     there = [row.hash for row in rows if row.hash not in inserted]

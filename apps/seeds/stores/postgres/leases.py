@@ -223,7 +223,7 @@ def finish(
             if answer.code in ("finished", "retried"):
                 ended[finish.generation] += 1
         work.write(cursor)
-        books[segment] = work.books
+        books[segment] = work.counts
     leave(cursor, ended)
     for segment, changed in books.items():
         database.book(cursor, frontier, segment, changed)
@@ -250,7 +250,7 @@ class _Finishing:
         self._owner = owner
         self._holders = holders
         self._now = now
-        self.books = SegmentCounts()
+        self.counts = SegmentCounts()
         self._hashes = {finish.key: key_hash(finish.key) for finish in finishes}
         first: dict[bytes, Finish] = {}
         for finish in finishes:
@@ -284,7 +284,7 @@ class _Finishing:
         self._ended |= dict.fromkeys(ended, Finished("finished", state))
         # Needed if the call finishes the same seed twice.
         self._seeds |= {key: (state, 0, 0, mine[key], 0) for key in ended}
-        move(self.books, State.RUNNING, state, len(ended))
+        move(self.counts, State.RUNNING, state, len(ended))
 
     def finish(self, one: Finish, turns: Iterator[int]) -> Finished:
         """Return the result; other changes are kept for ``write``."""
@@ -300,13 +300,13 @@ class _Finishing:
             one.generation, self._owner, state=state, generation=generation, holder=holder
         )
         if refused:
-            self.books.late += refused == "late"
+            self.counts.late += refused == "late"
             return Finished(refused, State(state))
         new, retry = after(one.outcome, retry, max_retry)
-        move(self.books, State.RUNNING, new)
+        move(self.counts, State.RUNNING, new)
         if new == State.RETRY:
             turn = next(turns)
-            self.books.retried += 1
+            self.counts.retried += 1
         self._seeds[key] = new, retry, max_retry, generation, turn
         self._moved[key] = new, retry, turn
         return Finished("retried" if new == State.RETRY else "finished", new)

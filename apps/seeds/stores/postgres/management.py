@@ -52,46 +52,48 @@ def all_books(cursor: Cursor, frontier: int) -> dict[int, SegmentCounts]:
 
 def known(cursor: Cursor, frontier: int, segment: int) -> SegmentCounts:
     """Return the counts of a segment. Raises ``UnknownSegment``."""
-    books = all_books(cursor, frontier).get(segment)
-    if books is None:
+    counts = all_books(cursor, frontier).get(segment)
+    if counts is None:
         raise UnknownSegment(f"there is no segment {segment_text(segment)}")
-    return books
+    return counts
 
 
 def _find(cursor: Cursor, frontier: int, segment: int, key: str) -> tuple[bytes, int]:
-    one = key_hash(key)
+    seed_hash = key_hash(key)
     cursor.execute(
         "SELECT state FROM known WHERE frontier = %s AND segment = %s AND hash = %s FOR UPDATE",
-        [frontier, segment, one],
+        [frontier, segment, seed_hash],
     )
     row = cursor.fetchone()
     if row is None:
         raise UnknownSeed(f"segment {segment_text(segment)} has no key {key[:200]}")
-    return one, row[0]
+    return seed_hash, row[0]
 
 
 def reopen(
     database: SeedDatabase, cursor: Cursor, frontier: int, segment: int, key: str, now: int
 ) -> None:
     """Make a finished seed pending again."""
-    one, state = _find(cursor, frontier, segment, key)
+    seed_hash, state = _find(cursor, frontier, segment, key)
     if state not in FINAL:
         raise SeedNotFinal("the seed has not ended, it is pending or leased")
-    write_moves(cursor, frontier, segment, {one: (State.INIT, 0, next_turns(cursor, 1)[0])}, now)
-    books = SegmentCounts()
-    move(books, state, State.INIT)
-    database.book(cursor, frontier, segment, books)
+    write_moves(
+        cursor, frontier, segment, {seed_hash: (State.INIT, 0, next_turns(cursor, 1)[0])}, now
+    )
+    counts = SegmentCounts()
+    move(counts, state, State.INIT)
+    database.book(cursor, frontier, segment, counts)
 
 
 def forget(database: SeedDatabase, cursor: Cursor, frontier: int, segment: int, key: str) -> None:
     """Delete a seed that is not leased."""
-    one, state = _find(cursor, frontier, segment, key)
+    seed_hash, state = _find(cursor, frontier, segment, key)
     if state == State.RUNNING:
         raise SeedInUse("the seed is leased; it can be forgotten when that is over")
-    remove(cursor, frontier, segment, [one])
-    books = SegmentCounts(forgotten=1)
-    move(books, state, None)
-    database.book(cursor, frontier, segment, books)
+    remove(cursor, frontier, segment, [seed_hash])
+    counts = SegmentCounts(forgotten=1)
+    move(counts, state, None)
+    database.book(cursor, frontier, segment, counts)
 
 
 def remove(cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes]) -> None:
@@ -131,15 +133,15 @@ def reopen_slice(
             one: (int(State.INIT), 0, turn) for (one, _, _), turn in zip(seeds, turns, strict=True)
         }
         write_moves(cursor, frontier, source, moved, now)
-        books = SegmentCounts(failed=-len(seeds), pending=len(seeds))
-        database.book(cursor, frontier, source, books)
+        counts = SegmentCounts(failed=-len(seeds), pending=len(seeds))
+        database.book(cursor, frontier, source, counts)
         return len(seeds)
     rows = [
         NewSeedRow(one, target or TIMELESS_DUE, max_retry, body) for one, max_retry, body in seeds
     ]
     fresh = len(insert(cursor, frontier, target, rows, now))
-    books = SegmentCounts(added=fresh, pending=fresh, duplicates=len(seeds) - fresh)
-    database.book(cursor, frontier, target, books)
+    counts = SegmentCounts(added=fresh, pending=fresh, duplicates=len(seeds) - fresh)
+    database.book(cursor, frontier, target, counts)
     return fresh
 
 
@@ -149,13 +151,13 @@ def drop(cursor: Cursor, frontier: int, segment: int, leased_too: bool) -> Segme
     known(cursor, frontier, segment)
     table = sql.Identifier(known_table(frontier, segment))
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
-    books = known(cursor, frontier, segment)
-    if books.leased and not leased_too:
-        raise SeedInUse(f"{books.leased} seeds of the segment are leased")
-    if books.leased:
+    counts = known(cursor, frontier, segment)
+    if counts.leased and not leased_too:
+        raise SeedInUse(f"{counts.leased} seeds of the segment are leased")
+    if counts.leased:
         cursor.execute(
             sql.SQL("SELECT generation, count(*) FROM {} WHERE state = 4 GROUP BY 1").format(table)
         )
         leave(cursor, Counter(dict(cursor.fetchall())))
     drop_partition(cursor, frontier, segment)
-    return books
+    return counts

@@ -106,7 +106,7 @@ def restore(
     for index, seed in enumerate(seeds):
         segments.setdefault(seed.segment, []).append(index)
     answers: dict[int, AddResult] = {}
-    books: dict[int, SegmentCounts] = {}
+    counts: dict[int, SegmentCounts] = {}
     # Queue numbers follow the order of the call, across segments: a move may merge segments.
     turns = next_turns(cursor, len(seeds))
     for segment, places in sorted(segments.items()):
@@ -119,7 +119,7 @@ def restore(
         if len(there) + len(inserted) != len(rows):
             # Forgotten between insert and query, so it is new after all.
             raise TryAgain
-        changed = books[segment] = SegmentCounts(added=len(inserted))
+        changed = counts[segment] = SegmentCounts(added=len(inserted))
         changed.duplicates = len(places) - len(inserted)
         for one in inserted:
             book_move(changed, None, rows[one].state)
@@ -127,7 +127,7 @@ def restore(
             mine = rows[one]
             answers[index] = there.get(one) or AddResult(True, mine.added_at, State(mine.state))
             there.setdefault(one, AddResult(False, mine.added_at, State(mine.state)))
-    for segment, changed in books.items():
+    for segment, changed in counts.items():
         database.book(cursor, frontier, segment, changed)
     return [answers[index] for index in range(len(seeds))]
 
@@ -165,10 +165,10 @@ def move(
     Raises:
         NeedPlaces: call it again after creating them.
     """
-    books = known(cursor, frontier, segment)
+    counts = known(cursor, frontier, segment)
     cursor.execute(_TAKE, [frontier, segment, after, limit])
     rows = [StoredSeedRow(*row) for row in cursor.fetchall()]
-    leased = books.leased or sum(row.state == State.RUNNING for row in rows)
+    leased = counts.leased or sum(row.state == State.RUNNING for row in rows)
     if leased:
         raise SeedInUse(f"{leased} seeds of segment {segment_text(segment)} are leased")
     if not rows:
@@ -193,8 +193,8 @@ def move(
             book_move(arrived, None, distinct[one].state)
         met += arrived.duplicates
     remove(cursor, frontier, segment, [row.hash for row in rows])
-    for (whose, place), books in sorted(changed.items()):
-        database.book(cursor, whose, place, books)
+    for (whose, place), counts in sorted(changed.items()):
+        database.book(cursor, whose, place, counts)
     return MovedSlice(len(rows) - met, met, kept, rows[-1].hash)
 
 
@@ -235,10 +235,10 @@ def _close(
     table = sql.Identifier(known_table(frontier, segment))
     # Lock the table before the counts, as other transactions do.
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
-    books = known(cursor, frontier, segment)
-    if books.added > books.forgotten:
+    counts = known(cursor, frontier, segment)
+    if counts.added > counts.forgotten:
         # Seeds were added behind the cursor meanwhile.
         return MovedSlice(0, 0, 0, b"")
     drop_partition(cursor, frontier, segment)
-    database.book(cursor, target, home, rest_of(books))
+    database.book(cursor, target, home, rest_of(counts))
     return MovedSlice(0, 0, 0, None)

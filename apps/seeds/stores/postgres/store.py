@@ -56,18 +56,18 @@ class PostgresStore:
         self, url: str, *, connections: int = CONNECTIONS, max_filters: int = MAX_FILTERS
     ) -> None:
         self._database = SeedDatabase(url, connections=connections)
-        self._hints = inserts.Hints(max_filters)
+        self._filters = inserts.LocalFilters(max_filters)
         self._guard = Guard()
 
     def set_filter(self, frontier: int, settings: FilterSettings) -> None:
-        self._hints.settings[frontier] = settings.checked()
+        self._filters.settings[frontier] = settings.checked()
 
     def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[AddResult]:
         check_batch(seeds)
         self._guard.time(now)
 
         def work(cursor: Cursor) -> list[AddResult]:
-            return inserts.add(self._database, self._hints, cursor, frontier, seeds, now)
+            return inserts.add(self._database, self._filters, cursor, frontier, seeds, now)
 
         places = {(frontier, seed.segment) for seed in seeds}
         return self._database.run("add", work, places) if seeds else []
@@ -91,8 +91,8 @@ class PostgresStore:
         def work(cursor: Cursor) -> Lease:
             generation = leases.begin(cursor, frontier, owner, call)
             check()
-            found = leases.recall(cursor, frontier, owner, call) if again else None
-            return found or leases.lease(
+            earlier = leases.recall(cursor, frontier, owner, call) if again else None
+            return earlier or leases.lease(
                 self._database, cursor, frontier, generation, owner, limit, deadline, now, call
             )
 
@@ -164,10 +164,10 @@ class PostgresStore:
 
     def next_due(self, frontier: int, *, now: int) -> int | None:
         def work(cursor: Cursor) -> int | None:
-            books = management.all_books(cursor, frontier)
+            counts = management.all_books(cursor, frontier)
             cursor.execute(
                 "SELECT min(due) FROM queue WHERE frontier = %s AND segment = ANY(%s) AND due > %s",
-                [frontier, [segment for segment, one in books.items() if one.pending], now],
+                [frontier, [segment for segment, one in counts.items() if one.pending], now],
             )
             due: int | None = one(cursor)[0]
             return due
@@ -187,11 +187,11 @@ class PostgresStore:
 
     def segments(self, frontier: int) -> list[Segment]:
         def work(cursor: Cursor) -> list[Segment]:
-            books = management.all_books(cursor, frontier)
+            counts = management.all_books(cursor, frontier)
             tables = [
                 f"{SCHEMA}.{table(frontier, segment)}"
                 for table in (known_table, queue_table)
-                for segment in books
+                for segment in counts
             ]
             cursor.execute(
                 "SELECT coalesce(pg_total_relation_size(to_regclass(name)), 0) "
@@ -200,9 +200,9 @@ class PostgresStore:
             )
             sizes = [row[0] for row in cursor.fetchall()]
             return [
-                Segment(segment, those, known + queue, self._hints.state(frontier, segment))
+                Segment(segment, those, known + queue, self._filters.state(frontier, segment))
                 for (segment, those), known, queue in zip(
-                    books.items(), sizes[: len(books)], sizes[len(books) :], strict=True
+                    counts.items(), sizes[: len(counts)], sizes[len(counts) :], strict=True
                 )
             ]
 
@@ -313,18 +313,18 @@ class PostgresStore:
                 continue
             if done.after is None:
                 self._database.forget_partition(frontier, segment)
-                self._hints.drop(frontier, segment)
+                self._filters.drop(frontier, segment)
             return done
 
     def drop_segment(
         self, frontier: int, segment: int, *, leased_too: bool = False
     ) -> SegmentCounts:
-        books = self._database.run(
+        counts = self._database.run(
             "drop", lambda cursor: management.drop(cursor, frontier, segment, leased_too)
         )
         self._database.forget_partition(frontier, segment)
-        self._hints.drop(frontier, segment)
-        return books
+        self._filters.drop(frontier, segment)
+        return counts
 
     def export(self, frontier: int, segment: int) -> Iterator[Known]:
         with self._database.stream("export") as cursor:

@@ -28,7 +28,7 @@ SLICE: Final = 20_000
 logger = logging.getLogger(__name__)
 
 
-class Shelved(msgspec.Struct):
+class CachedFilter(msgspec.Struct):
     """Filter in memory. ``built_until``: it holds all keys up to this one; None: it is complete."""
 
     filter: SegmentFilter
@@ -44,34 +44,34 @@ class Shelved(msgspec.Struct):
 class BloomFilterCache:
     """LRU cache of filters by frontier and segment. Guarded by the lock of the ``RocksFolder``."""
 
-    def __init__(self, kernel: RocksFolder, folder: Path, most: int) -> None:
-        self._kernel = kernel
+    def __init__(self, rocks: RocksFolder, folder: Path, most: int) -> None:
+        self._rocks = rocks
         self._folder = folder
         self._most = most
-        self._filters: OrderedDict[tuple[int, int], Shelved] = OrderedDict()
+        self._filters: OrderedDict[tuple[int, int], CachedFilter] = OrderedDict()
         self.settings: dict[int, FilterSettings] = {}
 
-    def of(self, frontier: int, segment: int) -> Shelved:
+    def of(self, frontier: int, segment: int) -> CachedFilter:
         """Return the filter of a segment; load it or start to rebuild it if it is not in memory."""
         where = frontier, segment
-        found = self._filters.get(where)
-        if found is None:
-            found = self._filters[where] = self._read(frontier, segment)
+        cached = self._filters.get(where)
+        if cached is None:
+            cached = self._filters[where] = self._read(frontier, segment)
             while len(self._filters) > self._most:
                 self._save(*self._filters.popitem(last=False))
         self._filters.move_to_end(where)
-        return found
+        return cached
 
-    def in_memory(self, frontier: int, segment: int) -> Shelved | None:
+    def in_memory(self, frontier: int, segment: int) -> CachedFilter | None:
         """Return the filter if it is in memory; never reads a file."""
         return self._filters.get((frontier, segment))
 
     def state(self, frontier: int, segment: int) -> FilterState | None:
         """Return the state of a filter in memory."""
-        found = self._filters.get((frontier, segment))
-        if found is None:
+        cached = self._filters.get((frontier, segment))
+        if cached is None:
             return None
-        return msgspec.structs.replace(found.filter.state(), ready=found.ready)
+        return msgspec.structs.replace(cached.filter.state(), ready=cached.ready)
 
     def drop(self, frontier: int, segment: int) -> None:
         """Remove the filter of a dropped segment."""
@@ -92,25 +92,25 @@ class BloomFilterCache:
         while self._filters:
             self._save(*self._filters.popitem())
 
-    def _build_slice(self, where: tuple[int, int], shelved: Shelved) -> None:
+    def _build_slice(self, where: tuple[int, int], shelved: CachedFilter) -> None:
         prefix = b"s" + place(*where)
         start = shelved.built_until or prefix
         keys = []
-        for key, _ in self._kernel.scan(start, beyond(prefix)):
+        for key, _ in self._rocks.scan(start, beyond(prefix)):
             keys.append(key)
             if len(keys) == SLICE:
                 break
         shelved.filter.add(key[PLACE_END:] for key in keys)
         shelved.built_until = keys[-1] + b"\0" if len(keys) == SLICE else None
 
-    def _read(self, frontier: int, segment: int) -> Shelved:
-        ledger = self._kernel.ledgers.get(frontier, {}).get(segment)
+    def _read(self, frontier: int, segment: int) -> CachedFilter:
+        record = self._rocks.records.get(frontier, {}).get(segment)
         settings = self.settings.get(frontier, FilterSettings())
-        if ledger is None or not ledger.mark:
-            return Shelved(SegmentFilter(settings))
+        if record is None or not record.mark:
+            return CachedFilter(SegmentFilter(settings))
         try:
-            return Shelved(
-                SegmentFilter.load(self._path(frontier, segment), ledger.mark), saved=True
+            return CachedFilter(
+                SegmentFilter.load(self._path(frontier, segment), record.mark), saved=True
             )
         except FilterUnreadable as reason:
             logger.warning(
@@ -118,18 +118,18 @@ class BloomFilterCache:
                 segment,
                 reason,
             )
-        shelved = Shelved(SegmentFilter(settings), built_until=b"s" + place(frontier, segment))
-        if ledger.books.added <= SLICE:
+        shelved = CachedFilter(SegmentFilter(settings), built_until=b"s" + place(frontier, segment))
+        if record.books.added <= SLICE:
             self._build_slice((frontier, segment), shelved)
         return shelved
 
-    def _save(self, where: tuple[int, int], shelved: Shelved) -> None:
+    def _save(self, where: tuple[int, int], shelved: CachedFilter) -> None:
         frontier, segment = where
-        ledger = self._kernel.ledgers.get(frontier, {}).get(segment)
-        if ledger is None or shelved.saved or not shelved.ready:
+        record = self._rocks.records.get(frontier, {}).get(segment)
+        if record is None or shelved.saved or not shelved.ready:
             return
         try:
-            shelved.filter.save(self._path(frontier, segment), ledger.mark)
+            shelved.filter.save(self._path(frontier, segment), record.mark)
         except OSError as error:
             # A lost filter is rebuilt, so errors are only logged.
             logger.warning("filter of segment %d is not saved: %s", segment, error)

@@ -25,7 +25,7 @@ class NewSeedEntry(NamedTuple):
 
 
 def add(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     seeds: Sequence[ResolvedSeed],
@@ -38,7 +38,7 @@ def add(
     answers: dict[int, AddResult] = {}
     for segment, places in segments.items():
         mine = [seeds[index] for index in places]
-        known = known_since(kernel, frontier, segment, [seed.hash for seed in mine])
+        known = known_since(folder, frontier, segment, [seed.hash for seed in mine])
         answered, rows = [], []
         fresh = AddResult(True, now, State.INIT)
         again = AddResult(False, now, State.INIT)
@@ -49,40 +49,40 @@ def add(
                 rows.append(NewSeedEntry(seed.hash, seed.due, seed.max_retry, pack_body(seed)))
                 answer = fresh
             answered.append(answer)
-        insert(kernel, change, frontier, segment, rows, now)
-        change.ledger(frontier, segment).books.duplicates += len(mine) - len(rows)
+        insert(folder, change, frontier, segment, rows, now)
+        change.record(frontier, segment).books.duplicates += len(mine) - len(rows)
         answers.update(zip(places, answered, strict=True))
     return [answers[index] for index in range(len(seeds))]
 
 
 def known_since(
-    kernel: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
+    folder: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
 ) -> dict[bytes, AddResult]:
     """Return the result for each hash that the segment has; hits of the Bloom filter are looked
     up.
     """
-    if segment not in kernel.ledgers.get(frontier, {}):
+    if segment not in folder.records.get(frontier, {}):
         return {}
-    shelved = kernel.shelf.of(frontier, segment)
+    shelved = folder.filters.of(frontier, segment)
     asked = list(dict.fromkeys(hashes))
     if shelved.ready:
         asked = shelved.filter.maybe_seen(asked)
-    return stored(kernel, place(frontier, segment), asked)
+    return stored(folder, place(frontier, segment), asked)
 
 
-def stored(kernel: RocksFolder, where: bytes, asked: Sequence[bytes]) -> dict[bytes, AddResult]:
+def stored(folder: RocksFolder, where: bytes, asked: Sequence[bytes]) -> dict[bytes, AddResult]:
     """Return the result for each of ``asked`` that is stored."""
-    found = kernel.get([b"s" + where + one for one in asked])
+    values = folder.get([b"s" + where + key_hash for key_hash in asked])
     known = {}
-    for one, raw in zip(asked, found, strict=True):
+    for key_hash, raw in zip(asked, values, strict=True):
         if raw is not None:
             status = read_status(raw)
-            known[one] = AddResult(False, status.added_at, State(status.state))
+            known[key_hash] = AddResult(False, status.added_at, State(status.state))
     return known
 
 
 def insert(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     segment: int,
@@ -93,19 +93,19 @@ def insert(
     if not rows:
         return
     # Before the write: surplus keys in a filter are harmless, missing ones are not.
-    shelved = kernel.shelf.of(frontier, segment)
+    shelved = folder.filters.of(frontier, segment)
     shelved.filter.add(row.hash for row in rows)
     shelved.saved = False
     where = place(frontier, segment)
     put = change.batch.put
-    turn = kernel.next_turns(len(rows))
-    ledger = change.ledger(frontier, segment)
+    turn = folder.next_turns(len(rows))
+    record = change.record(frontier, segment)
     for row in rows:
         put(b"b" + where + row.hash, row.body)
         status = pack_status(State.INIT, 0, row.max_retry, 0, now, now, row.due, turn)
         change.push(where, row.hash, row.due, turn, status)
-        ledger.size += SEED_BYTES + len(row.body)
+        record.size += SEED_BYTES + len(row.body)
         turn += 1
-    ledger.mark = turn - 1
-    ledger.books.added += len(rows)
-    ledger.books.pending += len(rows)
+    record.mark = turn - 1
+    record.books.added += len(rows)
+    record.books.pending += len(rows)

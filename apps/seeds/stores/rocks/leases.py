@@ -23,7 +23,7 @@ from yardkit.protocol import LeasedSeed
 
 
 def lease(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     owner: str,
@@ -33,45 +33,45 @@ def lease(
     call: str,
 ) -> Lease:
     """Lease up to ``limit`` due seeds, the oldest segments first."""
-    generation = kernel.next_generation()
+    generation = folder.next_generation()
     seeds: list[LeasedSeed] = []
     members: list[bytes] = []
-    for segment, ledger in sorted(kernel.ledgers.get(frontier, {}).items()):
+    for segment, record in sorted(folder.records.get(frontier, {}).items()):
         if segment > now or len(seeds) == limit:
             break
-        if ledger.books.pending:
+        if record.books.pending:
             most = limit - len(seeds)
-            seeds += _take(kernel, change, frontier, segment, generation, most, now, members)
+            seeds += _take(folder, change, frontier, segment, generation, most, now, members)
     if seeds:
         grant = Grant(frontier, owner, deadline, b"".join(members), len(seeds), call)
         change.grant(generation, grant)
     return Lease(generation, owner, deadline, seeds)
 
 
-def recall(kernel: RocksFolder, frontier: int, owner: str, call: str) -> Lease | None:
+def recall(folder: RocksFolder, frontier: int, owner: str, call: str) -> Lease | None:
     """Return the lease already granted to this call, as far as it is still held."""
     wanted = frontier, owner, call
-    found = (
+    matching = (
         (generation, grant.deadline)
-        for generation, grant in kernel.grants.items()
+        for generation, grant in folder.grants.items()
         if (grant.frontier, grant.owner, grant.call) == wanted
     )
-    generation, deadline = next(found, (0, 0))
+    generation, deadline = next(matching, (0, 0))
     if not generation:
         return None
-    members = sorted(kernel.leased(generation), key=_turn_of)
-    bodies = kernel.get([b"b" + one for one, _ in members])
+    members = sorted(folder.leased(generation), key=_turn_of)
+    bodies = folder.get([b"b" + member for member, _ in members])
     seeds = []
-    for (one, status), body in zip(members, bodies, strict=True):
+    for (member, status), body in zip(members, bodies, strict=True):
         assert body is not None  # noqa: S101 - written with the status
         key, data, ext = unpack_body(body)
-        segment = PLACE.unpack_from(one)[1]
+        segment = PLACE.unpack_from(member)[1]
         seeds.append(LeasedSeed(segment, key, data, status.retry, status.max_retry, ext))
     return Lease(generation, owner, deadline, seeds)
 
 
 def _take(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     segment: int,
@@ -82,11 +82,11 @@ def _take(
 ) -> list[LeasedSeed]:
     """Lease the first ``most`` due seeds of a segment, and append them to ``members``."""
     where = place(frontier, segment)
-    entries = list(islice(pending_scan(kernel, where, due_until(where, now)), most))
+    entries = list(islice(pending_scan(folder, where, due_until(where, now)), most))
     if not entries:
         return []
     keys = [where + value[:HASH_BYTES] for _, value in entries]
-    bodies = kernel.get([b"b" + key for key in keys])
+    bodies = folder.get([b"b" + key for key in keys])
     put, delete = change.batch.put, change.batch.delete
     seeds = []
     for (entry, value), one, body in zip(entries, keys, bodies, strict=True):
@@ -99,12 +99,12 @@ def _take(
         seeds.append(LeasedSeed(segment, key, data, retry, limit, ext))
     members += keys
     change.taken[where] = entries[-1][0] + b"\0"
-    change.ledger(frontier, segment).books.move(State.INIT, State.RUNNING, len(seeds))
+    change.record(frontier, segment).books.move(State.INIT, State.RUNNING, len(seeds))
     return seeds
 
 
 def finish(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     finishes: Sequence[Finish],
@@ -114,23 +114,23 @@ def finish(
     """Finish seeds as if they were given one after another; return one result for each."""
     places = {
         segment: place(frontier, segment)
-        for segment in {one.segment for one in finishes}
-        if segment in kernel.ledgers.get(frontier, {})
+        for segment in {answer_to.segment for answer_to in finishes}
+        if segment in folder.records.get(frontier, {})
     }
-    keys = [places.get(one.segment, b"") + key_hash(one.key) for one in finishes]
-    found = kernel.get([b"s" + key for key in keys])
+    keys = [places.get(answer_to.segment, b"") + key_hash(answer_to.key) for answer_to in finishes]
+    values = folder.get([b"s" + key for key in keys])
     statuses = {
-        key: read_status(raw) for key, raw in zip(keys, found, strict=True) if raw is not None
+        key: read_status(raw) for key, raw in zip(keys, values, strict=True) if raw is not None
     }
     answers = []
-    for one, key in zip(finishes, keys, strict=True):
+    for answer_to, key in zip(finishes, keys, strict=True):
         status = statuses.get(key)
         if status is None:
             answers.append(Finished("unknown_key", None))
             continue
-        grant = kernel.grants.get(one.generation)
+        grant = folder.grants.get(answer_to.generation)
         refused = refusal(
-            one.generation,
+            answer_to.generation,
             owner,
             state=status.state,
             generation=status.generation,
@@ -138,10 +138,12 @@ def finish(
         )
         if refused:
             if refused == "late":
-                change.ledger(frontier, one.segment).books.late += 1
+                change.record(frontier, answer_to.segment).books.late += 1
             answers.append(Finished(refused, State(status.state)))
             continue
-        ended = end_lease(kernel, change, frontier, one.segment, key, status, one.outcome, now)
+        ended = end_lease(
+            folder, change, frontier, answer_to.segment, key, status, answer_to.outcome, now
+        )
         statuses[key] = ended
         code = "retried" if ended.state == State.RETRY else "finished"
         answers.append(Finished(code, State(ended.state)))
@@ -149,7 +151,7 @@ def finish(
 
 
 def end_lease(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     segment: int,
@@ -162,10 +164,10 @@ def end_lease(
     state, retry = after(outcome, status.retry, status.max_retry)
     where, one = key[: PLACE.size], key[PLACE.size :]
     turn = status.turn
-    ledger = change.ledger(frontier, segment)
+    record = change.record(frontier, segment)
     if state == State.RETRY:
-        turn = kernel.next_turns(1)
-        ledger.books.retried += 1
+        turn = folder.next_turns(1)
+        record.books.retried += 1
     _, _, most, generation, added_at, _, due, _ = status
     ended = Status(state, retry, most, generation, added_at, now, due, turn)
     raw = pack_status(*ended)
@@ -174,12 +176,12 @@ def end_lease(
     else:
         change.batch.put(b"s" + key, raw)
     change.leave(generation)
-    move(ledger, State.RUNNING, state)
+    move(record, State.RUNNING, state)
     return ended
 
 
 def give_back(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     generation: int,
@@ -187,30 +189,30 @@ def give_back(
     now: int,
 ) -> int:
     """Return all leased seeds of a lease to pending, at their old place in the queue."""
-    kernel.held(frontier, generation, owner)
+    folder.held(frontier, generation, owner)
     count = 0
-    for key, status in kernel.leased(generation):
+    for key, status in folder.leased(generation):
         where, one = key[: PLACE.size], key[PLACE.size :]
         state = State.RETRY if status.retry else State.INIT
         back = status._replace(state=state, changed_at=now)
         change.push(where, one, status.due, status.turn, pack_status(*back))
         change.leave(generation)
-        move(change.ledger(*PLACE.unpack(where)), State.RUNNING, state)
+        move(change.record(*PLACE.unpack(where)), State.RUNNING, state)
         count += 1
     return count
 
 
-def expire(kernel: RocksFolder, change: StoreTransaction, now: int) -> int:
+def expire(folder: RocksFolder, change: StoreTransaction, now: int) -> int:
     """Expire overdue leases, about ``MAX_BATCH`` seeds; each seed counts a failed try."""
     count = 0
-    for generation, grant in list(kernel.grants.items()):
+    for generation, grant in list(folder.grants.items()):
         if grant.deadline > now:
             continue
-        in_turn = sorted(kernel.leased(generation), key=_turn_of)
+        in_turn = sorted(folder.leased(generation), key=_turn_of)
         for key, status in in_turn:
             frontier, segment = PLACE.unpack_from(key)
-            end_lease(kernel, change, frontier, segment, key, status, Outcome.FAILURE, now)
-            change.ledger(frontier, segment).books.expired += 1
+            end_lease(folder, change, frontier, segment, key, status, Outcome.FAILURE, now)
+            change.record(frontier, segment).books.expired += 1
             count += 1
         if count >= MAX_BATCH:
             break

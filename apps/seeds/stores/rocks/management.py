@@ -22,29 +22,29 @@ from apps.seeds.stores.rocks.layout import (
 from apps.seeds.stores.rocks.transaction import RocksFolder, StoreTransaction, move, next_states
 
 
-def find(kernel: RocksFolder, frontier: int, segment: int, key: str) -> tuple[bytes, Status]:
+def find(folder: RocksFolder, frontier: int, segment: int, key: str) -> tuple[bytes, Status]:
     """Return the hash of a key, and its status. Raises ``UnknownSeed``."""
-    one = key_hash(key)
+    seed_hash = key_hash(key)
     raw = None
-    if segment in kernel.ledgers.get(frontier, {}):
-        raw = kernel.get([b"s" + place(frontier, segment) + one])[0]
+    if segment in folder.records.get(frontier, {}):
+        raw = folder.get([b"s" + place(frontier, segment) + seed_hash])[0]
     if raw is None:
         raise UnknownSeed(f"segment {segment_text(segment)} has no key {key[:200]}")
-    return one, read_status(raw)
+    return seed_hash, read_status(raw)
 
 
 def reopen(
-    kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, key: str, now: int
+    folder: RocksFolder, change: StoreTransaction, frontier: int, segment: int, key: str, now: int
 ) -> None:
     """Make a finished seed pending again."""
-    one, status = find(kernel, frontier, segment, key)
+    seed_hash, status = find(folder, frontier, segment, key)
     if status.state not in FINAL:
         raise SeedNotFinal("the seed has not ended, it is pending or leased")
-    _reopen(kernel, change, frontier, segment, [(one, status)], now)
+    _reopen(folder, change, frontier, segment, [(seed_hash, status)], now)
 
 
 def _reopen(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     segment: int,
@@ -52,50 +52,50 @@ def _reopen(
     now: int,
 ) -> None:
     where = place(frontier, segment)
-    ledger = change.ledger(frontier, segment)
-    turn = kernel.next_turns(len(seeds))
-    for one, status in seeds:
+    record = change.record(frontier, segment)
+    turn = folder.next_turns(len(seeds))
+    for seed_hash, status in seeds:
         opened = status._replace(state=State.INIT, retry=0, changed_at=now, turn=turn)
-        change.push(where, one, status.due, turn, pack_status(*opened))
-        move(ledger, status.state, State.INIT)
+        change.push(where, seed_hash, status.due, turn, pack_status(*opened))
+        move(record, status.state, State.INIT)
         turn += 1
 
 
 def forget(
-    kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, key: str
+    folder: RocksFolder, change: StoreTransaction, frontier: int, segment: int, key: str
 ) -> None:
     """Delete a seed that is not leased."""
-    one, status = find(kernel, frontier, segment, key)
+    seed_hash, status = find(folder, frontier, segment, key)
     if status.state == State.RUNNING:
         raise SeedInUse("the seed is leased; it can be forgotten when that is over")
     where = place(frontier, segment)
-    body = kernel.get([b"b" + where + one])[0] or b""
-    change.batch.delete(b"s" + where + one)
-    change.batch.delete(b"b" + where + one)
+    body = folder.get([b"b" + where + seed_hash])[0] or b""
+    change.batch.delete(b"s" + where + seed_hash)
+    change.batch.delete(b"b" + where + seed_hash)
     change.batch.delete(pending_key(where, status.due, status.turn))
-    ledger = change.ledger(frontier, segment)
-    ledger.size -= SEED_BYTES + len(body)
-    ledger.books.forgotten += 1
-    move(ledger, status.state, None)
+    record = change.record(frontier, segment)
+    record.size -= SEED_BYTES + len(body)
+    record.books.forgotten += 1
+    move(record, status.state, None)
 
 
 def failed(
-    kernel: RocksFolder, frontier: int, segment: int, after: bytes, most: int
+    folder: RocksFolder, frontier: int, segment: int, after: bytes, most: int
 ) -> tuple[list[tuple[bytes, Status]], bytes | None]:
     """Return the failed seeds among the next ``most`` after a hash, and the last hash read; None at
     the end.
     """
-    entries = next_states(kernel, place(frontier, segment), after, most)
-    found = []
+    entries = next_states(folder, place(frontier, segment), after, most)
+    failures = []
     for key, raw in entries:
         status = read_status(raw)
         if status.state == State.FAILED:
-            found.append((key[PLACE_END:], status))
-    return found, entries[-1][0][PLACE_END:] if len(entries) == most else None
+            failures.append((key[PLACE_END:], status))
+    return failures, entries[-1][0][PLACE_END:] if len(entries) == most else None
 
 
 def reopen_slice(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     source: int,
@@ -105,27 +105,27 @@ def reopen_slice(
 ) -> int:
     """Add failed seeds of ``source`` to ``target`` as pending; return how many were new there."""
     if source == target:
-        _reopen(kernel, change, frontier, source, seeds, now)
+        _reopen(folder, change, frontier, source, seeds, now)
         return len(seeds)
-    known = known_since(kernel, frontier, target, [one for one, _ in seeds])
+    known = known_since(folder, frontier, target, [one for one, _ in seeds])
     fresh = [(one, status) for one, status in seeds if one not in known]
     where = place(frontier, source)
-    bodies = kernel.get([b"b" + where + one for one, _ in fresh])
+    bodies = folder.get([b"b" + where + one for one, _ in fresh])
     rows = [
         NewSeedEntry(one, target or TIMELESS_DUE, status.max_retry, body)
         for (one, status), body in zip(fresh, bodies, strict=True)
         if body is not None
     ]
-    insert(kernel, change, frontier, target, rows, now)
-    change.ledger(frontier, target).books.duplicates += len(seeds) - len(rows)
+    insert(folder, change, frontier, target, rows, now)
+    change.record(frontier, target).books.duplicates += len(seeds) - len(rows)
     return len(rows)
 
 
 def drop(
-    kernel: RocksFolder, change: StoreTransaction, frontier: int, segment: int, leased_too: bool
+    folder: RocksFolder, change: StoreTransaction, frontier: int, segment: int, leased_too: bool
 ) -> SegmentCounts:
     """Delete a segment with its leased seeds."""
-    books = kernel.known(frontier, segment).books
+    books = folder.known(frontier, segment).books
     if books.leased and not leased_too:
         raise SeedInUse(f"{books.leased} seeds of the segment are leased")
     where = place(frontier, segment)
@@ -134,9 +134,9 @@ def drop(
         batch.delete_range(table + where, beyond(table + where))
     batch.delete(b"k" + where)
     if books.leased:
-        for generation, grant in kernel.grants.items():
+        for generation, grant in folder.grants.items():
             if grant.frontier == frontier:
-                for key, _ in kernel.leased(generation):
+                for key, _ in folder.leased(generation):
                     if key.startswith(where):
                         change.leave(generation)
     change.dropped = frontier, segment

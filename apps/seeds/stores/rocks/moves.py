@@ -46,30 +46,30 @@ class StoredSeedEntry(msgspec.Struct):
 
 
 def page(
-    kernel: RocksFolder, frontier: int, segment: int, after: bytes, limit: int
+    folder: RocksFolder, frontier: int, segment: int, after: bytes, limit: int
 ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
     """Return status and body of the next seeds, and the last hash; None at the end."""
     where = place(frontier, segment)
-    states = next_states(kernel, where, after, limit)
+    states = next_states(folder, where, after, limit)
     last = len(states) < limit
-    found: list[tuple[bytes, bytes]] = []
+    entries: list[tuple[bytes, bytes]] = []
     size = 0
     for start in range(0, len(states), 100):
         some = states[start : start + 100]
-        bodies = kernel.get([b"b" + key[1:] for key, _ in some])
+        bodies = folder.get([b"b" + key[1:] for key, _ in some])
         for (key, raw), body in zip(some, bodies, strict=True):
             if body is None:
                 continue
-            if found and size + len(body) > MAX_PAGE_BYTES:
-                return found, after
+            if entries and size + len(body) > MAX_PAGE_BYTES:
+                return entries, after
             size += len(body)
-            found.append((raw, body))
+            entries.append((raw, body))
             after = key[PLACE_END:]
-    return found, None if last else after
+    return entries, None if last else after
 
 
 def restore(
-    kernel: RocksFolder, change: StoreTransaction, frontier: int, seeds: Sequence[Known]
+    folder: RocksFolder, change: StoreTransaction, frontier: int, seeds: Sequence[Known]
 ) -> list[AddResult]:
     """Store exported seeds that are new; return one result for each."""
     segments: dict[int, list[int]] = {}
@@ -78,10 +78,10 @@ def restore(
         segments.setdefault(seed.segment, []).append(index)
     answers: dict[int, AddResult] = {}
     # Queue numbers follow the order of the call, across segments: a move may merge segments.
-    first_turn = kernel.next_turns(len(seeds))
+    first_turn = folder.next_turns(len(seeds))
     for segment, places in segments.items():
         hashes = [key_hash(seeds[index].key) for index in places]
-        known = _known_since(kernel, frontier, segment, hashes)
+        known = _known_since(folder, frontier, segment, hashes)
         rows = []
         for index, one in zip(places, hashes, strict=True):
             answer = known.get(one)
@@ -96,28 +96,28 @@ def restore(
                 rows.append(StoredSeedEntry(one, status, pack_parts(seed.key, seed.data, seed.ext)))
             else:
                 answers[index] = answer
-        put(kernel, change, frontier, segment, rows)
-        change.ledger(frontier, segment).books.duplicates += len(places) - len(rows)
+        put(folder, change, frontier, segment, rows)
+        change.record(frontier, segment).books.duplicates += len(places) - len(rows)
     return [answers[index] for index in range(len(seeds))]
 
 
 def _known_since(
-    kernel: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
+    folder: RocksFolder, frontier: int, segment: int, hashes: Sequence[bytes]
 ) -> dict[bytes, AddResult]:
     """Return the result for each hash that the segment has; uses its Bloom filter only if in
     memory.
     """
-    if segment not in kernel.ledgers.get(frontier, {}):
+    if segment not in folder.records.get(frontier, {}):
         return {}
-    shelved = kernel.shelf.in_memory(frontier, segment)
+    shelved = folder.filters.in_memory(frontier, segment)
     asked = list(dict.fromkeys(hashes))
     if shelved is not None and shelved.ready:
         asked = shelved.filter.maybe_seen(asked)
-    return stored(kernel, place(frontier, segment), asked)
+    return stored(folder, place(frontier, segment), asked)
 
 
 def put(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     segment: int,
@@ -129,12 +129,12 @@ def put(
     # Before the write: surplus keys in a filter are harmless, missing ones are not. A filter that
     # is not in memory is rebuilt when needed: a move may fill more segments than filters fit in
     # memory.
-    shelved = kernel.shelf.in_memory(frontier, segment)
+    shelved = folder.filters.in_memory(frontier, segment)
     if shelved is not None:
         shelved.filter.add(row.hash for row in rows)
         shelved.saved = False
     where = place(frontier, segment)
-    ledger = change.ledger(frontier, segment)
+    record = change.record(frontier, segment)
     for row in rows:
         status = row.status
         change.batch.put(b"b" + where + row.hash, row.body)
@@ -142,15 +142,15 @@ def put(
             change.push(where, row.hash, status.due, status.turn, pack_status(*status))
         else:
             change.batch.put(b"s" + where + row.hash, pack_status(*status))
-        ledger.size += SEED_BYTES + len(row.body)
-        book_move(ledger, None, status.state)
-    ledger.books.added += len(rows)
+        record.size += SEED_BYTES + len(row.body)
+        book_move(record, None, status.state)
+    record.books.added += len(rows)
     # Above the mark of any saved filter: the numbers of these seeds may be old.
-    ledger.mark = kernel.next_turns(1)
+    record.mark = folder.next_turns(1)
 
 
 def move(
-    kernel: RocksFolder,
+    folder: RocksFolder,
     change: StoreTransaction,
     frontier: int,
     segment: int,
@@ -160,19 +160,19 @@ def move(
     limit: int,
 ) -> MovedSlice:
     """Move a slice of a segment to another frontier."""
-    books = kernel.known(frontier, segment).books
-    if books.leased:
-        raise SeedInUse(f"{books.leased} seeds of segment {segment_text(segment)} are leased")
+    counts = folder.known(frontier, segment).books
+    if counts.leased:
+        raise SeedInUse(f"{counts.leased} seeds of segment {segment_text(segment)} are leased")
     where = place(frontier, segment)
-    entries = next_states(kernel, where, after, limit)
+    entries = next_states(folder, where, after, limit)
     if not entries:
-        if books.added > books.forgotten:
+        if counts.added > counts.forgotten:
             # Seeds were added behind the cursor meanwhile.
             return MovedSlice(0, 0, 0, b"")
-        _close(change, frontier, segment, target, regroup, books)
+        _close(change, frontier, segment, target, regroup, counts)
         return MovedSlice(0, 0, 0, None)
-    bodies = kernel.get([b"b" + key[1:] for key, _ in entries])
-    source = change.ledger(frontier, segment)
+    bodies = folder.get([b"b" + key[1:] for key, _ in entries])
+    source = change.record(frontier, segment)
     coming: dict[int, list[StoredSeedEntry]] = {}
     kept = 0
     for (entry, raw), body in zip(entries, bodies, strict=True):
@@ -195,14 +195,14 @@ def move(
         coming.setdefault(new.segment, []).append(row)
     met = 0
     for place_to, rows in coming.items():
-        known = set(_known_since(kernel, target, place_to, [row.hash for row in rows]))
+        known = set(_known_since(folder, target, place_to, [row.hash for row in rows]))
         fresh = []
         for row in rows:
             if row.hash not in known:
                 known.add(row.hash)
                 fresh.append(row)
-        put(kernel, change, target, place_to, fresh)
-        change.ledger(target, place_to).books.duplicates += len(rows) - len(fresh)
+        put(folder, change, target, place_to, fresh)
+        change.record(target, place_to).books.duplicates += len(rows) - len(fresh)
         met += len(rows) - len(fresh)
     return MovedSlice(len(entries) - met, met, kept, entries[-1][0][PLACE_END:])
 
@@ -213,7 +213,7 @@ def _close(
     segment: int,
     target: int,
     regroup: Regroup,
-    books: SegmentCounts,
+    counts: SegmentCounts,
 ) -> None:
     """Delete an emptied segment, and add its remaining counts to the new segment of its
     beginning.
@@ -223,10 +223,10 @@ def _close(
         change.batch.delete_range(table + where, beyond(table + where))
     change.batch.delete(b"k" + where)
     change.dropped = frontier, segment
-    rest = rest_of(books)
+    rest = rest_of(counts)
     if rest != SegmentCounts():
-        ledger = change.ledger(target, home_of(segment, regroup).segment)
-        ledger.books = ledger.books.plus(rest)
+        record = change.record(target, home_of(segment, regroup).segment)
+        record.books = record.books.plus(rest)
 
 
 def home_of(segment: int, regroup: Regroup) -> NewPlace:

@@ -56,17 +56,17 @@ class RocksStore:
     """
 
     def __init__(self, path: Path, *, sync: bool = True, max_filters: int = MAX_FILTERS) -> None:
-        self._kernel = RocksFolder(path, sync=sync, max_filters=max_filters)
+        self._folder = RocksFolder(path, sync=sync, max_filters=max_filters)
 
     def set_filter(self, frontier: int, settings: FilterSettings) -> None:
-        with self._kernel.reading():
-            self._kernel.shelf.settings[frontier] = settings.checked()
+        with self._folder.reading():
+            self._folder.filters.settings[frontier] = settings.checked()
 
     def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[AddResult]:
         check_batch(seeds)
-        with self._kernel.change("add") as change:
-            self._kernel.guard.time(now)
-            return inserts.add(self._kernel, change, frontier, seeds, now)
+        with self._folder.change("add") as change:
+            self._folder.guard.time(now)
+            return inserts.add(self._folder, change, frontier, seeds, now)
 
     def lease(
         self,
@@ -80,37 +80,37 @@ class RocksStore:
         again: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> Lease:
-        self._kernel.guard.lease(owner, limit, seconds)
-        with self._kernel.change("lease") as change:
-            self._kernel.guard.time(now)
+        self._folder.guard.lease(owner, limit, seconds)
+        with self._folder.change("lease") as change:
+            self._folder.guard.time(now)
             check()
-            found = leases.recall(self._kernel, frontier, owner, call) if again else None
-            if found is not None:
-                return found
+            earlier = leases.recall(self._folder, frontier, owner, call) if again else None
+            if earlier is not None:
+                return earlier
             deadline = now + round(seconds * 1000)
-            return leases.lease(self._kernel, change, frontier, owner, limit, deadline, now, call)
+            return leases.lease(self._folder, change, frontier, owner, limit, deadline, now, call)
 
     def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
-        with self._kernel.reading():
-            return leases.recall(self._kernel, frontier, owner, call)
+        with self._folder.reading():
+            return leases.recall(self._folder, frontier, owner, call)
 
     def extend(
         self, frontier: int, generation: int, *, owner: str, seconds: float, now: int
     ) -> int:
         check_seconds(seconds)
-        with self._kernel.change("extend") as change:
-            self._kernel.guard.time(now)
-            grant = self._kernel.held(frontier, generation, owner)
+        with self._folder.change("extend") as change:
+            self._folder.guard.time(now)
+            grant = self._folder.held(frontier, generation, owner)
             deadline = max(grant.deadline, now + round(seconds * 1000))
             change.grant(generation, msgspec.structs.replace(grant, deadline=deadline))
             return deadline
 
     def extend_all(self, *, seconds: float, now: int) -> None:
         check_seconds(seconds)
-        with self._kernel.change("extend") as change:
-            self._kernel.guard.time(now)
+        with self._folder.change("extend") as change:
+            self._folder.guard.time(now)
             deadline = now + round(seconds * 1000)
-            for generation, grant in self._kernel.grants.items():
+            for generation, grant in self._folder.grants.items():
                 if grant.deadline < deadline:
                     longer = msgspec.structs.replace(grant, deadline=deadline)
                     change.grant(generation, longer)
@@ -120,106 +120,106 @@ class RocksStore:
     ) -> list[Finished]:
         check_batch(finishes)
         check_owner(owner)
-        with self._kernel.change("finish") as change:
-            self._kernel.guard.time(now)
-            return leases.finish(self._kernel, change, frontier, finishes, owner, now)
+        with self._folder.change("finish") as change:
+            self._folder.guard.time(now)
+            return leases.finish(self._folder, change, frontier, finishes, owner, now)
 
     def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
-        with self._kernel.change("give_back") as change:
-            self._kernel.guard.time(now)
-            return leases.give_back(self._kernel, change, frontier, generation, owner, now)
+        with self._folder.change("give_back") as change:
+            self._folder.guard.time(now)
+            return leases.give_back(self._folder, change, frontier, generation, owner, now)
 
     def expire(self, *, now: int) -> int:
         expired = 0
         while True:
-            with self._kernel.change("expire") as change:
-                self._kernel.guard.time(now)
-                count = leases.expire(self._kernel, change, now)
+            with self._folder.change("expire") as change:
+                self._folder.guard.time(now)
+                count = leases.expire(self._folder, change, now)
             expired += count
             if not count:
                 return expired
 
     def next_due(self, frontier: int, *, now: int) -> int | None:
-        kernel = self._kernel
-        with kernel.reading():
+        folder = self._folder
+        with folder.reading():
             moments = []
-            for segment, ledger in kernel.ledgers.get(frontier, {}).items():
+            for segment, record in folder.records.get(frontier, {}).items():
                 where = place(frontier, segment)
-                if ledger.books.pending:
-                    later = kernel.scan(due_until(where, now), beyond(b"p" + where))
+                if record.books.pending:
+                    later = folder.scan(due_until(where, now), beyond(b"p" + where))
                     moments += [due_of(key) for key, _ in [next(later, (b"", b""))] if key]
             return min(moments, default=None)
 
     def pending(self, frontier: int) -> int:
-        kernel = self._kernel
-        with kernel.reading():
-            return sum(one.books.pending for one in kernel.ledgers.get(frontier, {}).values())
+        folder = self._folder
+        with folder.reading():
+            return sum(record.books.pending for record in folder.records.get(frontier, {}).values())
 
     def segments(self, frontier: int) -> list[Segment]:
-        kernel = self._kernel
-        with kernel.reading():
+        folder = self._folder
+        with folder.reading():
             return [
                 Segment(
                     segment,
-                    ledger.copy().books,
-                    ledger.size,
-                    kernel.shelf.state(frontier, segment),
+                    record.copy().books,
+                    record.size,
+                    folder.filters.state(frontier, segment),
                 )
-                for segment, ledger in sorted(kernel.ledgers.get(frontier, {}).items())
+                for segment, record in sorted(folder.records.get(frontier, {}).items())
             ]
 
     def lookup(self, frontier: int, segment: int, key: str) -> Known | None:
-        kernel = self._kernel
-        with kernel.reading():
-            if segment not in kernel.ledgers.get(frontier, {}):
+        folder = self._folder
+        with folder.reading():
+            if segment not in folder.records.get(frontier, {}):
                 return None
             one = place(frontier, segment) + key_hash(key)
-            raw, body = kernel.get([b"s" + one, b"b" + one])
+            raw, body = folder.get([b"s" + one, b"b" + one])
             if raw is None or body is None:
                 return None
-            return _known(segment, raw, body, kernel.grants)
+            return _known(segment, raw, body, folder.grants)
 
     def reopen(self, frontier: int, segment: int, key: str, *, now: int) -> None:
-        with self._kernel.change("reopen") as change:
-            self._kernel.guard.time(now)
-            management.reopen(self._kernel, change, frontier, segment, key, now)
+        with self._folder.change("reopen") as change:
+            self._folder.guard.time(now)
+            management.reopen(self._folder, change, frontier, segment, key, now)
 
     def forget(self, frontier: int, segment: int, key: str, *, now: int) -> None:
-        with self._kernel.change("forget") as change:
-            self._kernel.guard.time(now)
-            management.forget(self._kernel, change, frontier, segment, key)
+        with self._folder.change("forget") as change:
+            self._folder.guard.time(now)
+            management.forget(self._folder, change, frontier, segment, key)
 
     def reopen_failed_slice(
         self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
     ) -> ReopenedSlice:
-        kernel = self._kernel
+        folder = self._folder
         check_segment(target)
         check_limit(limit)
-        with kernel.change("reopen_failed") as change:
-            kernel.guard.time(now)
-            kernel.known(frontier, source)
-            seeds, end = management.failed(kernel, frontier, source, after, limit)
+        with folder.change("reopen_failed") as change:
+            folder.guard.time(now)
+            folder.known(frontier, source)
+            seeds, end = management.failed(folder, frontier, source, after, limit)
             fresh = 0
             if seeds:
                 fresh = management.reopen_slice(
-                    kernel, change, frontier, source, target, seeds, now
+                    folder, change, frontier, source, target, seeds, now
                 )
             return ReopenedSlice(fresh, len(seeds) - fresh, end)
 
     def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[AddResult]:
         check_batch(seeds)
-        with self._kernel.change("restore") as change:
-            self._kernel.guard.time(now)
-            return moves.restore(self._kernel, change, frontier, seeds)
+        with self._folder.change("restore") as change:
+            self._folder.guard.time(now)
+            return moves.restore(self._folder, change, frontier, seeds)
 
     def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> SeedPage:
         check_limit(limit)
-        kernel = self._kernel
-        with kernel.reading():
-            if segment not in kernel.ledgers.get(frontier, {}):
+        folder = self._folder
+        with folder.reading():
+            if segment not in folder.records.get(frontier, {}):
                 return SeedPage([], None)
-            found, end = moves.page(kernel, frontier, segment, after, limit)
-            seeds = [_known(segment, raw, body, kernel.grants) for raw, body in found]
+            entries, end = moves.page(folder, frontier, segment, after, limit)
+            seeds = [_known(segment, raw, body, folder.grants) for raw, body in entries]
             return SeedPage(seeds, end)
 
     def move(
@@ -234,43 +234,43 @@ class RocksStore:
         now: int,
     ) -> MovedSlice:
         check_limit(limit)
-        kernel = self._kernel
-        with kernel.change("move") as change:
-            kernel.guard.time(now)
-            done = moves.move(kernel, change, frontier, segment, target, regroup, after, limit)
+        folder = self._folder
+        with folder.change("move") as change:
+            folder.guard.time(now)
+            done = moves.move(folder, change, frontier, segment, target, regroup, after, limit)
             if done.after is None:
-                kernel.shelf.drop(frontier, segment)
+                folder.filters.drop(frontier, segment)
             return done
 
     def drop_segment(
         self, frontier: int, segment: int, *, leased_too: bool = False
     ) -> SegmentCounts:
-        kernel = self._kernel
-        with kernel.change("drop") as change:
-            books = management.drop(kernel, change, frontier, segment, leased_too)
+        folder = self._folder
+        with folder.change("drop") as change:
+            books = management.drop(folder, change, frontier, segment, leased_too)
             # Delete the file first: a leftover could be taken for the filter of a new segment.
-            kernel.shelf.drop(frontier, segment)
+            folder.filters.drop(frontier, segment)
         return books
 
     def export(self, frontier: int, segment: int) -> Iterator[Known]:
-        kernel = self._kernel
-        with kernel.reading():
-            if segment not in kernel.ledgers.get(frontier, {}):
+        folder = self._folder
+        with folder.reading():
+            if segment not in folder.records.get(frontier, {}):
                 return
-            snapshot = kernel.db.snapshot()
-            grants = dict(kernel.grants)
+            snapshot = folder.db.snapshot()
+            grants = dict(folder.grants)
         first, end = all_states(place(frontier, segment))
-        states = kernel.scan(first, end, snapshot)
-        bodies = kernel.scan(b"b" + first[1:], b"b" + end[1:], snapshot)
+        states = folder.scan(first, end, snapshot)
+        bodies = folder.scan(b"b" + first[1:], b"b" + end[1:], snapshot)
         for (_, raw), (_, body) in zip(states, bodies, strict=True):
             yield _known(segment, raw, body, grants)
 
     def tend(self) -> bool:
-        with self._kernel.reading():
-            return self._kernel.shelf.build()
+        with self._folder.reading():
+            return self._folder.filters.build()
 
     def close(self) -> None:
-        self._kernel.close()
+        self._folder.close()
 
 
 def _known(segment: int, raw: bytes, body: bytes, grants: dict[int, Grant]) -> Known:

@@ -52,16 +52,16 @@ _BUFFER_BYTES = 32 << 20
 _CACHE_BYTES = 64 << 20
 _OPEN_FILES = 256
 _grant_decoder = msgspec.msgpack.Decoder(Grant)
-_ledger_decoder = msgspec.msgpack.Decoder(SegmentRecord)
+_record_decoder = msgspec.msgpack.Decoder(SegmentRecord)
 
 
 class StoreTransaction:
     """Pending changes of one call. They take effect together, when the batch is written."""
 
-    def __init__(self, kernel: RocksFolder) -> None:
-        self._kernel = kernel
+    def __init__(self, folder: RocksFolder) -> None:
+        self._folder = folder
         self.batch = WriteBatch(raw_mode=True)
-        self.ledgers: dict[tuple[int, int], SegmentRecord] = {}
+        self.records: dict[tuple[int, int], SegmentRecord] = {}
         self.dropped: tuple[int, int] | None = None
         # Per segment: the smallest key that became pending, and how far the queue was emptied.
         self.pushed: dict[bytes, bytes] = {}
@@ -70,14 +70,14 @@ class StoreTransaction:
         self.left: dict[int, int] = {}
         self.granted: dict[int, Grant] = {}
 
-    def ledger(self, frontier: int, segment: int) -> SegmentRecord:
+    def record(self, frontier: int, segment: int) -> SegmentRecord:
         """Return the counts of a segment for changing, created if missing."""
-        found = self.ledgers.get((frontier, segment))
-        if found is None:
-            known = self._kernel.ledgers.get(frontier, {}).get(segment)
-            found = SegmentRecord(SegmentCounts()) if known is None else known.copy()
-            self.ledgers[frontier, segment] = found
-        return found
+        record = self.records.get((frontier, segment))
+        if record is None:
+            known = self._folder.records.get(frontier, {}).get(segment)
+            record = SegmentRecord(SegmentCounts()) if known is None else known.copy()
+            self.records[frontier, segment] = record
+        return record
 
     def push(self, where: bytes, key_hash: bytes, due: int, turn: int, status: bytes) -> None:
         """Queue a seed as pending, with this status."""
@@ -104,7 +104,7 @@ class RocksFolder:
     def __init__(self, path: Path, *, sync: bool, max_filters: int) -> None:
         self.lock = threading.RLock()
         self.guard = Guard()
-        self.ledgers: dict[int, dict[int, SegmentRecord]] = {}
+        self.records: dict[int, dict[int, SegmentRecord]] = {}
         self.grants: dict[int, Grant] = {}
         # Per segment: lower bound of its queue, so that scans skip tombstones. Empty at first.
         self.heads: dict[bytes, bytes] = {}
@@ -114,12 +114,12 @@ class RocksFolder:
         self.db = _open(path)
         try:
             self._read_root(path)
-            self._read_books()
+            self._read_counts()
             self._read_grants()
         except BaseException:
             self.db.close()
             raise
-        self.shelf = BloomFilterCache(self, path / "filters", max_filters)
+        self.filters = BloomFilterCache(self, path / "filters", max_filters)
         self.closed = False
         # Set when memory may differ from the disk; all later writes are rejected.
         self.broken = ""
@@ -129,8 +129,8 @@ class RocksFolder:
         if not keys:
             return []
         with translated():
-            found: list[bytes | None] = self.db.get(list(keys)) or []
-            return found
+            values: list[bytes | None] = self.db.get(list(keys)) or []
+            return values
 
     def scan(self, start: bytes, end: bytes, source: Any = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values from ``start`` (included) to ``end`` (excluded), as of this
@@ -146,8 +146,8 @@ class RocksFolder:
         status.
         """
         keys = self.grants[generation].keys()
-        found = zip(keys, self.get([b"s" + key for key in keys]), strict=True)
-        members = [(key, read_status(raw)) for key, raw in found if raw is not None]
+        statuses = zip(keys, self.get([b"s" + key for key in keys]), strict=True)
+        members = [(key, read_status(raw)) for key, raw in statuses if raw is not None]
         return [
             (key, status)
             for key, status in members
@@ -167,10 +167,10 @@ class RocksFolder:
 
     def known(self, frontier: int, segment: int) -> SegmentRecord:
         """Return the record of a segment. Raises ``UnknownSegment``."""
-        ledger = self.ledgers.get(frontier, {}).get(segment)
-        if ledger is None:
+        record = self.records.get(frontier, {}).get(segment)
+        if record is None:
             raise UnknownSegment(f"there is no segment {segment_text(segment)}")
-        return ledger
+        return record
 
     def held(self, frontier: int, generation: int, owner: str) -> Grant:
         """Return the owner's lease. Raises ``WrongSeedLease``."""
@@ -201,8 +201,8 @@ class RocksFolder:
         writes.
         """
         batch = change.batch
-        for (frontier, segment), ledger in change.ledgers.items():
-            batch.put(b"k" + place(frontier, segment), msgspec.msgpack.encode(ledger))
+        for (frontier, segment), record in change.records.items():
+            batch.put(b"k" + place(frontier, segment), msgspec.msgpack.encode(record))
         for generation, count in change.left.items():
             if self.grants[generation].left <= count:
                 batch.delete(grant_key(generation))
@@ -227,11 +227,11 @@ class RocksFolder:
             raise SeedStoreUnavailable(self.broken) from error
 
     def _apply(self, change: StoreTransaction) -> None:
-        for (frontier, segment), ledger in change.ledgers.items():
-            self.ledgers.setdefault(frontier, {})[segment] = ledger
+        for (frontier, segment), record in change.records.items():
+            self.records.setdefault(frontier, {})[segment] = record
         if change.dropped is not None:
             frontier, segment = change.dropped
-            del self.ledgers[frontier][segment]
+            del self.records[frontier][segment]
             self.heads.pop(place(frontier, segment), None)
         self.heads.update(change.taken)
         for where, key in change.pushed.items():
@@ -250,7 +250,7 @@ class RocksFolder:
             if self.closed:
                 return
             self.closed = True
-            self.shelf.save_all()
+            self.filters.save_all()
             with translated():
                 self.db.close()
 
@@ -264,10 +264,10 @@ class RocksFolder:
                 f"{path} is of version {version}, this program reads {VERSION}"
             )
 
-    def _read_books(self) -> None:
+    def _read_counts(self) -> None:
         for key, raw in self.scan(b"k", b"l"):
             frontier, segment = PLACE.unpack_from(key, 1)
-            self.ledgers.setdefault(frontier, {})[segment] = _ledger_decoder.decode(raw)
+            self.records.setdefault(frontier, {})[segment] = _record_decoder.decode(raw)
 
     def _read_grants(self) -> None:
         for key, raw in self.scan(b"g", b"h"):
@@ -276,10 +276,10 @@ class RocksFolder:
             grant.left = len(self.leased(generation))
 
 
-def pending_scan(kernel: RocksFolder, where: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+def pending_scan(folder: RocksFolder, where: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the queue entries of a segment below ``end``, in queue order."""
-    start = kernel.heads.get(where, b"p" + where)
-    return kernel.scan(start, end) if start < end else iter(())
+    start = folder.heads.get(where, b"p" + where)
+    return folder.scan(start, end) if start < end else iter(())
 
 
 def all_states(where: bytes) -> tuple[bytes, bytes]:
@@ -288,17 +288,17 @@ def all_states(where: bytes) -> tuple[bytes, bytes]:
 
 
 def next_states(
-    kernel: RocksFolder, where: bytes, after: bytes, most: int
+    folder: RocksFolder, where: bytes, after: bytes, most: int
 ) -> list[tuple[bytes, bytes]]:
     """Return up to ``most`` entries of table ``s`` after a hash; b"" starts at the first one."""
     first, end = all_states(where)
     start = first + after + b"\0" if after else first
-    return list(islice(kernel.scan(start, end), most))
+    return list(islice(folder.scan(start, end), most))
 
 
-def move(ledger: SegmentRecord, old: int | None, new: int | None) -> None:
+def move(record: SegmentRecord, old: int | None, new: int | None) -> None:
     """Count the move of a seed from one state to another."""
-    ledger.books.move(None if old is None else State(old), None if new is None else State(new))
+    record.books.move(None if old is None else State(old), None if new is None else State(new))
 
 
 @contextmanager
