@@ -30,14 +30,14 @@ class LogPolicyAdmin(ProjectScopedAdmin):
     @display(description=_("job"), ordering="job__name")
     def of_what(self, policy: LogPolicy) -> Any:
         """The job, or all other jobs of the project."""
-        return policy.job.name if policy.job else _("all other jobs, and builds")
+        return policy.job.name if policy.job else _("all other jobs and builds")
 
     @display(description=_("days"), ordering="days")
     def kept_days(self, policy: LogPolicy) -> str:
         """Days for which lines are kept; a dash means the project's or installation's default."""
         return _or_dash(policy.days)
 
-    @display(description=_("days of quiet lines"), ordering="quiet_days")
+    @display(description=_("days for low levels"), ordering="quiet_days")
     def kept_quiet(self, policy: LogPolicy) -> str:
         """Days for which quiet lines are kept; a dash means the default."""
         return _or_dash(policy.quiet_days)

@@ -18,7 +18,7 @@ class LogsUnavailable(LogsError):
 
     code = "logs_unavailable"
     status: ClassVar[int] = 503
-    detail = _("The log store does not answer. No line is lost: new ones wait in the queue.")
+    detail = _("The log store is unavailable. No line is lost: new lines wait in the queue.")
 
 
 class BadSearch(LogsError):
@@ -26,4 +26,4 @@ class BadSearch(LogsError):
 
     code = "bad_search"
     status: ClassVar[int] = 422
-    detail = _("Logs cannot be searched like this.")
+    detail = _("Invalid search.")

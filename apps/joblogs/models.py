@@ -44,35 +44,42 @@ class LogPolicy(models.Model):
         blank=True,
         on_delete=models.CASCADE,
         related_name="+",
-        help_text=_("empty: every job of the project that has none of its own, and its builds"),
+        help_text=_(
+            "Leave empty for the project's builds and all jobs without a policy of their own."
+        ),
     )
     days = models.PositiveIntegerField(
         _("days"),
         null=True,
         blank=True,
         validators=_DAYS,
-        help_text=_("older lines are deleted; empty: as the project or the installation says"),
+        help_text=_(
+            "Older lines are deleted. Leave empty for the default of the project or installation."
+        ),
     )
     quiet_days = models.PositiveIntegerField(
-        _("days of quiet lines"),
+        _("days for low levels"),
         null=True,
         blank=True,
         validators=_DAYS,
-        help_text=_("of DEBUG, INFO and lines without a level; empty: as long as all others"),
+        help_text=_(
+            "For DEBUG, INFO and lines without a level. Leave empty to keep them as long as "
+            "other lines."
+        ),
     )
     max_bytes = models.BigIntegerField(
         _("size limit"),
         null=True,
         blank=True,
         validators=[MinValueValidator(FEWEST_BYTES), MaxValueValidator(MOST_BYTES)],
-        help_text=_("bytes of text of one job; beyond it the oldest lines are deleted"),
+        help_text=_("Bytes of text per job; beyond it the oldest lines are deleted."),
     )
 
     objects = LogPolicyQuerySet["LogPolicy"].as_manager()
 
     class Meta:
-        verbose_name = _("retention of logs")
-        verbose_name_plural = _("retention of logs")
+        verbose_name = _("log retention")
+        verbose_name_plural = _("log retention")
         ordering: ClassVar = ["id"]
         constraints: ClassVar = [
             models.UniqueConstraint(
@@ -91,11 +98,13 @@ class LogPolicy(models.Model):
     def clean(self) -> None:
         """Reject contradictory or empty policies."""
         if self.job is not None and self.job.project_id != self.project_id:
-            raise ValidationError({"job": _("This job is of another project.")})
+            raise ValidationError({"job": _("This job belongs to another project.")})
         if self.days is None and self.quiet_days is None and self.max_bytes is None:
-            raise ValidationError(_("Say at least one of days, days of quiet lines and size."))
+            raise ValidationError(
+                _("Enter at least one of days, days for low levels and size limit.")
+            )
         if self.days is not None and self.quiet_days is not None and self.quiet_days > self.days:
-            text = _("Quiet lines cannot be kept longer than all others.")
+            text = _("Lines of low levels cannot be kept longer than other lines.")
             raise ValidationError({"quiet_days": text})
 
 
@@ -128,7 +137,7 @@ class ErrorGroup(models.Model):
         Run, verbose_name=_("last run"), null=True, on_delete=models.SET_NULL, related_name="+"
     )
     # Creation of this row by the ingester's clock: lines may arrive late.
-    noted_at = models.DateTimeField(_("noted at"))
+    noted_at = models.DateTimeField(_("recorded at"))
     state = models.CharField(
         _("state"), max_length=8, choices=GroupState.choices, default=GroupState.OPEN
     )
@@ -145,7 +154,7 @@ class ErrorGroup(models.Model):
     objects = ErrorGroupQuerySet["ErrorGroup"].as_manager()
 
     class Meta:
-        verbose_name = _("kind of error")
+        verbose_name = _("error group")
         verbose_name_plural = _("errors")
         ordering: ClassVar = ["-last_at", "-id"]
         constraints: ClassVar = [

@@ -18,7 +18,7 @@ class BadGrouping(SeedsRefusal):
 
     code = "bad_grouping"
     status = 422
-    detail = _("These rules are not possible.")
+    detail = _("These rules are not valid.")
 
 
 class BadArguments(SeedsRefusal):
@@ -26,7 +26,7 @@ class BadArguments(SeedsRefusal):
 
     code = "bad_arguments"
     status = 422
-    detail = _("This operation needs other arguments.")
+    detail = _("The arguments of the operation are not valid.")
 
 
 class RulesNeedMove(SeedsRefusal):
@@ -34,8 +34,8 @@ class RulesNeedMove(SeedsRefusal):
 
     code = "rules_need_move"
     detail = _(
-        "Segments, time zone and keys can only be changed together with the seeds: "
-        "change the granularity instead."
+        "Segments, time zone and keys cannot be edited here. Change them on the Granularity "
+        "page, which moves the seeds."
     )
 
 
@@ -50,7 +50,7 @@ class OperationEnded(SeedsRefusal):
     """The operation has ended and cannot be cancelled."""
 
     code = "operation_ended"
-    detail = _("This operation has ended already.")
+    detail = _("This operation has already ended.")
 
 
 class MoveUnderWay(SeedsRefusal):
@@ -107,7 +107,7 @@ class BadLease(SeedsRefusal):
 
     code = "bad_lease"
     status = 422
-    detail = _("This cannot be leased so.")
+    detail = _("The lease parameters are not valid.")
 
 
 class NotInThatState(SeedsRefusal):
@@ -130,4 +130,4 @@ class UnreadableResources(SeedsRefusal):
 
     code = "unreadable_file"
     status = 422
-    detail = _("The file was not taken.")
+    detail = _("The file was not imported.")

@@ -85,11 +85,13 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     keep(page, "seeds-add")
 
     make(page, "news", keys="page", description="News of the day")
-    expect(page.locator("body")).to_contain_text("No seed has been added yet.")
+    expect(page.locator("body")).to_contain_text(
+        "No seeds yet. Added seeds appear here by segment."
+    )
     add(page, "https://a.cn/1", "https://a.cn/2", "https://a.cn/1#top", "https://a.cn/3")
-    expect(page.locator("#answer-title")).to_have_text("3 new, 1 known already, 0 refused.")
+    expect(page.locator("#answer-title")).to_have_text("3 new, 1 duplicates, 0 rejected.")
     add(page, "https://a.cn/1", when="default")
-    expect(page.locator("#answer-title")).to_have_text("1 new, 0 known already, 0 refused.")
+    expect(page.locator("#answer-title")).to_have_text("1 new, 0 duplicates, 0 rejected.")
     tab(page, "Overview")
     # The page follows the reports without being asked.
     count(page, "added", "4")
@@ -100,21 +102,21 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     expect(today.locator('[data-count="duplicates"]')).to_have_text("1")
 
     look_up(page, "https://a.cn/2#comments")
-    expect(page.locator("#answer-title")).to_contain_text("Not new: known since")
+    expect(page.locator("#answer-title")).to_contain_text("Known since")
     expect(page.locator("[data-known-state]")).to_contain_text("pending", ignore_case=True)
     keep(page, "seeds-look-up")
     page.get_by_role("button", name="Forget").click()
     page.locator("#content-main").get_by_role("button", name="Forget").click()
     expect(page.locator("body")).to_contain_text("Forgotten: its key")
     look_up(page, "https://a.cn/2")
-    expect(page.locator("#answer-title")).to_have_text("It would be new.")
+    expect(page.locator("#answer-title")).to_have_text("New: not in the frontier yet.")
     tab(page, "Overview")
     count(page, "forgotten", "1")
 
     # Other rules: what they would do, then the moving.
     tab(page, "Granularity")
     page.locator("#id_segments").fill("none")
-    page.get_by_role("button", name="Show what it would do").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.locator("#answer-title")).to_contain_text("3 seeds would be moved")
     expect(page.locator("#answer")).to_contain_text("default segment")
     keep(page, "seeds-granularity")
@@ -132,10 +134,10 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     expect(page.locator('tr[data-operation][data-state="done"]')).to_have_count(2, timeout=SLOW)
     count(page, "added", "0")
 
-    page.get_by_role("button", name="Pause hand-out").click()
-    expect(page.locator("[data-troubles]")).to_contain_text("Paused: seeds are taken")
+    page.get_by_role("button", name="Pause leasing").click()
+    expect(page.locator("[data-troubles]")).to_contain_text("Paused: seeds are accepted")
     page.goto("/admin/")
-    expect(page.locator("[data-seeds]")).to_contain_text("all seeds accounted for.")
+    expect(page.locator("[data-seeds]")).to_contain_text("All seeds accounted for")
     assert problems == []
     assert installation.tracebacks() == {}
 
@@ -150,7 +152,7 @@ def test_a_file_goes_in_and_comes_out_again(
     for new, known in (("500", "0"), ("0", "500")):
         page.locator("#id_file").set_input_files(file)
         page.get_by_role("button", name="Import").click()
-        said = f"500 lines: {new} new, {known} known already, 0 refused."
+        said = f"500 lines: {new} new, {known} duplicates, 0 rejected."
         expect(page.locator("[data-said]")).to_have_text(said)
     tab(page, "Overview")
     count(page, "pending", "500")
@@ -206,10 +208,10 @@ def test_the_page_says_that_the_service_is_gone(page: Page, installation: Instal
     expect(page.locator("[data-troubles]")).to_have_count(0)
     installation.daemons.stop("seeds", signal.SIGKILL)
     troubles = page.locator("[data-troubles]")
-    expect(troubles).to_contain_text("The seed service does not answer.", timeout=SLOW)
-    expect(troubles).to_contain_text("Nothing is lost")
-    expect(troubles).to_contain_text(re.compile(r"last heard of \d+ s ago"))
+    expect(troubles).to_contain_text("The seed service is unavailable.", timeout=SLOW)
+    expect(troubles).to_contain_text("No seed is lost")
+    expect(troubles).to_contain_text(re.compile(r"last heartbeat \d+ s ago"))
     count(page, "pending", "1")
     keep(page, "seeds-away")
     look_up(page, "https://a.cn/1")
-    expect(page.locator("#answer")).to_contain_text("The seed service does not answer.")
+    expect(page.locator("#answer")).to_contain_text("The seed service is unavailable.")

@@ -24,7 +24,7 @@ def make_build(**fields: Any) -> Build:
 
 
 def make_group(job: Job, **fields: Any) -> ErrorGroup:
-    """A kind of error of this job, with a fingerprint of its own."""
+    """An error group of this job, with a fingerprint of its own."""
     number = ErrorGroup.objects.count()
     values = {
         "project": job.project,

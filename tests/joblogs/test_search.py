@@ -184,9 +184,9 @@ def test_the_page_shows_lines_that_lead_to_their_logs(run: Run) -> None:
     assert f'href="/runs/{run.pk}"' in page
     assert "为空" not in page
     assert "为空" in shown(viewer, "?level=ERROR&span=&project=&job=&run=")
-    assert "No line fits." in shown(viewer, "?span=1h")
+    assert "No matching lines." in shown(viewer, "?span=1h")
     other = make_job()
-    assert "No line fits." in shown(make_user(roles={other.project: Role.VIEWER}))
+    assert "No matching lines." in shown(make_user(roles={other.project: Role.VIEWER}))
     # The projects of others are not there to choose from.
     assert run.job.project.name not in shown(make_user(roles={other.project: Role.VIEWER}))
 

@@ -198,7 +198,9 @@ def test_lines_come_by_themselves_and_do_no_harm(
 ) -> None:
     run = site.runs[0]
     page = open_log(context, site, run, problems)
-    expect(page.locator("[data-empty]")).to_have_text("Nothing has been written.")
+    expect(page.locator("[data-empty]")).to_have_text(
+        "No log lines yet. Output of the execution appears here."
+    )
     title = page.title()
     site.write(run, "INFO first", "WARNING second", "ERROR third", "plain", *HOSTILE)
     expect(page.locator(".cy-log-line")).to_have_count(4 + len(HOSTILE))
@@ -319,7 +321,7 @@ def test_logs_are_searched_and_errors_put_together(
     kind.get_by_role("button", name="Ignore").click()
     expect(kind).to_have_count(0)
     keys = kinds.filter(has_text="KeyError")
-    keys.get_by_role("link", name="One of them").click()
+    keys.get_by_role("link", name="Show an example").click()
     expect(target).to_contain_text("KeyError: 'title'")
     for path in ("/logs?text=retry", "/logs/errors?state=", f"/logs/run:{run}"):
         page.goto(site.base + path)

@@ -64,7 +64,7 @@ class LogSearchSerializer(serializers.Serializer[Any]):
         if "run" in attrs and "build" in attrs:
             raise serializers.ValidationError(_("Use one of run and build."), code="two_logs")
         if attrs.get("contains") and "run" not in attrs and "build" not in attrs:
-            text = _("Name a run or a build for this; elsewhere search by words, with text.")
+            text = _("`contains` needs a run or a build. To search all logs, use words in `text`.")
             raise serializers.ValidationError({"contains": text})
         return attrs
 

@@ -29,7 +29,9 @@ class RefField(serializers.CharField):
         try:
             return Ref.parse(text)
         except BadQuery:
-            message = _("This is no place in a log, such as 2.1234.")
+            message = _(
+                "Not a valid place in a log. Expected: execution and line number, such as 2.1234."
+            )
             raise serializers.ValidationError(message, code="bad_place") from None
 
     def to_representation(self, value: Any) -> str:

@@ -97,7 +97,9 @@ def move_error(request: HttpRequest, pk: int, what: str) -> HttpResponse:
         raise PermissionDenied
     if what == "ignore":
         ignore_group(group=group, actor=request.user, now=timezone.now())
-        messages.success(request, _("Ignored: it is still counted, and raises no alarm."))
+        messages.success(
+            request, _("Ignored. New occurrences are still counted, but raise no alert.")
+        )
     else:
         watch_group(group=group, actor=request.user)
         messages.success(request, _("The group is open again."))

@@ -93,7 +93,7 @@ class SearchForm(forms.Form):
     until = moment_field(_("Until"))
     build = _number(_("Build"))
     fingerprint = forms.RegexField(
-        r"^[0-9a-f]{16}$", required=False, widget=forms.HiddenInput, label=_("Kind of error")
+        r"^[0-9a-f]{16}$", required=False, widget=forms.HiddenInput, label=_("Error group")
     )
 
     def __init__(self, data: Any, user: object) -> None:
@@ -107,7 +107,7 @@ class SearchForm(forms.Form):
             self.add_error("build", gettext("Use one of run and build."))
         since, until = values.get("since"), values.get("until")
         if since and until and since >= until:
-            self.add_error("until", gettext("This is not after the beginning."))
+            self.add_error("until", gettext("Must be after the start time."))
         return values
 
     def search(self, now: datetime, projects: Any) -> Search:
@@ -140,11 +140,9 @@ class ErrorsForm(forms.Form):
         queryset=Job.objects.none(),
         widget=UnfoldAdminSelectWidget,
     )
-    image = _related(_("New since image"), Image.objects.none())
+    image = _related(_("First image"), Image.objects.none())
     span = _choice(_("When"), _SPAN_CHOICES[1:])
-    state = _choice(
-        _("Shown"), [("open", _("all but ignored")), ("ignored", _("only ignored")), ("", _("all"))]
-    )
+    state = _choice(_("Shown"), [("open", _("Open")), ("ignored", _("Ignored")), ("", _("all"))])
 
     def __init__(self, data: Any, user: object) -> None:
         given = data.copy()

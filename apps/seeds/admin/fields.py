@@ -86,8 +86,8 @@ class ParametersField(forms.CharField):
                 {"rows": 3, "spellcheck": "false", "placeholder": usual}
             ),
             "help_text": _(
-                "Only of canonical keys: names of URL parameters, one a line. Empty: the usual "
-                "ones of JSONP, as shown; a single - is none at all."
+                "For canonical keys: names of URL parameters, one per line. Leave empty for the "
+                "JSONP defaults shown; enter - to ignore none."
             ),
         }
         super().__init__(**(given | options))

@@ -15,28 +15,23 @@ from apps.seeds.models import Frontier
 RULES: Final = ("segments", "time_zone", "keys", "ignored_parameters")
 _NAMES: Final = (None, {"fields": (("project", "name"), "description", "is_paused")})
 _TIME: Final = (
-    _("When is a known URL new again?"),
+    _("Segments"),
     {
-        "description": _(
-            "Two equal seeds are never in one segment, and may be in two: the segment is the "
-            "time in which a URL is crawled once."
-        ),
+        "description": _("A URL is crawled once per segment, for example once per day."),
         "fields": (("segments", "time_zone"),),
     },
 )
 _KEYS: Final = (
-    _("When are two URLs one?"),
+    _("Keys"),
     {
-        "description": _("Two seeds with the same key are one."),
+        "description": _("Seeds with the same key are duplicates."),
         "fields": (("keys", "ignored_parameters"),),
     },
 )
 _LEASES: Final = (
-    _("Handing out"),
+    _("Leases"),
     {
-        "description": _(
-            "Seeds are leased: they stay here until their spider says that they are finished."
-        ),
+        "description": _("Leased seeds stay in the frontier until a spider finishes them."),
         "fields": (("max_retry", "lease_seconds"),),
     },
 )
@@ -44,8 +39,8 @@ _SIZE: Final = (
     _("Size"),
     {
         "description": _(
-            "A filter tells most new seeds without a look into the store. It never decides "
-            "alone: too small a filter makes adding slower and loses nothing."
+            "A Bloom filter detects most new seeds without a query. If it is too small, adding "
+            "becomes slower; no seed is lost."
         ),
         "fields": (("expected_seeds", "false_positive_rate"),),
     },
@@ -81,17 +76,18 @@ class FrontierForm(forms.ModelForm):  # type: ignore[type-arg]
         }
         help_texts: ClassVar = {
             "segments": _(
-                "day, hour, days:3, week, month; none: one segment for all times; or the name of "
-                "a plug-in. Not finer than an hour."
+                "hour, day, days:3, week, month, none (a single segment) or the name of a plug-in."
             ),
             "keys": _(
-                "whole: the text as it is; page: all before #; canonical: parameters sorted and "
-                "JSONP's left out; or the name of a plug-in."
+                "whole (the text), page (without the part after #), canonical (normalized URL "
+                "without JSONP parameters) or the name of a plug-in."
             ),
-            "max_retry": _("After so many failures a seed has failed, unless it brings its own."),
+            "max_retry": _(
+                "Number of failed tries after which a seed counts as failed. A seed may have its "
+                "own limit."
+            ),
             "lease_seconds": _(
-                "Whoever does not finish seeds within so many seconds loses them, and a try is "
-                "counted."
+                "Seconds until unfinished seeds become pending again; this counts as a failed try."
             ),
         }
 

@@ -197,8 +197,8 @@ def _troubles(
     if not totals.balances:
         difference = totals.added - totals.placed
         text = ngettext(
-            "The books do not balance: %(count)d seed is unaccounted for.",
-            "The books do not balance: %(count)d seeds are unaccounted for.",
+            "%(count)d seed is unaccounted for.",
+            "%(count)d seeds are unaccounted for.",
             abs(difference),
         )
         wrong = [line.begins for line in lines if not line.report.balances]
@@ -209,10 +209,10 @@ def _troubles(
             FrontierWarning(
                 "danger",
                 "cloud_off",
-                _("The seed service does not answer."),
+                _("The seed service is unavailable."),
                 _(
-                    "Nothing is lost: seeds and leases are in its store, and leases are extended "
-                    "when it is back. What stands below is what it said last."
+                    "No seed is lost, and leases are extended when it is back. The figures below "
+                    "are from its last report."
                 ),
             )
         )

@@ -151,7 +151,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierWrites, ProjectScope
     def failed(self, frontier: Any) -> SafeString:
         return _figure(frontier.failed_count, "cy-danger-text")
 
-    @display(description=_("oldest pending"), ordering="oldest_segment")
+    @display(description=_("oldest pending segment"), ordering="oldest_segment")
     def oldest(self, frontier: Any) -> SafeString | str:
         """The earliest segment with pending seeds."""
         if frontier.oldest_segment is None:
@@ -160,7 +160,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierWrites, ProjectScope
         return format_html('<span class="cy-nowrap">{}</span>', shown)
 
     @display(
-        description=_("hand-out"),
+        description=_("leasing"),
         ordering="is_paused",
         label={"open": "success", "paused": "warning", "frozen": "info"},
     )

@@ -59,8 +59,8 @@ class RulesForm(forms.Form):
         max_value=MOST_WAIT_MINUTES,
         widget=UnfoldAdminIntegerFieldWidget,
         help_text=gettext_lazy(
-            "Seeds that are leased must be finished first. If they are not by then, nothing is "
-            "moved. Empty: do not wait."
+            "Seeds cannot be moved while some are leased. Leave empty to fail at once instead of "
+            "waiting."
         ),
     )
 
@@ -137,10 +137,7 @@ def _begin(request: HttpRequest, frontier: Frontier, form: RulesForm) -> HttpRes
     services.change_granularity(
         frontier, **form.rules(), wait_seconds=60.0 * minutes, actor=person_of(request)
     )
-    text = _(
-        "The seeds are being moved. Until that is done none is taken or handed out; "
-        "whoever asks waits."
-    )
+    text = _("Move started. Until it is done, no seed is added or leased, and callers wait.")
     messages.success(request, text)
     return HttpResponseRedirect(page_of(frontier.pk))
 

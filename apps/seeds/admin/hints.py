@@ -68,20 +68,23 @@ def _segments(hint: Hint, typed: Mapping[str, str], now: int) -> None:
         hint.problems.append(f"{type(error).__name__}: {error}")
         return
     if current == DEFAULT_SEGMENT and after is None:
-        hint.lines.append(
-            _("All seeds are in one segment: a URL that is known is never new again.")
-        )
+        hint.lines.append(_("All seeds are in one segment: each URL is crawled only once."))
         return
     hint.lines.append(
-        _("A seed for now goes to the segment that began %(moment)s (%(zone)s).")
+        _("A seed due now goes to the segment that began %(moment)s (%(zone)s).")
         % {"moment": begins(current, zone), "zone": zone.key}
     )
     if after is not None:
         hint.lines.append(
-            _("The next one begins %(moment)s, in %(time)s: then the same URL is new again.")
+            _(
+                "The next segment begins %(moment)s (in %(time)s). Then the same URL can be "
+                "crawled again."
+            )
             % {"moment": begins(after, zone), "time": lasting((after - now) / 1000)}
         )
-    hint.lines.append(_("A seed without a time goes to the default segment, and is new only once."))
+    hint.lines.append(
+        _("A seed without a time goes to the default segment and is crawled only once.")
+    )
 
 
 def _keys(hint: Hint, typed: Mapping[str, str]) -> None:

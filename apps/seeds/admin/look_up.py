@@ -56,7 +56,7 @@ class SeedLookUpForm(SeedTimeForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         when = self.fields["when"]
-        when.label, when.choices = _("If it were added"), _WHEN  # type: ignore[attr-defined]
+        when.label, when.choices = _("Add it"), _WHEN  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _NAMES: Final[dict[str, Any]] = {
     "day": gettext_lazy("by day"),
     "week": gettext_lazy("by week"),
     "month": gettext_lazy("by month"),
-    "none": gettext_lazy("one for all times"),
+    "none": gettext_lazy("a single segment"),
 }
 
 

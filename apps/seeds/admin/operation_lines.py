@@ -27,12 +27,12 @@ TONES: Final = {
 # Labels of an operation's counters.
 _COUNTS: Final[dict[str, Any]] = {
     "reopened": gettext_lazy("opened again"),
-    "duplicates": gettext_lazy("known there already"),
+    "duplicates": gettext_lazy("already in the target segment"),
     "segments": gettext_lazy("segments"),
     "seeds": gettext_lazy("seeds"),
-    "leased": gettext_lazy("of them leased"),
+    "leased": gettext_lazy("leased"),
     "moved": gettext_lazy("moved"),
-    "met": gettext_lazy("met another seed"),
+    "met": gettext_lazy("merged as duplicates"),
     "kept": gettext_lazy("kept their old key"),
     "added": gettext_lazy("added"),
     "new": gettext_lazy("new"),

@@ -56,7 +56,9 @@ class ImportForm(forms.Form):
         widget=UnfoldAdminTextareaWidget(
             attrs={"rows": 8, "spellcheck": "false", "autocomplete": "off"}
         ),
-        help_text=_("Such as: name,user,password in the first line, one resource in each other."),
+        help_text=_(
+            "For example: name,user,password in the first line, then one resource per line."
+        ),
     )
     kind = forms.ChoiceField(
         label=_("Format"),
@@ -98,7 +100,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
     fieldsets = (
         (None, {"fields": (("project", "name"), "description", "is_enabled")}),
         (
-            _("Handing out"),
+            _("Leases"),
             {"fields": (("rotation_percent", "lease_seconds"), "rest_seconds")},
         ),
         (_("Failures"), {"fields": (("cool_down_seconds", "ban_after"),)}),
@@ -170,7 +172,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
         return _figure(pool.disabled)
 
     @display(
-        description=_("handing out"),
+        description=_("leasing"),
         ordering="is_enabled",
         label={"on": "success", "off": "warning"},
     )

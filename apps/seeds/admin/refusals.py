@@ -21,19 +21,21 @@ _TEXTS: Final[dict[str, Any]] = {
     "unknown_key": gettext_lazy("This seed no longer exists."),
     "unknown_segment": gettext_lazy("This segment no longer exists."),
     "seed_in_use": gettext_lazy("The seed is leased."),
-    "seed_not_final": gettext_lazy("Only a seed that has ended can be opened again."),
-    "frozen": gettext_lazy("Its seeds are being moved. Try again when that is done."),
-    "unknown_frontier": gettext_lazy("The seed service does not know this frontier yet."),
+    "seed_not_final": gettext_lazy("Only a finished seed can be reopened."),
+    "frozen": gettext_lazy("The seeds of this frontier are being moved. Try again later."),
+    "unknown_frontier": gettext_lazy(
+        "The seed service has not loaded this frontier yet. Try again in a moment."
+    ),
     "store_unavailable": gettext_lazy("The store of the seed service is unavailable."),
     "stopping": gettext_lazy("The seed service is stopping. Try again."),
-    "empty_data": gettext_lazy("It is empty."),
-    "data_too_large": gettext_lazy("It is too long."),
-    "key_too_large": gettext_lazy("Its key is too long."),
-    "binary_data": gettext_lazy("It holds characters that no URL may hold."),
-    "binary_key": gettext_lazy("Its key holds characters that no URL may hold."),
-    "bad_key": gettext_lazy("The rules of this frontier make no key of it."),
-    "bad_segment": gettext_lazy("The rules of this frontier find no segment for it."),
-    "bad_time": gettext_lazy("Its time is not between 1973 and 2100."),
+    "empty_data": gettext_lazy("The seed is empty."),
+    "data_too_large": gettext_lazy("The seed is too long."),
+    "key_too_large": gettext_lazy("The key of the seed is too long."),
+    "binary_data": gettext_lazy("The seed contains control or invalid characters."),
+    "binary_key": gettext_lazy("The key of the seed contains control or invalid characters."),
+    "bad_key": gettext_lazy("The key rules of this frontier reject the seed."),
+    "bad_segment": gettext_lazy("The segment rules of this frontier reject the seed."),
+    "bad_time": gettext_lazy("The time of the seed must be between 1973 and 2100."),
 }
 
 
@@ -44,8 +46,8 @@ def text_of(error: Exception) -> str:
     if isinstance(error, CallRefused):
         return code_text(error.code, str(error))
     return _(
-        "The seed service does not answer. Nothing is lost. Whether this was done is not known; "
-        "doing it again does no harm."
+        "The seed service is unavailable, so the result is unknown. The action can be repeated "
+        "safely."
     )
 
 

@@ -72,7 +72,7 @@ class ResourceForm(_ModelForm):
         if not secret and self.instance.pk is not None:
             return ""
         if secret is CLEAR:
-            raise forms.ValidationError(_("A resource has a secret: type another one."))
+            raise forms.ValidationError(_("A resource needs a secret. Enter a new one."))
         try:
             return checked_secret(secret or "")
         except BadSecret as error:
@@ -91,7 +91,7 @@ class ResourceAdmin(ProjectScopedAdmin):
     list_filter_submit = True
     list_select_related = ("pool__project",)
     search_fields = ("name", "leased_by", "reason")
-    search_help_text = _("Name, who holds it, reason")
+    search_help_text = _("Name, holder or reason")
     list_per_page = 100
     actions = (
         "ban_selected",
@@ -116,7 +116,7 @@ class ResourceAdmin(ProjectScopedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Show the form, followed by the state of an existing resource."""
         form = (None, {"fields": (("pool", "name"), "secret")})
-        return (form,) if obj is None else (form, (_("How it is"), {"fields": FIGURES}))
+        return (form,) if obj is None else (form, (_("State"), {"fields": FIGURES}))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Make the fields read-only that only leases and buttons change; a resource stays in its
@@ -152,7 +152,7 @@ class ResourceAdmin(ProjectScopedAdmin):
             '<span class="cy-score" title="{}"><svg class="cy-bar" role="img" aria-label="{}"'
             ' viewBox="0 0 100 1" preserveAspectRatio="none"><rect class="{}" height="1"'
             ' width="{}"></rect></svg><span class="cy-figure-cell">{}</span></span>',
-            gettext("failures in a row: %(count)d") % {"count": resource.failures_in_a_row},
+            gettext("consecutive failures: %(count)d") % {"count": resource.failures_in_a_row},
             gettext("score %(percent)d of 100") % {"percent": percent},
             "cy-bar-success" if percent >= 50 else "cy-bar-failed",
             percent,
@@ -164,7 +164,7 @@ class ResourceAdmin(ProjectScopedAdmin):
         """Successful and failed uses."""
         return format_html(
             '<span class="cy-figure-cell" title="{}">{} / {}</span>',
-            gettext("uses: %(count)d") % {"count": resource.used_count},
+            gettext("%(count)d uses") % {"count": resource.used_count},
             f"{resource.succeeded_count:,}",
             f"{resource.failed_count:,}",
         )
@@ -263,53 +263,55 @@ class ResourceAdmin(ProjectScopedAdmin):
         return resource.state in states
 
     @action(description=_("Ban"), permissions=["ban"], url_path="ban")
-    @confirmed(_("Ban it? It is not leased again until the ban is lifted."), verb=_("Ban"))
+    @confirmed(
+        _("Ban this resource? It is not leased again until the ban is lifted."), verb=_("Ban")
+    )
     @shows_refusals
     def ban(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Exclude the resource from leasing until it is unbanned."""
-        return self._decide(request, object_id, _ban(), gettext("It is banned."))
+        return self._decide(request, object_id, _ban(), gettext("Banned."))
 
     @action(description=_("Lift the ban"), permissions=["unban"], url_path="unban")
-    @confirmed(_("Hand it out again?"), verb=_("Lift the ban"))
+    @confirmed(_("Lift the ban on this resource?"), verb=_("Lift the ban"))
     @shows_refusals
     def unban(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Lift the ban; the resource is free at once."""
         done = partial(pools.unban, now=database_now())
-        return self._decide(request, object_id, done, gettext("It is free."))
+        return self._decide(request, object_id, done, gettext("Released."))
 
     @action(description=_("Disable"), permissions=["disable"], url_path="disable")
-    @confirmed(_("Not hand it out for now?"), verb=_("Disable"))
+    @confirmed(_("Disable this resource? It is not leased until it is enabled."), verb=_("Disable"))
     @shows_refusals
     def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Exclude the resource from leasing until it is enabled."""
-        return self._decide(request, object_id, pools.disable, gettext("It is disabled."))
+        return self._decide(request, object_id, pools.disable, gettext("Disabled."))
 
     @action(description=_("Enable"), permissions=["enable"], url_path="enable")
-    @confirmed(_("Hand it out again?"), verb=_("Enable"))
+    @confirmed(_("Lift the ban on this resource?"), verb=_("Enable"))
     @shows_refusals
     def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Make a disabled resource available again."""
         done = partial(pools.enable, now=database_now())
-        return self._decide(request, object_id, done, gettext("It is free."))
+        return self._decide(request, object_id, done, gettext("Released."))
 
-    @action(description=_("Take back"), permissions=["release"], url_path="release")
+    @action(description=_("Release"), permissions=["release"], url_path="release")
     @confirmed(
-        _("Take it out of its holder's hands? Two may then use it at once for a while."),
-        verb=_("Take back"),
+        _("End the lease of this resource? Its holder may still use it for a while."),
+        verb=_("Release"),
     )
     @shows_refusals
     def release(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """End its lease."""
         done = partial(pools.release, now=database_now())
-        return self._decide(request, object_id, done, gettext("It is free."))
+        return self._decide(request, object_id, done, gettext("Released."))
 
     @action(description=_("Reset score"), permissions=["operate"], url_path="reset")
-    @confirmed(_("Forget its failures, and give it the best score?"), verb=_("Reset score"))
+    @confirmed(_("Reset failures and score of this resource?"), verb=_("Reset score"))
     @shows_refusals
     def reset(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Reset score, failures and cool-down."""
         done = partial(pools.reset, now=database_now())
-        return self._decide(request, object_id, done, gettext("It is as good as new."))
+        return self._decide(request, object_id, done, gettext("Score reset."))
 
     def _decide(
         self, request: HttpRequest, object_id: str, decide: Decide, text: str
@@ -346,19 +348,17 @@ class ResourceAdmin(ProjectScopedAdmin):
         """Make the disabled resources available again."""
         self._decide_all(request, queryset, partial(pools.enable, now=database_now()))
 
-    @action(description=_("Take back"), permissions=["operate"])
+    @action(description=_("Release"), permissions=["operate"])
     @asks_first(
-        verb=_("Take back"),
-        loss=_("They are taken from their holders. Two may then use one at once for a while."),
+        verb=_("Release"),
+        loss=_("Their leases end. Their holders may still use them for a while."),
     )
     def release_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
         """End their leases."""
         self._decide_all(request, queryset, partial(pools.release, now=database_now()))
 
     @action(description=_("Reset score"), permissions=["operate"])
-    @asks_first(
-        verb=_("Reset score"), loss=_("Their failures are forgotten, and they get the best score.")
-    )
+    @asks_first(verb=_("Reset score"), loss=_("Their failures and scores are reset."))
     def reset_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
         """Reset scores, failures and cool-downs."""
         self._decide_all(request, queryset, partial(pools.reset, now=database_now()))
@@ -381,12 +381,12 @@ class ResourceAdmin(ProjectScopedAdmin):
             except DomainError:
                 refused += 1
         if done:
-            text = ngettext("%(count)d resource done.", "%(count)d resources done.", done)
+            text = ngettext("%(count)d resource updated.", "%(count)d resources updated.", done)
             messages.success(request, text % {"count": done})
         if refused:
             text = ngettext(
-                "%(count)d resource was left alone: its state does not fit.",
-                "%(count)d resources were left alone: their states do not fit.",
+                "%(count)d resource skipped: its state does not allow this.",
+                "%(count)d resources skipped: their states do not allow this.",
                 refused,
             )
             messages.warning(request, text % {"count": refused})

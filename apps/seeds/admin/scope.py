@@ -45,7 +45,9 @@ class FrontierScope(ProjectScopedAdmin):
         rows = Frontier.objects.visible_to(request.user).select_related("project")
         frontier = rows.filter(pk=pk).first()
         if frontier is None:
-            raise Http404(_("There is no such frontier, or it is not yours to see."))
+            raise Http404(
+                _("This frontier does not exist, or you do not have permission to view it.")
+            )
         if not self.may(request, frontier, role):
             raise PermissionDenied
         return frontier

@@ -37,9 +37,9 @@ NEVER_AGAIN: Final = "default"
 LATER: Final = "later"
 URGENT: Final = "urgent"
 WHEN: Final = (
-    (NOW, gettext_lazy("in the segment of now")),
-    (NEVER_AGAIN, gettext_lazy("once for all times (default segment)")),
-    (URGENT, gettext_lazy("once for all times, before all others")),
+    (NOW, gettext_lazy("now, in the current segment")),
+    (NEVER_AGAIN, gettext_lazy("only once (default segment)")),
+    (URGENT, gettext_lazy("only once, before all others")),
     (LATER, gettext_lazy("not before …")),
 )
 
@@ -60,7 +60,7 @@ class SeedTimeForm(forms.Form):
     def __init__(self, *args: Any, frontier: Frontier, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.frontier = frontier
-        self.fields["not_before"].help_text = _("By the clocks of %(zone)s.") % {
+        self.fields["not_before"].help_text = _("In time zone %(zone)s.") % {
             "zone": frontier.time_zone
         }
 
@@ -69,7 +69,7 @@ class SeedTimeForm(forms.Form):
         values = super().clean() or self.cleaned_data
         lacks = values.get("when") == LATER and not values.get("not_before")
         if lacks and "not_before" not in self.errors:
-            self.add_error("not_before", _("Say when."))
+            self.add_error("not_before", _("Enter a time."))
         return values
 
     def seed(self, data: str, now: datetime) -> Seed:
@@ -89,12 +89,12 @@ class AddSeedsForm(SeedTimeForm):
     """Form that adds one seed per line."""
 
     seeds = forms.CharField(
-        label=gettext_lazy("Seeds, one a line"),
+        label=gettext_lazy("Seeds, one per line"),
         max_length=MOST_CHARACTERS,
         widget=UnfoldAdminTextareaWidget(
             {"rows": 10, "class": "cy-editor", "spellcheck": "false", "autocomplete": "off"}
         ),
-        help_text=gettext_lazy("URLs as a rule. Empty lines are skipped; 10,000 at once."),
+        help_text=gettext_lazy("Usually URLs; at most 10,000. Empty lines are skipped."),
     )
     max_retry = forms.IntegerField(
         label=gettext_lazy("Tries"),
@@ -102,7 +102,7 @@ class AddSeedsForm(SeedTimeForm):
         min_value=0,
         max_value=MAX_RETRY_LIMIT,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text=gettext_lazy("Empty: as the frontier says."),
+        help_text=gettext_lazy("Leave empty for the frontier's default."),
     )
     field_order = ("seeds", "when", "not_before", "max_retry")
 
@@ -111,7 +111,7 @@ class AddSeedsForm(SeedTimeForm):
         lines = [line.strip() for line in self.cleaned_data["seeds"].splitlines()]
         lines = [line for line in lines if line]
         if len(lines) > MAX_SEEDS:
-            text = _("%(count)s lines: more than %(most)s are a file. Import it.")
+            text = _("%(count)s lines are too many: at most %(most)s. Import them as a file.")
             raise forms.ValidationError(
                 text % {"count": f"{len(lines):,}", "most": f"{MAX_SEEDS:,}"}
             )
@@ -126,8 +126,8 @@ class FileForm(forms.Form):
         label=gettext_lazy("File"),
         widget=UnfoldAdminFileFieldWidget({"accept": FILES}),
         help_text=gettext_lazy(
-            "A text file with a seed a line, each once for all times; or JSON lines (.jsonl), as "
-            "exported here, which keep their states and times. Both also compressed (.gz)."
+            "A text file with one seed per line (crawled only once), or an exported .jsonl file, "
+            "which keeps states and times. May be compressed (.gz)."
         ),
     )
 

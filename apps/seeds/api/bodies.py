@@ -73,15 +73,13 @@ def read_json(raw: bytes) -> Any:
     except _Twice as error:
         place = _place(text, _object_with(text, error.key))
         words = {"key": _short(error.key), "place": place}
-        raise _refused(
-            _("the key %(key)s is there twice in the object at %(place)s") % words
-        ) from None
+        raise _refused(_("duplicate key %(key)s in the object at %(place)s") % words) from None
     except _BadNumber as error:
         words = {"number": _short(error.text), "place": _place(text, text.find(error.text))}
-        raise _refused(_("%(number)s at %(place)s is no number that can be used") % words) from None
+        raise _refused(_("%(place)s: the number %(number)s is out of range") % words) from None
     except _TooDeep as error:
         words = {"place": _place(text, error.offset), "most": str(MAX_DEPTH)}
-        raise _refused(_("nested deeper than %(most)s at %(place)s") % words) from None
+        raise _refused(_("%(place)s: nested deeper than %(most)s levels") % words) from None
     except json.JSONDecodeError as error:
         words = {"what": error.msg, "place": _place(text, error.pos)}
         raise _refused(_("%(what)s at %(place)s") % words) from None
@@ -89,7 +87,7 @@ def read_json(raw: bytes) -> Any:
     # Skip what only looks like a surrogate escape because its backslash is itself escaped.
     if half and not _writable(value):
         words = {"place": _place(text, half.start())}
-        raise _refused(_("half a character at %(place)s") % words)
+        raise _refused(_("%(place)s: lone surrogate") % words)
     return value
 
 

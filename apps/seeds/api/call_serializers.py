@@ -29,7 +29,7 @@ class OwnerField(serializers.CharField):
             "default": "",
             "allow_blank": True,
             "max_length": MAX_NAME,
-            "help_text": _("A name of the caller's own, such as that of a machine."),
+            "help_text": _("Name chosen by the caller, such as a host name."),
         }
         super().__init__(**(options | kwargs))
 
@@ -50,13 +50,13 @@ class SecondsField(serializers.FloatField):
             "default": 0.0,
             "min_value": 0.0,
             "max_value": float(MAX_LEASE_SECONDS),
-            "help_text": _("How long the lease lasts; 0 or nothing: as the frontier says."),
+            "help_text": _("Duration of the lease; 0 or omitted: the frontier's default."),
         }
         super().__init__(**(options | kwargs))
 
 
 def _generation(**options: Any) -> serializers.IntegerField:
-    text = _("Number of the lease; below 2^53 for as long as anybody will live.")
+    text = _("Number of the lease (fencing token); always below 2^53.")
     return serializers.IntegerField(
         min_value=0, max_value=_MAX_GENERATION, help_text=text, **options
     )
@@ -74,24 +74,24 @@ class SeedSerializer(serializers.Serializer[Any]):
     """A seed to add."""
 
     data = serializers.CharField(  # type: ignore[assignment]  # the wire name is fixed
-        help_text=_("Nearly always a URL; 64 KiB at most.")
+        help_text=_("Usually a URL; at most 64 KiB.")
     )
     active_at = MillisecondsField(
         required=False,
         allow_null=True,
         help_text=_(
-            "Not to be crawled before; decides the segment. ISO 8601, or ms since 1970. "
-            "Without it: the default segment, due at once."
+            "Earliest crawl time, which determines the segment. ISO 8601, or ms since 1970. If "
+            "omitted: the default segment, due at once."
         ),
     )
     max_retry = serializers.IntegerField(
         required=False, allow_null=True, min_value=0, max_value=1000
     )
     ext = serializers.DictField(
-        required=False, allow_null=True, help_text=_("Whatever its spider needs; 64 KiB at most.")
+        required=False, allow_null=True, help_text=_("Data for the spider; at most 64 KiB.")
     )
     urgent = serializers.BooleanField(
-        default=False, help_text=_("Handed out before all others; not with active_at.")
+        default=False, help_text=_("Leased before all others; not with active_at.")
     )
 
 
@@ -114,13 +114,13 @@ class SeedAnswerSerializer(serializers.Serializer[Any]):
     """Result of adding one seed."""
 
     code = serializers.CharField(
-        help_text=_("new, duplicate, or why it was refused, such as empty_data.")
+        help_text=_("new, duplicate, or the reason of a rejection, such as empty_data.")
     )
     since = serializers.DateTimeField(
-        allow_null=True, help_text=_("Of a duplicate: when it was added first.")
+        allow_null=True, help_text=_("For a duplicate: when it was first added.")
     )
     state = serializers.ChoiceField(choices=STATES, allow_null=True)
-    text = serializers.CharField(help_text=_("For people; of what was refused."))
+    text = serializers.CharField(help_text=_("Explanation of a rejection, for people."))
 
 
 class AddedSerializer(serializers.Serializer[Any]):
@@ -129,7 +129,7 @@ class AddedSerializer(serializers.Serializer[Any]):
     new = serializers.IntegerField()
     duplicates = serializers.IntegerField()
     refused = serializers.IntegerField()
-    answers = SeedAnswerSerializer(many=True, help_text=_("One for each seed, in order."))
+    answers = SeedAnswerSerializer(many=True, help_text=_("Results in the order of the seeds."))
 
 
 # --- leasing --------------------------------------------------------------------------------------
@@ -145,22 +145,24 @@ class LeaseSerializer(serializers.Serializer[Any]):
         default=0.0,
         min_value=0.0,
         max_value=MAX_WAIT_SECONDS,
-        help_text=_("How long the answer may wait for a first seed."),
+        help_text=_("How long to wait for a first due seed."),
     )
 
 
 class LeasedSeedSerializer(serializers.Serializer[Any]):
     """Leased seed, identified by ``segment`` and ``key``."""
 
-    segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
+    segment = serializers.IntegerField(
+        help_text=_("Beginning of the segment in ms since 1970; 0: the default segment.")
+    )
     key = serializers.CharField()
     data = serializers.CharField()  # type: ignore[assignment]  # the wire name is fixed
-    retry = serializers.IntegerField(help_text=_("Tries that have failed before."))
+    retry = serializers.IntegerField(help_text=_("Number of earlier failed tries."))
     max_retry = serializers.IntegerField()
     ext = serializers.DictField(allow_null=True)
     grab = serializers.CharField(
         allow_null=True,
-        help_text=_("A caller waits for this seed: return this value with the finish."),
+        help_text=_("Set if a caller waits for this seed: return this value with the finish."),
     )
 
 
@@ -172,9 +174,9 @@ class LeasedSerializer(serializers.Serializer[Any]):
     deadline = serializers.DateTimeField(allow_null=True)
     seeds = LeasedSeedSerializer(many=True)
     next_due = serializers.DateTimeField(
-        allow_null=True, help_text=_("When the next seed becomes due, where none is.")
+        allow_null=True, help_text=_("When the next seed becomes due, if none is due now.")
     )
-    pending = serializers.IntegerField(help_text=_("Seeds that wait, due or not."))
+    pending = serializers.IntegerField(help_text=_("Number of pending seeds, due or not."))
 
 
 class FinishSerializer(serializers.Serializer[Any]):
@@ -185,7 +187,7 @@ class FinishSerializer(serializers.Serializer[Any]):
     outcome = serializers.ChoiceField(choices=_OUTCOMES)
     generation = _generation(required=False)
     grab = serializers.CharField(required=False, allow_null=True)
-    result = _anything(_("For the caller that grabs the seed; 1 MiB at most."))
+    result = _anything(_("Result for the caller that grabbed the seed; at most 1 MiB."))
 
 
 class FinishesSerializer(serializers.Serializer[Any]):
@@ -201,7 +203,9 @@ class FinishAnswerSerializer(serializers.Serializer[Any]):
     """Result of one finish."""
 
     code = serializers.CharField(
-        help_text=_("finished, retried; or late, repeated, wrong_lease, unknown_key: no effect.")
+        help_text=_(
+            "finished or retried; late, repeated, wrong_lease or unknown_key had no effect."
+        )
     )
     state = serializers.ChoiceField(choices=STATES, allow_null=True)
 
@@ -327,10 +331,10 @@ class GrabSerializer(serializers.Serializer[Any]):
         default=30.0,
         min_value=0.1,
         max_value=MAX_GRAB_SECONDS,
-        help_text=_("How long the answer may wait for what comes of it."),
+        help_text=_("How long to wait for the result."),
     )
     again = serializers.BooleanField(
-        default=False, help_text=_("Also when it has been crawled before.")
+        default=False, help_text=_("Crawl the seed even if it was crawled before.")
     )
 
 
@@ -341,8 +345,8 @@ class GrabbedSerializer(serializers.Serializer[Any]):
     key = serializers.CharField()
     state = serializers.ChoiceField(choices=STATES)
     ended = serializers.BooleanField()
-    result = _anything(_("Any value of JSON."))
-    look_up = serializers.CharField(help_text=_("The address that shows its state."))
+    result = _anything(_("Any JSON value."))
+    look_up = serializers.CharField(help_text=_("URL of the seed's state."))
 
 
 # --- managing -------------------------------------------------------------------------------------
@@ -351,7 +355,9 @@ class GrabbedSerializer(serializers.Serializer[Any]):
 class OneSeedSerializer(serializers.Serializer[Any]):
     """Segment and key of a seed."""
 
-    segment = MillisecondsField(default=0, help_text=_("When it begins; 0: the default segment."))
+    segment = MillisecondsField(
+        default=0, help_text=_("Beginning of the segment; 0: the default segment.")
+    )
     key = serializers.CharField(trim_whitespace=False)
 
 

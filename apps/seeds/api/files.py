@@ -36,10 +36,10 @@ class ExportQuerySerializer(serializers.Serializer[Any]):
     """Filters and format of an export."""
 
     segment = MillisecondsField(
-        required=False, help_text=_("Only of this segment; 0: the default one.")
+        required=False, help_text=_("Only seeds of this segment; 0: the default segment.")
     )
     state = serializers.MultipleChoiceField(
-        choices=STATES, required=False, help_text=_("Only those in one of these states.")
+        choices=STATES, required=False, help_text=_("Only seeds in one of these states.")
     )
     gzip = serializers.BooleanField(default=False, help_text=_("As a compressed file."))
 
@@ -55,11 +55,11 @@ class ProblemSerializer(serializers.Serializer[Any]):
 class ImportedSerializer(serializers.Serializer[Any]):
     """Result of an import."""
 
-    lines = serializers.IntegerField(help_text=_("Without empty ones."))
+    lines = serializers.IntegerField(help_text=_("Number of lines without empty ones."))
     new = serializers.IntegerField()
     duplicates = serializers.IntegerField()
     refused = serializers.IntegerField()
-    problems = ProblemSerializer(many=True, help_text=_("The first 20 of them."))
+    problems = ProblemSerializer(many=True, help_text=_("The first 20 problems."))
 
 
 class SeedFilesMixin:

@@ -83,10 +83,16 @@ class MovePreviewSerializer(serializers.Serializer[Any]):
     total = serializers.IntegerField()
     leased = serializers.IntegerField()
     looked_at = serializers.IntegerField()
-    exact = serializers.BooleanField(help_text=_("Every seed was looked at."))
-    meeting = BetweenSerializer(help_text=_("Seeds that meet another one of their key, and go."))
-    new_again = BetweenSerializer(help_text=_("Seeds that would be new if none was moved."))
-    kept = BetweenSerializer(help_text=_("Seeds that keep a key which the new rules refuse."))
+    exact = serializers.BooleanField(
+        help_text=_("Whether all seeds were examined, and not only a sample.")
+    )
+    meeting = BetweenSerializer(help_text=_("Seeds removed because their new key is taken."))
+    new_again = BetweenSerializer(
+        help_text=_("Seeds that would count as new if the seeds were not moved.")
+    )
+    kept = BetweenSerializer(
+        help_text=_("Seeds that keep their old key because the new rules reject them.")
+    )
     segments = MoveSegmentSerializer(many=True)
 
 

@@ -156,7 +156,7 @@ def _read(frontier: Frontier, line: bytes, *, plain: bool) -> Seed | KnownSeed:
     if isinstance(value, dict) and "state" in value:
         return _known(frontier, read_as(KnownBody, value))
     if isinstance(value, list) or (isinstance(value, dict) and "seeds" in value):
-        raise ValidationError(_("A line is one seed."))
+        raise ValidationError(_("Each line must be one seed."))
     (seed,) = seeds_of(value)
     return seed
 

@@ -93,14 +93,14 @@ class Lines:
                     members += 1
                     if members > MAX_MEMBERS:
                         raise _not_gzip(
-                            _("it has more than %(count)d parts") % {"count": MAX_MEMBERS}
+                            _("more than %(count)d gzip members") % {"count": MAX_MEMBERS}
                         )
                     is_open, piece = False, unpack.unused_data
                     unpack = zlib.decompressobj(wbits=31)
         if is_open:
             yield unpack.flush()
             if not unpack.eof:
-                raise _not_gzip(_("it ends too early"))
+                raise _not_gzip(_("unexpected end of file"))
 
 
 def _not_gzip(error: object) -> ParseError:
@@ -138,7 +138,7 @@ class _LinesParser(BaseParser):
         request = (parser_context or {})["request"]
         encoding = request.headers.get("Content-Encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip"):
-            raise ParseError(_("Only gzip is known as an encoding of the body."))
+            raise ParseError(_("Unsupported Content-Encoding: only gzip is supported."))
         return Lines(stream, compressed=encoding == "gzip", plain=self.plain)
 
 

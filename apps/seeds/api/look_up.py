@@ -60,7 +60,7 @@ def _question(asked: Any, place: str) -> Seed | tuple[int, str]:
     if isinstance(asked, str):
         return Seed(asked)
     if not isinstance(asked, dict):
-        text = _("An object or a text is needed.")
+        text = _("Expected an object or a text.")
         raise ValidationError({place.rstrip(".") or dotted(""): [text]})
     if unknown := [name for name in asked if name not in _NAMES]:
         raise ValidationError(
@@ -70,10 +70,10 @@ def _question(asked: Any, place: str) -> Seed | tuple[int, str]:
     main, time = ("key", "segment") if by_key else ("data", "active_at")
     value, when = asked.get(main), asked.get(time)
     if not isinstance(value, str):
-        raise ValidationError({f"{place}{main}": [_("A text is needed.")]})
+        raise ValidationError({f"{place}{main}": [_("Expected a text.")]})
     others = [name for name in asked if name not in (main, time)]
     if others:
-        text = _("Either data and active_at, or segment and key.")
+        text = _("Give either data and active_at, or segment and key.")
         raise ValidationError({f"{place}{name}": [text] for name in others})
     ms = None if when is None else to_ms(when, f"{place}{time}")
     if by_key:

@@ -15,7 +15,7 @@ from rest_framework.fields import Field
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, LAST_TIME, TIMELESS_DUE
 
 Moment = int | str
-_BAD: Final = gettext_lazy("A time is needed: ISO 8601, or milliseconds since 1970.")
+_BAD: Final = gettext_lazy("Expected a time: ISO 8601, or milliseconds since 1970.")
 
 
 def to_ms(value: object, place: str) -> int:
@@ -26,7 +26,9 @@ def to_ms(value: object, place: str) -> int:
     """
     ms = _ms(value)
     if ms is None or not 0 <= ms < LAST_TIME:
-        raise ValidationError({place: [_BAD if ms is None else _("It lies outside 1970 to 2100.")]})
+        raise ValidationError(
+            {place: [_BAD if ms is None else _("The time must be between 1970 and 2100.")]}
+        )
     return ms
 
 

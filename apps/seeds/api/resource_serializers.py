@@ -23,9 +23,9 @@ class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
 
     project = VisibleRelatedField(queryset=Project.objects.all())
     total = serializers.IntegerField(read_only=True)
-    at_hand = serializers.IntegerField(read_only=True, help_text=_("Free, to be had now."))
+    at_hand = serializers.IntegerField(read_only=True, help_text=_("Free and available now."))
     leased = serializers.IntegerField(read_only=True)
-    cooling = serializers.IntegerField(read_only=True, help_text=_("Free, to be had later."))
+    cooling = serializers.IntegerField(read_only=True, help_text=_("Free, but cooling down."))
     banned = serializers.IntegerField(read_only=True)
     disabled = serializers.IntegerField(read_only=True)
 
@@ -127,7 +127,7 @@ class ResourceLeaseSerializer(serializers.Serializer[Any]):
         default=0.0,
         min_value=0.0,
         max_value=MAX_LEASE_SECONDS,
-        help_text=_("0 is as long as the pool says"),
+        help_text=_("0: the pool's default"),
     )
     key = serializers.CharField(
         default="",
@@ -147,7 +147,7 @@ class HandedOutSerializer(serializers.Serializer[Any]):
 
     id = serializers.IntegerField()
     name = serializers.CharField()
-    lease = serializers.IntegerField(help_text=_("Its number, to give it back by."))
+    lease = serializers.IntegerField(help_text=_("Lease number, needed to return the resource."))
     until = serializers.DateTimeField()
     secret = OpenedSecretField()
 
@@ -187,7 +187,7 @@ class ResourceFileSerializer(serializers.Serializer[Any]):
         choices=[choice.value for choice in FileFormat], default=FileFormat.CSV.value
     )
     text = serializers.CharField(
-        trim_whitespace=False, max_length=MAX_BYTES, help_text=_("The file itself.")
+        trim_whitespace=False, max_length=MAX_BYTES, help_text=_("Content of the file.")
     )
 
 

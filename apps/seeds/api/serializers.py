@@ -34,7 +34,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
         required=False,
         allow_null=True,
         max_length=100,
-        help_text=_("Of canonical keys; null: the usual ones of JSONP."),
+        help_text=_("For canonical keys; null: the JSONP defaults."),
     )
 
     class Meta:
@@ -77,7 +77,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
         except InvalidFrontierSetting as error:
             errors["keys"] = str(error)
         if not errors and self._is_taken(attrs, frontier):
-            errors["name"] = gettext("This project has a frontier of this name.")
+            errors["name"] = gettext("This project already has a frontier with this name.")
         if errors:
             raise serializers.ValidationError(errors)
         return attrs
@@ -110,9 +110,11 @@ class SeedCountsSerializer(serializers.Serializer[Any]):
 class SeedFilterSerializer(serializers.Serializer[Any]):
     """Bloom filter of a segment."""
 
-    expected = serializers.IntegerField(help_text=_("Seeds that it was made for."))
+    expected = serializers.IntegerField(
+        help_text=_("Number of seeds that the filter was sized for.")
+    )
     bytes = serializers.IntegerField()
-    fill = serializers.FloatField(help_text=_("Share of its bits that are set, 0 to 1."))
+    fill = serializers.FloatField(help_text=_("Share of set bits, 0 to 1."))
     false_positive_rate = serializers.FloatField(
         help_text=_("Estimated share of new seeds for which the store is queried needlessly.")
     )
@@ -121,10 +123,14 @@ class SeedFilterSerializer(serializers.Serializer[Any]):
 class SegmentSerializer(serializers.Serializer[Any]):
     """Segment with its counts and Bloom filter."""
 
-    segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
+    segment = serializers.IntegerField(
+        help_text=_("Beginning of the segment in ms since 1970; 0: the default segment.")
+    )
     begins_at = serializers.DateTimeField(allow_null=True)
     books = SeedCountsSerializer()
-    balances = serializers.BooleanField(help_text=_("Is every seed in exactly one place?"))
+    balances = serializers.BooleanField(
+        help_text=_("Whether the counts by state add up to the seeds added.")
+    )
     size_bytes = serializers.IntegerField()
     filter = SeedFilterSerializer(allow_null=True)
     reported_at = serializers.DateTimeField()
@@ -133,12 +139,16 @@ class SegmentSerializer(serializers.Serializer[Any]):
 class StatsSerializer(serializers.Serializer[Any]):
     """Counts of a frontier and its segments."""
 
-    live = serializers.BooleanField(help_text=_("Asked of the service in this moment."))
-    totals = SeedCountsSerializer(help_text=_("Of all segments."))
+    live = serializers.BooleanField(
+        help_text=_("Whether the figures are current, and not from the last report.")
+    )
+    totals = SeedCountsSerializer(help_text=_("Sums over all segments."))
     balances = serializers.BooleanField()
     segments_in_all = serializers.IntegerField()
-    results = SegmentSerializer(many=True, help_text=_("The default segment, then by time."))
-    next = serializers.CharField(allow_null=True, help_text=_("Send it as `after`; null: no more."))
+    results = SegmentSerializer(many=True, help_text=_("The default segment first, then by time."))
+    next = serializers.CharField(
+        allow_null=True, help_text=_("Cursor for `after`; null on the last page.")
+    )
 
 
 class StatsQuerySerializer(serializers.Serializer[Any]):
@@ -151,7 +161,7 @@ class StatsQuerySerializer(serializers.Serializer[Any]):
         required=False,
         min_value=-1,
         max_value=2**63 - 1,
-        help_text=_("The `next` of the page before."),
+        help_text=_("`next` of the previous page."),
     )
     limit = serializers.IntegerField(default=200, min_value=1, max_value=1000)
 
@@ -167,7 +177,7 @@ class ReopenFailedSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         default=None,
-        help_text=_("The segment that they are added to; without it that of now."),
+        help_text=_("Target segment; the current one if omitted."),
     )
 
 
@@ -176,15 +186,17 @@ class DropSegmentSerializer(serializers.Serializer[Any]):
 
     segment = MillisecondsField()
     leased_too = serializers.BooleanField(
-        default=False, help_text=_("Also when seeds of it are leased.")
+        default=False, help_text=_("Drop the segment even if some of its seeds are leased.")
     )
 
 
 class WipeSerializer(serializers.Serializer[Any]):
     """Confirmation of a wipe by the frontier's name."""
 
-    confirm = serializers.CharField(help_text=_("The frontier's name."))
-    leased_too = serializers.BooleanField(default=False, help_text=_("Also when seeds are leased."))
+    confirm = serializers.CharField(help_text=_("Name of the frontier, as confirmation."))
+    leased_too = serializers.BooleanField(
+        default=False, help_text=_("Wipe the frontier even if some seeds are leased.")
+    )
 
 
 class OperationSerializer(serializers.ModelSerializer[Operation]):

@@ -76,7 +76,7 @@ class SeedServiceMixin:
 def answer_to(error: Exception) -> Response | None:
     """Return the HTTP response to an error of the service; None for any other error."""
     if isinstance(error, SeedServiceAway):
-        text = _("The seed service does not answer; try again in a moment.")
+        text = _("The seed service is unavailable; try again in a moment.")
         return _answer("seed_service_away", text, 503, RETRY_AFTER_SECONDS)
     if isinstance(error, CallRefused):
         http_status = status_of(error.code)

@@ -37,7 +37,7 @@ class SeedBody(msgspec.Struct, forbid_unknown_fields=True):
         if active_at is not None:
             active_at = to_ms(active_at, f"{place}active_at")
         if self.ext and GRAB in self.ext:
-            text = _("The name %(name)s is the service's own.") % {"name": GRAB}
+            text = _("The name %(name)s is reserved.") % {"name": GRAB}
             raise ValidationError({f"{place}ext": [text]})
         return Seed(self.data, active_at, self.max_retry, self.ext or None, self.urgent)
 
@@ -95,7 +95,7 @@ def check_number(items: Sequence[object], name: str, most: int = MAX_SEEDS) -> N
     """Reject a list longer than ``most``. Raises ``ValidationError``."""
     if len(items) > most:
         words = {"number": len(items), "most": most}
-        text = _("%(number)d at once; at most %(most)d can be.") % words
+        text = _("Too many items: %(number)d; at most %(most)d are allowed.") % words
         raise ValidationError({name: [text]})
 
 
@@ -123,7 +123,7 @@ def _generation(value: int | None, place: str) -> int:
     if value is None:
         raise ValidationError({place: [_("The number of the lease is missing.")]})
     if not 0 <= value < 2**63:
-        raise ValidationError({place: [_("No lease has such a number.")]})
+        raise ValidationError({place: [_("Not a valid lease number.")]})
     return value
 
 
@@ -141,7 +141,7 @@ def _grab(value: str | None, place: str) -> str:
     try:
         return _grabs.unsign(value)
     except signing.BadSignature:
-        text = _("Only a value returned by a lease can be given back.")
+        text = _("Must be the value returned by the lease.")
         raise ValidationError({place: [text]}) from None
 
 

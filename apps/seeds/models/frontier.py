@@ -23,7 +23,7 @@ MAX_LEASE_SECONDS = 24 * 3600
 
 validate_name = RegexValidator(
     r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z",
-    _("Letters, digits, '.', '_' and '-' only, and no mark at the beginning."),
+    _("Only letters, digits, '.', '_' and '-'; must start with a letter or digit."),
 )
 
 
@@ -65,7 +65,7 @@ class Frontier(models.Model):
         max_length=50,
         default="UTC",
         validators=[validate_time_zone],
-        help_text=_("such as Asia/Shanghai; days begin at its midnight"),
+        help_text=_("Such as Asia/Shanghai. Days begin at midnight in this zone."),
     )
     segments = models.CharField(
         _("segments"),
@@ -77,7 +77,10 @@ class Frontier(models.Model):
         _("keys"),
         max_length=100,
         default="whole",
-        help_text=_("when two seeds are one: whole, page, canonical, or the name of a plug-in"),
+        help_text=_(
+            "Seeds with the same key are duplicates: whole, page, canonical, or the name of a "
+            "plug-in."
+        ),
     )
     ignored_parameters = models.JSONField(
         _("ignored parameters"),
@@ -85,34 +88,43 @@ class Frontier(models.Model):
         blank=True,
         default=None,
         validators=[validate_parameters],
-        help_text=_("of canonical keys; empty: the usual ones of JSONP"),
+        help_text=_("For canonical keys. Leave empty for the JSONP defaults."),
     )
     max_retry = models.PositiveSmallIntegerField(
         _("tries"),
         default=MAX_RETRY,
         validators=[MaxValueValidator(MAX_RETRY_LIMIT)],
-        help_text=_("after so many failures a seed has failed, unless it brings its own number"),
+        help_text=_(
+            "Number of failed tries after which a seed counts as failed, unless the seed has its "
+            "own."
+        ),
     )
     lease_seconds = models.PositiveIntegerField(
         _("lease"),
         default=300,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_LEASE_SECONDS)],
-        help_text=_("seconds; who does not finish by then loses the seeds, and a try is counted"),
+        help_text=_(
+            "Seconds until unfinished seeds become pending again, with one more failed try."
+        ),
     )
     expected_seeds = models.PositiveBigIntegerField(
         _("expected seeds"),
         default=EXPECTED,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_EXPECTED)],
-        help_text=_("of a segment; more make adding slower, and no answer wrong"),
+        help_text=_(
+            "Seeds per segment. With more seeds adding becomes slower, but results stay exact."
+        ),
     )
     false_positive_rate = models.FloatField(
-        _("rate of false positives"),
+        _("false-positive rate"),
         default=FALSE_POSITIVES,
         validators=[MinValueValidator(1e-9), MaxValueValidator(0.5)],
-        help_text=_("share of new seeds that are looked up in vain by then"),
+        help_text=_(
+            "Share of new seeds that need a query although they are new, at the expected size."
+        ),
     )
     is_paused = models.BooleanField(
-        _("paused"), default=False, help_text=_("seeds are taken, none is handed out")
+        _("paused"), default=False, help_text=_("Seeds are added but not leased.")
     )
     is_frozen = models.BooleanField(_("frozen"), default=False, editable=False)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)

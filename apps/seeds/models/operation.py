@@ -32,7 +32,7 @@ class Operation(models.Model):
     requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
-    beat_at = models.DateTimeField(_("last sign of life"), null=True, blank=True)
+    beat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
 
     objects = OfFrontierQuerySet["Operation"].as_manager()

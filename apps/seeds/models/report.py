@@ -18,7 +18,7 @@ class SegmentReport(models.Model):
         Frontier, verbose_name=_("frontier"), on_delete=models.CASCADE, related_name="reports"
     )
     segment = models.BigIntegerField(
-        _("segment"), help_text=_("the moment it begins, ms since 1970; 0 is the default segment")
+        _("segment"), help_text=_("Beginning in ms since 1970; 0 is the default segment.")
     )
     added = models.PositiveBigIntegerField(_("added"), default=0)
     duplicates = models.PositiveBigIntegerField(_("duplicates"), default=0)
@@ -32,10 +32,10 @@ class SegmentReport(models.Model):
     expired = models.PositiveBigIntegerField(_("expired"), default=0)
     late = models.PositiveBigIntegerField(_("late"), default=0)
     size_bytes = models.PositiveBigIntegerField(_("size"), default=0)
-    filter_expected = models.PositiveBigIntegerField(_("filter made for"), null=True)
-    filter_bytes = models.PositiveBigIntegerField(_("size of the filter"), null=True)
-    filter_fill = models.FloatField(_("filter filled"), null=True)
-    filter_rate = models.FloatField(_("estimated rate of false positives"), null=True)
+    filter_expected = models.PositiveBigIntegerField(_("filter capacity"), null=True)
+    filter_bytes = models.PositiveBigIntegerField(_("filter size"), null=True)
+    filter_fill = models.FloatField(_("filter fill ratio"), null=True)
+    filter_rate = models.FloatField(_("estimated false-positive rate"), null=True)
     reported_at = models.DateTimeField(_("reported at"))
 
     objects = OfFrontierQuerySet["SegmentReport"].as_manager()

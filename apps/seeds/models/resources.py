@@ -36,13 +36,13 @@ class ResourcePool(models.Model):
         _("rotation zone"),
         default=70,
         validators=[MinValueValidator(1), MaxValueValidator(100)],
-        help_text=_("percent of the free ones, the best by score, that take turns"),
+        help_text=_("Percentage of free resources with the best scores that are used in turn."),
     )
     lease_seconds = models.PositiveIntegerField(
         _("lease"),
         default=4 * 3600,
         validators=[MinValueValidator(1), MaxValueValidator(7 * _DAY)],
-        help_text=_("seconds; who has not given it back by then has lost it"),
+        help_text=_("Seconds after which an unreturned resource is released."),
     )
     rest_seconds = models.PositiveIntegerField(
         _("rest after use"), default=0, validators=[MaxValueValidator(7 * _DAY)]
@@ -51,12 +51,12 @@ class ResourcePool(models.Model):
         _("cool-down after a failure"),
         default=60,
         validators=[MaxValueValidator(7 * _DAY)],
-        help_text=_("seconds; doubled by each further failure in a row, up to a day"),
+        help_text=_("Seconds; doubled by each consecutive failure, up to a day."),
     )
     ban_after = models.PositiveSmallIntegerField(
         _("ban after"),
         default=0,
-        help_text=_("failures in a row; 0 is never"),
+        help_text=_("Number of consecutive failures; 0 never bans."),
     )
     is_enabled = models.BooleanField(_("enabled"), default=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
@@ -88,19 +88,19 @@ class Resource(models.Model):
     )
     name = models.CharField(_("name"), max_length=200)
     secret = SecretTextField(
-        _("secret"), help_text=_("a JSON object of texts, such as a user name and a password")
+        _("secret"), help_text=_("JSON object of texts, such as user name and password.")
     )
     state = models.CharField(
         _("state"), max_length=10, choices=ResourceState.choices, default=ResourceState.FREE
     )
     score = models.FloatField(
-        _("score"), default=1.0, help_text=_("moving average of the last ten or so uses, 0 to 1")
+        _("score"), default=1.0, help_text=_("Moving average of about the last ten uses, 0 to 1.")
     )
     # Sort key, smallest first: see ``engine.scores.rank``. Indexed, to find the rotation zone.
     rank = models.FloatField(_("rank"), default=NEVER_USED, editable=False)
     lease = models.PositiveBigIntegerField(_("lease number"), default=0)
     # Idempotency key of the lease call: a repeated call gets the same resource.
-    lease_key = models.CharField(_("key of the call"), max_length=64, blank=True, editable=False)
+    lease_key = models.CharField(_("idempotency key"), max_length=64, blank=True, editable=False)
     leased_by = models.CharField(_("leased by"), max_length=200, blank=True)
     leased_until = models.DateTimeField(_("leased until"), null=True, blank=True)
     available_at = models.DateTimeField(_("available at"), default=timezone.now)
@@ -108,11 +108,13 @@ class Resource(models.Model):
     used_count = models.PositiveBigIntegerField(_("uses"), default=0)
     succeeded_count = models.PositiveBigIntegerField(_("successes"), default=0)
     failed_count = models.PositiveBigIntegerField(_("failures"), default=0)
-    expired_count = models.PositiveBigIntegerField(_("leases that ran out"), default=0)
+    expired_count = models.PositiveBigIntegerField(_("expired leases"), default=0)
     late_count = models.PositiveBigIntegerField(
-        _("late answers"), default=0, help_text=_("of leases that were over; they change nothing")
+        _("late returns"),
+        default=0,
+        help_text=_("Returns after the lease had ended; they have no effect."),
     )
-    failures_in_a_row = models.PositiveIntegerField(_("failures in a row"), default=0)
+    failures_in_a_row = models.PositiveIntegerField(_("consecutive failures"), default=0)
     banned_at = models.DateTimeField(_("banned at"), null=True, blank=True)
     reason = models.CharField(_("reason"), max_length=500, blank=True)
 

@@ -250,7 +250,7 @@ def change(
     )
     leased = sum(segment.books.leased for segment in show_segments(frontier))
     if leased and wait_seconds <= 0:
-        text = _("%(count)d seeds are leased; let their runs end, or allow to wait for them.")
+        text = _("%(count)d seeds are leased. Wait for their runs to end, or set a waiting time.")
         raise SeedsStillLeased(text % {"count": leased})
     arguments: dict[str, Any] = {
         "grouping": msgspec.structs.asdict(grouping),

@@ -70,7 +70,7 @@ def read_arguments(
 def _segment(arguments: Mapping[str, Any], name: str) -> int:
     value = arguments.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LAST_TIME:
-        text = _("The beginning of a segment is needed, in ms since 1970.")
+        text = _("Expected the beginning of a segment in ms since 1970.")
         raise BadArguments(fields={name: [text]})
     return value
 
@@ -185,7 +185,7 @@ def _wait_for_leases(operation: Operation) -> None:
     leased = sum(listed.books.leased for listed in segments)
     if leased and now_ms() >= arguments["wait_until"]:
         unfreeze(operation.frontier_id)
-        text = _("%(count)d seeds are leased; let their runs end, or wait longer")
+        text = _("%(count)d seeds are still leased; let their runs end, or wait longer")
         raise OperationFailed(text % {"count": leased})
     if leased:
         time.sleep(_LOOK_SECONDS)
@@ -279,7 +279,7 @@ def _counts(operation: Operation, segment: int) -> SegmentCounts:
         if listed.segment == segment:
             return listed.books
     raise OperationFailed(
-        _("There is no segment %(segment)s.") % {"segment": segment_text(segment)}
+        _("Segment %(segment)s does not exist.") % {"segment": segment_text(segment)}
     )
 
 

@@ -206,11 +206,11 @@ def sweep_operations(*, now: datetime) -> int:
     for operation in stale:
         if operation.kind == OperationKind.IMPORT:
             # The lines of an import were lost with the process that read them.
-            end_operation(operation, OperationState.FAILED, _("its process died"))
+            end_operation(operation, OperationState.FAILED, _("the process died"))
             continue
         attempts = int(operation.arguments.get("attempts", 0)) + 1
         if attempts >= MAX_ATTEMPTS:
-            text = _("%(count)d workers died of it") % {"count": attempts}
+            text = _("%(count)d workers died while executing it") % {"count": attempts}
             end_operation(operation, OperationState.FAILED, text)
             continue
         operation.arguments["attempts"] = attempts

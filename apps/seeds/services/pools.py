@@ -49,7 +49,7 @@ def create_resource(
     """Create a resource. Raises ``BadResource``."""
     name, text = _taken(name, secret)
     if Resource.objects.filter(pool=pool, name=name).exists():
-        raise BadResource(fields={"name": [_("The pool has a resource of this name.")]})
+        raise BadResource(fields={"name": [_("The pool already has a resource with this name.")]})
     made = Resource.objects.create(pool=pool, name=name, secret=text)
     record(actor=actor, action="seeds.add_resource", obj=made, after=snapshot(made))
     return made
@@ -65,7 +65,9 @@ def change_resource(
         values["name"] = _name(name)
         others = Resource.objects.filter(pool=resource.pool_id, name=values["name"])
         if others.exclude(pk=resource.pk).exists():
-            raise BadResource(fields={"name": [_("The pool has a resource of this name.")]})
+            raise BadResource(
+                fields={"name": [_("The pool already has a resource with this name.")]}
+            )
     if secret is not None:
         values["secret"] = _secret(secret)
     before = snapshot(resource)
@@ -139,7 +141,7 @@ def _move(
     resource.refresh_from_db()
     if resource.state not in allowed:
         words = {"name": resource.name, "state": resource.get_state_display()}
-        raise NotInThatState(_("%(name)s is %(state)s: that does not fit.") % words)
+        raise NotInThatState(_("%(name)s is %(state)s, which does not allow this action.") % words)
     before = snapshot(resource)
     written = dict(fields)
     if resource.state == ResourceState.LEASED and "state" in written:

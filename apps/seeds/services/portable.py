@@ -143,7 +143,7 @@ def read_line(line: bytes, *, max_retry: int, now: int) -> Known:
     named = parsed.state or "init"
     state = _STATES.get(named)
     if state is None:
-        text = _("there is no state %(state)r; there are: %(names)s")
+        text = _("unknown state %(state)r; expected one of: %(names)s")
         raise BadLine(text % {"state": named[:50], "names": ", ".join(_STATES)})
     for name, value in (("retry", parsed.retry), ("max_retry", parsed.max_retry)):
         if value is not None and not 0 <= value <= MAX_RETRY_LIMIT:
@@ -182,13 +182,13 @@ def _ms(name: str, value: Moment | None) -> int | None:
             moment = datetime.fromisoformat(value)
         except ValueError:
             raise BadLine(
-                _("%(name)s is no time: %(value)s") % {"name": name, "value": value[:50]}
+                _("%(name)s is not a time: %(value)s") % {"name": name, "value": value[:50]}
             ) from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         value = math.floor(moment.timestamp() * 1000)
     if value is not None and not 0 <= value < LAST_TIME:
-        raise BadLine(_("%(name)s lies outside 1970 to 2100") % {"name": name})
+        raise BadLine(_("%(name)s is not between 1970 and 2100") % {"name": name})
     return value
 
 

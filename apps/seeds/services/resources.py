@@ -104,11 +104,13 @@ def lease(
 
 def _check(owner: str, seconds: float, key: str) -> None:
     if not 0 < len(owner) <= MAX_OWNER or not owner.isprintable():
-        raise BadLease(_("An owner has 1 to %(limit)d characters.") % {"limit": MAX_OWNER})
+        raise BadLease(_("The owner must have 1 to %(limit)d characters.") % {"limit": MAX_OWNER})
     if len(key) > MAX_KEY or not key.isprintable():
-        raise BadLease(_("A key has at most %(limit)d characters.") % {"limit": MAX_KEY})
+        raise BadLease(_("The key must have at most %(limit)d characters.") % {"limit": MAX_KEY})
     if not math.isfinite(seconds) or not 0 <= seconds <= MAX_LEASE_SECONDS:
-        raise BadLease(_("A lease has at most %(limit)d seconds.") % {"limit": MAX_LEASE_SECONDS})
+        raise BadLease(
+            _("The lease must have at most %(limit)d seconds.") % {"limit": MAX_LEASE_SECONDS}
+        )
 
 
 def _lease(
@@ -204,7 +206,9 @@ def give_back(
         WrongResourceLease, BadLease
     """
     if len(reason) > MAX_REASON:
-        raise BadLease(_("A reason has at most %(limit)d characters.") % {"limit": MAX_REASON})
+        raise BadLease(
+            _("The reason must have at most %(limit)d characters.") % {"limit": MAX_REASON}
+        )
     rows = Resource.objects.select_for_update(of=("self",)).select_related("pool")
     held = rows.get(pk=resource, pool__project_id=project)
     if lease > held.lease or lease < 1:
@@ -251,7 +255,7 @@ def _end(held: Resource, outcome: ResourceOutcome, reason: str, now: datetime) -
     if banned:
         held.banned_at = now
         if not held.reason:
-            held.reason = _("%(count)d failures in a row") % {"count": held.failures_in_a_row}
+            held.reason = _("%(count)d consecutive failures") % {"count": held.failures_in_a_row}
     _free(held, ResourceState.BANNED if banned else ResourceState.FREE)
     # The row is locked by us; the secret is not written again.
     held.save(update_fields=_KEPT)

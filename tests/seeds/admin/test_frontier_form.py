@@ -152,7 +152,7 @@ def test_none_is_deleted_while_the_service_is_away(
 ) -> None:
     settings.BROKER_URL = "amqp://guest:guest@127.0.0.1:1/"
     answer = person(project, Role.EDITOR).post(address("delete", frontier), {"post": "yes"})
-    assert "The seed service does not answer." in said(answer)
+    assert "The seed service is unavailable." in said(answer)
     assert Frontier.objects.filter(is_frozen=False).exists()
 
 

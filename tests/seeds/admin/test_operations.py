@@ -76,7 +76,7 @@ def test_leased_seeds_are_dropped_only_when_that_is_ticked(
     assert run(Operation.objects.exclude(pk=refused.pk).get()).state == OperationState.DONE
     text = text_of(html_of(client.get(address("page", frontier))))
     assert refused.error in text
-    assert "segments 1 · seeds 1 · of them leased 1" in text
+    assert "segments 1 · seeds 1 · leased 1" in text
 
 
 @pytest.mark.covers("S3.20")
@@ -86,7 +86,7 @@ def test_a_frontier_is_wiped_by_its_name(project: Project, frontier: Frontier, d
     client = person(project, Role.ADMIN)
     for wrong in ("", "New", "news\x00", "old"):
         text = text_of(html_of(client.post(address("wipe", frontier), {"name": wrong})))
-        assert "That is not its name. Nothing was done." in text
+        assert "The name does not match. Nothing was deleted." in text
     assert Operation.objects.count() == 0
     assert "Started" in said(client.post(address("wipe", frontier), {"name": " news "}))
     assert run(Operation.objects.get()).state == OperationState.DONE
@@ -136,7 +136,7 @@ def test_a_frontier_that_is_moved_is_left_alone(
     desk.follow(frontier)
     body = {"seeds": "https://a.cn/1", "when": "now"}
     text = text_of(html_of(client.post(address("seeds", frontier), body)))
-    assert "Its seeds are being moved." in text
+    assert "The seeds are being moved." in text
 
 
 # --- other rules ----------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ def test_rules_are_changed_by_somebody_who_saw_what_they_do(
     assert 'value="day"' in html_of(client.get(where))
     html = html_of(client.post(where, rules(segments="none")))
     text = text_of(html)
-    assert "4 seeds would be moved to: one for all times, UTC, page" in text
-    assert "would meet another seed 2" in text
+    assert "4 seeds would be moved to: a single segment, UTC, page" in text
+    assert "become duplicates 2" in text
     assert "default segment (2)" in text
     assert "Move 4 seeds" in text
     assert '<input type="hidden" name="segments" value="none">' in html
@@ -173,14 +173,14 @@ def test_rules_are_changed_by_somebody_who_saw_what_they_do(
     counts = {one.segment: one.books.succeeded for one in show_segments(frontier)}
     assert counts == {0: 2}
     moved = text_of(html_of(client.get(address("page", frontier))))
-    assert "move seeds to other segments one for all times, UTC, page" in moved
+    assert "move seeds to other segments a single segment, UTC, page" in moved
 
 
 def test_the_same_rules_change_nothing(project: Project, frontier: Frontier, desk: Desk) -> None:
     text = text_of(
         html_of(person(project, Role.EDITOR).post(address("granularity", frontier), rules()))
     )
-    assert "These are the rules already. Nothing would change." in text
+    assert "These are the current rules. Nothing would change." in text
     assert "Move" not in text
 
 
@@ -241,7 +241,7 @@ def test_nobody_answers(name: str, project: Project, frontier: Frontier, setting
     settings.BROKER_URL = "amqp://guest:guest@127.0.0.1:1/"
     client = person(project, Role.EDITOR)
     if name == "export":
-        assert "The seed service does not answer." in said(client.get(address(name, frontier)))
+        assert "The seed service is unavailable." in said(client.get(address(name, frontier)))
     else:
         answer = client.post(address(name, frontier), rules(segments="week"))
-        assert "The seed service does not answer." in text_of(html_of(answer))
+        assert "The seed service is unavailable." in text_of(html_of(answer))

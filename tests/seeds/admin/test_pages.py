@@ -40,7 +40,7 @@ def test_the_list_shows_the_books_of_my_frontiers(project: Project, frontier: Fr
     assert "news by day" in text
     # Pending, leased, done, failed, the oldest segment with something pending, hand-out.
     assert "1,002 4 60 3 default segment open" in text
-    assert "The seed service answers." in text
+    assert "The seed service is running." in text
     assert "hidden" not in text
 
 
@@ -67,7 +67,7 @@ def test_the_books_of_a_frontier_balance_visibly(project: Project, frontier: Fro
         assert f'data-books="{name}">{value}<' in html
     text = text_of(html)
     assert "All seeds accounted for: each is in exactly one state." in text
-    assert "To know first" not in text
+    assert "Needs attention" not in text
 
 
 def test_books_that_do_not_balance_are_said_first(project: Project, frontier: Frontier) -> None:
@@ -75,7 +75,7 @@ def test_books_that_do_not_balance_are_said_first(project: Project, frontier: Fr
     html = html_of(person(project, Role.VIEWER).get(address("live", frontier)))
     assert "The books do not balance: 3 seeds are unaccounted for." in text_of(html)
     assert 'data-balanced="false"' in html
-    assert "does not balance" in row_of(html, today())
+    assert "counts inconsistent" in row_of(html, today())
     assert "<html" not in html
 
 
@@ -88,7 +88,7 @@ def test_segments_say_when_they_begin_and_how_full_their_filter_is(
     report(frontier, today(), pending=5, expired=2, late=1, filter_rate=0.00123, **filled)
     report(frontier, today() + 2 * DAY, pending=6, filter_rate=0.2, **filled)
     html = html_of(person(project, Role.VIEWER).get(address("page", frontier)))
-    assert row_of(html, 0).startswith("default segment without a time; once for all times")
+    assert row_of(html, 0).startswith("default segment without a time; crawled only once")
     now = row_of(html, today())
     assert " 00:00 now 5 0 0 0 0 0 2 / 1 51 % full 0.12 % false" in now
     future = row_of(html, today() + 2 * DAY)
@@ -133,11 +133,11 @@ def test_a_service_that_is_away_is_said_with_how_old_the_figures_are(
     report(frontier, today(), pending=5, reported_at=timezone.now() - timedelta(seconds=40))
     client = person(project, Role.VIEWER)
     never = text_of(html_of(client.get(address("page", frontier))))
-    assert "The seed service does not answer. it has never run here · last report 4" in never
+    assert "The seed service is unavailable. never started · last report 4" in never
     assert "Nothing is lost" in never
     service(beat_at=timezone.now() - timedelta(seconds=50))
     silent = text_of(html_of(client.get(address("page", frontier))))
-    assert "The seed service does not answer. last heard of 5" in silent
+    assert "The seed service is unavailable. last heard of 5" in silent
     assert "5" in row_of(html_of(client.get(address("live", frontier))), today())
     assert "does not answer" in text_of(html_of(client.get(address("changelist"))))
     service(name="two")
@@ -149,7 +149,7 @@ def test_a_frontier_that_is_paused_or_moved_says_so(project: Project, frontier: 
     client = person(project, Role.OPERATOR)
     paused = text_of(html_of(client.get(address("page", frontier))))
     assert "Paused: seeds are accepted but not leased." in paused
-    assert "Resume hand-out" in paused
+    assert "Resume leasing" in paused
     Frontier.objects.filter(pk=frontier.pk).update(is_frozen=True)
     assert "Seeds are being moved." in text_of(html_of(client.get(address("page", frontier))))
 
@@ -169,7 +169,7 @@ def test_operations_show_how_far_they_are(project: Project, frontier: Frontier) 
     assert 'width="25.00"' in html
     assert "No sign of life for a minute" in text
     assert "5 seeds are leased" in text
-    assert "opened again 3 · known there already 1" in text
+    assert "opened again 3 · already in the target segment 1" in text
     assert "by ada" in text
     assert html.count("Cancel") == 2
 

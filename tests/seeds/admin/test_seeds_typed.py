@@ -76,8 +76,10 @@ def test_what_is_refused_is_shown_and_keeps_no_other_out(
 ) -> None:
     text = add(project, frontier, "https://a.cn/1", "https://a.cn/\x01", "中" * 30_000)
     assert "1 new, 0 known already, 2 refused." in text
-    assert "It holds characters that no URL may hold. (the data has a control character" in text
-    assert "It is too long." in text
+    assert (
+        "The seed contains control or invalid characters. (the data has a control character" in text
+    )
+    assert "The seed is too long." in text
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_what_is_refused_is_shown_and_keeps_no_other_out(
     [
         ({"seeds": ""}, "This field is required."),
         ({"seeds": "\n".join(str(n) for n in range(10_001))}, "10,001 lines: more than 10,000"),
-        ({"when": "later"}, "Say when."),
+        ({"when": "later"}, "Enter a time."),
         ({"when": "later", "not_before": "soon"}, "Enter a valid date/time."),
         ({"when": "never"}, "never is not one of the available choices."),
         ({"max_retry": "1001"}, "less than or equal to 1000"),
@@ -107,15 +109,15 @@ def test_typed_lines_stay_when_nobody_answers(
     body = {"seeds": "https://a.cn/1", "when": "now"}
     client = person(project, Role.OPERATOR)
     html = html_of(client.post(address("seeds", frontier), body))
-    assert "The seed service does not answer. Nothing is lost." in text_of(html)
+    assert "The seed service is unavailable. Nothing is lost." in text_of(html)
     assert "https://a.cn/1</textarea>" in html
 
 
 @pytest.mark.slow("3 s")
 def test_no_broker_is_no_error_page(project: Project, frontier: Frontier, settings: Any) -> None:
     settings.BROKER_URL = "amqp://guest:guest@127.0.0.1:1/"
-    assert "The seed service does not answer." in add(project, frontier, "https://a.cn/1")
-    assert "The seed service does not answer." in ask(project, frontier, "https://a.cn/1")
+    assert "The seed service is unavailable." in add(project, frontier, "https://a.cn/1")
+    assert "The seed service is unavailable." in ask(project, frontier, "https://a.cn/1")
 
 
 # --- one of them ----------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def test_no_broker_is_no_error_page(project: Project, frontier: Frontier, settin
 def test_a_url_would_be_new_or_is_known_since(
     project: Project, frontier: Frontier, desk: Desk
 ) -> None:
-    assert "It would be new." in ask(project, frontier, "https://host/a")
+    assert "New: not in the frontier yet." in ask(project, frontier, "https://host/a")
     crawl(frontier, "a", outcome=SeedOutcome.GIVEN_UP)
     text = text_of(ask(project, frontier, "https://host/a#top"))
     assert "Not new: known since 20" in text
@@ -133,10 +135,12 @@ def test_a_url_would_be_new_or_is_known_since(
     assert "state failed" in text
     assert "failed tries 1 / 3" in text
     assert "last lease #1" in text
-    assert "It would be new." in ask(project, frontier, "https://host/a", when="default")
+    assert "New: not in the frontier yet." in ask(
+        project, frontier, "https://host/a", when="default"
+    )
     later = ask(project, frontier, "https://host/a", when="later", not_before="2031-02-03T04:05")
-    assert "It would be new." in later
-    assert "would be due in" in text_of(later)
+    assert "New: not in the frontier yet." in later
+    assert "due in" in text_of(later)
 
 
 def test_who_has_leased_it_is_shown_and_it_stays_his(
@@ -152,7 +156,7 @@ def test_who_has_leased_it_is_shown_and_it_stays_his(
     client = person(project, Role.OPERATOR)
     assert "The seed is leased" in said(confirm(client, address("forget", frontier), body))
     answer = client.post(address("reopen", frontier), body)
-    assert "Only a seed that has ended can be opened again." in said(answer)
+    assert "Only a finished seed can be reopened." in said(answer)
 
 
 @pytest.mark.parametrize("verb", ["reopen", "forget"])
@@ -167,7 +171,7 @@ def test_an_ended_seed_is_opened_again_or_forgotten(
     told = {"reopen": "The seed will be crawled again.", "forget": "its key counts as new"}[verb]
     assert told in said(press(client, address(verb, frontier), body))
     text = text_of(ask(project, frontier, "https://host/a"))
-    assert ("pending" if verb == "reopen" else "It would be new.") in text
+    assert ("pending" if verb == "reopen" else "New: not in the frontier yet.") in text
     entry = AuditRecord.objects.get(action=f"seeds.{verb}")
     assert entry.after == {"segment": today(), "seed": "https://host/a"}
 
@@ -195,8 +199,8 @@ def test_what_can_be_no_seed_is_said(
     data: str, project: Project, frontier: Frontier, desk: Desk
 ) -> None:
     text = text_of(ask(project, frontier, data))
-    assert "It holds characters" in text or "It is too long." in text
+    assert "It holds characters" in text or "The seed is too long." in text
 
 
 def test_nobody_answers_who_looks_up(project: Project, frontier: Frontier, nobody: Desk) -> None:
-    assert "The seed service does not answer." in ask(project, frontier, "https://host/a")
+    assert "The seed service is unavailable." in ask(project, frontier, "https://host/a")

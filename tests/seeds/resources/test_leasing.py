@@ -1,4 +1,4 @@
-"""Handing out resources and taking them back."""
+"""Leases and returns of resources."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_so_many_failures_in_a_row_ban() -> None:
     assert end(take(pool, NOW), NOT_OK).resource.state == FREE
     banned = end(take(pool, NOW), NOT_OK).resource
     assert (banned.state, banned.banned_at) == (BANNED, NOW)
-    assert banned.reason == "2 failures in a row"
+    assert banned.reason == "2 consecutive failures"
 
 
 def test_unused_says_nothing_about_it() -> None:

@@ -1,4 +1,4 @@
-"""What both stores promise of handing out: nothing leaves before its finish, and once only."""
+"""What both stores promise of leasing: nothing leaves before its finish, and once only."""
 
 from __future__ import annotations
 
