@@ -28,7 +28,7 @@ def add_verbs(parser: CommandParser) -> None:
     listing.add_argument("--project", metavar="P", help="only those of this project")
     _json(listing)
     _add_create(verbs)
-    _json(_verb(verbs, "segments", "the books of each segment, as they are now"))
+    _json(_verb(verbs, "segments", "current counts of each segment"))
     add = _verb(verbs, "add", "add seeds")
     add.add_argument("seeds", metavar="SEED", nargs="+", help="most often a URL")
     _seed(add)

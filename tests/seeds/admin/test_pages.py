@@ -73,7 +73,7 @@ def test_the_books_of_a_frontier_balance_visibly(project: Project, frontier: Fro
 def test_books_that_do_not_balance_are_said_first(project: Project, frontier: Frontier) -> None:
     report(frontier, today(), pending=1, added=4)
     html = html_of(person(project, Role.VIEWER).get(address("live", frontier)))
-    assert "The books do not balance: 3 seeds are unaccounted for." in text_of(html)
+    assert "3 seeds are unaccounted for." in text_of(html)
     assert 'data-balanced="false"' in html
     assert "counts inconsistent" in row_of(html, today())
     assert "<html" not in html
@@ -134,10 +134,10 @@ def test_a_service_that_is_away_is_said_with_how_old_the_figures_are(
     client = person(project, Role.VIEWER)
     never = text_of(html_of(client.get(address("page", frontier))))
     assert "The seed service is unavailable. never started · last report 4" in never
-    assert "Nothing is lost" in never
+    assert "No seed is lost" in never
     service(beat_at=timezone.now() - timedelta(seconds=50))
     silent = text_of(html_of(client.get(address("page", frontier))))
-    assert "The seed service is unavailable. last heard of 5" in silent
+    assert "The seed service is unavailable. last heartbeat 5" in silent
     assert "5" in row_of(html_of(client.get(address("live", frontier))), today())
     assert "does not answer" in text_of(html_of(client.get(address("changelist"))))
     service(name="two")

@@ -42,8 +42,8 @@ def test_lines_become_seeds_and_duplicates_are_counted(
     project: Project, frontier: Frontier, desk: Desk
 ) -> None:
     lines = ["https://a.cn/1", "", "  https://a.cn/2  ", "https://a.cn/1#top", "  "]
-    assert "2 new, 1 known already, 0 refused." in add(project, frontier, *lines)
-    assert "0 new, 2 known already, 0 refused." in add(project, frontier, lines[0], lines[2])
+    assert "2 new, 1 duplicates, 0 rejected." in add(project, frontier, *lines)
+    assert "0 new, 2 duplicates, 0 rejected." in add(project, frontier, lines[0], lines[2])
     assert pending(frontier) == {today(): 2}
 
 
@@ -75,7 +75,7 @@ def test_what_is_refused_is_shown_and_keeps_no_other_out(
     project: Project, frontier: Frontier, desk: Desk
 ) -> None:
     text = add(project, frontier, "https://a.cn/1", "https://a.cn/\x01", "中" * 30_000)
-    assert "1 new, 0 known already, 2 refused." in text
+    assert "1 new, 0 duplicates, 2 rejected." in text
     assert (
         "The seed contains control or invalid characters. (the data has a control character" in text
     )
@@ -109,7 +109,7 @@ def test_typed_lines_stay_when_nobody_answers(
     body = {"seeds": "https://a.cn/1", "when": "now"}
     client = person(project, Role.OPERATOR)
     html = html_of(client.post(address("seeds", frontier), body))
-    assert "The seed service is unavailable. Nothing is lost." in text_of(html)
+    assert "The seed service is unavailable, so the result is unknown." in text_of(html)
     assert "https://a.cn/1</textarea>" in html
 
 

@@ -92,7 +92,7 @@ def test_a_frontier_that_cannot_be_made_is_refused(refused: Any, frontier: Front
 def test_a_frontier_is_found_by_its_names(say: Said, refused: Any, frontier: Frontier) -> None:
     slug = frontier.project.slug
     for name in ("news", f"{slug}/news", str(frontier.pk)):
-        assert "books balance" in say("segments", name)[1]
+        assert "all seeds accounted for" in say("segments", name)[1]
     Frontier.objects.create(project=make_project(), name="news")
     status, text, _ = refused("segments", "news")
     assert (status, f"{slug}/news" in text) == (2, True)

@@ -152,9 +152,9 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         wrong = [segment for segment in segments if not segment.books.balance()]
         if wrong:
             names = ", ".join(shown_segment(frontier, segment.segment) for segment in wrong)
-            raise CommandError(f"the books do not balance: {names}", returncode=FAILED)
+            raise CommandError(f"seeds unaccounted for in: {names}", returncode=FAILED)
         zone = f"; times of {frontier.time_zone}" if segments else ""
-        self.stderr.write(f"{full_name(frontier)}: {len(segments)} segments, books balance{zone}")
+        self.stderr.write(f"{full_name(frontier)}: {len(segments)} segments, all seeds accounted for{zone}")
 
     def _look_up(self, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
