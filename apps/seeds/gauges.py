@@ -62,7 +62,7 @@ SEEDS: Final = {
     "seeds.unaccounted": "Seeds that stand nowhere, or twice; anything but 0 is a fault.",
 }
 ADDED: Final = {
-    "seeds.added": "Seeds added to a frontier and not forgotten.",
+    "seeds.added": "Seeds added to a frontier, those forgotten since included.",
     "seeds.duplicates": "Seeds that were there already.",
     "seeds.succeeded": "Seeds that succeeded.",
 }

@@ -305,7 +305,7 @@ def test_segments_are_told_with_their_books(say: Said, frontier: Frontier) -> No
     head = "SEGMENT START-MS ADDED DUPLICATES PENDING LEASED SUCCEEDED FAILED IGNORED FORGOTTEN"
     assert out.splitlines()[0].split() == [*head.split(), "SIZE"]
     assert out.splitlines()[1].split()[:6] == ["2026-03-02", "1772409600000", "2", "1", "2", "0"]
-    assert told.endswith("news: 1 segments, books balance; times of UTC\n")
+    assert told.endswith("news: 1 segments, all seeds accounted for; times of UTC\n")
     (one,) = json.loads(say("segments", "news", "--json")[0])
     assert (one["begins"], one["added"], one["balances"]) == ("2026-03-02", 2, True)
 

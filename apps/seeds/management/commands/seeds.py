@@ -154,7 +154,9 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             names = ", ".join(shown_segment(frontier, segment.segment) for segment in wrong)
             raise CommandError(f"seeds unaccounted for in: {names}", returncode=FAILED)
         zone = f"; times of {frontier.time_zone}" if segments else ""
-        self.stderr.write(f"{full_name(frontier)}: {len(segments)} segments, all seeds accounted for{zone}")
+        self.stderr.write(
+            f"{full_name(frontier)}: {len(segments)} segments, all seeds accounted for{zone}"
+        )
 
     def _look_up(self, options: dict[str, Any]) -> None:
         frontier = frontier_named(options["frontier"])
