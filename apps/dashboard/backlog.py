@@ -1,4 +1,4 @@
-"""How much waits in the broker's queues, asked so that a page never waits long for it."""
+"""Lengths of the broker's queues, read in a thread so that pages wait at most 0.8 s."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Unroutable
 from yardkit.questions import Question
 
-# A page waits this long for the broker and no longer.
+# Longest wait of a page for the broker.
 PAGE_SECONDS: Final = 0.8
-# Many open pages ask often; one answer serves all of them for this long.
+# Results are cached for this long, shared by all open pages.
 FRESH_SECONDS: Final = 2.0
 
-# Celery's queues have no depth where they are files.
+# Celery's queues have no length with the embedded broker.
 SHOWN: Final = {
     name: title for name, title in TITLES.items() if name not in (topology.TASKS, topology.BUILDS)
 }
@@ -27,7 +27,7 @@ SHOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class QueueBacklog:
-    """One queue: ``ready`` waits, ``unacked`` is handed out (None where it is not known)."""
+    """One queue: messages waiting (``ready``) and delivered but unacknowledged (None: unknown)."""
 
     name: str
     title: Promise
@@ -37,13 +37,13 @@ class QueueBacklog:
 
     @property
     def abandoned(self) -> bool:
-        """Messages wait and nobody reads."""
+        """Whether messages wait without a consumer."""
         return self.ready > 0 and self.consumers == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The queues, or why they are not known."""
+    """The queues, or the problem that prevented reading them."""
 
     lines: list[QueueBacklog] = field(default_factory=list)
     problem: Promise | str = ""
@@ -51,20 +51,20 @@ class Backlog:
 
     @property
     def abandoned(self) -> list[QueueBacklog]:
-        """Queues with messages and without a reader."""
+        """Queues with messages and without a consumer."""
         return [line for line in self.lines if line.abandoned]
 
 
 class BacklogReader:
-    """Asks in a thread of its own, one question at a time."""
+    """Reads queue lengths in a thread of its own, one read at a time."""
 
     def __init__(self) -> None:
         self._asker = Question(_ask, fresh_seconds=FRESH_SECONDS, name="backlog")
 
     def read(self, timeout: float = PAGE_SECONDS) -> Backlog:
-        """The backlog, at most 2 s old; after ``timeout`` seconds without one, the problem.
+        """Return queue lengths at most 2 s old, or the problem after ``timeout`` seconds.
 
-        The time counts from the question: a broker that hangs delays one page and no other.
+        The timeout counts from the start of the read: a broker that hangs delays one page only.
         """
         try:
             return self._asker.read(timeout)
@@ -85,7 +85,7 @@ def _line(broker: Broker, name: str, title: Promise) -> QueueBacklog | None:
     try:
         depth = broker.depth(name)
     except Unroutable:
-        # Nobody has declared it yet.
+        # Not declared yet.
         return None
     unacked = depth.unacked if depth.unacked >= 0 else None
     return QueueBacklog(name, title, depth.ready, unacked, depth.consumers)
@@ -95,5 +95,5 @@ _reader = BacklogReader()
 
 
 def backlog() -> Backlog:
-    """The backlog of the shared queues, within a second."""
+    """Return the lengths of the shared queues within a second."""
     return _reader.read()

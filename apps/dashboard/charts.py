@@ -1,4 +1,4 @@
-"""Which charts the pages show, and where each line comes from."""
+"""Charts of the overview and of the page of a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from apps.projects.models import Project
 from apps.queuestats.texts import TITLES
 from yardkit import topology
 
-# More lines in one chart cannot be told apart.
-MOST_LINES: Final = 6
+# More lines in one chart are not distinguishable.
+MAX_LINES: Final = 6
 QUEUES: Final = (topology.CENTER_REQUESTS, topology.RUNNERS, topology.STATISTICS, topology.LOGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart: ``series`` as the component takes them, ``{"source": ..., "title": ...}``."""
+    """One chart; ``series`` are lines ``{"source": ..., "title": ...}`` of the ``chart`` tag."""
 
     title: str
     series: list[dict[str, str]]
@@ -30,13 +30,13 @@ class Chart:
 
 
 def home_charts(user: User) -> list[Chart]:
-    """Active runs by project, and for those who see everything the queues and the agents."""
-    projects = list(Project.objects.visible_to(user).order_by("name")[:MOST_LINES])
+    """Return charts of active runs, and of queues and agents for users who see everything."""
+    projects = list(Project.objects.visible_to(user).order_by("name")[:MAX_LINES])
     charts = []
     if projects:
         lines = [
-            _line(str(each), f"/api/v1/projects/{each.pk}/series/points", "runs.active", "running")
-            for each in projects
+            _line(str(p), f"/api/v1/projects/{p.pk}/series/points", "runs.active", "running")
+            for p in projects
         ]
         charts.append(Chart(_("Active runs"), lines))
     if user.sees_everything:
@@ -52,7 +52,7 @@ def home_charts(user: User) -> list[Chart]:
 
 
 def run_charts(run: Run) -> list[Chart]:
-    """How fast a run is; nothing for one that never began."""
+    """Return charts of a run's rates; none for a queued run."""
     if run.state == RunState.QUEUED:
         return []
     address = f"/api/v1/runs/{run.pk}/series"

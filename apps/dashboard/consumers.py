@@ -1,4 +1,4 @@
-"""The websockets of the live pages. They relay and never write."""
+"""Websocket consumers of the live pages; they relay events and never write."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from apps.joblogs.queries import sees_stream
 from apps.jobs.models import Run
 from apps.projects.models import Project
 
-# At most five messages a second to a socket; each carries the newest state of every run.
+# Throttle: at most five messages per second and socket, each with the newest events.
 SEND_EVERY_SECONDS: Final = 0.2
-# A role taken away or a logout silences an open socket at the latest after this.
+# Permissions are checked again after this time, so that a logout closes open sockets.
 CHECK_EVERY_SECONDS: Final = 15.0
-# Close code of a socket whose owner may no longer look.
+# Close code when the user has lost the permission.
 NO_LONGER_ALLOWED: Final = 4403
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
-    """Joins the groups its owner may see and sends on what arrives, thinned out.
+    """Joins the groups that the user may see, and forwards their events, throttled.
 
     Each message to the browser is ``{"events": [{"kind": ..., "payload": {...}}, ...]}``.
     """
 
     async def connect(self) -> None:
-        """Refuse strangers before the handshake is answered."""
+        """Join the allowed groups; reject the handshake if there are none."""
         self._pending: dict[tuple[str, object], dict[str, Any]] = {}
         self._sender: asyncio.Task[None] | None = None
         self._may_send_at = 0.0
@@ -57,7 +57,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         await self.accept()
 
     async def disconnect(self, code: int) -> None:
-        """Leave every group."""
+        """Leave all groups."""
         for group in self._joined:
             await self.channel_layer.group_discard(group, self.channel_name)
         if self._sender is not None:
@@ -66,12 +66,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any
     ) -> None:
-        """Nothing that a browser says here changes anything."""
+        """Ignore messages from the browser."""
 
     async def relay_event(self, message: dict[str, Any]) -> None:
-        """An event of one of the groups; ``relay`` sent it."""
+        """Queue an event of one of the groups; the channel layer calls this."""
         key = (message["kind"], subject(message["payload"]))
-        # Every event is absolute, so the newest of its kind and run says it all.
+        # Events carry absolute values, so the newest one of a kind and run replaces earlier ones.
         self._pending[key] = {"kind": message["kind"], "payload": message["payload"]}
         if self._sender is None:
             self._sender = asyncio.create_task(self._send_pending())
@@ -88,7 +88,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
                 pending, self._pending = self._pending, {}
                 await self.send_json({"events": list(pending.values())})
         except OSError:
-            # The browser is gone; the server says so by a disconnect in a moment.
+            # The browser has disconnected; ``disconnect`` follows.
             return
         finally:
             self._sender = None
@@ -100,8 +100,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         return sorted(await self._allowed_groups()) == sorted(self._joined)
 
     async def _allowed_groups(self) -> Sequence[str]:
-        """What this socket may listen to now; empty when nothing."""
-        # From the session and the database anew: a logout or a new password ends the session.
+        """Return the groups that this socket may join now."""
+        # Reads session and user again: a logout or a new password ends the session.
         user = await get_user(self.scope)
         if not isinstance(user, User):
             return ()
@@ -112,39 +112,39 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         session = self.scope["session"]
         if not session.is_alive():
             return ()
-        # Whoever must choose a password or give a code first sees nothing else before.
+        # Users who must first change their password or enter a code see nothing.
         if user.must_change_password or not user.is_active or needs_factor(user, session):
             return ()
         return self.groups_for(user)
 
     def groups_for(self, user: User) -> Sequence[str]:
-        """The groups of this page that ``user`` may see. Runs in a thread."""
+        """Return the groups of this page that ``user`` may see. Called in a thread."""
         raise NotImplementedError
 
 
 class RunConsumer(LiveConsumer):
-    """``/ws/runs/<run>``: one run."""
+    """``/ws/runs/<run>``: events of one run."""
 
     def groups_for(self, user: User) -> Sequence[str]:
-        """The run's own group, if the run is visible."""
+        """Return the run's group if the run is visible."""
         run = int(self.scope["url_route"]["kwargs"]["run"])
         return [run_group(run)] if Run.objects.visible_to(user).filter(pk=run).exists() else []
 
 
 class LogConsumer(LiveConsumer):
-    """``/ws/logs/run:7`` or ``/ws/logs/build:3``: whether a log has grown."""
+    """``/ws/logs/run:7`` or ``/ws/logs/build:3``: new lines of one log."""
 
     def groups_for(self, user: User) -> Sequence[str]:
-        """The log's own group, if its run or build is visible."""
+        """Return the log's group if its run or build is visible."""
         stream: str = self.scope["url_route"]["kwargs"]["stream"]
         return [log_group(stream)] if sees_stream(user, stream) else []
 
 
 class HomeConsumer(LiveConsumer):
-    """``/ws/home``: all runs of the projects its owner sees."""
+    """``/ws/home``: runs of all visible projects."""
 
     def groups_for(self, user: User) -> Sequence[str]:
-        """One group for those who see everything, else one a project."""
+        """Return one group for users who see everything, else one for each project."""
         if user.sees_everything:
             return [EVERYTHING]
         visible = Project.objects.visible_to(user).values_list("pk", flat=True)
@@ -152,16 +152,16 @@ class HomeConsumer(LiveConsumer):
 
 
 class AgentsConsumer(LiveConsumer):
-    """``/ws/agents``: the list of agents, and the page of one."""
+    """``/ws/agents``: states of all agents."""
 
     def groups_for(self, user: User) -> Sequence[str]:
-        """For whoever sees any project, as the pages themselves."""
+        """Allow users with a role in any project."""
         return [AGENTS] if has_role_somewhere(user, Role.VIEWER) else []
 
 
-class NoSuchPage(AsyncJsonWebsocketConsumer):
-    """Refuses every other address, quietly: anybody may ask."""
+class UnknownPathConsumer(AsyncJsonWebsocketConsumer):
+    """Rejects unknown websocket paths without logging: anybody may send them."""
 
     async def connect(self) -> None:
-        """Refuse."""
+        """Reject the handshake."""
         await self.close()

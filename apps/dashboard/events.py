@@ -1,4 +1,4 @@
-"""Names of the websocket groups, and the events that pages are told of."""
+"""Websocket groups, and the events that are relayed to pages."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from apps.joblogs.events import LOG_GREW
 from apps.jobs.events import RUN_CHANGED
 from apps.queuestats.events import COUNTERS_CHANGED
 
-# Pages of people who see every project.
+# Group of the overviews of users who see every project.
 EVERYTHING: Final = "everything"
-# The pages of agents: whoever sees a project sees all of them.
+# Group of the pages of agents, open to users with a role in any project.
 AGENTS: Final = "agents"
-# The channel layer's own name of a message to a consumer; it calls ``relay_event``.
+# Message type of the channel layer; the consumer's ``relay_event`` handles it.
 RELAY_TYPE: Final = "relay.event"
-# What a browser gets to see; other events are for other readers.
+# Kinds of events that are relayed to browsers.
 SHOWN: Final = frozenset({RUN_CHANGED, COUNTERS_CHANGED, AGENTS_CHANGED, LOG_GREW})
 
 
 def run_group(run: int) -> str:
-    """The group of the pages of one run."""
+    """Return the group of the pages of one run."""
     return f"run.{run}"
 
 
 def project_group(project: int) -> str:
-    """The group of the home pages of those who see this project."""
+    """Return the group of the overviews of users who see this project."""
     return f"project.{project}"
 
 
 def log_group(stream: str) -> str:
-    """The group of those who look at the log ``run:7`` or ``build:3``."""
+    """Return the group of the pages of a log, such as ``run:7`` or ``build:3``."""
     return f"log.{stream.replace(':', '.')}"
 
 
 def subject(payload: Mapping[str, Any]) -> object:
-    """What an event is about: of two of one kind about the same, the newer one says it all."""
+    """Return the stream or run of an event; a newer event of a kind replaces an older one."""
     return payload.get("stream") or payload.get("run")

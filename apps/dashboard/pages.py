@@ -1,4 +1,4 @@
-"""The live pages: home, run and failures. They read; buttons on them post to the admin."""
+"""Read-only pages: overview, run and system health. Their buttons post to the admin."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from yardkit import topology
 
 
 def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """What the admin's index shows; the admin theme calls it."""
-    # The queues are asked last, so that the database has answered while they may hang.
+    """Add the overview to the context of the admin's index; the admin theme calls this."""
+    # Queues are read last, because the broker may hang.
     context |= {"title": _("Overview"), "charts": home_charts(_person(request))}
     context |= _home_context(request)
     return context
 
 
 def home_live(request: HttpRequest) -> HttpResponse:
-    """The changing part of the home page."""
+    """Live part of the overview."""
     return TemplateResponse(request, "dashboard/home_live.html", _home_context(request))
 
 
 def run_page(request: HttpRequest, pk: int) -> HttpResponse:
-    """One run, live."""
+    """Page of one run."""
     context = _run_context(request, pk)
     run = context["view"].run
     context |= admin.site.each_context(request)
@@ -47,36 +47,34 @@ def run_page(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def run_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """The changing part of the run page."""
+    """Live part of the page of a run."""
     return TemplateResponse(request, "dashboard/run_live.html", _run_context(request, pk))
 
 
 def health(request: HttpRequest) -> HttpResponse:
-    """What happens now if a part is down: asked with time limits, so that it loads then, too."""
+    """Page of system health; probes have timeouts, so that it loads while servers hang."""
     context = {**admin.site.each_context(request), **_health_context(request)}
     context["title"] = _("System health")
     return TemplateResponse(request, "dashboard/health.html", context)
 
 
 def health_live(request: HttpRequest) -> HttpResponse:
-    """The changing part of that page."""
+    """Live part of the page of system health."""
     return TemplateResponse(request, "dashboard/health_live.html", _health_context(request))
 
 
 def runbook(request: HttpRequest) -> HttpResponse:
-    """A section of the runbook, as it lies beside the code."""
+    """Page of one section of the runbook."""
     heading = request.GET.get("section", "")
     text = runbook_section(heading)
     if not text:
-        raise Http404(_("The runbook has no such section here."))
+        raise Http404(_("The runbook has no such section."))
     context = {**admin.site.each_context(request), "title": heading, "text": text}
     return TemplateResponse(request, "dashboard/runbook.html", context)
 
 
 def _health_context(request: HttpRequest) -> dict[str, Any]:
-    # Servers are asked side by side, and the queues beside them.
-    answers = probe()
-    return {"view": failure_view(_person(request), timezone.now(), answers, backlog())}
+    return {"view": failure_view(_person(request), timezone.now(), probe(), backlog())}
 
 
 def _home_context(request: HttpRequest) -> dict[str, Any]:
@@ -88,7 +86,7 @@ def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
     visible = Run.objects.visible_to(person).select_related("job__project", "plan")
     run = visible.filter(pk=pk).first()
     if run is None:
-        raise Http404(_("There is no such run, or it is not yours to see."))
+        raise Http404(_("This run does not exist, or you do not have permission to see it."))
     now = timezone.now()
     view = run_view(run, now)
     seconds = ((run.ended_at or now) - run.started_at).total_seconds() if run.started_at else 0.0

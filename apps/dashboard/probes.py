@@ -1,6 +1,6 @@
-"""Questions to the servers behind this web process, asked so that a page never waits long.
+"""Health probes of the servers behind this web process, with a limit on how long a page waits.
 
-Each is asked in a thread of its own and at most once at a time: a server that hangs costs one
+Each probe runs in a thread of its own, at most once at a time: a server that hangs occupies one
 thread, however often the page is opened.
 """
 
@@ -26,20 +26,20 @@ from yardkit.broker import connect
 from yardkit.errors import first_line
 from yardkit.questions import Question, QuestionOutcome, read_all
 
-# All of them together have so long to answer.
+# Timeout for all probes together.
 PAGE_SECONDS: Final = 1.5
-# Many open pages ask often; one answer serves all of them for this long.
+# Results are cached for this long, shared by all open pages.
 FRESH_SECONDS: Final = 3.0
-# What takes longer is there, and slow.
+# A server that takes longer counts as slow.
 SLOW_SECONDS: Final = 0.5
 _REDIS_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """``ok`` None: it has not answered in time. ``detail``: its version, or what is wrong.
+    """Result of one probe. ``ok`` is None after a timeout.
 
-    ``since``: when the prober first found it so.
+    ``detail`` is the version or the error; ``since`` is when this process first saw this state.
     """
 
     ok: bool | None
@@ -49,12 +49,12 @@ class ProbeResult:
 
     @property
     def slow(self) -> bool:
-        """It answers, and not soon."""
+        """Whether the server responds slowly."""
         return bool(self.ok) and self.seconds >= SLOW_SECONDS
 
 
 class Prober:
-    """Asks named servers side by side, each in its own thread and at most once at a time."""
+    """Probes servers in parallel, each in its own thread and at most once at a time."""
 
     def __init__(self) -> None:
         self._questions: dict[str, Question[tuple[str, float]]] = {}
@@ -64,19 +64,10 @@ class Prober:
     def ask(
         self, questions: Mapping[str, Callable[[], str]], *, seconds: float = PAGE_SECONDS
     ) -> dict[str, ProbeResult]:
-        """Return an answer of each, at most 3 s old; ``ok`` is None of one not there in time."""
-        with self._lock:
-            asked = {
-                name: self._questions.setdefault(
-                    name,
-                    Question(
-                        partial(_timed, ask), fresh_seconds=FRESH_SECONDS, name=f"probe-{name}"
-                    ),
-                )
-                for name, ask in questions.items()
-            }
-        answers = read_all(asked, seconds)
-        return {name: self._dated(name, answer) for name, answer in answers.items()}
+        """Return results at most 3 s old; ``ok`` is None for servers that exceed the timeout."""
+        asked = {name: self._question(name, ask) for name, ask in questions.items()}
+        outcomes = read_all(asked, seconds)
+        return {name: self._dated(name, outcome) for name, outcome in outcomes.items()}
 
     def _question(self, name: str, ask: Callable[[], str]) -> Question[tuple[str, float]]:
         with self._lock:
@@ -110,25 +101,25 @@ def _answer(outcome: QuestionOutcome[tuple[str, float]]) -> ProbeResult:
 
 
 def database() -> str:
-    """Its kind, after a question that reads nothing."""
+    """Run a query without tables; return the kind of database."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
         return str(connection.vendor)
     finally:
-        # Of this thread, which ends now.
+        # The connection belongs to this thread, which ends now.
         connection.close()
 
 
 def broker() -> str:
-    """Its kind, after a connection of our own: the shared one would wait for its return."""
+    """Connect anew, since the shared connection waits for a reconnect; return the kind."""
     connected = connect(settings.BROKER_URL, name="crawlyard health", timeout=5.0)
     connected.close(1.0)
     return str(settings.BROKER_URL).partition(":")[0]
 
 
 def redis_server() -> str:
-    """Its version."""
+    """Return the version of the Redis server."""
     client = redis.Redis.from_url(
         settings.REDIS_URL,
         socket_timeout=_REDIS_SECONDS,
@@ -141,19 +132,19 @@ def redis_server() -> str:
 
 
 def request_node(name: str) -> str:
-    """Kind and version of a storage node of requests."""
+    """Return kind and version of a storage node of requests."""
     with closing(open_node(name, settings.REQUESTS_NODES[name])) as node:
         health = node.health()
     return f"{health.kind} {health.version}"
 
 
 def logs() -> str:
-    """Kind and version of the store of log lines."""
+    """Return kind and version of the log store."""
     return log_store().check()
 
 
 def questions() -> dict[str, Callable[[], str]]:
-    """One for each server that this installation names."""
+    """Return a probe for each configured server, by name."""
     asked: dict[str, Callable[[], str]] = {"database": database, "broker": broker}
     if settings.REDIS_URL:
         asked["redis"] = redis_server
@@ -167,5 +158,5 @@ _prober = Prober()
 
 
 def probe() -> dict[str, ProbeResult]:
-    """What every server says, within two seconds."""
+    """Probe every configured server, within two seconds."""
     return _prober.ask(questions())

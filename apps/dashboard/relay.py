@@ -1,7 +1,7 @@
-"""Carries events from the broker to this web process's own websockets.
+"""Relays events from the broker to the websockets of this web process.
 
-One thread a web process. It may lose everything at any time: what it carries is droppable, the
-pages ask again after a gap. So it never makes the web fail, and it needs no database.
+One thread for each web process. Events are droppable: pages refetch after a gap. An outage of the
+broker therefore never fails the web process, and the relay needs no database.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ from apps.dashboard.events import (
 from apps.joblogs.events import LOG_GREW
 from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, connect
+from yardkit.guard import keep_running
 from yardkit.protocol import Event, ProtocolError, decode
 
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
-# How long a stop may take to be noticed; events themselves wake the thread at once.
+# Longest delay of a stop; events wake the thread at once.
 POLL_SECONDS: Final = 0.5
 CONNECT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 2.0
-# A loop that has not taken a batch for so long is stuck; the batch is dropped.
+# A batch is dropped when the event loop has not accepted it in this time.
 HAND_OVER_SECONDS: Final = 10.0
 
 Deliver = Callable[[Sequence[Event]], None]
 
 
 class EventRelay:
-    """Reads this process's own queue of events until it is stopped."""
+    """Consumes the event queue of this process until it is stopped."""
 
     def __init__(
         self, *, url: str, deliver: Deliver, connect_to: Callable[..., Broker] = connect
@@ -66,16 +67,21 @@ class EventRelay:
 
     @property
     def listening(self) -> bool:
-        """Subscribed, and the broker is there."""
+        """Whether the relay is subscribed and connected."""
         return self._listening.is_set()
 
     def start(self) -> None:
-        """Start the thread; the broker need not be there yet."""
-        self._thread = threading.Thread(target=self._run, name="event-relay", daemon=True)
+        """Start the thread; the broker may still be unreachable."""
+        self._thread = threading.Thread(
+            target=keep_running,
+            args=("event-relay", self._run, self._stopping),
+            name="event-relay",
+            daemon=True,
+        )
         self._thread.start()
 
     def stop(self, timeout: float = 3.0) -> None:
-        """Ask the thread to end and wait for it, at most ``timeout`` seconds."""
+        """Stop the thread; wait for it at most ``timeout`` seconds."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout)
@@ -85,10 +91,9 @@ class EventRelay:
             try:
                 self._serve()
             except BrokerError as error:
-                self._away(str(error))
-            except Exception:  # live updates may stop, the web process may not
-                logger.exception("the event relay failed; it starts again")
-            self._listening.clear()
+                self._disconnected(str(error))
+            finally:
+                self._listening.clear()
             self._stopping.wait(RETRY_SECONDS)
 
     def _serve(self) -> None:
@@ -100,62 +105,62 @@ class EventRelay:
             subscription = broker.subscribe(self.queue.name, prefetch=2 * BATCH)
             while not self._stopping.is_set():
                 self._watch(broker)
-                self._pass_on(subscription, subscription.take(BATCH, timeout=POLL_SECONDS))
+                self._forward(subscription, subscription.take(BATCH, timeout=POLL_SECONDS))
             with contextlib.suppress(BrokerError):
                 subscription.close()
-                # Its own queue would go by itself a minute later; sooner is tidier.
+                # The queue would expire after a minute.
                 broker.delete(self.queue.name)
         finally:
             broker.close(1.0)
 
     def _watch(self, broker: Broker) -> None:
         if not broker.connected:
-            self._away("the connection was lost")
+            self._disconnected("the connection was lost")
         elif not self._listening.is_set():
             if self._outage:
-                logger.info("live updates are back")
+                logger.info("live updates resumed")
             self._outage = False
             self._listening.set()
 
-    def _away(self, why: str) -> None:
-        """One line an outage, however often it is noticed."""
+    def _disconnected(self, why: str) -> None:
+        """Log the first error of an outage."""
         self._listening.clear()
         if not self._outage:
             self._outage = True
-            logger.warning("no live updates, the broker is away: %s", why)
+            logger.warning("live updates stopped, the broker is unreachable: %s", why)
 
-    def _pass_on(self, subscription: Subscription, deliveries: list[Delivery]) -> None:
+    def _forward(self, subscription: Subscription, deliveries: list[Delivery]) -> None:
         events = newest(deliveries)
         if events:
             try:
                 self._deliver(events)
             except TimeoutError:
-                logger.warning("dropped %d events: the web process is too busy", len(events))
+                logger.warning("events dropped, the web process is too busy: count=%d", len(events))
         subscription.ack(deliveries)
 
 
 def newest(deliveries: Sequence[Delivery]) -> list[Event]:
-    """The events pages show, only the last of each kind of each run, in order of arrival."""
+    """Return the newest event of each kind and subject, in order of arrival."""
     events: dict[tuple[str, object], Event] = {}
     for delivery in deliveries:
         try:
             message = decode(delivery.body)
         except ProtocolError as error:
-            logger.warning("dropped a message of %s: %s", delivery.queue, error)
+            logger.warning("message dropped: queue=%s error=%s", delivery.queue, error)
             continue
         if isinstance(message, Event) and message.kind in SHOWN:
             key = (message.kind, subject(message.payload))
-            # Taken out first, so that the newest also stands last.
+            # Removed first, so that the newest is also the last.
             events.pop(key, None)
             events[key] = message
     return list(events.values())
 
 
 def to_channel_layer(loop: asyncio.AbstractEventLoop) -> Deliver:
-    """A ``deliver`` that hands events to the channel layer on the server's event loop."""
+    """Return a function that sends events to the channel layer on the server's event loop."""
 
     def deliver(events: Sequence[Event]) -> None:
-        handed_over = asyncio.run_coroutine_threadsafe(spread(events), loop)
+        handed_over = asyncio.run_coroutine_threadsafe(send_to_groups(events), loop)
         try:
             handed_over.result(HAND_OVER_SECONDS)
         except TimeoutError:
@@ -165,8 +170,8 @@ def to_channel_layer(loop: asyncio.AbstractEventLoop) -> Deliver:
     return deliver
 
 
-async def spread(events: Sequence[Event]) -> None:
-    """Send each event to the groups whose pages show it."""
+async def send_to_groups(events: Sequence[Event]) -> None:
+    """Send each event to the websocket groups of the pages that show it."""
     layer = get_channel_layer()
     for event in events:
         message = {"type": RELAY_TYPE, "kind": event.kind, "payload": event.payload}
@@ -175,12 +180,11 @@ async def spread(events: Sequence[Event]) -> None:
 
 
 def groups_of(event: Event) -> list[str]:
-    """The groups whose pages show the event."""
+    """Return the websocket groups of the pages that show the event."""
     if event.kind == AGENTS_CHANGED:
-        # Every second: the home page asks by itself, and less often.
+        # Sent every second: the overview polls agents less often instead.
         return [AGENTS]
     if event.kind == LOG_GREW:
-        # For whoever looks at this very log.
         return [log_group(str(event.payload.get("stream")))]
     groups = [EVERYTHING]
     if event.project is not None:

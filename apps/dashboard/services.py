@@ -1,6 +1,6 @@
-"""What people decide about the machinery, each with its line in the audit trail.
+"""Operator actions on messages, daemons and periodic tasks, each with an audit record.
 
-Here and not in apps.runtime, which knows neither people nor the audit trail.
+Here because apps.runtime must not import users and the audit trail.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @transaction.atomic
 def requeue_dead_letter(*, letter: DeadLetter, actor: User | None) -> None:
-    """Send it back to the queue where it died. Raises as ``runtime.requeue_dead_letter``."""
+    """Return a dead letter to its queue. Raises as ``runtime.requeue_dead_letter``."""
     runtime.requeue_dead_letter(letter=letter, actor_label=_label(actor))
     _record_letter(letter, "runtime.requeue_dead_letter", actor)
 
 
 @transaction.atomic
 def drop_dead_letter(*, letter: DeadLetter, actor: User | None) -> None:
-    """Nobody will need it. Raises ``DeadLetterResolved``."""
+    """Discard a dead letter. Raises ``DeadLetterResolved``."""
     runtime.drop_dead_letter(letter=letter, actor_label=_label(actor))
     _record_letter(letter, "runtime.drop_dead_letter", actor)
 
 
 @transaction.atomic
 def retry_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
-    """Try to publish it now instead of later. Raises ``OutboxMessageGone``."""
+    """Publish an outbox message now instead of at its next try. Raises ``OutboxMessageGone``."""
     before = {"next_try_at": message.next_try_at}
     runtime.retry_outbox_message(message=message)
     record(
@@ -54,7 +54,7 @@ def retry_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
 
 @transaction.atomic
 def drop_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
-    """Never publish it. Raises ``OutboxMessageGone``."""
+    """Delete an unsent outbox message. Raises ``OutboxMessageGone``."""
     runtime.drop_outbox_message(message=message)
     record(
         actor=actor,
@@ -67,7 +67,7 @@ def drop_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
 
 @transaction.atomic
 def forget_daemon(*, daemon: Daemon, actor: User | None) -> None:
-    """Delete the row of a process that will not come back. Raises ``DaemonIsAlive``."""
+    """Delete the row of a stopped process. Raises ``DaemonIsAlive``."""
     before = {"state": daemon.state, "host": daemon.host, "pid": daemon.pid}
     if not runtime.forget_daemon(daemon=daemon):
         raise DaemonIsAlive
@@ -76,7 +76,7 @@ def forget_daemon(*, daemon: Daemon, actor: User | None) -> None:
 
 @transaction.atomic
 def run_periodic_task(*, task: PeriodicTask, actor: User | None) -> None:
-    """Have a worker run it now, once more; its times stay as they are."""
+    """Run a periodic task once now; its schedule does not change."""
     defer(task.task, queue=task.queue or topology.TASKS, **json.loads(task.kwargs or "{}"))
     record(actor=actor, action="dashboard.run_periodic_task", obj=task)
 

@@ -1,4 +1,4 @@
-"""Addresses of the live pages. The home page is the admin's index."""
+"""URLs of the live pages; the overview is the admin's index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ urlpatterns = [
     path("admin/health", view(pages.health), name="health"),
     path("admin/health/live", view(pages.health_live), name="health-live"),
     path("admin/health/runbook", view(pages.runbook), name="runbook"),
-    # Before the admin's own, which reads every row that fits.
+    # Before the theme's own search, which reads every matching row.
     path("admin/search/", view(views.search_view), name="search"),
     path("admin/keys", view(views.shortcuts_page), name="keys"),
 ]

@@ -8,8 +8,8 @@ from apps.dashboard.consumers import (
     AgentsConsumer,
     HomeConsumer,
     LogConsumer,
-    NoSuchPage,
     RunConsumer,
+    UnknownPathConsumer,
 )
 
 websocket_urlpatterns = [
@@ -17,5 +17,5 @@ websocket_urlpatterns = [
     path("ws/home", HomeConsumer.as_asgi()),
     path("ws/logs/<str:stream>", LogConsumer.as_asgi()),
     path("ws/runs/<int:run>", RunConsumer.as_asgi()),
-    re_path("", NoSuchPage.as_asgi()),
+    re_path("", UnknownPathConsumer.as_asgi()),
 ]

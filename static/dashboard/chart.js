@@ -1,6 +1,6 @@
-/* Series over time, drawn by uPlot: every [data-chart] of the page, those that come later as well.
-   What its attributes mean is told in docs/monitoring.md; the tag {% chart %} writes them. Which
-   words it uses comes with it, too. A source answers {kind, step, points: [{at, value, highest,
+/* Charts of time series, drawn by uPlot: each [data-chart] of the page, also those added later.
+   docs/monitoring.md describes the attributes; the tag {% chart %} writes them, with translated
+   texts. A source returns {kind, step, points: [{at, value, highest,
    low, high}]}, or {step, series: [{title, kind, points}]}; null is a gap. */
 (function () {
   "use strict";
@@ -10,7 +10,7 @@
   const MOST_PAUSE_MS = 60000;
   const TROUBLE_PAUSE_MS = 10000;
   const LOGGED_OUT_MS = 30000;
-  // Gauges are sampled every few seconds: so long without a reading is no gap.
+  // Gauges are sampled every few seconds: a shorter time without a sample is not a gap.
   const JOINED_SECONDS = 16;
   const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
   const HEIGHT = 180;
@@ -25,7 +25,7 @@
       this.texts = words(root);
       this.title = root.dataset.title || "";
       this.write = writer(root.dataset.unit || "");
-      // Counts have no halves; a gauge without a unit that stays below 1 is a share.
+      // Counts are integers; a gauge without a unit that stays below 1 is a ratio.
       this.increments = root.dataset.unit ? undefined : (_plot, _axis, _low, high) => (high >= 1 ? WHOLE : SHARES);
       this.sources = root.dataset.series
         ? JSON.parse(root.dataset.series)
@@ -91,7 +91,7 @@
       this.plot = null;
     }
 
-    /* Another span, up to now. */
+    /* Show another span, up to now. */
     choose(seconds) {
       for (const each of this.group()) {
         each.span = seconds;
@@ -102,7 +102,7 @@
       }
     }
 
-    /* Only this time, which stands still; null: up to now. */
+    /* Show a fixed period; null returns to live. */
     zoom(fixed) {
       for (const each of this.group()) each.stand(fixed);
     }
@@ -113,7 +113,7 @@
       this.refresh();
     }
 
-    /* Charts that show the same time as this one. */
+    /* Return the charts of the same group. */
     group() {
       const own = this.root.dataset.group;
       return own ? [...charts.values()].filter((each) => each.root.dataset.group === own) : [this];
@@ -151,11 +151,11 @@
         this.say(kind);
         if (kind !== "failed") pause = LOGGED_OUT_MS;
       }
-      // What stands still is not asked again.
+      // A fixed period is not refreshed.
       if (pause !== null) this.timer = setTimeout(() => this.refresh(), pause);
     }
 
-    /* How long until the next question; a server that is slow is not asked more often for it. */
+    /* Time until the next refresh, in proportion to the response time. */
     pause(took) {
       if (this.fixed !== null || this.root.dataset.refresh === "0") return null;
       const own = Number(this.root.dataset.refresh || 0) * 1000;
@@ -184,7 +184,7 @@
       this.legendNow();
     }
 
-    /* One row of times for all lines. undefined: this line has no point there, which is no gap. */
+    /* Merge the times of all lines. undefined: the line has no point at this time, without a gap. */
     joined() {
       const times = new Set();
       const read = this.lines.map((line) => {
@@ -244,7 +244,7 @@
         height: this.height,
         tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), this.zone || Intl.DateTimeFormat().resolvedOptions().timeZone),
         legend: { show: false },
-        // On the right, room for half of the last label, hh:mm:ss.
+        // Leave room on the right for half of the last label.
         padding: [8, 30, 0, 0],
         cursor: { drag: { x: this.timed, y: false, setScale: false }, points: { size: 6 }, sync: { key: "cy-charts", setSeries: false, filters: { pub: pointing } }, y: false },
         scales: { x: { time: true, range: () => this.range }, y: { range: (_plot, low, high) => this.heights(low, high) } },
@@ -272,12 +272,12 @@
         fill: style === "bars" ? colour + "99" : undefined,
         paths: paths && paths(),
         gaps: this.gaps,
-        // Few points may stand alone between gaps, where no line would show them.
+        // Single points between gaps need markers, because no line connects them.
         points: { show: (plot, at) => style === "points" || (!style && count(plot.data[at]) <= FEW), size: 5, fill: colour },
       };
     }
 
-    /* A gauge that is read every few seconds has no gap between two readings. */
+    /* Join points of a gauge that are closer than two samples. */
     get gaps() {
       return (plot, _series, _from, _to, found) => {
         const longest = Math.max(JOINED_SECONDS, 1.5 * this.step);
@@ -296,14 +296,14 @@
     }
 
     clock(seconds, step) {
-      const [date, time] = this.told(seconds).split(" ");
+      const [date, time] = this.timeText(seconds).split(" ");
       if (step >= 86400) return date.slice(5);
       if (step >= 60) return time.startsWith("00:00") ? date.slice(5) : time.slice(0, 5);
       return time;
     }
 
-    /* 2026-11-22 06:01:27, in the zone of the page. */
-    told(seconds) {
+    /* Format a time as 2026-11-22 06:01:27 in the time zone of the page. */
+    timeText(seconds) {
       this.format =
         this.format ||
         new Intl.DateTimeFormat("sv-SE", { timeZone: this.zone, year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -328,7 +328,7 @@
       if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: this.height });
     }
 
-    /* Another theme: the same numbers in other colours. */
+    /* Redraw in the colours of another theme. */
     repaint() {
       if (this.plot) this.draw(false);
     }
@@ -338,7 +338,7 @@
       this.note.textContent = kind ? this.texts[kind] : "";
     }
 
-    // --- the legend: a line's newest number, or that under the pointer
+    // --- legend: the newest value of each line, or the one under the pointer
 
     buildLegend() {
       this.values = this.lines.map(() => make("span", { class: "cy-chart-value" }));
@@ -369,24 +369,24 @@
       this.rows.forEach((row, i) => {
         const point = at === null || at === undefined ? newest(row) : row[at];
         const known = point && point.value !== null;
-        const when = at === null || at === undefined || !known ? "" : ` · ${this.told(this.times[at]).slice(5)}`;
+        const when = at === null || at === undefined || !known ? "" : ` · ${this.timeText(this.times[at]).slice(5)}`;
         if (this.values[i]) this.values[i].textContent = (known ? this.write.full(point.value) : "–") + when;
       });
     }
 
-    /* What a picture says to who does not see it. */
+    /* Text alternative of the chart for screen readers. */
     summarise() {
-      const told = this.rows.map((row, i) => {
+      const texts = this.rows.map((row, i) => {
         const known = row.filter((point) => point && point.value !== null);
         if (known.length === 0) return `${this.lines[i].title}: –`;
         const highest = Math.max(...known.map((point) => point.highest ?? point.value));
         const now = this.write.full(known[known.length - 1].value);
         return `${this.lines[i].title}: ${this.texts.summary.replace("{now}", now).replace("{highest}", this.write.full(highest))}`;
       });
-      this.plotBox.setAttribute("aria-label", told.join("; ") || this.title);
+      this.plotBox.setAttribute("aria-label", texts.join("; ") || this.title);
     }
 
-    // --- the same as a table
+    // --- table view
 
     showTable(shown) {
       this.tableBox.hidden = !shown;
@@ -408,7 +408,7 @@
         const points = this.rows.map((row) => row[at]);
         if (points.every((point) => !point || point.value === null)) continue;
         const cells = points.flatMap((point, i) => [say(point?.value), ...(peaks[i] ? [say(point?.highest)] : [])]);
-        rows.push(make("tr", {}, make("th", { scope: "row" }, this.told(this.times[at])), ...cells.map((text) => make("td", { class: "cy-number" }, text))));
+        rows.push(make("tr", {}, make("th", { scope: "row" }, this.timeText(this.times[at])), ...cells.map((text) => make("td", { class: "cy-number" }, text))));
       }
       this.tableBox.replaceChildren(
         make("table", {}, make("caption", {}, this.title), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)),
@@ -418,7 +418,7 @@
 
   const charts = new Map();
 
-  /* Charts of the page that are new begin, those that are gone end. */
+  /* Start new charts of the page, stop removed ones. */
   function look() {
     for (const [root, chart] of charts) {
       if (!root.isConnected) {

@@ -1,5 +1,4 @@
-/* What charts are made of besides uPlot: how they ask, which words they use, how numbers are
-   written. Loaded before chart.js. */
+/* Parts of charts besides uPlot: requests, texts and number formats. Loaded before chart.js. */
 (function () {
   "use strict";
 
@@ -31,7 +30,7 @@
     if (answer.type === "opaqueredirect" || answer.status === 401) throw new Refused("login");
     if (answer.status === 403 || answer.status === 404) throw new Refused("missing");
     if (!answer.ok) throw new Error(String(answer.status));
-    // A browser's clock may be wrong; what "now" is, the server says.
+    // Use the server's clock: the browser's may be wrong.
     const date = Date.parse(answer.headers.get("date") || "");
     return { body: await answer.json(), now: (Number.isNaN(date) ? Date.now() : date) / 1000 };
   }
@@ -57,7 +56,7 @@
     return `${fine.format(Number(amount.toFixed(1)))} TB`;
   }
 
-  /* How numbers of a unit are written: "bytes" and "bytes/s" in KB, MB, …; else with the unit. */
+  /* Format numbers with their unit: "bytes" and "bytes/s" in KB, MB, …. */
   function writer(unit) {
     const [what, per] = unit.split("/");
     if (what === "bytes") {
@@ -86,7 +85,7 @@
     return undefined;
   }
 
-  /* Those of chart.css, which differ by theme. */
+  /* Read the colours of chart.css, which differ by theme. */
   function colours(root) {
     const style = getComputedStyle(root);
     const named = (name) => style.getPropertyValue(name).trim();

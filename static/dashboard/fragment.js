@@ -1,4 +1,4 @@
-/* A page whose changing part is the server's own HTML, fetched again two seconds after each answer:
+/* Refreshes a part of a page with HTML of the server, two seconds after each response:
    <div data-fragment="/address" data-text-live data-text-polling data-text-login> with a
    [data-connection] and a [data-live] in it. */
 (function () {
@@ -19,13 +19,13 @@
     label.textContent = root.dataset["text" + kind[0].toUpperCase() + kind.slice(1)];
   }
 
-  /* A button that is being pressed must not go away under the finger. */
+  /* Postpone the refresh while a button is pressed. */
   document.addEventListener("pointerdown", () => (pressed = true));
   for (const end of ["pointerup", "pointercancel"]) {
     document.addEventListener(end, () => setTimeout(() => (pressed = false), 50));
   }
 
-  /* What a person has focused, by what it does: the element itself is replaced. */
+  /* Identify the focused element by its action, because a refresh replaces the element. */
   function mark(element) {
     return ["href", "formaction", "name", "value"].map((each) => element.getAttribute(each)).join(" ");
   }
@@ -53,7 +53,7 @@
         const answer = await Crawlyard.ask(root.dataset.fragment, "text/html");
         show(await answer.text());
         say("live");
-        // A server that is slow is not asked more often for it.
+        // Wait in proportion to the response time, so that a slow server is polled less often.
         pause = Math.max(PAUSE_MS, 4 * (performance.now() - before));
       }
     } catch (error) {

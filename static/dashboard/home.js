@@ -1,5 +1,5 @@
-/* The home page. Figures of running runs come over the socket; the rest is the server's own HTML,
-   fetched when a run moves and every ten seconds, because agents and queues tell nobody. */
+/* The overview. Counters of active runs arrive over the socket; the rest is HTML of the server,
+   refreshed when a run changes its state and every ten seconds: queues and agents send no events. */
 (function () {
   "use strict";
 

@@ -1,5 +1,5 @@
-/* What both live pages share: one socket that heals itself, and how figures are written.
-   Figures look as apps/dashboard/templatetags/dashboard_tags.py writes them. */
+/* Shared by the live pages: a socket that reconnects, and number formats, which are the same as in
+   apps/dashboard/templatetags/dashboard_tags.py. */
 (function () {
   "use strict";
 
@@ -16,7 +16,7 @@
       this.root = root;
       this.handlers = handlers;
       this.label = root.querySelector("[data-connection]");
-      // What is shown has come to its end: the label no longer says that it is live.
+      // The run has ended: the label no longer says "Live".
       const ended = new MutationObserver(() => this.kind && this.say(this.kind));
       ended.observe(root, { attributeFilter: ["data-ended"] });
       this.attempt = 0;
@@ -100,7 +100,7 @@
     return answer;
   }
 
-  /* Pages a second over the last ten seconds; it falls when nothing comes any more. */
+  /* Pages per second over the last ten seconds; it falls to 0 without new reports. */
   class Rate {
     constructor() {
       this.samples = [];
@@ -151,7 +151,7 @@
 
   const totals = new Map();
 
-  /* Whether a run may still find many more requests: a share of a total that grows says nothing. */
+  /* Whether the total of a run may still grow much, so that a percentage would mislead. */
   function isOpen(figures) {
     if (figures.final) return false;
     const now = performance.now();
@@ -163,7 +163,7 @@
     return now - known.at < STEADY_MS;
   }
 
-  /* Write the figures of one run into the elements that ask for them. */
+  /* Write the counters of one run into their elements. */
   function write(element, figures) {
     for (const target of element.querySelectorAll("[data-counter]")) {
       const name = target.dataset.counter;
@@ -192,14 +192,14 @@
     }
   }
 
-  /* A late message must not turn the figures back: what is done only grows. */
+  /* Ignore late messages: the number of finished requests never falls. */
   const isOlder = (figures, shown) =>
     shown !== undefined &&
     (figures.success + figures.failed < shown.success + shown.failed ||
       figures.total < shown.total ||
       (shown.final && !figures.final));
 
-  /* Whether HTML from the server already says more than these figures. */
+  /* Whether the HTML of the server is newer than these counters. */
   const saysMore = (element, figures) =>
     Number(element.dataset.done) > figures.success + figures.failed;
 

@@ -1,5 +1,5 @@
-/* The page of one run. Figures come over the socket; everything else is the server's own HTML,
-   fetched again when the run moves. */
+/* The page of one run. Counters arrive over the socket; the rest is HTML of the server, refreshed
+   when the run changes its state. */
 (function () {
   "use strict";
 
@@ -28,14 +28,14 @@
     write(figures);
     live.querySelector("[data-warn=failed]").classList.toggle("cy-danger", figures.failed > 0);
     showAgents(figures);
-    // The first word of the center brings a line of its own.
+    // The first report of a center adds a row, rendered by the server.
     const news = figures.center.reported && live.querySelector("[data-equation=center]") === null;
     if (news || figures.failed > failedBefore || figures.final !== (body().dataset.final === "true")) {
       refreshSoon();
     }
   }
 
-  /* Figures of the run by their names, the center's with "center." before them. */
+  /* Counters of the run by name; those of the centers have the prefix "center.". */
   function write(figures) {
     const named = Object.entries(figures.center).map(([name, value]) => [`center.${name}`, value]);
     Crawlyard.write(live, { ...figures, ...Object.fromEntries(named) });
@@ -86,14 +86,14 @@
     const answer = await Crawlyard.ask(root.dataset.fragment, "text/html");
     live.innerHTML = await answer.text();
     secondsFrom = performance.now();
-    // The figures that the socket brought meanwhile may be newer than this page.
+    // Counters received over the socket meanwhile may be newer than this HTML.
     if (shown !== undefined && !Crawlyard.saysMore(body(), shown)) write(shown);
     tick();
     sayEnded();
     lookAgain();
   }
 
-  /* Something was asked a moment ago: it may turn out to be unanswered, which nobody tells. */
+  /* Refresh when a pending command counts as unanswered: no event is sent for that. */
   function lookAgain() {
     clearTimeout(lookTimer);
     const seconds = body().dataset.lookAgain;

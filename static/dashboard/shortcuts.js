@@ -1,5 +1,5 @@
-/* Keys of every page of the admin: g and a letter goes somewhere, / searches the list, ? tells.
-   Where they lead stands in the page, in [data-shortcuts], as far as the person may go there. */
+/* Keyboard shortcuts of the admin: g and a letter opens a page, / searches the list, ? shows help.
+   [data-shortcuts] lists the pages that the user may open. */
 (function () {
   "use strict";
 
@@ -9,7 +9,7 @@
 
   const off = () => localStorage.getItem(OFF) !== null;
 
-  /* Somebody writes, or a dialog is open: letters are letters. */
+  /* Whether a text field has the focus or a dialog is open: no shortcuts then. */
   function busy(target) {
     return (
       target.closest("input, textarea, select, [contenteditable], [role=dialog]") !== null ||
@@ -42,7 +42,7 @@
     }
   });
 
-  /* The theme's scroll bars name what they scroll in English, for screen readers. */
+  /* Translate the labels of the theme's scroll areas for screen readers. */
   window.addEventListener("load", () => {
     const words = document.querySelector("[data-shortcuts]")?.dataset.scrollable;
     if (!words) return;

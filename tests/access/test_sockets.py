@@ -19,7 +19,7 @@ from apps.access.services.second_factor import begin_factor, confirm_factor
 from apps.access.services.sessions import end_sessions
 from apps.access.states import Role
 from apps.dashboard import consumers
-from apps.dashboard.relay import spread
+from apps.dashboard.relay import send_to_groups
 from apps.jobs.models import Run
 from crawlyard.websockets import websocket_urlpatterns
 from tests.access.factories import code_at, make_project, make_superuser, make_token, make_user
@@ -81,7 +81,7 @@ def test_every_route_is_here() -> None:
     assert set(ROUTES) == set(ADDRESSES)
     last = websocket_urlpatterns[-1]
     assert str(last.pattern) == ""
-    assert last.callback.consumer_class is consumers.NoSuchPage
+    assert last.callback.consumer_class is consumers.UnknownPathConsumer
     for each in websocket_urlpatterns[:-1]:
         assert issubclass(each.callback.consumer_class, consumers.LiveConsumer)
 
@@ -210,12 +210,12 @@ async def test_an_open_socket_hears_nothing_more(
     socket = Socket(ADDRESSES[route](world.run), world.cookie)
     assert await socket.connect()
     event = event_for(route, world.run)
-    await spread([event])
+    await send_to_groups([event])
     assert [each["kind"] for each in await socket.events()] == [event.kind]
     await sync_to_async(TAKEN[what])(world)
     # Longer than the time between two checks.
     assert await socket.is_silent(0.1)
-    await spread([event])
+    await send_to_groups([event])
     closed = {"type": "websocket.close", "code": consumers.NO_LONGER_ALLOWED}
     assert await socket.frame() == closed
     await socket.disconnect()

@@ -12,7 +12,7 @@ from django.test import Client
 from apps.access.models import Membership, User
 from apps.access.states import Role
 from apps.dashboard import consumers
-from apps.dashboard.relay import spread
+from apps.dashboard.relay import send_to_groups
 from apps.jobs.models import Run
 from tests.access.factories import make_auditor, make_superuser, make_user
 from tests.dashboard.sockets import Socket, cookie_of
@@ -50,7 +50,7 @@ async def test_a_member_hears_of_the_run_and_of_no_other() -> None:
     run, other = await watched_run(), await watched_run()
     socket = Socket(f"/ws/runs/{run.pk}", await cookie(run))
     assert await socket.connect()
-    await spread([counters(other, 1), counters(run, 2)])
+    await send_to_groups([counters(other, 1), counters(run, 2)])
     payload = {"run": run.pk, "success": 2}
     assert await socket.events() == [{"kind": "run.counters", "payload": payload}]
     assert await socket.is_silent(0.3)
@@ -76,7 +76,7 @@ async def test_an_auditor_hears_of_every_project_until_no_longer_one() -> None:
     socket, home = Socket(f"/ws/runs/{run.pk}", session), Socket("/ws/home", session)
     assert await socket.connect()
     assert await home.connect()
-    await spread([counters(run, 1)])
+    await send_to_groups([counters(run, 1)])
     payload = {"run": run.pk, "success": 1}
     for each in (socket, home):
         assert await each.events() == [{"kind": "run.counters", "payload": payload}]
@@ -105,7 +105,7 @@ async def test_home_hears_of_the_projects_its_owner_sees() -> None:
     sockets = [Socket("/ws/home", await cookie(mine)), Socket("/ws/home", await cookie())]
     for socket in sockets:
         assert await socket.connect()
-    await spread([counters(theirs, 1), counters(mine, 2)])
+    await send_to_groups([counters(theirs, 1), counters(mine, 2)])
     for socket, expected in zip(sockets, ({mine.pk}, {theirs.pk, mine.pk}), strict=True):
         heard: set[int] = set()
         while len(heard) < len(expected):
@@ -121,7 +121,7 @@ async def test_updates_are_thinned_out_and_the_last_one_arrives() -> None:
     loop = asyncio.get_running_loop()
     started = loop.time()
     for number in range(300):
-        await spread([counters(run, number)])
+        await send_to_groups([counters(run, number)])
         await asyncio.sleep(0.002)
     heard: list[int] = []
     messages = 0
@@ -141,7 +141,7 @@ async def test_what_a_browser_says_changes_nothing() -> None:
     assert await socket.connect()
     for frame in ({"text": '{"type": "stop"}'}, {"text": "no json"}, {"bytes": b"\x00\xff"}):
         await socket.say(**frame)
-    await spread([counters(run, 1)])
+    await send_to_groups([counters(run, 1)])
     assert await socket.events()
     await socket.disconnect()
     await run.arefresh_from_db()
@@ -157,10 +157,10 @@ async def test_a_right_that_is_taken_away_closes_the_socket(
     mine = await cookie(run)
     socket = Socket(f"/ws/runs/{run.pk}", mine)
     assert await socket.connect()
-    await spread([counters(run, 1)])
+    await send_to_groups([counters(run, 1)])
     assert await socket.events()
     await take_away(what, run, mine)
-    await spread([counters(run, 2)])
+    await send_to_groups([counters(run, 2)])
     assert await socket.frame() == {
         "type": "websocket.close",
         "code": consumers.NO_LONGER_ALLOWED,
@@ -188,7 +188,7 @@ async def test_the_agents_pages_hear_of_agents_and_of_nothing_else() -> None:
     home = Socket("/ws/home", await cookie())
     assert await socket.connect()
     assert await home.connect()
-    await spread([counters(run, 1), Event(kind="agents.changed")])
+    await send_to_groups([counters(run, 1), Event(kind="agents.changed")])
     assert await socket.events() == [{"kind": "agents.changed", "payload": {}}]
     assert [event["kind"] for event in await home.events()] == ["run.counters"]
     await socket.disconnect()
@@ -208,7 +208,7 @@ async def test_whoever_looks_at_a_log_hears_that_it_has_grown() -> None:
         Event(kind="log.grew", project=one.job.project_id, payload={"stream": one.stream})
         for one in (run, other)
     ]
-    await spread([*grown, counters(run, 2)])
+    await send_to_groups([*grown, counters(run, 2)])
     payload = {"stream": run.stream}
     assert await socket.events() == [{"kind": "log.grew", "payload": payload}]
     # Lines come more often than figures: the other pages are not woken by them.

@@ -170,7 +170,7 @@ def test_requeue_sends_it_back_and_is_on_record(admin: Client, boss: User) -> No
 
     response = admin.post(address, follow=True)
 
-    assert said(response) == ["The message was sent back."]
+    assert said(response) == ["The message was requeued."]
     letter.refresh_from_db()
     assert (letter.state, letter.resolved_by) == (DeadLetterState.REQUEUED, boss.username)
     message = OutboxMessage.objects.get()
@@ -230,7 +230,7 @@ def test_bulk_actions_report_what_they_did_and_what_they_could_not(admin: Client
         follow=True,
     )
     texts = said(response)
-    assert "2 messages were sent back." in texts
+    assert "2 messages were requeued." in texts
     assert "This dead letter has already been requeued or dropped." in texts
     assert any(text.startswith("2 × ") for text in texts)
     assert OutboxMessage.objects.count() == 2
@@ -306,7 +306,7 @@ def test_what_waits_is_sent_now_or_never_and_is_on_record(admin: Client) -> None
     page = admin.get(reverse("admin:runtime_outboxmessage_change", args=[stuck.pk])).content
     assert b"Send now" in page
     sent = admin.post(reverse("admin:runtime_outboxmessage_retry", args=[stuck.pk]), follow=True)
-    assert said(sent) == ["The message is tried now."]
+    assert said(sent) == ["The message is being sent."]
     stuck.refresh_from_db()
     assert stuck.next_try_at is None
     entry = AuditRecord.objects.get(action="runtime.retry_outbox_message")
@@ -321,7 +321,7 @@ def test_what_waits_is_sent_now_or_never_and_is_on_record(admin: Client) -> None
 
     chosen = {"action": "retry_selected", "_selected_action": [each.pk for each in rest]}
     done = admin.post(reverse("admin:runtime_outboxmessage_changelist"), chosen, follow=True)
-    assert said(done) == ["2 messages are tried now."]
+    assert said(done) == ["2 messages are being sent."]
     assert AuditRecord.objects.filter(action="runtime.retry_outbox_message").count() == 3
 
 

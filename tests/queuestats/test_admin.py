@@ -115,9 +115,9 @@ def test_stopping_several_reports_counts_and_reasons() -> None:
 @pytest.mark.parametrize(
     ("action", "state", "said_of_one"),
     [
-        ("pause", RunState.RUNNING, "1 run is asked to pause."),
-        ("resume", RunState.PAUSED, "1 run is asked to go on."),
-        ("restart", RunState.RUNNING, "1 run is starting anew."),
+        ("pause", RunState.RUNNING, "1 run is pausing."),
+        ("resume", RunState.PAUSED, "1 run is resuming."),
+        ("restart", RunState.RUNNING, "1 run is restarting."),
         ("stop", RunState.RUNNING, "1 run is stopping."),
     ],
 )

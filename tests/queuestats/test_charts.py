@@ -85,7 +85,7 @@ def test_in_a_browser(live_server: Any, settings: Any, scheme: str, width: int) 
         waiting, rates, nothing = page.locator("[data-chart]").all()
         for each in (waiting, rates):
             expect(each.locator("canvas")).to_be_visible()
-        expect(nothing.locator(".cy-chart-note")).to_have_text("Nothing was measured in this time.")
+        expect(nothing.locator(".cy-chart-note")).to_have_text("No data in this period.")
         expect(rates.locator(".cy-chart-legend button")).to_have_count(2)
         label = waiting.locator(".cy-chart-plot").get_attribute("aria-label") or ""
         assert "highest 745" in label

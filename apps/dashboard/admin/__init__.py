@@ -1,6 +1,6 @@
-"""The machinery in the admin: dead letters, processes, and what waits in the outbox.
+"""Admin of dead letters, the outbox and daemons.
 
-Here and not in apps.runtime, which knows neither people nor the audit trail.
+Here because apps.runtime must not import users and the audit trail.
 """
 
 from apps.dashboard.admin.messages import DeadLetterAdmin, OutboxMessageAdmin

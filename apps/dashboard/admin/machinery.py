@@ -1,5 +1,6 @@
-"""What the pages of the machinery share. Messages may carry anything of any project, so only those
-who see everything see them.
+"""Base class of the admin of messages and daemons.
+
+Messages may contain data of any project, so only users who see everything may read them.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ SHOWN_REASON: Final = 120
 PRE: Final = '<pre class="overflow-auto whitespace-pre-wrap break-all max-h-[40rem]">{}</pre>'
 
 
-class MachineryAdmin(ReadOnly, CarefulAdmin):
-    """To read, by those who see everything."""
+class PlatformAdmin(ReadOnly, CarefulAdmin):
+    """Read-only admin for users who see everything; superusers may act on rows."""
 
     show_full_result_count = False
     list_per_page = 50
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers and auditors, not narrowed to a project."""
+        """Allow superusers and auditors."""
         person = person_of(request)
         return person is not None and person.is_staff and person.sees_everything
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """The same."""
+        """Allow the users who may view rows."""
         return self.has_view_permission(request)
 
     def has_decide_permission(self, request: HttpRequest) -> bool:
-        """What is here is sent or dropped by superusers; auditors only look."""
+        """Allow superusers to act on rows; auditors only read."""
         person = person_of(request)
         return person is not None and person.is_staff and person.rules_everything
 
 
 def as_json(value: object) -> SafeString:
-    """Indented, in a box of its own."""
+    """Render a value as indented JSON in a scrollable box."""
     return format_html(PRE, printable(json.dumps(value, indent=2, ensure_ascii=False)))

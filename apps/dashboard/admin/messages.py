@@ -1,4 +1,4 @@
-"""Messages in the admin: those that nobody could use, and those that wait to be sent."""
+"""Admin of dead letters and of unsent messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from apps.access.admin.base import person_of
 from apps.access.admin.confirm import ask_first, asks_first
 from apps.access.services import mask
 from apps.dashboard import services
-from apps.dashboard.admin.machinery import PRE, SHOWN_REASON, MachineryAdmin, as_json
+from apps.dashboard.admin.machinery import PRE, SHOWN_REASON, PlatformAdmin, as_json
 from apps.runtime.engine.preview import preview, printable
 from apps.runtime.errors import RuntimeRefusal
 from apps.runtime.models import DeadLetter, OutboxMessage
@@ -30,22 +30,22 @@ from apps.runtime.states import DeadLetterState
 
 M = TypeVar("M", bound=Model)
 Decide = Callable[[HttpRequest, M], None]
-# Bodies may have megabytes: no more of them in memory at once.
+# Rows read at once by bulk actions: bodies may have megabytes.
 CHUNK = 20
 
 
-class _MessageAdmin(MachineryAdmin):
-    """Messages, each with buttons that are in ``buttons``."""
+class _MessageAdmin(PlatformAdmin):
+    """Base of the admin of messages, with one URL for each of ``buttons``."""
 
-    # The end of the address of each, and the method behind it.
+    # (last part of the URL, name of the view)
     buttons: tuple[tuple[str, str], ...] = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Without the bodies: a page of them could fill the memory."""
+        """Defer bodies: a page of them could fill the memory."""
         return cast("QuerySet[Any]", super().get_queryset(request).defer("body"))
 
     def get_urls(self) -> list[URLPattern]:
-        """The addresses of the buttons."""
+        """Add the URLs of the buttons."""
         name = f"{self.opts.app_label}_{self.opts.model_name}"
         pages = {verb: require_POST(getattr(self, view)) for verb, view in self.buttons}
         return [
@@ -58,16 +58,16 @@ class _MessageAdmin(MachineryAdmin):
 
     @admin.display(description=_("headers"))
     def headers_text(self, message: Any) -> SafeString:
-        """The message's own headers."""
+        """Headers as JSON; values with secret names are masked."""
         return as_json(mask(message.headers))
 
     @admin.display(description=_("body"))
     def body_text(self, message: Any) -> SafeString:
-        """What can be read of the body."""
+        """The decoded body."""
         return _body(message.body)
 
     def found(self, request: HttpRequest, pk: int) -> Any:
-        """The message, for somebody who may decide about it."""
+        """Return the message; 404 unless the user may act on it."""
         message = self.model._default_manager.filter(pk=pk).first()
         if message is None or not self.has_decide_permission(request):
             raise Http404
@@ -76,7 +76,7 @@ class _MessageAdmin(MachineryAdmin):
     def one(
         self, request: HttpRequest, message: Any, decide: Decide[Any], done: str, back: str
     ) -> HttpResponse:
-        """Do it and show ``back``, which says so or why not."""
+        """Apply ``decide`` to a message and redirect to ``back`` with the outcome."""
         try:
             decide(request, message)
         except RuntimeRefusal as error:
@@ -86,9 +86,12 @@ class _MessageAdmin(MachineryAdmin):
         return HttpResponseRedirect(back)
 
     def each(self, request: HttpRequest, rows: QuerySet[Any], decide: Decide[Any]) -> int:
-        """Each in its own transaction; what was refused is told once for each reason."""
+        """Apply ``decide`` to each row in its own transaction; return the number of successes.
+
+        Each reason of a failure is shown once, with its count.
+        """
         done = 0
-        refused: dict[str, int] = {}
+        failures: dict[str, int] = {}
         ids = list(rows.order_by("id").values_list("pk", flat=True))
         for start in range(0, len(ids), CHUNK):
             for row in self.model._default_manager.filter(pk__in=ids[start : start + CHUNK]):
@@ -96,15 +99,15 @@ class _MessageAdmin(MachineryAdmin):
                     decide(request, row)
                     done += 1
                 except RuntimeRefusal as error:
-                    refused[str(error)] = refused.get(str(error), 0) + 1
-        for reason, count in refused.items():
+                    failures[str(error)] = failures.get(str(error), 0) + 1
+        for reason, count in failures.items():
             messages.error(request, f"{count} × {reason}" if count > 1 else reason)
         return done
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(_MessageAdmin):
-    """What nobody could use: read why, then send it back or drop it."""
+    """Messages that no consumer could process; requeue or drop them."""
 
     list_display = ("short_reason", "queue", "size", "died_at", "state_label", "resolved_by")
     list_filter = (
@@ -114,7 +117,7 @@ class DeadLetterAdmin(_MessageAdmin):
     )
     list_filter_submit = True
     search_fields = ("=message_id", "queue", "reason")
-    search_help_text = _("Message id, queue or reason")
+    search_help_text = _("Message ID, queue or reason")
     ordering = ("-died_at", "-id")
     actions = ("requeue_selected", "drop_selected")
     buttons = (("requeue", "requeue_view"), ("drop", "drop_view"))
@@ -130,13 +133,11 @@ class DeadLetterAdmin(_MessageAdmin):
 
     @admin.display(description=_("reason"), ordering="reason")
     def short_reason(self, letter: DeadLetter) -> str:
-        """The beginning of the reason."""
         reason = printable(letter.reason) or gettext("no reason given")
         return reason if len(reason) <= SHOWN_REASON else f"{reason[:SHOWN_REASON]}…"
 
     @admin.display(description=_("size"), ordering="body_size")
     def size(self, letter: DeadLetter) -> str:
-        """The size of the body."""
         return filesizeformat(letter.body_size)
 
     @display(
@@ -149,43 +150,38 @@ class DeadLetterAdmin(_MessageAdmin):
         },
     )
     def state_label(self, letter: DeadLetter) -> tuple[str, str]:
-        """The state, coloured."""
         return letter.state, letter.get_state_display()
 
     @admin.display(description=_("reason"))
     def reason_text(self, letter: DeadLetter) -> SafeString:
-        """The whole reason."""
         return format_html(PRE, printable(letter.reason) or gettext("no reason given"))
 
     @admin.action(description=_("Requeue"), permissions=["decide"])
     def requeue_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
-        """Send all selected back to their queues."""
         done = self.each(request, queryset, self._requeue)
         if done:
-            text = ngettext("%(n)d message was sent back.", "%(n)d messages were sent back.", done)
+            text = ngettext("%(n)d message was requeued.", "%(n)d messages were requeued.", done)
             messages.success(request, text % {"n": done})
 
     @admin.action(description=_("Drop"), permissions=["decide"])
-    @asks_first(verb=_("Drop"), loss=_("They are given up: nobody gets what they say."))
+    @asks_first(verb=_("Drop"), loss=_("The messages are discarded."))
     def drop_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
-        """Give up all selected."""
         done = self.each(request, queryset, self._drop)
         if done:
             text = ngettext("%(n)d message was dropped.", "%(n)d messages were dropped.", done)
             messages.success(request, text % {"n": done})
 
     def requeue_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Send one back."""
-        letter, done = self.found(request, pk), gettext("The message was sent back.")
+        letter, done = self.found(request, pk), gettext("The message was requeued.")
         return self.one(request, letter, self._requeue, done, self._page(pk))
 
     def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Give one up, after a question."""
+        """Drop a dead letter after a confirmation."""
         letter, done = self.found(request, pk), gettext("The message was dropped.")
         asked = ask_first(
             request,
             verb=gettext("Drop"),
-            loss=gettext("It is given up: nobody gets what it says."),
+            loss=gettext("The message is discarded."),
             ids=[pk],
             names=[letter],
             back=self._page(pk),
@@ -204,11 +200,11 @@ class DeadLetterAdmin(_MessageAdmin):
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(_MessageAdmin):
-    """What is committed and not yet published; empty while all is well."""
+    """Messages that are committed and not yet published; normally empty."""
 
     list_display = ("message_id", "target", "created_at", "attempts", "next_try_at", "error")
     search_fields = ("=message_id", "key", "error")
-    search_help_text = _("Message id, queue or error")
+    search_help_text = _("Message ID, queue or error")
     ordering = ("id",)
     actions = ("retry_selected", "drop_selected")
     buttons = (("retry", "retry_view"), ("drop", "drop_view"))
@@ -226,43 +222,39 @@ class OutboxMessageAdmin(_MessageAdmin):
 
     @admin.display(description=_("queue"), ordering="key")
     def target(self, message: OutboxMessage) -> str:
-        """Where it goes."""
+        """Exchange and routing key, or the queue."""
         return f"{message.exchange}: {message.key}" if message.exchange else message.key
 
     @admin.action(description=_("Send now"), permissions=["decide"])
     def retry_selected(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        """Try all selected at once instead of later."""
         done = self.each(request, queryset, self._retry)
         if done:
-            text = ngettext("%(n)d message is tried now.", "%(n)d messages are tried now.", done)
+            text = ngettext("%(n)d message is being sent.", "%(n)d messages are being sent.", done)
             messages.success(request, text % {"n": done})
 
     @admin.action(description=_("Drop"), permissions=["decide"])
     @asks_first(
         verb=_("Drop"),
-        loss=_("They are never sent. What they would have told is found by the sweeps, later."),
+        loss=_("The messages are never sent. Periodic sweeps do their work later."),
     )
     def drop_selected(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        """Send none of the selected."""
         done = self.each(request, queryset, self._drop)
         if done:
             text = ngettext("%(n)d message was dropped.", "%(n)d messages were dropped.", done)
             messages.success(request, text % {"n": done})
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Try one now; it may be sent, and gone, before its page could be shown again."""
-        message, done = self.found(request, pk), gettext("The message is tried now.")
+        """Send one now and show the list: the row is deleted as soon as it is sent."""
+        message, done = self.found(request, pk), gettext("The message is being sent.")
         return self.one(request, message, self._retry, done, self._list())
 
     def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Never send one, after a question."""
+        """Drop an unsent message after a confirmation."""
         message, done = self.found(request, pk), gettext("The message was dropped.")
         asked = ask_first(
             request,
             verb=gettext("Drop"),
-            loss=gettext(
-                "It is never sent. What it would have told is found by the sweeps, later."
-            ),
+            loss=gettext("The message is never sent. A periodic sweep does its work later."),
             ids=[pk],
             names=[message],
             back=reverse("admin:runtime_outboxmessage_change", args=[pk]),
@@ -291,5 +283,5 @@ def _body(body: bytes | memoryview) -> SafeString:
     if shown.kind:
         note = f"{note} {shown.kind}"
     if shown.cut:
-        note = gettext("%(form)s, only the beginning") % {"form": note}
+        note = gettext("%(form)s, truncated") % {"form": note}
     return format_html("<p>{}</p>" + PRE, note, shown.text)

@@ -1,4 +1,4 @@
-"""Processes in the admin: which are there, which have gone silent."""
+"""Admin of daemons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.access.admin.confirm import asks_first
 from apps.access.admin.lists import BoundedList
 from apps.access.services import mask
 from apps.dashboard import services
-from apps.dashboard.admin.machinery import SHOWN_REASON, MachineryAdmin, as_json
+from apps.dashboard.admin.machinery import SHOWN_REASON, PlatformAdmin, as_json
 from apps.runtime.engine.preview import printable
 from apps.runtime.errors import DaemonIsAlive
 from apps.runtime.models import Daemon
@@ -29,23 +29,23 @@ from apps.runtime.states import DAEMON_FINAL
 
 
 class _DaemonList(BoundedList):
-    """The list of processes, all judged at one moment by the database's clock."""
+    """List of daemons, all judged at the same time of the database's clock."""
 
     result_list: Any
 
     def get_results(self, request: HttpRequest) -> None:
-        """Processes of this page, each with ``seen_from``."""
+        """Set ``judged_at`` of each daemon of this page."""
         super().get_results(request)
         now = database_now()
         daemons = list(self.result_list)
         for daemon in daemons:
-            daemon.seen_from = now
+            daemon.judged_at = now
         self.result_list = daemons
 
 
 @admin.register(Daemon)
-class DaemonAdmin(MachineryAdmin):
-    """Every daemon of the installation: is it there, where, since when."""
+class DaemonAdmin(PlatformAdmin):
+    """Daemons of the installation, by their last heartbeat."""
 
     list_display = ("name", "kind", "life", "host", "pid", "last_seen", "up", "version", "trouble")
     list_filter = (("kind", FieldTextFilter), ("state", ChoicesDropdownFilter))
@@ -62,7 +62,7 @@ class DaemonAdmin(MachineryAdmin):
     readonly_fields = ("life", "detail_text")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[_DaemonList]:
-        """The list with one clock."""
+        """Return the list class that reads the database's time once."""
         return _DaemonList
 
     @display(
@@ -71,46 +71,48 @@ class DaemonAdmin(MachineryAdmin):
         label={"alive": "success", "failing": "warning", "silent": "danger", "ended": "info"},
     )
     def life(self, daemon: Daemon) -> tuple[str, str]:
-        """What it said last, or that it has gone silent."""
-        said = daemon.get_state_display()
+        """Reported state, or silent."""
+        reported = daemon.get_state_display()
         if daemon.state in DAEMON_FINAL:
-            return "ended", said
-        if not is_live(daemon, now=_seen_from(daemon)):
-            return "silent", gettext("silent (was %(state)s)") % {"state": said}
-        return ("failing" if daemon.state == "failing" else "alive"), said
+            return "ended", reported
+        if not is_live(daemon, now=_judged_at(daemon)):
+            return "silent", gettext("silent (was %(state)s)") % {"state": reported}
+        return ("failing" if daemon.state == "failing" else "alive"), reported
 
     @admin.display(description=_("last seen"), ordering="beat_at")
     def last_seen(self, daemon: Daemon) -> str:
-        """How long ago its last heartbeat came."""
-        seconds = max(0, int((_seen_from(daemon) - daemon.beat_at).total_seconds()))
+        """Age of the last heartbeat."""
+        seconds = max(0, int((_judged_at(daemon) - daemon.beat_at).total_seconds()))
         if seconds < 60:
             return ngettext("%(n)d second ago", "%(n)d seconds ago", seconds) % {"n": seconds}
-        since = timesince(daemon.beat_at, _seen_from(daemon), depth=1)
+        since = timesince(daemon.beat_at, _judged_at(daemon), depth=1)
         return gettext("%(time)s ago") % {"time": since}
 
     @admin.display(description=_("up for"), ordering="started_at")
     def up(self, daemon: Daemon) -> str:
-        """Since its start; nothing for one that is gone."""
-        now = _seen_from(daemon)
+        """Uptime; empty unless it is alive."""
+        now = _judged_at(daemon)
         return timesince(daemon.started_at, now) if is_live(daemon, now=now) else ""
 
     @admin.display(description=_("last error"))
     def trouble(self, daemon: Daemon) -> str:
-        """Why its last step failed."""
+        """Error of the last failed step."""
         return printable(str(daemon.detail.get("error", "")))[:SHOWN_REASON]
 
     @admin.display(description=_("detail"))
     def detail_text(self, daemon: Daemon) -> SafeString:
-        """What its heartbeat says beside."""
+        """Further data of the heartbeat."""
         return as_json(mask(daemon.detail))
 
-    @admin.action(description=_("Forget the silent and ended ones"), permissions=["decide"])
+    @admin.action(description=_("Forget silent and stopped processes"), permissions=["decide"])
     @asks_first(
         verb=_("Forget"),
-        loss=_("What is known of those that are silent or ended goes; those alive are kept."),
+        loss=_(
+            "Removes silent and stopped processes from this list; processes that are alive stay."
+        ),
     )
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Daemon]) -> None:
-        """Remove the rows of processes that will not come back."""
+        """Delete the rows of silent and stopped daemons."""
         done = kept = 0
         for daemon in queryset:
             try:
@@ -119,13 +121,15 @@ class DaemonAdmin(MachineryAdmin):
             except DaemonIsAlive:
                 kept += 1
         if done:
-            text = ngettext("%(n)d process was forgotten.", "%(n)d processes were forgotten.", done)
+            text = ngettext("%(n)d process was removed.", "%(n)d processes were removed.", done)
             messages.success(request, text % {"n": done})
         if kept:
-            text = ngettext("%(n)d process is alive.", "%(n)d processes are alive.", kept)
+            text = ngettext(
+                "%(n)d process is alive and stays.", "%(n)d processes are alive and stay.", kept
+            )
             messages.warning(request, text % {"n": kept})
 
 
-def _seen_from(daemon: Daemon) -> datetime:
-    now: datetime | None = getattr(daemon, "seen_from", None)
+def _judged_at(daemon: Daemon) -> datetime:
+    now: datetime | None = getattr(daemon, "judged_at", None)
     return now or database_now()

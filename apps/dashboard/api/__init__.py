@@ -1,1 +1,1 @@
-"""REST of the pages of the whole."""
+"""REST API of system health, dead letters, outbox, daemons and periodic tasks."""

@@ -1,4 +1,4 @@
-"""Filters of the machinery."""
+"""Filters of dead letters, outbox messages and daemons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 
 
 class DeadLetterFilter(FilterSet):
-    """By state, queue and message."""
+    """Filter by state, queue and message ID."""
 
     class Meta:
         model = DeadLetter
@@ -19,14 +19,14 @@ class DeadLetterFilter(FilterSet):
 
 
 class OutboxFilter(FilterSet):
-    """By target and message; ``failed``: those that could not be sent yet."""
+    """Filter by target and message ID; ``failed`` selects messages with a failed attempt."""
 
     failed = BooleanFilter(method="with_error")
 
     def with_error(
         self, rows: QuerySet[OutboxMessage], _name: str, failed: bool
     ) -> QuerySet[OutboxMessage]:
-        """Those with an error, or those without."""
+        """Select messages with or without an error."""
         return rows.exclude(error="") if failed else rows.filter(error="")
 
     class Meta:
@@ -35,7 +35,7 @@ class OutboxFilter(FilterSet):
 
 
 class DaemonFilter(FilterSet):
-    """By kind, host and what was said last."""
+    """Filter by kind, name, host and reported state."""
 
     class Meta:
         model = Daemon

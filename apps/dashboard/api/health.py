@@ -1,4 +1,4 @@
-"""What is up, since when, and what hangs on what is not: the failure page over REST."""
+"""REST API of system health: state of each part, and affected work."""
 
 from __future__ import annotations
 
@@ -18,67 +18,73 @@ from apps.dashboard.probes import probe
 
 
 class FactSerializer(serializers.Serializer[Any]):
-    """How many of what hang on a part now."""
+    """One figure of a part."""
 
-    key = serializers.CharField(help_text="Its name, the same in every language.")
-    title = serializers.CharField(help_text="In the language of the call.")
+    key = serializers.CharField(help_text="Name of the figure, the same in every language.")
+    title = serializers.CharField(help_text="In the language of the request.")
     number = serializers.IntegerField(
-        allow_null=True, help_text="null: nobody can say, as with queues of a broker that is away."
+        allow_null=True, help_text="null: unknown, as for queues of an unreachable broker."
     )
 
 
 class PartSerializer(serializers.Serializer[Any]):
-    """One server, or the processes of one kind. Texts are in the language of the call."""
+    """One server, or one kind of process. Texts are in the language of the request."""
 
     key = serializers.CharField()
     kind = serializers.ChoiceField(choices=["server", "process"])
     title = serializers.CharField()
-    state = serializers.ChoiceField(choices=[each.value for each in PartState])
-    bad = serializers.BooleanField(help_text="away, hangs or trouble: a person should look.")
+    state = serializers.ChoiceField(choices=[state.value for state in PartState])
+    bad = serializers.BooleanField(
+        help_text="Needs attention: the state is away, hangs or trouble."
+    )
     since = serializers.DateTimeField(
         allow_null=True,
-        help_text="Since when it is so. Of a server: when this web process first found it so. Of "
-        "processes: the last heartbeat of a silent one, or the start of the oldest. null: unknown.",
+        help_text="Start of the state. Server: when this web process first saw it. Process: the "
+        "last heartbeat of a silent one, or the start of the oldest. null: unknown.",
     )
-    detail = serializers.CharField(help_text="Its version, or what is wrong.")
+    detail = serializers.CharField(help_text="Version, or the problem.")
     facts = FactSerializer(many=True)
     without_it = serializers.CharField(source="happens")
     lost = serializers.CharField()
     when_back = serializers.CharField(source="back")
     noticed = serializers.CharField()
     commands = serializers.ListField(child=serializers.CharField())
-    runbook = serializers.CharField(help_text="The heading of its section there, or empty.")
+    runbook = serializers.CharField(help_text="Heading of the section in the runbook, or empty.")
 
 
 class UnsentSerializer(serializers.Serializer[Any]):
-    """Messages that are written and not yet handed to the broker."""
+    """Messages in the outbox, committed and not yet published."""
 
     messages = serializers.IntegerField()
     since = serializers.DateTimeField(
-        allow_null=True, help_text="When the oldest was written; null: there is none."
+        allow_null=True, help_text="Time of the oldest message; null if there is none."
     )
-    late = serializers.BooleanField(help_text="The oldest has waited for over a minute.")
+    late = serializers.BooleanField(help_text="The oldest message is older than one minute.")
 
 
 class PartsSerializer(serializers.Serializer[Any]):
-    """Every part, in the order of the page."""
+    """All parts, in the order of the page."""
 
     at = serializers.DateTimeField()
-    well = serializers.BooleanField(help_text="Nothing is bad, and nothing is late to be sent.")
-    bad = serializers.ListField(child=serializers.CharField(), help_text="Keys of the bad parts.")
+    well = serializers.BooleanField(
+        help_text="No part needs attention, and the outbox is not late."
+    )
+    bad = serializers.ListField(
+        child=serializers.CharField(), help_text="Keys of the parts that need attention."
+    )
     unsent = UnsentSerializer()
-    dead_letters = serializers.IntegerField(help_text="Wait for the decision of a person.")
+    dead_letters = serializers.IntegerField(help_text="Dead letters waiting for an operator.")
     results = PartSerializer(many=True)
 
 
 class PartsView(ApiView):
-    """How every server and process is, and what hangs on it."""
+    """State of every server and process."""
 
     permission_classes = (InsideScopes, SeesEverything)
 
     @extend_schema(operation_id="health_parts_retrieve", responses=PartsSerializer)
     def get(self, request: Request) -> Response:
-        """Within two seconds, also while servers hang. For those who see everything."""
+        """Return within two seconds, even if servers hang. For users who see everything."""
         now = timezone.now()
         view = failure_view(self.person, now, probe(), backlog())
         facts = {

@@ -1,7 +1,7 @@
-"""The machinery over REST: dead letters, the outbox, processes, what beat wakes.
+"""REST API of dead letters, the outbox, daemons and periodic tasks.
 
-Messages may carry anything of any project: they are for those who see everything, and what is done
-with them for superusers.
+Messages may contain data of any project: only users who see everything may read them, and only
+superusers may act on them.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from apps.runtime.queries import database_now
 M = TypeVar("M", bound=Model)
 
 
-class _MachineryViewSet(ReadViewSet[M], Generic[M]):
-    """Of no project: seen by those who see everything, changed by superusers."""
+class _PlatformViewSet(ReadViewSet[M], Generic[M]):
+    """Base of viewsets of the platform: for users who see everything; superusers may write."""
 
     permission_classes = (InsideScopes, RulesEverything)
-    # By itself it may have more than in the list, where bodies would fill the memory.
+    # Serializer of a single object; bodies are left out of lists to save memory.
     detail_class: ClassVar[type[BaseSerializer[Any]] | None] = None
 
     def get_queryset(self) -> QuerySet[M]:
-        """All of them."""
+        """Return all rows, in lists without bodies."""
         rows: QuerySet[M] = self.rows()
         return rows.defer("body") if self.detail_class and self.action == "list" else rows
 
     def rows(self) -> QuerySet[M]:
-        """What there is, apart from who asks."""
+        """Return all rows, regardless of the user."""
         return cast("QuerySet[M]", self.queryset).all()  # type: ignore[arg-type]  # DRF's stubs
 
     def asked(self, request: Request) -> M:
-        """The one that the address names; 412 when If-Match names another state of it."""
+        """Return the object of the URL; 412 when If-Match does not match its ETag."""
         obj = self.get_object()
         require_match(request, etag_of(obj, self.get_serializer(obj).data))
         return obj
 
     def get_serializer_class(self) -> type[BaseSerializer[M]]:
-        """One by itself with its body."""
+        """Use ``detail_class`` for a single object."""
         if self.detail_class is None or self.action == "list":
             return super().get_serializer_class()
         return self.detail_class
@@ -68,10 +68,10 @@ class _MachineryViewSet(ReadViewSet[M], Generic[M]):
 
 @extend_schema_view(
     list=extend_schema(summary="Dead letters, newest first"),
-    retrieve=extend_schema(summary="One with what can be read of it"),
+    retrieve=extend_schema(summary="Dead letter with its decoded body"),
 )
-class DeadLetterViewSet(_MachineryViewSet[DeadLetter]):
-    """Messages that nobody could use: read why, then send one back or drop it."""
+class DeadLetterViewSet(_PlatformViewSet[DeadLetter]):
+    """Messages that no consumer could process; requeue or drop them."""
 
     queryset = DeadLetter.objects.all()
     serializer_class = DeadLetterSerializer
@@ -79,31 +79,33 @@ class DeadLetterViewSet(_MachineryViewSet[DeadLetter]):
     filterset_class = DeadLetterFilter
     ordering = ("-died_at", "-id")
 
-    @extend_schema(summary="Send it back", request=None, responses=DeadLetterDetailSerializer)
+    @extend_schema(
+        summary="Requeue a dead letter", request=None, responses=DeadLetterDetailSerializer
+    )
     @action(detail=True, methods=["post"])
     @idempotent
     def requeue(self, request: Request, pk: str) -> Response:
-        """To the queue where it died; 409 when it has been decided before, or has no queue."""
+        """Return it to its queue; 409 if it is already resolved or has no queue."""
         letter = self.get_object()
         services.requeue_dead_letter(letter=letter, actor=self.person)
         return self.answer(letter)
 
-    @extend_schema(summary="Drop it", request=None, responses=DeadLetterDetailSerializer)
+    @extend_schema(summary="Drop a dead letter", request=None, responses=DeadLetterDetailSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def drop(self, request: Request, pk: str) -> Response:
-        """Nobody will need it; 409 when it has been decided before."""
+        """Discard it; 409 if it is already resolved."""
         letter = self.get_object()
         services.drop_dead_letter(letter=letter, actor=self.person)
         return self.answer(letter)
 
 
 @extend_schema_view(
-    list=extend_schema(summary="What waits to be sent, oldest first"),
-    retrieve=extend_schema(summary="One with what can be read of it"),
+    list=extend_schema(summary="Unsent messages, oldest first"),
+    retrieve=extend_schema(summary="Unsent message with its decoded body"),
 )
-class OutboxViewSet(_MachineryViewSet[OutboxMessage]):
-    """What is committed and not yet published; empty while all is well."""
+class OutboxViewSet(_PlatformViewSet[OutboxMessage]):
+    """Messages that are committed and not yet published; normally empty."""
 
     queryset = OutboxMessage.objects.all()
     serializer_class = OutboxMessageSerializer
@@ -111,27 +113,27 @@ class OutboxViewSet(_MachineryViewSet[OutboxMessage]):
     filterset_class = OutboxFilter
     ordering = ("id",)
 
-    @extend_schema(summary="Send it now", request=None, responses=OutboxMessageDetailSerializer)
+    @extend_schema(
+        summary="Send an unsent message now", request=None, responses=OutboxMessageDetailSerializer
+    )
     @action(detail=True, methods=["post"])
     @idempotent
     def retry(self, request: Request, pk: str) -> Response:
-        """Instead of at `next_try_at`; 409 when it has just been sent."""
+        """Send it now instead of at `next_try_at`; 409 if it was sent meanwhile."""
         message = self.get_object()
         services.retry_outbox_message(message=message, actor=self.person)
         return self.answer(message)
 
-    @extend_schema(summary="Never send it")
+    @extend_schema(summary="Drop an unsent message")
     def destroy(self, request: Request, pk: str) -> Response:
-        """204. What it would have told is found by the sweeps, later."""
+        """Delete it. A periodic sweep does its work later."""
         services.drop_outbox_message(message=self.asked(request), actor=self.person)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-@extend_schema_view(
-    list=extend_schema(summary="Processes"), retrieve=extend_schema(summary="One process")
-)
-class DaemonViewSet(_MachineryViewSet[Daemon]):
-    """Every daemon of the installation: is it there, where, since when."""
+@extend_schema_view(list=extend_schema(summary="Daemons"), retrieve=extend_schema(summary="Daemon"))
+class DaemonViewSet(_PlatformViewSet[Daemon]):
+    """Daemons of the installation, by their last heartbeat."""
 
     queryset = Daemon.objects.all()
     serializer_class = DaemonSerializer
@@ -139,38 +141,40 @@ class DaemonViewSet(_MachineryViewSet[Daemon]):
     ordering = ("kind", "name", "id")
 
     def get_serializer_context(self) -> dict[str, Any]:
-        """All judged at one moment by the database's clock."""
+        """Add the database's time, by which all daemons are judged."""
         return {**super().get_serializer_context(), "now": database_now()}
 
-    @extend_schema(summary="Forget a process that is gone")
+    @extend_schema(summary="Forget a stopped daemon")
     def destroy(self, request: Request, pk: str) -> Response:
-        """204; 409 while it is alive."""
+        """Delete its row; 409 while it is alive."""
         services.forget_daemon(daemon=self.asked(request), actor=self.person)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 @extend_schema_view(
-    list=extend_schema(summary="What beat wakes workers for"),
-    retrieve=extend_schema(summary="One of them"),
+    list=extend_schema(summary="Periodic tasks"),
+    retrieve=extend_schema(summary="Periodic task"),
 )
-class PeriodicTaskViewSet(_MachineryViewSet[Any]):
-    """Periodic tasks. The platform writes them: those of jobs follow from their schedules."""
+class PeriodicTaskViewSet(_PlatformViewSet[Any]):
+    """Periodic tasks of beat, read-only: the platform creates them, also from schedules of jobs."""
 
     serializer_class = PeriodicTaskSerializer
     filterset_fields: ClassVar = ("name", "task", "enabled")
     ordering = ("id",)
 
     def rows(self) -> QuerySet[Any]:
-        """Beat's; its models are loaded where they are used."""
+        """Return beat's rows; its models are loaded on first use."""
         return beat_model()._default_manager.select_related(
             "interval", "crontab", "solar", "clocked"
         )
 
-    @extend_schema(summary="Run it now", request=None, responses={202: PeriodicTaskSerializer})
+    @extend_schema(
+        summary="Run a periodic task now", request=None, responses={202: PeriodicTaskSerializer}
+    )
     @action(detail=True, methods=["post"])
     @idempotent
     def run(self, request: Request, pk: str) -> Response:
-        """202: a worker is woken for it once more; its times stay as they are."""
+        """Queue it once for a worker; its schedule does not change."""
         task = self.get_object()
         services.run_periodic_task(task=task, actor=self.person)
         return self.answer(task, http_status=status.HTTP_202_ACCEPTED)

@@ -1,4 +1,4 @@
-"""Messages, processes and periodic tasks as REST shows them."""
+"""Serializers of messages, daemons and periodic tasks."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from apps.runtime.queries import is_live
 
 
 def beat_model() -> type[Model]:
-    """Periodic tasks, without loading beat's models before they are needed."""
+    """Return beat's model of periodic tasks, loaded on first use."""
     return apps.get_model("django_celery_beat", "PeriodicTask")
 
 
 class BodySerializer(serializers.Serializer[Any]):
-    """What can be read of a body; values under secret names are hidden."""
+    """Decoded body of a message; values with secret names are masked."""
 
     form = serializers.ChoiceField(choices=["message", "msgpack", "json", "text", "hex"])
-    kind = serializers.CharField(help_text="The name of a message of the platform.")
+    kind = serializers.CharField(help_text="Type of a message of the platform.")
     text = serializers.CharField()
-    cut = serializers.BooleanField(help_text="Only its beginning.")
+    cut = serializers.BooleanField(help_text="The text is truncated.")
 
 
 class _MessageSerializer(serializers.ModelSerializer[Any]):
-    """Headers without what sounds secret."""
+    """Base: message with masked headers."""
 
     headers = serializers.SerializerMethodField()
 
     @extend_schema_field({"type": "object", "additionalProperties": {}})
     def get_headers(self, row: DeadLetter | OutboxMessage) -> dict[str, Any]:
-        """The message's own."""
+        """Return the headers; values with secret names are masked."""
         return mask(row.headers)
 
 
 class _WithBody(serializers.Serializer[Any]):
-    """The body beside all else."""
+    """Adds the decoded body."""
 
     body = serializers.SerializerMethodField()
 
     @extend_schema_field(BodySerializer)
     def get_body(self, row: DeadLetter | OutboxMessage) -> dict[str, Any]:
-        """Cut to a size."""
+        """Return the decoded body, truncated."""
         return dict(BodySerializer(preview(bytes(row.body), mask)).data)
 
 
 class DeadLetterSerializer(_MessageSerializer):
-    """A message that nobody could use."""
+    """A message that no consumer could process."""
 
     class Meta:
         model = DeadLetter
@@ -76,7 +76,7 @@ class DeadLetterSerializer(_MessageSerializer):
 
 
 class DeadLetterDetailSerializer(_WithBody, DeadLetterSerializer):
-    """With its body."""
+    """A dead letter with its body."""
 
     class Meta(DeadLetterSerializer.Meta):
         fields = (*DeadLetterSerializer.Meta.fields, "body")
@@ -84,7 +84,7 @@ class DeadLetterDetailSerializer(_WithBody, DeadLetterSerializer):
 
 
 class OutboxMessageSerializer(_MessageSerializer):
-    """A message that waits to be sent."""
+    """An unsent message of the outbox."""
 
     class Meta:
         model = OutboxMessage
@@ -104,11 +104,11 @@ class OutboxMessageSerializer(_MessageSerializer):
             "error",
         )
         read_only_fields = fields
-        extra_kwargs: ClassVar = {"next_try_at": {"help_text": "null: at once."}}
+        extra_kwargs: ClassVar = {"next_try_at": {"help_text": "null: as soon as possible."}}
 
 
 class OutboxMessageDetailSerializer(_WithBody, OutboxMessageSerializer):
-    """With its body."""
+    """An unsent message with its body."""
 
     class Meta(OutboxMessageSerializer.Meta):
         fields = (*OutboxMessageSerializer.Meta.fields, "body")
@@ -116,10 +116,10 @@ class OutboxMessageDetailSerializer(_WithBody, OutboxMessageSerializer):
 
 
 class DaemonSerializer(serializers.ModelSerializer[Daemon]):
-    """A process, by its last heartbeat."""
+    """A daemon, by its last heartbeat."""
 
     alive = serializers.SerializerMethodField()
-    detail = serializers.SerializerMethodField(help_text="What its heartbeat says beside.")
+    detail = serializers.SerializerMethodField(help_text="Further data of the heartbeat.")
 
     class Meta:
         model = Daemon
@@ -140,29 +140,29 @@ class DaemonSerializer(serializers.ModelSerializer[Daemon]):
         read_only_fields = fields
 
     def get_alive(self, daemon: Daemon) -> bool:
-        """Its heartbeat is young, and it has not said that it ends."""
+        """Whether its heartbeat is recent and its state is not final."""
         return is_live(daemon, now=self.context.get("now"))
 
     @extend_schema_field({"type": "object", "additionalProperties": {}})
     def get_detail(self, daemon: Daemon) -> dict[str, Any]:
-        """Without what sounds secret."""
+        """Return the data; values with secret names are masked."""
         return mask(daemon.detail)
 
 
 class PeriodicTaskSerializer(serializers.Serializer[Any]):
-    """Something that beat wakes a worker for."""
+    """A periodic task of beat."""
 
     id = serializers.IntegerField()
     name = serializers.CharField()
     task = serializers.CharField()
     arguments = serializers.CharField(source="kwargs", help_text="JSON.")
     queue = serializers.CharField(allow_null=True)
-    schedule = serializers.SerializerMethodField(help_text="In words.")
+    schedule = serializers.SerializerMethodField(help_text="Times of the task, in words.")
     enabled = serializers.BooleanField()
     last_run_at = serializers.DateTimeField(allow_null=True)
     total_run_count = serializers.IntegerField()
     date_changed = serializers.DateTimeField()
 
     def get_schedule(self, task: Any) -> str:
-        """When."""
+        """Return the times of the task, in words."""
         return str(task.scheduler)

@@ -1,4 +1,4 @@
-"""What happens now if a part is down: the parts, what hangs on each, and what to do."""
+"""System health: state of each server and process, affected work, and how to repair it."""
 
 from apps.dashboard.failures.part import PartState, SystemPart
 from apps.dashboard.failures.runbook import runbook_section

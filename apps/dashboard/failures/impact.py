@@ -1,4 +1,4 @@
-"""What hangs on each part right now, counted in a fixed number of queries."""
+"""Counts of the work that depends on each part, in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from apps.seeds.models import SegmentReport
 from apps.sources.models import SourceState
 from apps.sources.states import BUSY
 
-# A process that went silent longer ago is no loss of today: somebody has taken it away.
+# Processes silent for longer than this were removed on purpose and are ignored.
 FORGOTTEN_AFTER: Final = timedelta(days=7)
 
 
 @dataclass(slots=True)
 class ProcessGroup:
-    """The processes of one kind."""
+    """Processes of one kind."""
 
     alive: int = 0
     silent: int = 0
-    # What the last failed step of one of them said.
-    trouble: str = ""
-    # The start of the oldest that is alive; the last heartbeats of those that are not.
+    # Error of the last failed step of one of them.
+    error: str = ""
+    # Start of the oldest process alive; last heartbeats of the silent ones.
     began_at: datetime | None = None
     heard_at: list[datetime] = field(default_factory=list)
 
     @property
     def since(self) -> datetime | None:
-        """Since when it is so: all there, the first one silent, or none any more."""
+        """Time of the last change: the first process went silent, or the last one did."""
         if self.heard_at:
             return min(self.heard_at) if self.alive else max(self.heard_at)
-        return None if self.trouble else self.began_at
+        return None if self.error else self.began_at
 
 
 @dataclass(slots=True)
 class ImpactCounts:
-    """Everything that the texts name. Of projects that the person sees, where it has one."""
+    """Figures of the health page; project data only of projects visible to the user."""
 
     runs: int = 0
     runs_on_hosts: int = 0
@@ -87,13 +87,13 @@ class ImpactCounts:
     notices: int = 0
     daemons: dict[str, ProcessGroup] = field(default_factory=dict)
 
-    def life(self, kind: str) -> ProcessGroup:
-        """The processes of a kind; none known, none alive."""
+    def processes(self, kind: str) -> ProcessGroup:
+        """Return the processes of a kind; an empty group if there are none."""
         return self.daemons.get(kind, ProcessGroup())
 
 
 def count(user: User, now: datetime, database_now: datetime) -> ImpactCounts:
-    """All of it. ``database_now``: heartbeats of daemons are judged by the database's clock."""
+    """Count everything. Heartbeats of daemons carry the database's time, hence ``database_now``."""
     counts = ImpactCounts()
     _runs(counts, user, now)
     _machinery(counts, user, database_now)
@@ -128,14 +128,14 @@ def _runs(counts: ImpactCounts, user: User, now: datetime) -> None:
 def _machinery(counts: ImpactCounts, user: User, database_now: datetime) -> None:
     recent = database_now - FORGOTTEN_AFTER
     for daemon in Daemon.objects.filter(state__in=DAEMON_ACTIVE, beat_at__gt=recent):
-        life = counts.daemons.setdefault(daemon.kind, ProcessGroup())
+        group = counts.daemons.setdefault(daemon.kind, ProcessGroup())
         if is_live(daemon, now=database_now):
-            life.alive += 1
-            life.began_at = min(life.began_at or daemon.started_at, daemon.started_at)
-            life.trouble = life.trouble or str(daemon.detail.get("error", ""))[:300]
+            group.alive += 1
+            group.began_at = min(group.began_at or daemon.started_at, daemon.started_at)
+            group.error = group.error or str(daemon.detail.get("error", ""))[:300]
         else:
-            life.silent += 1
-            life.heard_at.append(daemon.beat_at)
+            group.silent += 1
+            group.heard_at.append(daemon.beat_at)
     outbox = OutboxMessage.objects.aggregate(count=Count("pk"), first=Min("created_at"))
     counts.outbox, counts.outbox_since = outbox["count"], outbox["first"]
     if user.sees_everything:

@@ -1,4 +1,4 @@
-"""One part of the installation, as the failure page tells of it."""
+"""A server or a kind of process, as shown on the health page."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from django.utils.translation import pgettext_lazy
 
 
 class PartState(enum.StrEnum):
-    """How a part is; the worst first."""
+    """State of a part; the most severe first."""
 
     AWAY = "away"
     HANGS = "hangs"
     TROUBLE = "trouble"
     SLOW = "slow"
     WELL = "well"
-    # Nobody needs it here.
+    # Neither running nor needed in this installation.
     UNUSED = "unused"
 
     @property
     def label(self) -> Promise:
-        """In words."""
         return _LABELS[self]
 
     @property
     def tone(self) -> str:
-        """The colour of its label."""
         return _TONES[self]
 
     @property
     def is_bad(self) -> bool:
-        """Whether a person should look."""
+        """Whether the part needs attention."""
         return self in (PartState.AWAY, PartState.HANGS, PartState.TROUBLE)
 
 
@@ -57,9 +55,9 @@ _TONES = {
 
 
 class Fact(NamedTuple):
-    """How many of what hang on a part now; ``key`` names it in every language.
+    """One figure of a part. ``key`` is the same in every language.
 
-    ``number``: None where nobody can say, as with queues of a broker that is away.
+    ``number`` is None if unknown, as for queues of an unreachable broker.
     """
 
     key: str
@@ -69,11 +67,11 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SystemPart:
-    """One part: how it is, what hangs on it, what happens without it, what to do.
+    """A server or a kind of process with its state, affected work, effects and repair commands.
 
-    ``since``: since when it is so. Of a server, when this web process first found it so; of
-    processes the last heartbeat of a silent one, or the start of the oldest. None: not known.
-    ``runbook``: the heading of its section there.
+    ``since`` is when the state began: for a server, when this web process first saw it; for
+    processes, the last heartbeat of a silent one or the start of the oldest. None: unknown.
+    ``runbook`` is the heading of its section in the runbook.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Servers and processes as the page shows them: state, figures and texts."""
+"""Builds the parts of the health page from texts, counts and probe results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apps.dashboard.failures.part import Fact, PartState, SystemPart
 from apps.dashboard.failures.texts import PROCESSES, SERVERS, PartText
 from apps.dashboard.probes import ProbeResult
 
-# Messages in the broker's queues by name; None while the broker is away.
+# Messages in the broker's queues by name; None while the broker is unreachable.
 Waiting = Mapping[str, int] | None
 
 
@@ -33,19 +33,19 @@ def server_parts(counts: ImpactCounts, answers: Mapping[str, ProbeResult]) -> li
 
 def _process(text: PartText, counts: ImpactCounts, waiting: Waiting) -> SystemPart:
     if text.key == "agents":
-        life = ProcessGroup(
+        group = ProcessGroup(
             counts.agents_alive, counts.agents_silent, heard_at=counts.agents_heard_at
         )
     else:
-        life = counts.life(text.kind or text.key)
+        group = counts.processes(text.kind or text.key)
     length = _length(text, waiting)
     needed = not (text.needed_by or text.needed_by_queue) or any(
         [*(getattr(counts, name) for name in text.needed_by), text.needed_by_queue and length]
     )
-    state, detail = _process_state(life, needed=needed)
+    state, detail = _process_state(group, needed=needed)
     command = text.runbook
     commands = text.commands or (f"manage.py {command} --status", f"manage.py {command}")
-    return _part(text, state, detail, counts, since=life.since, commands=commands, waiting=length)
+    return _part(text, state, detail, counts, since=group.since, commands=commands, waiting=length)
 
 
 def _server(text: PartText, key: str, counts: ImpactCounts, answer: ProbeResult) -> SystemPart:
@@ -95,13 +95,16 @@ def _length(text: PartText, waiting: Waiting) -> int | None:
     return waiting.get(text.queue.name, 0)
 
 
-def _process_state(life: ProcessGroup, *, needed: bool) -> tuple[PartState, str]:
-    told = _("%(alive)d alive, %(silent)d silent") % {"alive": life.alive, "silent": life.silent}
-    if life.alive == 0:
-        return (PartState.AWAY if needed or life.silent else PartState.UNUSED), told
-    if life.silent or life.trouble:
-        return PartState.TROUBLE, f"{told}. {life.trouble}" if life.trouble else told
-    return PartState.WELL, told
+def _process_state(group: ProcessGroup, *, needed: bool) -> tuple[PartState, str]:
+    detail = _("%(alive)d alive, %(silent)d silent") % {
+        "alive": group.alive,
+        "silent": group.silent,
+    }
+    if group.alive == 0:
+        return (PartState.AWAY if needed or group.silent else PartState.UNUSED), detail
+    if group.silent or group.error:
+        return PartState.TROUBLE, f"{detail}. {group.error}" if group.error else detail
+    return PartState.WELL, detail
 
 
 def _server_state(answer: ProbeResult) -> tuple[PartState, str]:

@@ -1,4 +1,4 @@
-"""What the runbook says, on the page: at night nobody looks for a document."""
+"""Sections of docs/runbook.md, shown on the health page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.conf import settings
 
 @cache
 def _sections() -> dict[str, str]:
-    """Text by heading; empty where the documents do not lie beside the code."""
+    """Return texts by heading; empty in installations without the docs folder."""
     path = Path(settings.STATICFILES_DIRS[0]).parent / "docs" / "runbook.md"
     if not path.is_file():
         return {}
@@ -24,5 +24,5 @@ def _sections() -> dict[str, str]:
 
 
 def runbook_section(heading: str) -> str:
-    """The section of this heading, as it is written; "" when there is none."""
+    """Return the Markdown text of a section, or "" if there is none."""
     return _sections().get(heading, "")

@@ -17,7 +17,7 @@ SILENT_AFTER: Final = _("A process counts as silent after 15 s without a heartbe
 
 @dataclass(frozen=True, slots=True)
 class PartText:
-    """What the page says about one server, or about the processes of one kind.
+    """Texts of one server, or of one kind of process.
 
     Args:
         figures: (field of ``ImpactCounts``, title) in the order of the page; ``waiting`` is the

@@ -1,4 +1,4 @@
-"""The failure page: every part, the bad ones first."""
+"""Content of the health page."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from apps.dashboard.failures.runbook import runbook_section
 from apps.dashboard.probes import ProbeResult
 from apps.runtime.queries import database_now
 
-# What was to be sent is sent at once; so late somebody should look.
+# Messages normally leave the outbox at once; older ones need attention.
 OUTBOX_LATE: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureView:
-    """Everything on the page."""
+    """Servers, processes and counts of the health page."""
 
     servers: list[SystemPart]
     processes: list[SystemPart]
@@ -31,20 +31,20 @@ class FailureView:
 
     @property
     def bad(self) -> list[SystemPart]:
-        """What a person should look at."""
+        """Parts that need attention."""
         return [part for part in (*self.servers, *self.processes) if part.state.is_bad]
 
 
 def failure_view(
     user: User, now: datetime, answers: Mapping[str, ProbeResult], backlog: Backlog
 ) -> FailureView:
-    """How every part is, and what hangs on it, as far as ``user`` sees it."""
+    """Return the state of every part and the affected work, as visible to ``user``."""
     counts = count(user, now, database_now())
     waiting = None if backlog.problem else {line.name: line.ready for line in backlog.lines}
     servers, processes = server_parts(counts, answers), process_parts(counts, waiting)
     servers, processes = _with_runbook(servers), _with_runbook(processes)
     if not user.sees_everything:
-        # Addresses of servers are for those who run them.
+        # Details contain server addresses, which only operators of the platform may see.
         servers = [replace(part, detail="") for part in servers]
     since = counts.outbox_since
     return FailureView(
@@ -56,5 +56,5 @@ def failure_view(
 
 
 def _with_runbook(parts: list[SystemPart]) -> list[SystemPart]:
-    """Without links to what does not lie here."""
+    """Remove links to sections that this installation does not have."""
     return [part if runbook_section(part.runbook) else replace(part, runbook="") for part in parts]

@@ -1,8 +1,8 @@
-"""The command palette: from a few typed letters to a page, a run, a job, a request.
+"""Search of the command palette: pages, runs, jobs, requests and other named objects.
 
-The admin theme's own search reads every row that fits and keeps answers in the cache; this one
-reads a few of each kind and asks anew, so that it stays quick over millions of rows and shows
-nothing that the person may no longer see.
+Replaces the search of the admin theme, which reads every matching row and caches results: this
+one reads a few rows of each kind and does not cache, so that it stays fast with millions of rows
+and applies the current permissions.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from apps.access.models import User
 from apps.dashboard.navigation.sidebar import linked_pages
 from apps.jobs.models import Run
 
-# A kind shows so many; who means another one types more of its name.
-OF_A_KIND: Final = 6
-MOST_LENGTH: Final = 200
-# What has a name; kinds with many rows are found by their numbers below.
+# Results of each kind.
+MAX_RESULTS: Final = 6
+MAX_LENGTH: Final = 200
+# Models searched by name; objects of large tables are found by ID.
 NAMED: Final = [
     ("jobs.Job", "work"),
     ("projects.Project", "folder"),
@@ -38,7 +38,7 @@ NAMED: Final = [
     ("runtime.Daemon", "memory"),
     ("access.User", "person"),
 ]
-# Ids of stored requests have time in them, so none is short.
+# IDs of stored requests contain the time, so they have at least 13 digits.
 _REQUEST_ID: Final = re.compile(r"\d{13,20}")
 _RUN: Final = re.compile(r"(?:run|运行|#)?\s*#?\s*(\d{1,12})", re.IGNORECASE)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
@@ -46,7 +46,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One line of the palette."""
+    """One result of the palette."""
 
     title: str
     description: str
@@ -55,8 +55,8 @@ class Hit:
 
 
 def search(request: HttpRequest, typed: str) -> list[Hit]:
-    """What fits, the likeliest first. A query for each kind that the person may see."""
-    words = " ".join(typed.replace("\x00", "").split())[:MOST_LENGTH]
+    """Return matching results, exact IDs first. One query for each kind visible to the person."""
+    words = " ".join(typed.replace("\x00", "").split())[:MAX_LENGTH]
     if not words or not isinstance(request.user, User):
         return []
     return [
@@ -69,11 +69,11 @@ def search(request: HttpRequest, typed: str) -> list[Hit]:
 def _by_number(person: User, words: str) -> Iterator[Hit]:
     run = _RUN.fullmatch(words)
     if run is not None:
-        found = Run.objects.visible_to(person).select_related("job__project").filter(pk=run[1])
-        for each in found:
-            told = f"{each.get_state_display()} · {each.job.project}"
-            address = reverse("dashboard:run", args=[each.pk])
-            yield Hit(str(each), told, address, "directions_run")
+        visible = Run.objects.visible_to(person).select_related("job__project")
+        for row in visible.filter(pk=run[1]):
+            description = f"{row.get_state_display()} · {row.job.project}"
+            address = reverse("dashboard:run", args=[row.pk])
+            yield Hit(str(row), description, address, "directions_run")
     if _REQUEST_ID.fullmatch(words):
         address = f"{reverse('admin:requeststore_look_up')}?{urlencode({'id': words})}"
         yield Hit(
@@ -102,6 +102,6 @@ def _named(request: HttpRequest, words: str) -> Iterator[Hit]:
         rows = its_admin.get_queryset(request)
         found, _repeats = its_admin.get_search_results(request, rows, words)
         address = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
-        for row in found.order_by("-pk")[:OF_A_KIND]:
+        for row in found.order_by("-pk")[:MAX_RESULTS]:
             kind = str(model._meta.verbose_name)
             yield Hit(str(row), kind, reverse(address, args=[row.pk]), icon)

@@ -1,4 +1,4 @@
-"""Keys that lead somewhere: ``g`` and then a letter, from every page of the admin."""
+"""Keyboard shortcuts of the admin: ``g`` and a letter opens a page."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from apps.dashboard.navigation.sidebar import linked_pages
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """``keys`` as they are pressed, one after the other."""
+    """A sequence of keys that opens a page."""
 
     keys: tuple[str, ...]
     title: str
     link: str = ""
 
 
-# The letter after ``g``, and the name of the address; offered to those whose sidebar has it.
+# URL name by the letter after ``g``; offered if the page is in the user's sidebar.
 PLACES: Final[dict[str, str]] = {
     "h": "admin:index",
     "r": "admin:jobs_run_changelist",
@@ -38,17 +38,17 @@ PLACES: Final[dict[str, str]] = {
     "t": "admin:access_auditrecord_changelist",
     "f": "dashboard:health",
 }
-# What the script of the page does by itself.
+# Shortcuts handled by the script of the page.
 HERE: Final[list[tuple[tuple[str, ...], Promise]]] = [
-    (("Ctrl", "k"), _("Search pages, runs, jobs, agents, requests")),
-    (("/",), _("Go to the search field of this list")),
-    (("?",), _("Show these keys")),
-    (("Esc",), _("Close what is open")),
+    (("Ctrl", "k"), _("Search pages, runs, jobs, Agents, requests")),
+    (("/",), _("Search this list")),
+    (("?",), _("Show keyboard shortcuts")),
+    (("Esc",), _("Close dialog")),
 ]
 
 
 def places(request: HttpRequest) -> list[Shortcut]:
-    """The pages that this person may go to by keys."""
+    """Return the shortcuts to pages that are in the user's sidebar."""
     items = [item for group in linked_pages(request) for item in group["items"]]
     titles = {item["link"]: item["title"] for item in items}
     found = [(letter, reverse(view)) for letter, view in PLACES.items()]

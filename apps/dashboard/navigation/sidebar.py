@@ -1,4 +1,4 @@
-"""The sidebar: by what people come for, not by which app a model lives in."""
+"""Sidebar of the admin, grouped by task instead of by app."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from apps.alerts.states import Severity
 
 @dataclass(frozen=True, slots=True)
 class SidebarPage:
-    """A page of an app that is no list of a model; who may see the model may see the page."""
+    """A page that is not a model's list; it needs the permission to view ``model``."""
 
     model: str
     icon: str
-    # The name of its address.
+    # URL name.
     view: str
     title: Promise
 
@@ -35,7 +35,7 @@ STORED: Final = "requeststore.ShardReport"
 QUEUED: Final = "requeststore.QueueReport"
 SOURCE: Final = "sources.SourceState"
 ERRORS: Final = "joblogs.ErrorGroup"
-# (group, [(model, icon)]); what is not registered, or not for this person, is left out.
+# (group, [(model, icon)]); unregistered or forbidden models are left out.
 GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | SidebarPage]]]] = [
     (
         _("Operate"),
@@ -162,18 +162,18 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | SidebarPage]]]] = [
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
-    """The groups of links this person may follow; the admin theme calls it."""
+    """Return the groups of permitted links; the admin theme calls this."""
     groups = linked_pages(request)
-    _tell_incidents(request, groups)
+    _add_badge(request, groups)
     match = request.resolver_match
     on_run = match is not None and match.view_name == "dashboard:run"
     path = reverse("admin:jobs_run_changelist") if on_run else request.path
-    _mark_here(path, [item for group in groups for item in group["items"]])
+    _mark_active(path, [item for group in groups for item in group["items"]])
     return groups
 
 
 def linked_pages(request: HttpRequest) -> list[dict[str, Any]]:
-    """The same groups, without what changes from minute to minute."""
+    """Return the groups of permitted links without badges and the active mark."""
     home = {"title": _("Overview"), "icon": "dashboard", "link": reverse("admin:index")}
     health = {
         "title": _("System health"),
@@ -188,8 +188,8 @@ def linked_pages(request: HttpRequest) -> list[dict[str, Any]]:
     return groups
 
 
-def _tell_incidents(request: HttpRequest, groups: list[dict[str, Any]]) -> None:
-    """How many open incidents nobody has acknowledged, beside their page. One query."""
+def _add_badge(request: HttpRequest, groups: list[dict[str, Any]]) -> None:
+    """Show the number of open, unacknowledged incidents at their link. One query."""
     incidents = reverse("admin:alerts_incident_changelist")
     for item in (item for group in groups for item in group["items"]):
         if item["link"] == incidents:
@@ -199,10 +199,10 @@ def _tell_incidents(request: HttpRequest, groups: list[dict[str, Any]]) -> None:
                 item["badge_variant"] = "danger" if counted[Severity.CRITICAL] else "warning"
 
 
-def _mark_here(path: str, items: list[dict[str, Any]]) -> None:
-    """The item whose page is open; of pages below each other only the nearest."""
+def _mark_active(path: str, items: list[dict[str, Any]]) -> None:
+    """Mark the item of the open page: the one with the longest matching link."""
     home = reverse("admin:index")
-    above = [each["link"] for each in items if path.startswith(each["link"])]
+    above = [item["link"] for item in items if path.startswith(item["link"])]
     nearest = max((link for link in above if link != home or path == home), key=len, default="")
     for item in items:
         item["active"] = item["link"] == nearest

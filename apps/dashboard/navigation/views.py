@@ -1,4 +1,4 @@
-"""What the palette asks, and the page that lists the keys."""
+"""Views of the command palette and of the keyboard shortcuts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from apps.dashboard.navigation.shortcuts import HERE, places
 
 
 def global_context(request: HttpRequest) -> dict[str, Any]:
-    """What every page of the admin has beside its own; the admin theme calls it."""
+    """Return the context shared by all pages of the admin; a context processor."""
     return {"shortcut_places": SimpleLazyObject(lambda: places(request))}
 
 
 def time_zone(request: HttpRequest) -> list[str]:
-    """Which zone the times of every page are in, as a label; the admin theme calls it."""
+    """Return the label with the time zone of all pages; the admin theme calls this."""
     return [timezone.get_current_timezone_name(), ""]
 
 
 def search_view(request: HttpRequest) -> HttpResponse:
-    """The lines of the palette for ``?s=``."""
+    """Return the results of the palette for ``?s=``."""
     began = time.perf_counter()
     hits = search(request, request.GET.get("s", ""))
     context = {"hits": hits, "seconds": time.perf_counter() - began}
@@ -37,10 +37,10 @@ def search_view(request: HttpRequest) -> HttpResponse:
 
 
 def shortcuts_page(request: HttpRequest) -> HttpResponse:
-    """Every key there is."""
+    """Page of the keyboard shortcuts."""
     context = {
         **admin.site.each_context(request),
-        "title": _("Keys"),
+        "title": _("Keyboard shortcuts"),
         "here": HERE,
     }
     return TemplateResponse(request, "dashboard/shortcuts.html", context)

@@ -1,4 +1,4 @@
-"""What the pages of the whole show, read in a fixed number of queries."""
+"""Data of the overview and of the page of a run, in a fixed number of queries."""
 
 from apps.dashboard.queries.home import HomeView, RunRow, home_view
 from apps.dashboard.queries.runs import AgentShare, CommandStatus, RunView, agent_shares, run_view

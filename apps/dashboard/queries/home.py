@@ -1,4 +1,4 @@
-"""What the home page shows, read in a fixed number of queries."""
+"""Data of the overview, in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ SHOWN_RUNS: Final = 50
 SHOWN_TROUBLES: Final = 10
 SHOWN_ENDED: Final = 8
 SHOWN_MISSED: Final = 5
-# Of thousands of agents the page shows so many that are alive, and so many that are silent.
+# Limits of the lists of agents.
 SHOWN_ALIVE: Final = 50
 SHOWN_SILENT: Final = 10
-# More are told as "100 or more".
-MOST_COUNTED: Final = 100
-# Beat decides within seconds.
+# More are shown as "100 or more".
+MAX_COUNTED: Final = 100
+# Beat handles a due schedule within seconds.
 OVERDUE_AFTER: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run and its totals, as a line of a table."""
+    """A run with its totals, as a row of a table."""
 
     run: Run
     totals: RunTotals
@@ -48,7 +48,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class HomeView:
-    """Everything on the home page but the queues."""
+    """Content of the overview, without queues."""
 
     incidents: list[Incident] = field(default_factory=list)
     incident_count: int = 0
@@ -58,11 +58,11 @@ class HomeView:
     silent_count: int = 0
     late: list[Daemon] = field(default_factory=list)
     dead_letters: int = 0
-    # Planned times of the last day that nobody started a run for, and those past and undecided.
+    # Planned times of the last day marked missed, and schedules that are due and unhandled.
     missed: list[PlannedRun] = field(default_factory=list)
     missed_count: int = 0
     overdue: list[Schedule] = field(default_factory=list)
-    # Queued for long without a host.
+    # Queued for a long time without a host.
     stuck: list[Run] = field(default_factory=list)
     routing: list[ProjectProblems] = field(default_factory=list)
     active: list[RunRow] = field(default_factory=list)
@@ -71,12 +71,12 @@ class HomeView:
     alive: list[AgentView] = field(default_factory=list)
     alive_count: int = 0
     has_jobs: bool = False
-    # None: nobody has seeds.
+    # None without frontiers.
     seeds: SeedsHome | None = None
 
     @property
-    def all_well(self) -> bool:
-        """Nothing waits for a person."""
+    def is_ok(self) -> bool:
+        """Whether nothing needs attention."""
         return not (
             self.incidents
             or self.troubles
@@ -92,16 +92,16 @@ class HomeView:
 
 
 def home_view(user: User, now: datetime) -> HomeView:
-    """The home page of ``user``: their projects' runs, and the machinery all share.
+    """Return the overview of ``user``: runs of visible projects, agents and processes.
 
-    Seven queries, and one more for each of these that there are: missed times, overdue ones,
-    silent processes; three for seeds.
+    Seven queries, plus one each for missed times, overdue schedules and silent processes if there
+    are any, and three for seeds.
     """
-    incidents = open_incidents(user, limit=MOST_COUNTED)
-    # What an incident on this page says already is not said a second time.
-    said = incidents[:SHOWN_TROUBLES]
-    keys = {each.key for each in said}
-    questions = _questions(user, now, said, keys)
+    incidents = open_incidents(user, limit=MAX_COUNTED)
+    # Problems that a shown incident already reports are not repeated.
+    shown = incidents[:SHOWN_TROUBLES]
+    keys = {incident.key for incident in shown}
+    questions = _querysets(user, now, shown, keys)
     counts = _counts(user, questions)
     runs = _runs(user, now, questions["troubles"])
     totals = run_totals(run.owner for run in (*runs["active"], *runs["ended"]))
@@ -111,13 +111,13 @@ def home_view(user: User, now: datetime) -> HomeView:
         silent=questions["silent"][:SHOWN_SILENT],
     )
     return HomeView(
-        incidents=said,
+        incidents=shown,
         incident_count=len(incidents),
         troubles=runs["troubles"],
         trouble_count=counts["troubles"],
         silent=_views(agents["silent"], alive=False),
         silent_count=counts["silent"],
-        late=[each for each in questions["late"] if f"daemon:{each.kind}:{each.name}" not in keys]
+        late=[d for d in questions["late"] if f"daemon:{d.kind}:{d.name}" not in keys]
         if counts["late"]
         else [],
         dead_letters=counts["dead_letters"],
@@ -136,22 +136,22 @@ def home_view(user: User, now: datetime) -> HomeView:
     )
 
 
-def _questions(
-    user: User, now: datetime, said: list[Incident], keys: set[str]
+def _querysets(
+    user: User, now: datetime, shown: list[Incident], keys: set[str]
 ) -> dict[str, QuerySet[Any, Any]]:
-    """What is counted, and in part shown. Asks nothing yet."""
+    """Return unevaluated querysets of everything that is counted or listed."""
     runs = Run.objects.visible_to(user)
     return {
         "troubles": runs.filter(
             state__in=[RunState.FAILED, RunState.LOST], ended_at__gte=now - TROUBLE_FOR
-        ).exclude(pk__in=_runs_of(said)),
+        ).exclude(pk__in=_runs_of(shown)),
         "active": runs.active(),
         "jobs": Job.objects.visible_to(user),
         "silent": Agent.objects.in_service()
         .silent(now)
         .exclude(agent_id__in=[key[6:] for key in keys if key.startswith("agent:")]),
         "alive": Agent.objects.alive(now),
-        # Judged by the database's clock, which also wrote their heartbeats.
+        # By the database's clock, which also wrote the heartbeats.
         "late": stale_daemons(),
         "dead_letters": _dead_letters(user),
         "missed": _missed(user, now),
@@ -161,7 +161,7 @@ def _questions(
 
 
 def _runs(user: User, now: datetime, troubles: QuerySet[Run, Run]) -> dict[str, list[Run]]:
-    """The runs of each list, in the order of the page. One query."""
+    """Return the runs of each list, ordered. One query."""
     visible = Run.objects.visible_to(user)
     found = _together(
         Run.objects.select_related("job__project"),
@@ -178,22 +178,22 @@ def _runs(user: User, now: datetime, troubles: QuerySet[Run, Run]) -> dict[str, 
 
 
 class _CountOf(Subquery):
-    """How many rows a question has, as a column of another one."""
+    """Number of rows of a queryset, as a column of another query."""
 
     template = "(SELECT COUNT(*) FROM (%(subquery)s) counted)"
     output_field = IntegerField()
 
 
 def _counts(user: User, questions: dict[str, QuerySet[Any, Any]]) -> dict[str, int]:
-    """How many rows each of them has. One query: that of the person's own row."""
+    """Return the number of rows of each queryset, in one query (of the user's own row)."""
     columns = [_CountOf(rows.order_by().values("pk")) for rows in questions.values()]
     found = User.objects.filter(pk=user.pk).values_list(*columns).get()
-    # A question that nothing can answer is no number.
+    # Django returns None for a queryset that it knows to be empty.
     return {name: number or 0 for name, number in zip(questions, found, strict=True)}
 
 
 def _together(rows: QuerySet[Any, Any], **parts: QuerySet[Any, Any]) -> dict[str, list[Any]]:
-    """The rows of several short lists of one model, in no order. One query."""
+    """Return the unordered rows of several short querysets of one model. One query."""
     arms = [
         rows.order_by().filter(pk__in=part.values("pk")).annotate(part=Value(name))
         for name, part in parts.items()
@@ -205,23 +205,24 @@ def _together(rows: QuerySet[Any, Any], **parts: QuerySet[Any, Any]) -> dict[str
 
 
 def _runs_of(incidents: list[Incident]) -> list[int]:
-    """The runs that incidents of failed and lost ones are about."""
+    """Return the runs of incidents about failed and lost runs."""
     return [
-        each.facts["run"]
-        for each in incidents
-        if each.source in ("run.failed", "run.lost") and isinstance(each.facts.get("run"), int)
+        incident.facts["run"]
+        for incident in incidents
+        if incident.source in ("run.failed", "run.lost")
+        and isinstance(incident.facts.get("run"), int)
     ]
 
 
 def _views(agents: list[Agent], *, alive: bool) -> list[AgentView]:
     return [
-        AgentView(each, alive)
-        for each in sorted(agents, key=lambda each: (each.name, each.agent_id))
+        AgentView(agent, alive)
+        for agent in sorted(agents, key=lambda agent: (agent.name, agent.agent_id))
     ]
 
 
 def _missed(user: User, now: datetime) -> QuerySet[PlannedRun]:
-    """Planned times of the last day that passed without a run, the newest first."""
+    """Select planned times of the last day that were missed, newest first."""
     rows = PlannedRun.objects.visible_to(user).filter(
         outcome=PlanOutcome.MISSED, decided_at__gte=now - TROUBLE_FOR
     )
@@ -229,13 +230,13 @@ def _missed(user: User, now: datetime) -> QuerySet[PlannedRun]:
 
 
 def _overdue(user: User, now: datetime) -> QuerySet[Schedule]:
-    """Schedules whose time is past and undecided: nobody looks at them."""
+    """Select schedules that are due but were not handled: beat or workers are down."""
     mine = Project.objects.visible_to(user)
     rows = Schedule.objects.filter(next_at__lt=now - OVERDUE_AFTER, job__project__in=mine)
     return rows.select_related("job").order_by("next_at")
 
 
 def _dead_letters(user: User) -> QuerySet[DeadLetter]:
-    """Dead letters may carry anything, so only those who see everything are told of them."""
+    """Select dead letters; they may contain any data, so only for users who see everything."""
     rows = DeadLetter.objects.order_by()
     return rows.filter(state=DeadLetterState.HELD) if user.sees_everything else rows.none()

@@ -1,4 +1,4 @@
-"""What the page of a run shows."""
+"""Data of the page of a run."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _STANDING_TONES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AgentShare:
-    """An agent's part in a run: answers, and their share of all in percent."""
+    """An agent's share of a run: responses, and their percentage of all responses."""
 
     agent_id: str
     name: str
     alive: bool
     allocated: bool
-    # None for an agent that was deleted.
+    # None if the agent was deleted.
     agent: Agent | None
     answers: int
     percent: float
@@ -57,9 +57,9 @@ class AgentShare:
 
 @dataclass(frozen=True, slots=True)
 class CommandStatus:
-    """Something that was asked of a run, and how it stands: done, refused, asked or unanswered.
+    """A command sent to a run, with its status: done, refused, asked, unanswered or void.
 
-    ``void``: the run, or this execution of it, has ended without an answer.
+    ``void``: the run, or this execution of it, ended without an answer.
     """
 
     command: RunCommand
@@ -67,21 +67,19 @@ class CommandStatus:
 
     @property
     def tone(self) -> str:
-        """The colour of its label."""
         return _STANDING_TONES[self.standing]
 
     @property
     def label(self) -> str:
-        """How it stands, in words."""
         return str(_STANDINGS[self.standing])
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Everything on the run page."""
+    """Content of the page of a run."""
 
     run: Run
-    # Why no host has it; where no runner is alive, and nobody writes it down, judged now.
+    # Why the run has no host; computed here if no runner is alive to store the reason.
     waits_because: str
     totals: RunTotals
     center: CenterTotals
@@ -95,46 +93,46 @@ class RunView:
 
     @property
     def balanced(self) -> bool:
-        """Requests, attempts and what the centers did: each is in exactly one place."""
+        """Whether all requests and attempts of the run and its centers are accounted for."""
         return self.totals.balanced and self.center.balanced
 
     @property
     def allowed(self) -> list[RunAsk]:
-        """What the page offers to ask; to freeze only what has not answered."""
-        unanswered = any(one.standing == "unanswered" for one in self.commands)
-        return [one for one in self.run.allowed if one != RunAsk.FREEZE or unanswered]
+        """Commands offered on the page; freeze only after an unanswered command."""
+        unanswered = any(status.standing == "unanswered" for status in self.commands)
+        return [ask for ask in self.run.allowed if ask != RunAsk.FREEZE or unanswered]
 
     @property
-    def pace(self) -> dict[str, Any]:
-        """By what the run goes: what its job says, and what it was tuned to since it started."""
-        pace: dict[str, Any] = {
+    def limits(self) -> dict[str, Any]:
+        """Concurrency and speed of the run: of its job, or as changed since the start."""
+        limits: dict[str, Any] = {
             "concurrency": self.run.job.concurrency,
             "speed": self.run.job.speed,
         }
-        for one in self.commands:
-            if one.command.boot == self.run.boot and one.command.accepted:
-                pace |= one.command.settings
-        return pace
+        for status in self.commands:
+            if status.command.boot == self.run.boot and status.command.accepted:
+                limits |= status.command.settings
+        return limits
 
     @property
     def overrides(self) -> str:
-        """Settings of the job that replace the spider class's: ``speed 2, concurrency 7``."""
+        """Settings of the job that override those of the spider class, as text."""
         settings = self.run.job.spider_settings()
         return ", ".join(f"{name} {value:g}" for name, value in settings.items())
 
     @property
     def waits_for_answer(self) -> bool:
-        """Something was asked a moment ago: the page looks again when it counts as unanswered."""
-        return any(one.standing == "asked" for one in self.commands)
+        """Whether a command is still unanswered, so that the page refreshes later."""
+        return any(status.standing == "asked" for status in self.commands)
 
     @property
     def percent(self) -> float:
-        """How much of what is known so far is done, in percent."""
+        """Finished requests in percent of the total."""
         return self.totals.success_percent + self.totals.failed_percent
 
 
 def run_view(run: Run, now: datetime) -> RunView:
-    """The page of one run."""
+    """Return the content of the page of one run."""
     totals = run_totals([run.owner])[run.owner]
     failures = FailedRequest.objects.filter(owner=run.owner)
     allocation = newest_allocation(run.owner)
@@ -145,7 +143,7 @@ def run_view(run: Run, now: datetime) -> RunView:
         totals=totals,
         center=center_totals([run.owner])[run.owner],
         moves=list(run.moves.all()),
-        commands=[CommandStatus(one, _standing(one, run, now)) for one in _newest_commands(run)],
+        commands=[CommandStatus(c, _standing(c, run, now)) for c in _newest_commands(run)],
         retries=list(run.retries.select_related("job")),
         agents=agent_shares(totals, allocation.agents.all() if allocation else (), now),
         allocation=allocation,
@@ -174,7 +172,7 @@ def _standing(command: RunCommand, run: Run, now: datetime) -> str:
 
 
 def agent_shares(totals: RunTotals, allocated: Iterable[Agent], now: datetime) -> list[AgentShare]:
-    """Allocated agents, and those that answered before a reallocation; most answers first."""
+    """Return current and earlier agents of a run with responses; most responses first."""
     answers = totals.agents
     by_id = {agent.agent_id: agent for agent in allocated}
     mine = frozenset(by_id)

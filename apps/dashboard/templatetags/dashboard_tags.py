@@ -1,4 +1,4 @@
-"""Figures as the live pages write them. static/dashboard/live.js writes them the same way."""
+"""Number formats of the live pages; static/dashboard/live.js uses the same ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SEVERITY_TONES = {
 
 @register.filter
 def count(value: int | None) -> str:
-    """``1234567`` as ``1,234,567``, in every language."""
+    """Format ``1234567`` as ``1,234,567`` in every language."""
     return "–" if value is None else f"{value:,}"
 
 
 @register.filter
 def size(value: int) -> str:
-    """Bytes as ``12.3 MB``; units of 1024."""
+    """Format bytes as ``12.3 MB``, in units of 1024."""
     amount = float(value)
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1024:
@@ -43,7 +43,7 @@ def size(value: int) -> str:
 
 @register.filter
 def clock(seconds: float) -> str:
-    """A duration as ``m:ss`` or ``h:mm:ss``."""
+    """Format a duration as ``m:ss`` or ``h:mm:ss``."""
     minutes, second = divmod(max(0, int(seconds)), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
@@ -51,7 +51,7 @@ def clock(seconds: float) -> str:
 
 @register.filter
 def lasting(seconds: float) -> str:
-    """A span of time in its two largest units: ``7 d``, ``1 h 30 min``, ``5 min``, ``40 s``."""
+    """Format a duration in its two largest units: ``7 d``, ``1 h 30 min``, ``40 s``."""
     whole = max(0, int(seconds))
     minutes, second = divmod(whole, 60)
     hours, minute = divmod(minutes, 60)
@@ -62,13 +62,13 @@ def lasting(seconds: float) -> str:
         (minute, _("%(count)d min")),
         (second, _("%(count)d s")),
     ]
-    told = [text % {"count": number} for number, text in parts if number]
-    return " ".join(told[:2]) or parts[-1][1] % {"count": 0}
+    units = [text % {"count": number} for number, text in parts if number]
+    return " ".join(units[:2]) or parts[-1][1] % {"count": 0}
 
 
 @register.filter
 def ago(moment: datetime | None) -> str:
-    """How long ago, in words: seconds first, then Django's own units."""
+    """Format a time as relative to now, such as ``5 s ago``."""
     if moment is None:
         return _("never")
     seconds = max(0, int((timezone.now() - moment).total_seconds()))
@@ -85,17 +85,17 @@ def tone(status: str) -> str:
 
 @register.filter
 def severity_tone(severity: str) -> str:
-    """The colour of an incident's severity."""
+    """Return the colour of an incident's severity."""
     return _SEVERITY_TONES[Severity(severity)]
 
 
 @register.filter
-def told(incident: Incident) -> str:
-    """What is wrong, in one line."""
+def summary(incident: Incident) -> str:
+    """Return one sentence about what is wrong."""
     return sentence(incident)
 
 
 @register.simple_tag
 def counter(name: str, value: int) -> SafeString:
-    """A figure that live updates may change."""
+    """Render a number that live updates may change."""
     return format_html('<span data-counter="{}">{}</span>', name, count(value))

@@ -1,4 +1,4 @@
-"""The admin of this app: failed requests, queues, and the runs with their totals."""
+"""Admin of failed requests, queues, and runs with their totals."""
 
 from apps.queuestats.admin.failures import FailedRequestAdmin
 from apps.queuestats.admin.queues import QueueStateAdmin

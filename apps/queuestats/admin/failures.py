@@ -1,4 +1,4 @@
-"""Failed requests in the admin: to read, and to find by their run."""
+"""Read-only admin of failed requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apps.queuestats.models import FailedRequest
 
 @admin.register(FailedRequest)
 class FailedRequestAdmin(ReadOnly, ProjectScopedAdmin):
-    """What failed for good. ``?owner=run:7`` shows one run's."""
+    """List of permanently failed requests; ``?owner=run:7`` limits it to one run."""
 
     list_display = ("address", "status", "reason", "belongs_to", "project", "at")
     list_display_links = None
@@ -26,19 +26,19 @@ class FailedRequestAdmin(ReadOnly, ProjectScopedAdmin):
     list_filter = (("owner", FieldTextFilter), ("project", VisibleRelatedFilter))
     list_filter_submit = True
     search_fields = ("url", "reason", "=owner")
-    search_help_text = _("Address, reason, or the run as run:7")
+    search_help_text = _("URL, reason, or run such as run:7")
     list_per_page = 100
     ordering = ("-id",)
     fields = ("project", "owner", "url", "status", "reason", "at")
 
     @display(description=_("address"), ordering="url")
     def address(self, failure: FailedRequest) -> SafeString:
-        """The address whole, broken anywhere; no link: it may lead to a private network."""
+        """The full URL; not a link, because it may point into a private network."""
         return format_html('<span class="break-all">{}</span>', failure.url)
 
     @display(description=_("run"), ordering="owner")
     def belongs_to(self, failure: FailedRequest) -> SafeString | str:
-        """The page of the run, where a run is the owner."""
+        """Link to the run, if the owner is a run."""
         kind, _separator, number = failure.owner.partition(":")
         if kind != "run" or not number.isdecimal():
             return failure.owner

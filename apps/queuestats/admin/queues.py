@@ -1,4 +1,4 @@
-"""Every queue at a glance, the troubled ones first; and one queue over time (seed S4.24)."""
+"""Pages of all queues, problems first, and of one queue over time (seed S4.24)."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ MEDIA: Final = [
 ]
 _WIDTH: Final = 120.0
 _HEIGHT: Final = 24.0
-# The words of a standing, and the colour of its label.
-WORDS: Final[dict[QueueStatus, tuple[Promise, str]]] = {
-    QueueStatus.PROBLEM: (gettext_lazy("has a problem"), "bad"),
-    QueueStatus.ABANDONED: (gettext_lazy("nobody reads"), "bad"),
-    QueueStatus.HELD: (gettext_lazy("waits for a person"), "bad"),
-    QueueStatus.BEHIND: (gettext_lazy("falls behind"), "warn"),
-    QueueStatus.BUSY: (gettext_lazy("keeps up"), "good"),
+# Label and colour of each status.
+LABELS: Final[dict[QueueStatus, tuple[Promise, str]]] = {
+    QueueStatus.PROBLEM: (gettext_lazy("problem"), "bad"),
+    QueueStatus.ABANDONED: (gettext_lazy("no consumer"), "bad"),
+    QueueStatus.HELD: (gettext_lazy("needs attention"), "bad"),
+    QueueStatus.BEHIND: (gettext_lazy("falling behind"), "warn"),
+    QueueStatus.BUSY: (gettext_lazy("OK"), "good"),
     QueueStatus.EMPTY: (gettext_lazy("empty"), "plain"),
     QueueStatus.UNKNOWN: (gettext_lazy("unknown"), "plain"),
 }
 _WAYS: Final = {
-    "in": gettext_lazy("others write, a router reads"),
-    "out": gettext_lazy("a router writes, others read"),
+    "in": gettext_lazy("external producers, read by routers"),
+    "out": gettext_lazy("written by routers, external consumers"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One line of the page. ``curve``: points of polylines, with gaps between them."""
+    """One row of the page. ``curve``: points of SVG polylines, with gaps between them."""
 
     line: QueueLine
     title: Promise | str
@@ -59,13 +59,13 @@ class QueueRow:
 
     @property
     def way(self) -> Promise | str:
-        """Who reads and who writes, where one of them is somebody else."""
+        """Producers and consumers, where one side is external."""
         return _WAYS.get(self.line.row.way, "")
 
 
 @dataclass(frozen=True, slots=True)
 class QueuesPage:
-    """The whole page."""
+    """Content of the page of all queues."""
 
     lines: list[QueueRow]
     troubled: list[QueueRow]
@@ -74,13 +74,13 @@ class QueuesPage:
 
 @admin.register(QueueState)
 class QueueStateAdmin(ReadOnly, ProjectScopedAdmin):
-    """One page instead of a list of rows."""
+    """Replaces the list by a page of its own, and the form by a page of one queue."""
 
     class Media:
         css = {"all": MEDIA}
 
     def get_urls(self) -> list[URLPattern]:
-        """The page is the list; what refreshes it; one queue."""
+        """Add the live fragments and the page of one queue."""
         views = (
             ("live", self.live_view, "queuestats_queues_live"),
             ("queue", self.queue_view, "queuestats_queue"),
@@ -95,21 +95,21 @@ class QueueStateAdmin(ReadOnly, ProjectScopedAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> None:
-        """No row has a form."""
+        """Return None: rows have no form."""
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Every queue that the person sees."""
+        """Page of all visible queues."""
         context = self._frame(request, gettext_lazy("Queues")) | {"view": self._view(request)}
         return TemplateResponse(request, "queuestats/queues.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
-        """The changing part of it."""
+        """Live part of the page of all queues."""
         return TemplateResponse(
             request, "queuestats/queues_live.html", {"view": self._view(request)}
         )
 
     def queue_view(self, request: HttpRequest) -> HttpResponse:
-        """One queue: how it stands, its length and what flows through it over time."""
+        """Page of one queue: its status, and charts of its length and rates."""
         shown = self._one(request)
         context = self._frame(request, shown.line.row.name) | {
             "shown": shown,
@@ -124,7 +124,7 @@ class QueueStateAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "queuestats/queue.html", context)
 
     def queue_live_view(self, request: HttpRequest) -> HttpResponse:
-        """How it stands now."""
+        """Live part of the page of one queue."""
         return TemplateResponse(
             request, "queuestats/queue_live.html", {"shown": self._one(request)}
         )
@@ -137,13 +137,13 @@ class QueueStateAdmin(ReadOnly, ProjectScopedAdmin):
         found = self._found(request)
         lines = [_shown(line) for line in found.lines]
         troubled = {line.row.key for line in found.troubled}
-        return QueuesPage(lines, [each for each in lines if each.line.row.key in troubled], found)
+        return QueuesPage(lines, [row for row in lines if row.line.row.key in troubled], found)
 
     def _one(self, request: HttpRequest) -> QueueRow:
-        asked = request.GET.get("project", ""), request.GET.get("name", "")
+        wanted = request.GET.get("project", ""), request.GET.get("name", "")
         for line in self._found(request).lines:
             project = "" if line.row.project_id is None else str(line.row.project_id)
-            if (project, line.row.name) == asked:
+            if (project, line.row.name) == wanted:
                 return _shown(line)
         raise Http404
 
@@ -158,7 +158,7 @@ def _now() -> datetime:
 
 
 def _shown(line: QueueLine) -> QueueRow:
-    label, tone = WORDS[line.standing]
+    label, tone = LABELS[line.standing]
     return QueueRow(
         line=line,
         title=title_of(line.row.name),
@@ -174,13 +174,13 @@ def _query(row: QueueState) -> str:
 
 
 def points_address(row: QueueState, series: str) -> str:
-    """Where REST tells a series of this queue."""
+    """Return the REST URL of the points of one series of a queue."""
     base = f"projects/{row.project_id}/series" if row.project_id else "series"
     return f"/api/v1/{base}/points?{urlencode({'name': series, 'label': row.name})}"
 
 
 def curves(values: list[float | None]) -> list[str]:
-    """Points of one polyline for each stretch without a gap."""
+    """Return the points of one SVG polyline for each stretch of values without a gap."""
     top = max((value for value in values if value is not None), default=0.0) or 1.0
     step = _WIDTH / max(len(values) - 1, 1)
     parts: list[list[str]] = [[]]
@@ -190,5 +190,5 @@ def curves(values: list[float | None]) -> list[str]:
             continue
         height = _HEIGHT - 1 - (_HEIGHT - 2) * value / top
         parts[-1].append(f"{number * step:.1f},{height:.1f}")
-    # A single point is a line of no length, which round ends make visible.
+    # A single point becomes a line of zero length, visible by its round ends.
     return [" ".join(part if len(part) > 1 else part * 2) for part in parts if part]

@@ -1,4 +1,4 @@
-"""Runs in the admin, with their totals. Here and not in apps.jobs, which knows no counters."""
+"""Admin of runs with their totals; here because apps.jobs must not import counters."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from apps.queuestats.queries import run_totals
 _N = TypeVar("_N", int, float)
 
 MAX_ID: Final = 2**63 - 1
-# Of these the reason is searched; one that exited has none.
-UNHAPPY: Final = (RunState.FAILED, RunState.LOST, RunState.CANCELLED)
-# Among so many of each, the newest: a text within reasons is in no index.
+# States whose reason is searched; succeeded runs have none.
+UNSUCCESSFUL: Final = (RunState.FAILED, RunState.LOST, RunState.CANCELLED)
+# Reasons are searched in the newest runs of each state only: substrings have no index.
 SEARCHED_REASONS: Final = 2_000
-# The addresses of the buttons, and what each asks.
+# Commands by the URL of their button.
 BUTTONS: Final = {
     "stop": RunAsk.EXIT,
     "pause": RunAsk.PAUSE,
@@ -52,23 +52,23 @@ BUTTONS: Final = {
     "freeze": RunAsk.FREEZE,
     "thaw": RunAsk.THAW,
 }
-# What each question is answered with, what is lost, whether for good.
+# Confirmation page of a command: verb, what is lost, whether it is final.
 _QUESTIONS: Final = {
-    RunAsk.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone."), True),
-    RunAsk.RESTART: (_("Restart"), _("This run begins with its first page again."), True),
+    RunAsk.EXIT: (_("Stop"), _("Pending requests of this run are not downloaded."), True),
+    RunAsk.RESTART: (_("Restart"), _("The run starts again from its first page."), True),
     RunAsk.FREEZE: (
         _("Freeze"),
-        _("The host halts this run. What it is downloading just now may time out."),
+        _("The host suspends this run. Requests in flight may time out."),
         False,
     ),
 }
 
 
 class RunList(BoundedList):
-    """The list of runs; one more query brings the totals of the whole page."""
+    """List of runs; one more query reads the totals of the whole page."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Runs of this page, each with ``totals``."""
+        """Set ``totals`` of each run of this page."""
         super().get_results(request)
         runs: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
         totals = run_totals(run.owner for run in runs)
@@ -79,7 +79,7 @@ class RunList(BoundedList):
 
 @admin.register(Run)
 class RunAdmin(ReadOnly, ProjectScopedAdmin):
-    """Runs are made by starting a job; here they are found, looked at, paused and stopped."""
+    """List of runs, with commands such as pause and stop; jobs start runs."""
 
     list_display = (
         "page",
@@ -105,12 +105,12 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     list_select_related = ("job__project",)
     search_fields = ("job__name", "=id", "requested_by", "reason")
     search_help_text = _(
-        "A job's name, a number, a person, or why a run failed, was lost or was cancelled (of the "
-        "newest 2,000 of each)."
+        "Job name, run number, person, or reason of a failed, lost or cancelled run (newest 2,000 "
+        "of each)."
     )
     actions = ("pause_selected", "resume_selected", "restart_selected", "stop_selected")
     list_per_page = 50
-    # Two in a row: beside the sidebar more of them would lie on each other.
+    # Two in a row: more would overlap beside the sidebar.
     fields = (
         ("job", "project"),
         ("state", "reason"),
@@ -132,22 +132,24 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         *("project", "duration", "arguments_text", "repeats", "follows", "waits_on"),
         *("process", "seen_at"),
     )
-    process = renamed("pid", _("process id"))
-    seen_at = renamed("watched_at", _("last seen by its host at"))
+    process = renamed("pid", _("process ID"))
+    seen_at = renamed("watched_at", _("last seen at"))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunList]:
-        """The list that knows the totals."""
+        """Return the list class that reads totals."""
         return RunList
 
     def get_urls(self) -> list[URLPattern]:
-        """The addresses of the buttons."""
+        """Add the URLs of the command buttons."""
         buttons = [
             path(
                 f"<int:pk>/{name}",
-                self.admin_site.admin_view(require_POST(partial(self.ask_view, what=what))),
+                self.admin_site.admin_view(
+                    require_POST(partial(self.command_view, command=command))
+                ),
                 name=f"jobs_run_{name}",
             )
-            for name, what in BUTTONS.items()
+            for name, command in BUTTONS.items()
         ]
         tune = self.admin_site.admin_view(require_POST(self.tune_view))
         buttons.append(path("<int:pk>/tune", tune, name="jobs_run_tune"))
@@ -156,10 +158,10 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: Any, search_term: str
     ) -> tuple[Any, bool]:
-        """Runs of jobs in whose name every word is, by a number or by a person.
+        """Find runs by job name, number, person, or reason; each word must match.
 
-        And of the newest that did not end well those with every word in the reason. Each is
-        found by an index: there may be millions.
+        Reasons are searched in the newest unsuccessful runs only. Every condition uses an index:
+        there may be millions of runs.
         """
         term = search_term.strip()
         if not term:
@@ -173,21 +175,24 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             names &= Q(name__icontains=word)
             reasons &= Q(reason__icontains=word)
         jobs = list(Job.objects.visible_to(request.user).filter(names).values_list("pk", flat=True))
-        # State by state, and a person's before all else: SQLite takes an index for the newest only
-        # of one value, and for values that most rows share only where it tells all that is asked.
-        unhappy = [queryset.filter(state=one).order_by("-id")[:SEARCHED_REASONS] for one in UNHAPPY]
+        # One query per state, and the person first: SQLite uses the index on (state, -id) only for
+        # a single state, and not for values that most rows share.
+        unhappy = [
+            queryset.filter(state=state).order_by("-id")[:SEARCHED_REASONS]
+            for state in UNSUCCESSFUL
+        ]
         theirs = Run.objects.filter(requested_by=term).order_by("-id")[: MOST_COUNTED + 1]
-        # Asked for once, where the list and its count would each ask again.
+        # Evaluated here once; as subqueries the list and its count would each evaluate them.
         known = Run.objects.order_by().values_list("pk", flat=True)
-        why = [known.filter(reasons, pk__in=newest.values("pk")) for newest in unhappy]
-        pks = set(known.filter(pk__in=theirs.values("pk")).union(*why))
+        by_reason = [known.filter(reasons, pk__in=newest.values("pk")) for newest in unhappy]
+        pks = set(known.filter(pk__in=theirs.values("pk")).union(*by_reason))
         if term.isascii() and term.isdigit() and len(term) < 20 and int(term) <= MAX_ID:
             pks.add(int(term))
         found = Q(job__in=jobs) | Q(pk__in=pks)
         return queryset.filter(found), False
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        """Without the buttons for those who may not press them."""
+        """Hide the stop button from users who may not operate runs."""
         columns = tuple(super().get_list_display(request))
         if self.has_operate_permission(request):
             return columns
@@ -195,37 +200,30 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("run"), ordering="id")
     def page(self, run: Run) -> SafeString | str:
-        """The live page of the run."""
         return _link(run)
 
     @display(description=_("project"), ordering="job__project__name")
     def project(self, run: Run) -> str:
-        """The project of the job."""
         return str(run.job.project)
 
     @display(description=_("state"), ordering="state", label=STATUS_TONES)
     def state_label(self, run: Run) -> tuple[str, str]:
-        """The outcome or state, coloured."""
         return run.status, str(run.status.label)
 
     @display(description=_("Pending"))
     def left(self, run: Any) -> str:
-        """Not yet finished (seed S1.19)."""
         return f"{run.totals.left:,}"
 
     @display(description=_("Total"))
     def total(self, run: Any) -> str:
-        """Distinct requests so far."""
         return f"{run.totals.total:,}"
 
     @display(description=_("Succeeded"))
     def success(self, run: Any) -> str:
-        """Answered and handled."""
         return f"{run.totals.success:,}"
 
     @display(description=_("Failed"))
     def failed(self, run: Any) -> SafeString | str:
-        """Failed for good."""
         if not run.totals.failed:
             return "0"
         style = "font-medium text-red-700 dark:text-red-400"
@@ -233,14 +231,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("started at"), ordering="started_at")
     def started(self, run: Run) -> str:
-        """Date and time to the second, in the server's time zone."""
+        """Start time to the second, in the server's time zone."""
         if run.started_at is None:
             return "–"
         return timezone.localtime(run.started_at).strftime("%Y-%m-%d %H:%M:%S")
 
     @display(description=_("duration"))
     def duration(self, run: Run) -> str:
-        """How long it has run, or ran, as h:mm:ss."""
+        """Duration so far, or in total, as h:mm:ss."""
         if run.started_at is None:
             return "–"
         until: datetime = run.ended_at or timezone.now()
@@ -249,7 +247,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("stop"))
     def stop_button(self, run: Run) -> SafeString | str:
-        """A button of the list's own form, which already carries the CSRF token."""
+        """Button in the list's own form, which has the CSRF token."""
         if run.state not in STOPPABLE:
             return ""
         address = reverse("admin:jobs_run_stop", args=[run.pk])
@@ -257,98 +255,92 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("repeats"))
     def repeats(self, run: Run) -> SafeString | str:
-        """The attempt before this one."""
+        """Link to the run that this one retries."""
         return _link(run.retry_of)
 
     @display(description=_("follows"))
     def follows(self, run: Run) -> SafeString | str:
-        """The run by whose end it was queued."""
+        """Link to the run whose end queued this one."""
         return _link(run.caused_by)
 
     @display(description=_("waits for"))
     def waits_on(self, run: Run) -> SafeString | str:
-        """The run that has to end first."""
+        """Link to the run that must end before this one starts."""
         return _link(run.waits_for)
 
     @display(description=_("arguments"))
     def arguments_text(self, run: Run) -> SafeString:
-        """The arguments the spider received, indented."""
+        """Arguments of the spider as indented JSON."""
         text = json.dumps(run.arguments, indent=2, ensure_ascii=False)
         return format_html('<pre class="whitespace-pre-wrap">{}</pre>', text)
 
     @action(description=_("Pause"), permissions=["operate"])
     def pause_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        """Pause every selected run."""
-        done = self._ask_each(request, queryset, RunAsk.PAUSE)
+        done = self._command_each(request, queryset, RunAsk.PAUSE)
         _say(
             request,
             done,
-            ngettext(
-                "%(count)d run is asked to pause.", "%(count)d runs are asked to pause.", done
-            ),
+            ngettext("%(count)d run is pausing.", "%(count)d runs are pausing.", done),
         )
 
     @action(description=_("Resume"), permissions=["operate"])
     def resume_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        """Let every selected run go on."""
-        done = self._ask_each(request, queryset, RunAsk.RESUME)
+        done = self._command_each(request, queryset, RunAsk.RESUME)
         _say(
             request,
             done,
-            ngettext(
-                "%(count)d run is asked to go on.", "%(count)d runs are asked to go on.", done
-            ),
+            ngettext("%(count)d run is resuming.", "%(count)d runs are resuming.", done),
         )
 
     @action(description=_("Restart"), permissions=["operate"])
-    @asks_first(verb=_("Restart"), loss=_("They begin with their first page again."))
+    @asks_first(verb=_("Restart"), loss=_("The runs start again from their first page."))
     def restart_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        """Have every selected run start anew."""
-        done = self._ask_each(request, queryset, RunAsk.RESTART)
+        done = self._command_each(request, queryset, RunAsk.RESTART)
         _say(
             request,
             done,
-            ngettext("%(count)d run is starting anew.", "%(count)d runs are starting anew.", done),
+            ngettext("%(count)d run is restarting.", "%(count)d runs are restarting.", done),
         )
 
     @action(description=_("Stop"), permissions=["operate"])
-    @asks_first(verb=_("Stop"), loss=_("What they have not downloaded yet stays undone."))
+    @asks_first(verb=_("Stop"), loss=_("Pending requests are not downloaded."))
     def stop_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        """Stop every selected run."""
-        done = self._ask_each(request, queryset, RunAsk.EXIT)
+        done = self._command_each(request, queryset, RunAsk.EXIT)
         _say(
             request,
             done,
             ngettext("%(count)d run is stopping.", "%(count)d runs are stopping.", done),
         )
 
-    def _ask_each(self, request: HttpRequest, queryset: QuerySet[Run], what: RunAsk) -> int:
-        """Ask all that the person may ask, and say why the others are not."""
+    def _command_each(self, request: HttpRequest, queryset: QuerySet[Run], command: RunAsk) -> int:
+        """Send a command to each run that the person may operate; show why others fail."""
         runs = queryset.select_related("job__project")
         mine, reasons = by_role(request, runs, Role.OPERATOR, lambda run: run.job.project)
-        tally = act_on_runs(runs=mine, action=what, now=timezone.now(), actor=person_of(request))
-        tell_refusals(request, reasons + [refusal.detail for refusal in tally.refused])
-        return len(tally.done)
+        outcome = act_on_runs(
+            runs=mine, action=command, now=timezone.now(), actor=person_of(request)
+        )
+        tell_refusals(request, reasons + [refusal.detail for refusal in outcome.refused])
+        return len(outcome.done)
 
-    def ask_view(self, request: HttpRequest, pk: int, *, what: RunAsk) -> HttpResponse:
-        """Ask one run and show its page; what something is lost by has a question before it."""
+    def command_view(self, request: HttpRequest, pk: int, *, command: RunAsk) -> HttpResponse:
+        """Send a command to one run, after a confirmation if anything is lost; show its page."""
         run = _operated(request, pk)
         back = reverse("dashboard:run", args=[pk])
-        if what in _QUESTIONS:
-            verb, loss, final = _QUESTIONS[what]
+        if command in _QUESTIONS:
+            verb, loss, final = _QUESTIONS[command]
             page = ask_first(
                 request, verb=verb, loss=loss, ids=[pk], names=[run], back=back, final=final
             )
             if page is not None:
                 return page
         try:
-            act_on_run(run=run, action=what, now=timezone.now(), actor=person_of(request))
+            act_on_run(run=run, action=command, now=timezone.now(), actor=person_of(request))
         except DomainError as error:
             messages.warning(request, error.text)
         return HttpResponseRedirect(back)
 
     def tune_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Give one run another pace and show its page."""
+        """Change the concurrency and speed of a run, and show its page."""
         run = _operated(request, pk)
         try:
             tune_run(
@@ -359,7 +351,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
                 actor=person_of(request),
             )
         except ValueError:
-            messages.warning(request, gettext("Window and speed are numbers."))
+            messages.warning(request, gettext("Window and requests per second must be numbers."))
         except DomainError as error:
             messages.warning(request, error.text)
         return HttpResponseRedirect(reverse("dashboard:run", args=[pk]))
@@ -371,7 +363,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The fields of the row; the live page is one click away."""
+        """Page of the fields of a run, with a stop button for operators."""
         extra = dict(extra_context or {})
         run = cast("Run | None", self.get_object(request, object_id))
         if run is not None:
@@ -389,7 +381,7 @@ def _link(run: Run | None) -> SafeString | str:
 
 
 def _operated(request: HttpRequest, pk: int) -> Run:
-    """The run, for somebody who may operate it."""
+    """Return the run; 404 or 403 unless the person may operate it."""
     visible = Run.objects.visible_to(request.user).select_related("job__project")
     run = visible.filter(pk=pk).first()
     if run is None:
@@ -400,7 +392,7 @@ def _operated(request: HttpRequest, pk: int) -> Run:
 
 
 def _number(text: str, kind: type[_N]) -> _N | None:
-    """What was typed; None for nothing. Raises ``ValueError``."""
+    """Parse a number; None if empty. Raises ``ValueError``."""
     return kind(text.strip()) if text.strip() else None
 
 

@@ -1,4 +1,4 @@
-"""/metrics: everything that can be measured, in the text format of Prometheus."""
+"""/metrics: all metrics in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -33,22 +33,25 @@ from apps.access.api.permissions import InsideScopes, SeesEverything
 from apps.access.services import client_address, stands_in
 from yardkit import metrics
 
-# Many scrapers ask; one reading serves all of them for this long.
+# The document is cached for this long, for several scrapers.
 FRESH_SECONDS: Final = 5.0
 WAIT_SECONDS: Final = 8.0
 PREFIX: Final = "crawlyard_"
 
 
 def exposed_name(name: str) -> str:
-    """``queue.ready`` -> ``crawlyard_queue_ready``; a counter ends in ``_total`` beside."""
+    """Return the Prometheus name: ``queue.ready`` -> ``crawlyard_queue_ready``.
+
+    The client library appends ``_total`` to counters.
+    """
     return PREFIX + name.replace(".", "_")
 
 
 class ScrapeAuthentication(BaseAuthentication):
-    """By ``METRICS_TOKEN``, or from a network of ``METRICS_FROM``; else others are asked."""
+    """Authenticates a scraper by ``METRICS_TOKEN`` or by a network of ``METRICS_FROM``."""
 
     def authenticate(self, request: Request) -> tuple[Guest, None] | None:
-        """None for everybody else."""
+        """Return a guest for a scraper; None lets the next class authenticate."""
         words = get_authorization_header(request).split()
         token = settings.METRICS_TOKEN.encode()
         if token and len(words) == 2 and words[0].lower() == b"bearer":
@@ -59,15 +62,14 @@ class ScrapeAuthentication(BaseAuthentication):
         return (Guest(), None) if known and not words else None
 
     def authenticate_header(self, request: Request) -> str:
-        """The challenge that goes with 401."""
         return 'Bearer realm="crawlyard"'
 
 
 class MayScrape(BasePermission):
-    """The scraper, or a person who sees everything; a token needs a scope for reading this."""
+    """Allows scrapers and users who see everything; an API token needs a scope for reading."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Numbers of all projects are in it."""
+        """Check the permission: the document contains numbers of all projects."""
         if isinstance(request.user, Guest):
             return True
         return InsideScopes().has_permission(request, view) and SeesEverything().has_permission(
@@ -76,48 +78,47 @@ class MayScrape(BasePermission):
 
 
 class _Text(BaseRenderer):
-    """Scrapers ask for formats of their own; they all understand this one."""
+    """Plain text renderer, used whatever format the scraper prefers."""
 
     media_type = "text/plain"
     format = "txt"
     charset = "utf-8"
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> bytes:
-        """Only errors come here."""
+        """Render an error; the document itself is not rendered here."""
         detail = data.get("detail", "") if isinstance(data, dict) else ""
         return f"{detail}\n".encode()
 
 
 class MetricsView(ApiView):
-    """Everything that can be measured; see docs/metrics.md."""
+    """All metrics, see docs/metrics.md."""
 
     authentication_classes = (ScrapeAuthentication, TokenAuthentication, SessionAuthentication)
     permission_classes: Sequence[Any] = (MayScrape,)
     renderer_classes = (_Text,)
-    # A scraper is no person whose calls are counted.
+    # Scrapers are not throttled.
     throttle_classes: Sequence[Any] = ()
 
     def perform_content_negotiation(
         self, request: Request, force: bool = False
     ) -> tuple[BaseRenderer, str]:
-        """One format, whatever was asked for."""
         return _Text(), _Text.media_type
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
-        """At most 5 s old."""
+        """Return the metrics, at most 5 s old."""
         return HttpResponse(exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def exposition() -> bytes:
-    """Every number of every app, at most 5 s old.
+    """Return all metrics in the Prometheus text format, at most 5 s old.
 
     Raises:
-        DatabaseError: the database is away; hardly anything could be told. Or somebody else's
-            reading hangs: nobody waits for it longer than a few seconds.
+        DatabaseError: the database is unreachable, or another thread has been collecting metrics
+            for more than 8 s.
     """
     if not _lock.acquire(timeout=WAIT_SECONDS):
-        raise OperationalError("another reading has not ended")
+        raise OperationalError("another thread is still collecting metrics")
     try:
         if time.monotonic() - _cached.at > FRESH_SECONDS:
             connection.ensure_connection()
@@ -130,28 +131,28 @@ def exposition() -> bytes:
 
 def _read() -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Everything())
+    registry.register(_MetricsCollector())
     return generate_latest(registry)
 
 
-class _Everything(Collector):
-    """The metrics of this process's registry."""
+class _MetricsCollector(Collector):
+    """Exposes the metrics registry of this process."""
 
     def collect(self) -> Iterable[Metric]:
-        """By name; those without a number now are left out."""
+        """Yield metric families; metrics without a value now are left out."""
         samples: dict[str, list[metrics.MetricSample]] = {}
         for sample in metrics.snapshot():
             samples.setdefault(sample.name, []).append(sample)
         yield from self._families(samples)
 
     def _families(self, samples: dict[str, list[metrics.MetricSample]]) -> Iterator[Metric]:
-        for each in metrics.described():
-            if each.name not in samples:
+        for metric in metrics.described():
+            if metric.name not in samples:
                 continue
-            kind = GaugeMetricFamily if each.kind == "gauge" else CounterMetricFamily
-            family = kind(exposed_name(each.name), each.help, labels=each.labels)
-            for sample in samples[each.name]:
-                family.add_metric([sample.labels[name] for name in each.labels], sample.value)
+            kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+            family = kind(exposed_name(metric.name), metric.help, labels=metric.labels)
+            for sample in samples[metric.name]:
+                family.add_metric([sample.labels[name] for name in metric.labels], sample.value)
             yield family
 
 

@@ -1,4 +1,4 @@
-"""Every queue over REST (seed S4.24)."""
+"""REST API of queues (seed S4.24)."""
 
 from __future__ import annotations
 
@@ -17,43 +17,48 @@ from yardkit.queues import Way
 
 
 class QueueStatusSerializer(serializers.Serializer[Any]):
-    """A queue as it stood when it was last read. null: nobody can say."""
+    """A queue as last sampled. null: unknown."""
 
-    project = serializers.IntegerField(allow_null=True, help_text="null: of the platform.")
+    project = serializers.IntegerField(
+        allow_null=True, help_text="null for queues of the platform."
+    )
     name = serializers.CharField()
     engine = serializers.CharField(help_text="rabbitmq, sqlite, redis, kafka, files, …")
-    address = serializers.CharField(help_text="What its engine calls it.")
+    address = serializers.CharField(help_text="Name of the queue at its engine.")
     way = serializers.ChoiceField(
-        choices=[each.value for each in Way], help_text="in: others write; out: others read."
+        choices=[way.value for way in Way],
+        help_text="in: external producers; out: external consumers.",
     )
-    standing = serializers.ChoiceField(choices=[each.value for each in QueueStatus])
-    waiting = serializers.IntegerField(allow_null=True, help_text="Of a Kafka topic: the lag.")
+    standing = serializers.ChoiceField(choices=[status.value for status in QueueStatus])
+    waiting = serializers.IntegerField(
+        allow_null=True, help_text="Messages not yet delivered; the lag of a Kafka topic."
+    )
     taken = serializers.IntegerField(allow_null=True)
     readers = serializers.IntegerField(allow_null=True)
     in_per_second = serializers.FloatField(allow_null=True, help_text="Over the last minute.")
     out_per_second = serializers.FloatField(allow_null=True, help_text="Over the last minute.")
     lag_seconds = serializers.FloatField(
         allow_null=True,
-        help_text="For how long a message waits: the oldest one, or at the pace of the last "
-        "minute.",
+        help_text="Age of the oldest message, or an estimate from the rate of the last minute.",
     )
     drained_seconds = serializers.FloatField(
-        allow_null=True, help_text="Until it is empty at this pace; null: unknown, or never."
+        allow_null=True,
+        help_text="Time to empty at the rate of the last minute; null: unknown or never.",
     )
     problem = serializers.CharField()
-    at = serializers.DateTimeField(help_text="When it was read.")
+    at = serializers.DateTimeField(help_text="Time of the sample.")
 
 
 class QueueListSerializer(PageSerializer):
-    """Queues by project and name, those of the platform first."""
+    """Page of queues by project and name; queues of the platform first."""
 
     sampled_at = serializers.DateTimeField(allow_null=True)
-    stale = serializers.BooleanField(help_text="Nobody has read them for half a minute.")
+    stale = serializers.BooleanField(help_text="No queue was sampled within the last 30 s.")
     results = QueueStatusSerializer(many=True)
 
 
 class QueuesView(ApiView):
-    """How much waits where."""
+    """List of queues."""
 
     @extend_schema(
         operation_id="queues_list",
@@ -61,7 +66,7 @@ class QueuesView(ApiView):
         responses=QueueListSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Those of one's projects; with those of the platform for who sees everything."""
+        """List the queues of your projects, and of the platform if you see everything."""
         found = queues_of(self.person, now=timezone.now(), sparks=False)
         lines, after = page_in(request, found.lines, key=_key)
         facts = {

@@ -1,4 +1,4 @@
-"""What runs and jobs do, over REST: their counters and their rates (seed S1.17, S1.19)."""
+"""REST API of the rates of runs and jobs, and of the totals of jobs (seed S1.17, S1.19)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apps.queuestats.api.views import visible_run
 from apps.queuestats.models import SeriesKind
 from apps.queuestats.queries import SeriesKey, job_totals, points_of, rates
 
-# As they are behind the dot, see ``services.growth.RATES``, and in words.
+# Titles by the name after the dot, see ``services.increases.RATES``.
 TITLES: dict[str, Promise] = {
     "requests": _("requests"),
     "pages": _("pages"),
@@ -32,32 +32,32 @@ TITLES: dict[str, Promise] = {
 
 
 class JobCountersSerializer(serializers.Serializer[Any]):
-    """``total = success + failed + left + undone``, over all runs of a job."""
+    """Totals over all runs of a job: ``total = success + failed + left + undone``."""
 
     job = serializers.IntegerField()
     total = serializers.IntegerField(help_text="Distinct requests of all runs.")
     success = serializers.IntegerField()
     failed = serializers.IntegerField()
-    left = serializers.IntegerField(help_text="Of the runs that have not ended.")
-    undone = serializers.IntegerField(help_text="What ended runs never got to.")
+    left = serializers.IntegerField(help_text="Pending requests of active runs.")
+    undone = serializers.IntegerField(help_text="Requests still pending when their run ended.")
     pages = serializers.IntegerField()
     items = serializers.IntegerField()
     bytes_received = serializers.IntegerField()
     runs = serializers.IntegerField()
     active_runs = serializers.IntegerField()
-    updated_at = serializers.DateTimeField(allow_null=True, help_text="The newest report.")
+    updated_at = serializers.DateTimeField(allow_null=True, help_text="Time of the newest report.")
 
 
 class RatesQuerySerializer(SpanQuerySerializer):
-    """Which rates, when, and how fine."""
+    """Rates to return, with period and resolution."""
 
     names = serializers.MultipleChoiceField(
-        choices=list(TITLES), required=False, help_text="All but bytes, unless some are named."
+        choices=list(TITLES), required=False, help_text="Default: all except bytes."
     )
 
 
 class RateSerializer(serializers.Serializer[Any]):
-    """One rate over time. ``value``: how many a second."""
+    """One rate over time; ``value`` is per second."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -69,14 +69,14 @@ class RateSerializer(serializers.Serializer[Any]):
 
 
 class RatesSerializer(serializers.Serializer[Any]):
-    """Rates of a run or a job; the points of all of them are ``step`` seconds apart."""
+    """Rates of a run or a job; the points of all series are ``step`` seconds apart."""
 
     step = serializers.IntegerField()
     series = RateSerializer(many=True)
 
 
 class RunSeriesView(ApiView):
-    """How fast a run is."""
+    """Rates of a run."""
 
     @extend_schema(
         operation_id="runs_series_retrieve",
@@ -90,7 +90,7 @@ class RunSeriesView(ApiView):
 
 
 class JobSeriesView(ApiView):
-    """How fast the runs of a job are together."""
+    """Rates of a job, over all of its runs."""
 
     @extend_schema(
         operation_id="jobs_series_retrieve",
@@ -110,25 +110,25 @@ class JobSeriesView(ApiView):
 
 
 class JobCountersView(JobSeriesView):
-    """Left, Total, Success and Failed of a job (seed S1.19)."""
+    """Totals of a job (seed S1.19)."""
 
     @extend_schema(operation_id="jobs_counters_retrieve", responses=JobCountersSerializer)
     def get(self, request: Request, job: int) -> Response:
-        """Over all of its runs, as they were last reported."""
+        """Return the totals of all runs of the job, as last reported."""
         found = self._job(job)
         totals = job_totals(found)
         values = asdict(totals) | {"job": found.pk, "undone": totals.undone}
         return Response(JobCountersSerializer(values).data)
 
 
-def _rates_response(request: Request, what: str, project: int, pk: int) -> Response:
+def _rates_response(request: Request, owner: str, project: int, pk: int) -> Response:
     query = RatesQuerySerializer(data=request.query_params)
     query.is_valid(raise_exception=True)
     span = dict(query.validated_data)
     chosen = span.pop("names", None) or [name for name in TITLES if name != "bytes"]
     now = timezone.now()
     keys = {
-        name: SeriesKey(f"{what}.{name}", project, str(pk)) for name in TITLES if name in chosen
+        name: SeriesKey(f"{owner}.{name}", project, str(pk)) for name in TITLES if name in chosen
     }
     found = points_of(keys.values(), **span, now=now)
     speeds = rates([key.name for key in keys.values()], projects=[project], now=now)
@@ -142,5 +142,5 @@ def _rates_response(request: Request, what: str, project: int, pk: int) -> Respo
         }
         for name, key in keys.items()
     ]
-    step = next((each.step for each in found.values()), span["step"] or 1)
+    step = next((points.step for points in found.values()), span["step"] or 1)
     return Response(RatesSerializer({"step": step, "series": lines}).data)

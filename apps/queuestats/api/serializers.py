@@ -1,4 +1,4 @@
-"""The totals of a run, and its failed requests, as REST shows them."""
+"""The totals of a run, and its failed requests, for REST."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from apps.queuestats.models import FailedRequest
 
 
 class CenterCountersSerializer(serializers.Serializer[Any]):
-    """``received = dispatched + skipped + expired + refused + held``, over all centers."""
+    """Totals of all centers: ``received = dispatched + skipped + expired + refused + held``."""
 
     received = serializers.IntegerField(help_text="Attempts that reached a center.")
     dispatched = serializers.IntegerField(help_text="Sent on to an agent.")
-    skipped = serializers.IntegerField(help_text="No living agent; the run was told.")
-    expired = serializers.IntegerField(help_text="Too old when they were read, and dropped.")
+    skipped = serializers.IntegerField(help_text="Returned to the run: no agent alive.")
+    expired = serializers.IntegerField(help_text="Dropped: too old on arrival.")
     refused = serializers.IntegerField(help_text="Forbidden by the host's robots.txt.")
-    held = serializers.IntegerField(help_text="Kept back so that their host is not hurried.")
-    reported = serializers.BooleanField(help_text="A center has said anything at all.")
+    held = serializers.IntegerField(help_text="Deferred to respect the limits of their host.")
+    reported = serializers.BooleanField(help_text="Whether a center has reported.")
     balanced = serializers.BooleanField()
 
 
 class RunCountersSerializer(serializers.Serializer[Any]):
-    """Three equations that hold at every moment.
+    """Counters of a run.
 
-    Requests: ``total = success + failed + left`` and ``left = queued + in_flight``. Attempts at
-    them: ``sent + retried = returned + skipped + timed_out + refused + cancelled + out``. The
-    third one is the centers'.
+    They satisfy: ``total = success + failed + left``, ``left = queued + in_flight``, and for
+    attempts ``sent + retried = returned + skipped + timed_out + refused + cancelled + out``.
     """
 
     run = serializers.IntegerField()
@@ -36,58 +35,61 @@ class RunCountersSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(allow_blank=True)
     started_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
-    total = serializers.IntegerField(help_text="Distinct requests so far.")
+    total = serializers.IntegerField(help_text="Distinct requests.")
     left = serializers.IntegerField(help_text="total - success - failed.")
     success = serializers.IntegerField()
     failed = serializers.IntegerField()
-    queued = serializers.IntegerField(help_text="Waiting inside the run.")
-    in_flight = serializers.IntegerField(help_text="Sent at least once, and not ended.")
-    undone = serializers.IntegerField(help_text="Left when the run ended: nobody makes them.")
-    sent = serializers.IntegerField(help_text="First attempts; retries are not counted.")
-    retried = serializers.IntegerField(help_text="All later attempts.")
-    returned = serializers.IntegerField(help_text="Attempts whose answer was accepted.")
-    skipped = serializers.IntegerField(help_text="Not dispatched by the center; the run retries.")
-    timed_out = serializers.IntegerField(help_text="Given up without an answer in time.")
+    queued = serializers.IntegerField(help_text="Queued inside the run.")
+    in_flight = serializers.IntegerField(help_text="Sent at least once, not finished.")
+    undone = serializers.IntegerField(help_text="Pending when the run ended.")
+    sent = serializers.IntegerField(help_text="First attempts.")
+    retried = serializers.IntegerField(help_text="Attempts after the first.")
+    returned = serializers.IntegerField(help_text="Attempts with an accepted response.")
+    skipped = serializers.IntegerField(
+        help_text="Not dispatched by the center; retried by the run."
+    )
+    timed_out = serializers.IntegerField(help_text="Attempts without a response in time.")
     refused = serializers.IntegerField(help_text="Forbidden by the host's robots.txt.")
-    cancelled = serializers.IntegerField(help_text="Still out when the run ended.")
-    out = serializers.IntegerField(help_text="On their way at this moment.")
-    held = serializers.IntegerField(help_text="Those of out that wait at the center.")
-    duplicates = serializers.IntegerField(help_text="Answers to requests that had one already.")
-    pages = serializers.IntegerField(help_text="HTML answers with status 200.")
+    cancelled = serializers.IntegerField(help_text="In flight when the run ended.")
+    out = serializers.IntegerField(help_text="Attempts in flight.")
+    held = serializers.IntegerField(help_text="Attempts of out deferred by a center.")
+    duplicates = serializers.IntegerField(help_text="Repeated responses.")
+    pages = serializers.IntegerField(help_text="HTML responses with status 200.")
     items = serializers.IntegerField()
     bytes_received = serializers.IntegerField()
     agents = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Answers by agent id."
+        child=serializers.IntegerField(), help_text="Responses by agent ID."
     )
     agent_failed = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Those of them that the spider did not take for a success.",
+        help_text="Responses that the spider judged failed, by agent ID.",
     )
     agent_ms = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Milliseconds that their downloads took together, by agent id.",
+        help_text="Total download time in milliseconds, by agent ID.",
     )
     mean_download_ms = serializers.FloatField(
-        allow_null=True, help_text="Of a download; null before the first, and of older spiders."
+        allow_null=True,
+        help_text="Average of a download; null before the first, and with older SDKs.",
     )
     callback_ms = serializers.IntegerField(
-        help_text="Milliseconds that the spider's callbacks took together."
+        help_text="Total time of the spider's callbacks in milliseconds."
     )
-    mean_callback_ms = serializers.FloatField(allow_null=True, help_text="Of a page.")
+    mean_callback_ms = serializers.FloatField(allow_null=True, help_text="Average of a page.")
     items_by_field = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="In how many of the items each field had a value.",
+        help_text="Number of items with a value, by field.",
     )
     requests_balanced = serializers.BooleanField()
     attempts_balanced = serializers.BooleanField()
-    balanced = serializers.BooleanField(help_text="Both of these; center has its own.")
+    balanced = serializers.BooleanField(help_text="requests_balanced and attempts_balanced.")
     center = CenterCountersSerializer()
-    final = serializers.BooleanField(help_text="The run has said that nothing more will come.")
-    reported = serializers.BooleanField(help_text="The run has said anything at all.")
+    final = serializers.BooleanField(help_text="No further reports will follow.")
+    reported = serializers.BooleanField(help_text="Whether the run has reported.")
 
 
 class FailedRequestSerializer(serializers.ModelSerializer[FailedRequest]):
-    """A request that failed for good. ``status`` is 0 where there was no answer."""
+    """A request that failed permanently. ``status`` is 0 without a response."""
 
     class Meta:
         model = FailedRequest

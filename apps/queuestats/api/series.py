@@ -1,4 +1,4 @@
-"""Series over time, over REST (seed S4.24, S4.25)."""
+"""REST API of time series (seed S4.24, S4.25)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY: Final = 86_400
 
 
 class SeriesSerializer(serializers.Serializer[Any]):
-    """One quantity. Of a sum the rates are given: how many a second over so many seconds."""
+    """One series; sums have their rates per second over the last 1, 5 and 60 seconds."""
 
     name = serializers.CharField()
     label = serializers.CharField(allow_blank=True)  # type: ignore[assignment]  # DRF has one itself
@@ -36,65 +36,65 @@ class SeriesSerializer(serializers.Serializer[Any]):
 
 
 class SeriesListSerializer(PageSerializer):
-    """What is counted and measured, by name and label."""
+    """Page of series by name and label."""
 
     results = SeriesSerializer(many=True)
 
 
 class SpanQuerySerializer(serializers.Serializer[Any]):
-    """When, and how fine."""
+    """Period and resolution."""
 
-    since = serializers.DateTimeField(required=False, help_text="An hour before until.")
-    until = serializers.DateTimeField(required=False, help_text="Now.")
+    since = serializers.DateTimeField(required=False, help_text="Default: one hour before until.")
+    until = serializers.DateTimeField(required=False, help_text="Default: now.")
     seconds = serializers.IntegerField(
         required=False,
         min_value=10,
         max_value=366 * DAY,
-        help_text="How long before until; instead of since.",
+        help_text="Length of the period before until; replaces since.",
     )
     step = serializers.IntegerField(
         required=False,
         default=0,
         min_value=0,
         max_value=30 * DAY,
-        help_text="Seconds between two points; longer where there would be too many, or where "
-        "the time is not kept that finely.",
+        help_text="Seconds between two points; increased to limit the number of points, and "
+        "where finer samples are deleted.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """``since`` is before ``until``."""
+        """Fill in defaults, and require ``since`` to be before ``until``."""
         attrs.setdefault("until", timezone.now())
         seconds = attrs.pop("seconds", None)
         if seconds is not None:
             attrs["since"] = attrs["until"] - timedelta(seconds=seconds)
         attrs.setdefault("since", attrs["until"] - timedelta(hours=1))
         if attrs["since"] >= attrs["until"]:
-            raise serializers.ValidationError({"since": "since is before until"})
+            raise serializers.ValidationError({"since": "since must be before until"})
         return attrs
 
 
 class PointsQuerySerializer(SpanQuerySerializer):
-    """Which series, when, and how fine."""
+    """Series, period and resolution."""
 
     name = serializers.CharField(max_length=64, default="requests.created")
     label = serializers.CharField(  # type: ignore[assignment]  # DRF has one itself
         max_length=LABEL_CHARACTERS,
         default="",
         allow_blank=True,
-        help_text="Of requests: the biz.",
+        help_text="For request series: the biz.",
     )
 
 
 class PointSerializer(serializers.Serializer[Any]):
-    """``value``: of a sum how many a second, of a gauge the mean; null: nobody knows."""
+    """One point. ``value``: rate per second of a sum, mean of a gauge; null: unknown."""
 
     at = serializers.DateTimeField()
     value = serializers.FloatField(allow_null=True)
-    highest = serializers.FloatField(allow_null=True, help_text="Of a gauge.")
+    highest = serializers.FloatField(allow_null=True, help_text="Highest reading of a gauge.")
 
 
 class PointsSerializer(serializers.Serializer[Any]):
-    """Points from ``since`` on, ``step`` seconds apart."""
+    """Points of a series from ``since``, ``step`` seconds apart."""
 
     kind = serializers.ChoiceField(choices=SeriesKind.choices)
     step = serializers.IntegerField()
@@ -102,7 +102,7 @@ class PointsSerializer(serializers.Serializer[Any]):
 
 
 class SeriesView(ApiView):
-    """What is counted and measured of a project."""
+    """Series of a project."""
 
     @extend_schema(
         operation_id="projects_series_retrieve",
@@ -110,15 +110,15 @@ class SeriesView(ApiView):
         responses=SeriesListSerializer,
     )
     def get(self, request: Request, pk: int) -> Response:
-        """Every series, with the rates of the last second, 5 seconds and minute.
+        """List the series with their rates over the last second, 5 seconds and minute.
 
-        Those of single runs are at `/runs/{id}/series`.
+        Series of single runs are at `/runs/{id}/series`.
         """
         return _list(request, _visible_project(self.person, pk).pk)
 
 
 class PointsView(ApiView):
-    """A series over time, for a chart."""
+    """Points of a series of a project."""
 
     @extend_schema(
         operation_id="projects_series_points_retrieve",
@@ -126,12 +126,12 @@ class PointsView(ApiView):
         responses=PointsSerializer,
     )
     def get(self, request: Request, pk: int) -> Response:
-        """At most 300 points; a null is a gap, which is no zero. None where nothing was counted."""
+        """Return at most 300 points; null is a gap. Empty for an unknown series."""
         return _points(request, _visible_project(self.person, pk).pk)
 
 
 class PlatformSeriesView(ApiView):
-    """What is counted and measured of the platform: queues, daemons, agents, hosts."""
+    """Series of the platform: queues, daemons, agents, hosts."""
 
     permission_classes = (InsideScopes, SeesEverything)
 
@@ -141,12 +141,12 @@ class PlatformSeriesView(ApiView):
         responses=SeriesListSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Every series that belongs to no project. For those who see everything."""
+        """List the series without a project. For users who see everything."""
         return _list(request, None)
 
 
 class PlatformPointsView(ApiView):
-    """A series of the platform over time, for a chart."""
+    """Points of a series of the platform."""
 
     permission_classes = (InsideScopes, SeesEverything)
 
@@ -156,28 +156,28 @@ class PlatformPointsView(ApiView):
         responses=PointsSerializer,
     )
     def get(self, request: Request) -> Response:
-        """At most 300 points; a null is a gap, which is no zero. For those who see everything."""
+        """Return at most 300 points; null is a gap. For users who see everything."""
         return _points(request, None)
 
 
 def _list(request: Request, project: int | None) -> Response:
-    every = [each for each in series_of(project=project) if not each[0].startswith("run.")]
-    series, after = page_in(request, every, key=lambda each: each[:2])
+    every = [row for row in series_of(project=project) if not row[0].startswith("run.")]
+    series, after = page_in(request, every, key=lambda row: row[:2])
     sums = {name for name, _label, kind in series if kind == SeriesKind.SUM}
     found = rates(sums, projects=None if project is None else [project], now=timezone.now())
     results = []
     for name, label, kind in series:
-        own = found.of(name, project, label) if kind == SeriesKind.SUM else {}
-        results.append({"name": name, "label": label, "kind": kind, **per_second(own)})
+        its_rates = found.of(name, project, label) if kind == SeriesKind.SUM else {}
+        results.append({"name": name, "label": label, "kind": kind, **per_second(its_rates)})
     return Response(SeriesListSerializer({"results": results, "next": after}).data)
 
 
-def per_second(own: Rates) -> dict[str, float | None]:
-    """Rates as REST names them."""
+def per_second(found: Rates) -> dict[str, float | None]:
+    """Return rates by their names in REST."""
     return {
-        "per_second_1s": own.get(1),
-        "per_second_5s": own.get(5),
-        "per_second_1m": own.get(60),
+        "per_second_1s": found.get(1),
+        "per_second_5s": found.get(5),
+        "per_second_1m": found.get(60),
     }
 
 

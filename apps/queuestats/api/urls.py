@@ -1,4 +1,4 @@
-"""REST addresses below /api/v1."""
+"""REST URLs below /api/v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a run's requests, over REST."""
+"""REST API of a run's counters and failed requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.queuestats.queries import center_totals, run_totals
 
 
 def visible_run(person: User, run: int) -> Run:
-    """That run, or 404 where the person may not see it."""
+    """Return the run; 404 if the person may not see it."""
     found = Run.objects.visible_to(person).filter(pk=run).first()
     if found is None:
         raise Http404
@@ -25,11 +25,11 @@ def visible_run(person: User, run: int) -> Run:
 
 
 class RunCountersView(ApiView):
-    """Left, Total, Success and Failed of a run (seed S1.17, S1.19), and all behind them."""
+    """Counters of a run (seed S1.17, S1.19)."""
 
     @extend_schema(operation_id="runs_counters_retrieve", responses=RunCountersSerializer)
     def get(self, request: Request, run: int) -> Response:
-        """The totals as they were last reported."""
+        """Return the counters as last reported."""
         found = visible_run(self.person, run)
         totals = run_totals([found.owner])[found.owner]
         facts = {
@@ -46,14 +46,14 @@ class RunCountersView(ApiView):
 
 
 class RunFailuresViewSet(ReadViewSet[FailedRequest]):
-    """The requests of one run that failed for good, in the order they did."""
+    """Permanently failed requests of a run, oldest first."""
 
     queryset = FailedRequest.objects.all()
     serializer_class = FailedRequestSerializer
     ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[FailedRequest]:
-        """Those of the run in the address."""
+        """Select the failed requests of the run in the URL."""
         rows = super().get_queryset()
         if getattr(self, "swagger_fake_view", False):
             return rows

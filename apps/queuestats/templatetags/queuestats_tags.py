@@ -1,4 +1,4 @@
-"""Charts of series, for the pages of every app."""
+"""Template tags for charts and rates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY: Final = 24 * HOUR
 
 @register.filter
 def rate(value: float | None) -> str:
-    """How many a second: ``–`` where nobody knows, and no more digits than anybody reads."""
+    """Format a rate with at most two significant decimals; ``–`` if unknown."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
@@ -26,7 +26,7 @@ def rate(value: float | None) -> str:
 
 @register.inclusion_tag("queuestats/chart_media.html")
 def chart_media() -> dict[str, Any]:
-    """The scripts and styles of charts; for ``extrahead``, after ``dashboard/dashboard.css``."""
+    """Render the scripts and styles of charts, after ``dashboard/dashboard.css``."""
     return {}
 
 
@@ -45,21 +45,20 @@ def chart(
     refresh: int | None = None,
     group: str = "",
 ) -> dict[str, Any]:
-    """A chart that keeps itself up to date.
+    """Render a chart that refreshes itself.
 
     Args:
-        title: What it shows, for people.
-        source: The REST address that answers points; ``seconds`` or ``since`` and ``until`` are
-            added to it.
+        title: Title of the chart.
+        source: REST URL that returns points; ``seconds`` or ``since`` and ``until`` are appended.
         series: Instead of ``source``: several lines, each ``{"source": ..., "title": ...}``.
         unit: "", "%", "/s", "s", or "bytes" and "bytes/s", which are written as KB, MB, ….
-        span: Seconds back from now that are shown first.
-        timed: False: the address answers all there is to show, and there is no choice of a span.
+        span: Seconds before now that are shown at first.
+        timed: False if ``source`` has no period; the chart then has no choice of spans.
         style: "", "bars", "steps" or "points".
         height: Pixels.
-        maximum: The upper end of the scale where it is known, such as 100 for "%".
-        refresh: Seconds between two questions; 0: ask once; None: by how fine the points are.
-        group: Charts of a page with the same group show the same span.
+        maximum: Upper end of the scale if known, such as 100 for "%".
+        refresh: Seconds between refreshes; 0: never; None: depends on the step of the points.
+        group: Charts of one group on a page show the same span.
     """
     if bool(source) == bool(series):
         raise ValueError("a chart has a source or series")
@@ -69,7 +68,7 @@ def chart(
     if source:
         attributes["source"] = source
     else:
-        attributes["series"] = json.dumps([dict(each) for each in series], ensure_ascii=False)
+        attributes["series"] = json.dumps([dict(line) for line in series], ensure_ascii=False)
     optional = {"style": style, "max": maximum, "refresh": refresh, "group": group}
     attributes |= {name: value for name, value in optional.items() if value not in ("", None)}
     return {"attributes": attributes}
