@@ -132,7 +132,7 @@ def test_a_frozen_run_says_so_and_what_was_left_unanswered_is_void_after_a_resta
     mark_frozen(run=run, frozen=True, now=now)
     assert "Halted by its host" in text_of(page(run))
     restart_run(run=run, now=now, actor=None)
-    assert "It restarts as soon as it has ended." in text_of(page(run))
+    assert "The run restarts when it has ended." in text_of(page(run))
     Run.objects.filter(pk=run.pk).update(boot="b2")
     assert "pause void" in text_of(page(run))
 

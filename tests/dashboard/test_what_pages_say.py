@@ -57,7 +57,7 @@ def test_a_run_that_counted_nothing_does_not_claim_to_balance(client: Client) ->
     report(told, total=1, queued=1)
     assert "data-unreported" in html(client, f"/runs/{silent.pk}")
     assert "data-unreported" not in html(client, f"/runs/{told.pk}")
-    assert "Nothing was recorded." in html(client, f"/runs/{silent.pk}")
+    assert "No state changes yet." in html(client, f"/runs/{silent.pk}")
 
 
 def test_a_password_is_replaced_by_a_link_in_words_of_ours(client: Client) -> None:

@@ -175,7 +175,7 @@ def test_the_pace_is_changed_by_operators_and_by_post() -> None:
     assert operator.post(address, given).headers["Location"] == f"/runs/{run.pk}"
     assert run.commands.get().settings == {"concurrency": 7}
     for wrong, said_of_it in (
-        ({"concurrency": "many"}, "Window and speed are numbers."),
+        ({"concurrency": "many"}, "Window and requests per second must be numbers."),
         ({"speed": "nan"}, "The speed is a number from 0 to 1000000."),
         ({}, "Give a window, a speed, or both."),
     ):
