@@ -130,7 +130,7 @@ def test_a_frozen_run_says_so_and_what_was_left_unanswered_is_void_after_a_resta
     pause_run(run=run, now=now, actor=None)
     freeze_run(run=run, now=now, actor=None)
     mark_frozen(run=run, frozen=True, now=now)
-    assert "Halted by its host" in text_of(page(run))
+    assert "Suspended by its host" in text_of(page(run))
     restart_run(run=run, now=now, actor=None)
     assert "The run restarts when it has ended." in text_of(page(run))
     Run.objects.filter(pk=run.pk).update(boot="b2")
@@ -160,8 +160,8 @@ def test_where_a_run_comes_from_and_what_it_waits_for() -> None:
         f"attempt 2 after #{first.pk}",
         "started by a retry",
         "box-1: draining",
-        f"It starts when run {first.pk} has ended.",
-        "It does not start before",
+        f"Starts when run {first.pk} has ended.",
+        "Starts at",
         "shop/spider:1.2.0 sha256:ab",
     ):
         assert said in text, said

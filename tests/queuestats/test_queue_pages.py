@@ -65,12 +65,12 @@ def fill(project: Project) -> datetime:
 def test_the_page_says_that_nobody_samples(client: Any) -> None:
     boss = enter(make_superuser())
     page = boss.get(ROOT).content.decode()
-    assert "no run_monitor has been started" in page
+    assert "run_monitor has not been started" in page
     QueueState.objects.create(
         key="0 logs", name="logs", way="inside", at=timezone.now() - timedelta(minutes=3)
     )
     page = boss.get(reverse("admin:queuestats_queues_live")).content.decode()
-    assert "no run_monitor is at work" in page
+    assert "run_monitor is not running" in page
 
 
 def test_pages_of_queues_show_what_one_may_see() -> None:
