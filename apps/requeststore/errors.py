@@ -18,14 +18,14 @@ class NoSuchBiz(RequestRefusal):
 
     code = "unknown_biz"
     status = 404
-    detail = _("This project has no such biz.")
+    detail = _("This project has no such request group.")
 
 
 class BizDisabled(RequestRefusal):
     """The biz is disabled and takes no requests."""
 
     code = "biz_disabled"
-    detail = _("This biz is switched off.")
+    detail = _("This request group is disabled.")
 
 
 class BizFull(RequestRefusal):
@@ -33,7 +33,7 @@ class BizFull(RequestRefusal):
 
     code = "biz_full"
     status = 429
-    detail = _("Too many requests of this biz wait.")
+    detail = _("The queue of this request group is full.")
 
 
 class BadRequests(RequestRefusal):
@@ -41,7 +41,7 @@ class BadRequests(RequestRefusal):
 
     code = "bad_requests"
     status = 422
-    detail = _("Some of these requests cannot be stored; none was.")
+    detail = _("Some requests are invalid; none was stored.")
 
 
 class StoreAway(RequestRefusal):
@@ -49,14 +49,14 @@ class StoreAway(RequestRefusal):
 
     code = "store_unavailable"
     status = 503
-    detail = _("The request store does not answer. Try again.")
+    detail = _("The request store is unreachable. Try again.")
 
 
 class RebalanceRunning(RequestRefusal):
     """Another re-balance of the biz is running."""
 
     code = "rebalance_running"
-    detail = _("A re-balance of this biz has not ended yet.")
+    detail = _("Another re-balance of this request group is running.")
 
 
 class RebalanceEnded(RequestRefusal):
@@ -70,14 +70,14 @@ class NothingToRebalance(RequestRefusal):
     """The biz has one epoch, so every request is in its place."""
 
     code = "nothing_to_rebalance"
-    detail = _("Nothing can be moved: all requests of this biz were stored under one epoch.")
+    detail = _("Nothing to move: all requests were stored under one epoch.")
 
 
 class EpochToCome(RequestRefusal):
     """The newest epoch has not begun; requests are still stored under the one before."""
 
     code = "epoch_to_come"
-    detail = _("The newest epoch of this biz has not begun yet. Re-balance after it has.")
+    detail = _("The newest epoch has not started. Re-balance after it has started.")
 
 
 class BadSample(RequestRefusal):
@@ -85,14 +85,14 @@ class BadSample(RequestRefusal):
 
     code = "bad_sample"
     status = 422
-    detail = _("This page cannot be kept.")
+    detail = _("This page cannot be stored as a sample.")
 
 
 class TooManySamples(RequestRefusal):
     """The biz has the maximum number of sample pages."""
 
     code = "too_many_samples"
-    detail = _("This biz has as many sample pages as it may keep. Delete some first.")
+    detail = _("This request group has reached its limit of sample pages. Delete some first.")
 
 
 class NotFetched(RequestRefusal):
@@ -108,4 +108,4 @@ class BadTest(RequestRefusal):
 
     code = "bad_test"
     status = 422
-    detail = _("This cannot be tried.")
+    detail = _("This rule or page cannot be tested.")

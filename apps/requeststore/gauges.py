@@ -20,7 +20,7 @@ from yardkit import metrics, queues
 from yardkit.metrics import Reading
 from yardkit.queues import QueueReading
 
-# Counts of a second have come, and are stored, when it is so old.
+# Age (seconds) at which the counts of a second are complete.
 SETTLED_SECONDS: Final = 4
 
 

@@ -25,19 +25,19 @@ class ShardReport(models.Model):
     """
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    biz = models.CharField(_("biz"), max_length=32)
+    biz = models.CharField(_("request group"), max_length=32)
     node = models.CharField(_("node"), max_length=32)
     database = models.CharField(_("database"), max_length=63)
     collection = models.CharField(_("collection"), max_length=63)
     by_flag = models.JSONField(_("requests by flag"), default=dict)
     oldest_new_at = models.DateTimeField(_("oldest new request"), null=True, blank=True)
-    # Of those that are new or taken: how many expire within 5 min, 1 h, 6 h and 24 h from then.
-    expiring = models.JSONField(_("about to expire"), default=dict)
+    # New and leased requests that expire within 5 min, 1 h, 6 h and 24 h of the report.
+    expiring = models.JSONField(_("expiring soon"), default=dict)
     size_bytes = models.PositiveBigIntegerField(_("size"), default=0)
     # Requests with a ts before it are in closed slices.
-    closed_until = models.DateTimeField(_("closed until"), null=True, blank=True)
+    closed_until = models.DateTimeField(_("accounting closed until"), null=True, blank=True)
     orphans = models.PositiveBigIntegerField(_("re-queued orphans"), default=0)
-    overdue = models.PositiveBigIntegerField(_("returned after their deadline"), default=0)
+    overdue = models.PositiveBigIntegerField(_("leases past their deadline"), default=0)
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
     reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
 
@@ -65,7 +65,7 @@ class ClosedSlice(models.Model):
     """
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    biz = models.CharField(_("biz"), max_length=32)
+    biz = models.CharField(_("request group"), max_length=32)
     node = models.CharField(_("node"), max_length=32)
     database = models.CharField(_("database"), max_length=63)
     collection = models.CharField(_("collection"), max_length=63)
@@ -99,10 +99,10 @@ class QueueReport(models.Model):
     """Report of a biz's queue at ``reported_at``."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    biz = models.CharField(_("biz"), max_length=32)
+    biz = models.CharField(_("request group"), max_length=32)
     name = models.CharField(_("queue"), max_length=255)
     waiting = models.PositiveBigIntegerField(_("waiting"), default=0)
-    taken = models.PositiveBigIntegerField(_("taken"), null=True, blank=True)
+    taken = models.PositiveBigIntegerField(_("leased"), null=True, blank=True)
     memory_bytes = models.PositiveBigIntegerField(_("memory"), null=True, blank=True)
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
     reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
@@ -135,7 +135,7 @@ class NodeReport(models.Model):
     members = models.JSONField(_("members"), default=list)
     slow = models.JSONField(_("slow operations"), default=list)
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
-    since_at = models.DateTimeField(_("in this state since"), default=timezone.now)
+    since_at = models.DateTimeField(_("state since"), default=timezone.now)
     reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
 
     class Meta:
@@ -151,7 +151,7 @@ class FetcherSlot(models.Model):
     """Identity of a fetcher process at the center for one biz: owner ``fetcher:<pk>``, run -pk."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    biz = models.CharField(_("biz"), max_length=32)
+    biz = models.CharField(_("request group"), max_length=32)
     name = models.CharField(_("process"), max_length=200)
     seen_at = models.DateTimeField(_("last seen"), default=timezone.now)
 
@@ -172,7 +172,7 @@ class Rebalance(models.Model):
     """Move of requests from older epochs to their places under the newest one."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    biz = models.CharField(_("biz"), max_length=32)
+    biz = models.CharField(_("request group"), max_length=32)
     state = models.CharField(
         _("state"),
         max_length=16,
@@ -180,10 +180,10 @@ class Rebalance(models.Model):
         default=RebalanceState.RUNNING,
     )
     config_version = models.PositiveIntegerField(_("version of the settings"))
-    # Where it stands: shards that are done, and in the one under way the last id.
+    # Progress: see ``services.rebalance_plan.Cursor``.
     cursor = models.JSONField(_("cursor"), default=dict)
     moved = models.PositiveBigIntegerField(_("moved"), default=0)
-    stayed = models.PositiveBigIntegerField(_("in place already"), default=0)
+    stayed = models.PositiveBigIntegerField(_("already in place"), default=0)
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
     created_by = models.CharField(_("started by"), max_length=150, blank=True, default="")
     created_at = models.DateTimeField(_("started at"), default=timezone.now)
@@ -217,17 +217,17 @@ class ScaleState(models.Model):
     S4.28).
     """
 
-    # How many were needed, [[Unix seconds, number], ...] of the last minutes.
+    # Needed fetchers of the last minutes: [[Unix seconds, number], ...].
     needs = models.JSONField(default=list)
-    # What one fetcher does a second when enough waits, by "project/biz".
+    # Requests per second of one fetcher under load, by "project/biz".
     capacities = models.JSONField(default=dict)
-    wanted = models.PositiveIntegerField(_("wanted"), default=1)
+    wanted = models.PositiveIntegerField(_("recommended"), default=1)
     running = models.PositiveIntegerField(_("running"), default=0)
     decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
     changed_at = models.DateTimeField(_("changed at"), null=True, blank=True)
-    # What SCALE_WEBHOOK_URL has acknowledged last.
-    told = models.PositiveIntegerField(_("told"), null=True, blank=True)
-    told_at = models.DateTimeField(_("told at"), null=True, blank=True)
+    # Number that SCALE_WEBHOOK_URL acknowledged last.
+    told = models.PositiveIntegerField(_("acknowledged number"), null=True, blank=True)
+    told_at = models.DateTimeField(_("acknowledged at"), null=True, blank=True)
     tries = models.PositiveIntegerField(_("tries"), default=0)
     next_try_at = models.DateTimeField(_("next try"), null=True, blank=True)
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
@@ -249,17 +249,17 @@ class SamplePage(models.Model):
     project = models.ForeignKey(
         Project, on_delete=models.CASCADE, related_name="+", verbose_name=_("project")
     )
-    biz = models.CharField(_("biz"), max_length=32)
-    # The rule that reads it, "" for the one of requests that name none.
+    biz = models.CharField(_("request group"), max_length=32)
+    # Rule for this page; "" for the default rule.
     rule = models.CharField(_("rule"), max_length=64, blank=True, default="")
-    url = models.TextField(_("address"))
+    url = models.TextField(_("URL"))
     status = models.PositiveSmallIntegerField(_("status"), default=200)
     headers = models.JSONField(_("headers"), default=list)
     body = models.BinaryField(_("body"))
-    truncated = models.BooleanField(_("cut"), default=False)
+    truncated = models.BooleanField(_("truncated"), default=False)
     fetched = models.BooleanField(_("downloaded"), default=False)
-    created_by = models.CharField(_("kept by"), max_length=150, blank=True, default="")
-    created_at = models.DateTimeField(_("kept at"), default=timezone.now)
+    created_by = models.CharField(_("created by"), max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(_("created at"), default=timezone.now)
 
     objects = OfBizQuerySet["SamplePage"].as_manager()
 

@@ -1,4 +1,4 @@
-"""Texts for the codes of ``engine.checking``, translated."""
+"""Translated texts of validation codes of ``engine.validation`` and ``engine.request_parser``."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from django.utils.translation import gettext_noop as _
 from apps.configcenter.engine.kinds import DataProblem
 from apps.requeststore.engine.validation import Flaw
 
-# By the code of a ``Flaw``, whose values fill the names in braces.
+# By the code of a ``Flaw``, whose values fill the placeholders.
 FLAWS: Final[Mapping[str, str]] = {
-    "after_ttl": _("later than requests expire ({ttl} s)"),
-    "bad_downloader": _("the downloader cannot use this: {why}"),
-    "bad_flag": _("a flag of one's own is a whole number from {least} to {most}"),
-    "bad_header": _("this cannot be sent as a header"),
-    "bad_name": _("a name has 1 to 32 of a-z, 0-9 and _, a letter first"),
-    "bad_records_name": _("a name has 1 to 63 of letters, digits, dots, - and _"),
+    "after_ttl": _("longer than the time to expiry ({ttl} s)"),
+    "bad_downloader": _("invalid for the downloader: {why}"),
+    "bad_flag": _("a custom flag must be a whole number from {least} to {most}"),
+    "bad_header": _("cannot be sent as a header"),
+    "bad_name": _("use 1 to 32 characters a-z, 0-9 and _, starting with a letter"),
+    "bad_records_name": _("use 1 to 63 letters, digits, dots, - and _"),
     "epoch_changed": _(
-        "requests lie where this epoch put them; they will still be found, but each look-up asks "
-        "every split. Better keep it, and add one whose since is a moment to come; it is {now} now"
+        "requests are stored under this epoch; after the change they are still found, but "
+        "each look-up queries every split. Keep the epoch and add one whose since is in "
+        "the future; it is {now} now"
     ),
-    "epochs_count": _("there are 1 to {most} epochs"),
-    "epochs_not_rising": _("an epoch begins after the one before it ({before})"),
-    "first_epoch": _("the first epoch begins at 0, so that every time has one"),
-    "idle_nodes": _("{nodes} nodes for {splits} splits: some of them will hold nothing"),
-    "node_twice": _("the node {node} is there twice: it gets twice as many splits"),
-    "nodes_count": _("an epoch has 1 to {most} nodes"),
+    "epochs_count": _("use 1 to {most} epochs"),
+    "epochs_not_rising": _("must be later than the previous epoch ({before})"),
+    "first_epoch": _("the first epoch must begin at 0, so that every time has an epoch"),
+    "idle_nodes": _("{nodes} nodes for {splits} splits: some nodes stay empty"),
+    "node_twice": _("node {node} is listed twice: it gets twice as many splits"),
+    "nodes_count": _("use 1 to {most} nodes"),
     "not_bool": _("true or false"),
     "not_choice": _("one of: {names}"),
     "not_direct": _("direct downloads need no agents; this has no effect"),
@@ -38,28 +39,28 @@ FLAWS: Final[Mapping[str, str]] = {
     "not_text": _("a text; use quotes"),
     "not_whole": _("a whole number"),
     "not_within": _("a number from {least} to {most}"),
-    "same_collection": _("its requests would lie in the collection of {other}"),
-    "same_queue": _("its requests would wait in the queue of {other}"),
+    "same_collection": _("uses the same collection as {other}"),
+    "same_queue": _("uses the same queue as {other}"),
     "taken_too_short": _(
-        "shorter than a download may take ({timeout} s): slow pages would be fetched twice"
+        "shorter than the download timeout ({timeout} s): slow pages would be downloaded twice"
     ),
     "too_long": _("at most {most} characters"),
     "too_many": _("at most {most}"),
-    "unknown_field": _("there is no such field; there are {names}"),
-    "unknown_field_near": _("there is no such field; did you mean {near}?"),
-    "unknown_flag": _("it is {usual} or one of the biz's own flags"),
+    "unknown_field": _("unknown field; use one of: {names}"),
+    "unknown_field_near": _("unknown field; did you mean {near}?"),
+    "unknown_flag": _("must be {usual} or a custom flag of the request group"),
 }
 
-# What ``engine.reading`` finds in a request.
+# Problems of requests, by ``engine.request_parser``.
 REQUESTS: Final[Mapping[str, str]] = {
-    "bad_body": _("this is no base64"),
-    "body_twice": _("either body or body_base64"),
-    "no_such_rule": _("the biz has no such extraction rule; there are {names}"),
-    "not_request": _("a request is a text with its URL, or an object"),
-    "not_serialisable": _("it cannot be stored: {why}"),
-    "required": _("this is needed"),
-    "too_large": _("it has more than {most} bytes, which is what can be stored"),
-    "unknown_request_field": _("a request has no such field"),
+    "bad_body": _("not valid Base64"),
+    "body_twice": _("specify either body or body_base64"),
+    "no_such_rule": _("unknown extraction rule; use one of: {names}"),
+    "not_request": _("must be a URL string or an object"),
+    "not_serialisable": _("cannot be stored: {why}"),
+    "required": _("required"),
+    "too_large": _("exceeds the limit of {most} bytes"),
+    "unknown_request_field": _("unknown field"),
 }
 
 

@@ -83,10 +83,10 @@ def test_requests_are_handed_in_looked_up_and_rebalanced(
     installation.apply(news={"epochs": [{"splits": 4}, {"since": since, "splits": 16}]})
     tab(page, "Re-balance")
     would = page.locator("[data-would]")
-    expect(would).to_have_text(re.compile(r"It would move \d+ of 81 requests, to 16 splits\."))
+    expect(would).to_have_text(re.compile(r"\d+ of 81 requests would move to 16 splits\."))
     keep(page, "requests-rebalance")
     moved = (re.search(r"move (\d+)", would.inner_text()) or ["", ""])[1]
-    page.get_by_role("button", name="Begin the re-balance").click()
+    page.get_by_role("button", name="Start re-balance").click()
     row = page.locator("tr[data-rebalance]").first
     # The page follows the worker without being asked.
     expect(row).to_have_attribute("data-state", "done", timeout=SLOW)

@@ -94,4 +94,4 @@ def test_up_asks_the_database(yard: RequestStore) -> None:
     make_bizzes(news={})
     wanted = scale_events._from_database()
     assert (wanted.running, wanted.wanted) == (frozenset(), 1)
-    assert wanted.why.endswith("news nothing waits")
+    assert wanted.why.endswith("news no backlog")

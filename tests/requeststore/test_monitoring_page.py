@@ -116,7 +116,7 @@ def test_a_biz_that_takes_no_more_is_named(project: Project, now: datetime) -> N
     client = logged_in(make_superuser())
     assert "takes no new requests" not in client.get(LIVE).content.decode()
     save_bizzes(project, news={"max_waiting": 60_000})
-    told = "/news takes no new requests: 60,000 wait, and 60,000 may."
+    told = "/news accepts no new requests: 60,000 queued, limit 60,000."
     assert told in client.get(LIVE).content.decode()
     save_bizzes(project, news={"max_waiting": 60_001})
     assert "takes no new requests" not in client.get(LIVE).content.decode()
@@ -143,9 +143,9 @@ def test_what_is_wrong_stands_first(project: Project, now: datetime) -> None:
         "7\xa0minutes ago",
         "Nobody has looked at storage node lost lately",
         "Storage node slow is slow: 4 s for one operation.",
-        "news will be late: never at this pace: 40/s come, 8/s are processed",
-        "more fetchers would make it",
-        "The clock of box 7 is ahead by 5 min; its counts are moved.",
+        "news will be late: never at this rate: 40/s created, 8/s processed",
+        "more fetchers needed to finish in time",
+        "The clock of box 7 is 5 min ahead; its counts are corrected.",
     ):
         assert part in html, part
     assert html.index("has a problem") < html.index("The clock of") < html.index("Bizzes")

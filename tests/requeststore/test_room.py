@@ -62,9 +62,7 @@ def test_with_so_many_in_its_queue_it_takes_no_more_until_there_is_room(
     body = {"project": project.pk, "biz": "news", "requests": [URL, f"{URL}2"]}
     refused = caller.post("requests", body, **KEY)
     assert (refused.status_code, refused.json()["code"]) == (429, "biz_full")
-    assert refused.json()["detail"] == (
-        "5 requests of this biz wait; from 3 on it takes no new ones."
-    )
+    assert refused.json()["detail"] == ("The queue holds 5 requests; its limit is 3.")
     assert int(refused.headers["Retry-After"]) > 0
     assert stored(project) == 5
     assert told[-1] == ("requests.refused", "news", 2)
@@ -94,7 +92,7 @@ def test_people_are_told_in_their_language(project: Project) -> None:
     assert "该业务已有 3 个请求在等待；达到 3 个后不再接收新请求。" in page.content.decode()
     assert stored(project) == 3
     page = client.get(f"/admin/requeststore/shardreport/biz/{project.pk}.news/")
-    assert "may wait in the queue" in page.content.decode()
+    assert "queue limit" in page.content.decode()
 
 
 @pytest.mark.covers("S4.24")

@@ -77,7 +77,7 @@ def test_a_backlog_that_grows_asks_for_more(project: Project) -> None:
     make_fetchers(1)
     advice = wanted_fetchers(NOW)
     assert reason(advice) == (
-        "never at this pace: 40/s come, 25/s are processed; 1 more fetcher would make it"
+        "never at this rate: 40/s created, 25/s processed; 1 more fetcher needed to finish in time"
     )
     assert advice.wanted == 2
 
@@ -92,7 +92,8 @@ def test_a_deadline_that_will_be_missed_is_named(project: Project) -> None:
     # 170 100 in the hour that is left are 47.25 a second; one does 12.
     at = f"{timezone.localtime(NOW + timedelta(hours=1)):%H:%M}"
     assert reason(advice) == (
-        f"done in 3 h 56 min; will miss the deadline at {at}; 3 more fetchers would make it"
+        f"done in 3 h 56 min; will miss the deadline at {at}; "
+        "3 more fetchers needed to finish in time"
     )
     assert advice.wanted == 4
 
@@ -102,7 +103,7 @@ def test_no_fetcher_at_all_is_said(project: Project) -> None:
     make_report(project)
     make_rates(project, processed=0)
     advice = wanted_fetchers(NOW)
-    assert reason(advice) == "never at this pace: no fetcher runs"
+    assert reason(advice) == "never at this rate: no fetcher is running"
     assert (advice.running, advice.wanted) == (0, 1)
 
 
@@ -111,7 +112,7 @@ def test_too_little_history_is_said(project: Project) -> None:
     make_report(project)
     make_rates(project, seconds=40)
     make_fetchers(1)
-    assert reason(wanted_fetchers(NOW)) == "unknown: too little has been measured yet"
+    assert reason(wanted_fetchers(NOW)) == "unknown: not enough data yet"
 
 
 def test_a_biz_that_began_two_minutes_ago_is_measured_by_these(project: Project) -> None:
@@ -147,7 +148,7 @@ def test_without_statistics_nothing_is_known(project: Project) -> None:
     make_rates(project, listened=0)
     make_fetchers(2)
     advice = wanted_fetchers(NOW)
-    assert reason(advice) == "unknown: too little has been measured yet"
+    assert reason(advice) == "unknown: not enough data yet"
     assert advice.wanted == 2
 
 
@@ -293,7 +294,7 @@ def test_the_command_prints_it_and_tells_it_by_its_status(project: Project) -> N
     out = StringIO()
     call_command("scale", stdout=out)
     assert "fetchers: 1 running, 2 wanted (1 to 4; 2 needed now)" in out.getvalue()
-    assert f"{project.name}/news: 60,000 waiting, 2 needed: never at this pace" in out.getvalue()
+    assert f"{project.name}/news: 60,000 waiting, 2 needed: never at this rate" in out.getvalue()
     out = StringIO()
     with pytest.raises(SystemExit) as left:
         call_command("scale", "--json", "--check", stdout=out)
@@ -324,7 +325,7 @@ def test_rest_shows_the_bizzes_of_the_callers_projects(project: Project) -> None
     assert set(told) == {"running", "wanted", "needed", "most", "at", "bizzes"}
     assert (told["running"], told["wanted"]) == (0, 1)
     assert [each["project"] for each in told["bizzes"]] == [project.pk]
-    assert told["bizzes"][0]["reason"] == "nothing waits"
+    assert told["bizzes"][0]["reason"] == "no backlog"
     assert Api().get("requests/scale").status_code == 401
 
 

@@ -99,9 +99,9 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | SidebarPage]]]] = [
             SidebarPage(
                 QUEUED, "monitoring", "admin:requeststore_queuereport_changelist", _("Throughput")
             ),
-            SidebarPage(STORED, "search", "admin:requeststore_look_up", _("Look up a request")),
+            SidebarPage(STORED, "search", "admin:requeststore_look_up", _("Find request")),
             SidebarPage(
-                SAMPLE, "science", "admin:requeststore_samplepage_changelist", _("Try a rule")
+                SAMPLE, "science", "admin:requeststore_samplepage_changelist", _("Test rule")
             ),
         ],
     ),

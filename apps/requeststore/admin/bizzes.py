@@ -97,7 +97,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         bizzes = self.bizzes(request)
         context = self.page_context(
             request,
-            _("Bizzes"),
+            _("Request groups"),
             lines=lines_of(bizzes),
             problems=self._problems(request),
             now=timezone.now(),
@@ -116,7 +116,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
             _("Overview"),
             standing=standing,
             flags=flag_lines(bound, standing),
-            # Not the counter itself: a template that asks it for "items" counts that word.
+            # As a dict: a template reads `.items` of a Counter as its count of the key "items".
             expiring=sorted((int(span), number) for span, number in standing.expiring.items()),
             configuration=Configuration.objects.filter(
                 kind=KIND, project_id=bound.project_id
@@ -139,7 +139,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
                     form.add_error(field, " ".join(str(text) for text in texts))
             except REFUSALS as error:
                 form.add_error(None, text_of(error))
-        context = self.biz_context(request, bound, "try_out", _("Try out"), form=form)
+        context = self.biz_context(request, bound, "try_out", _("Submit"), form=form)
         return TemplateResponse(request, "admin/requeststore/try_out.html", context)
 
     def _hand_in(self, request: HttpRequest, bound: BoundBiz, form: TryOutForm) -> HttpResponse:
@@ -154,7 +154,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
             project=bound.project_id,
             after={"biz": bound.name, "id": str(number)},
         )
-        messages.success(request, gettext("It is stored, and waits in the queue."))
+        messages.success(request, gettext("Request stored and queued."))
         return HttpResponseRedirect(request_address(number))
 
     def reopen_view(self, request: HttpRequest, key: str) -> HttpResponse:
@@ -176,10 +176,10 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         except REFUSALS as error:
             return self.refused(request, error, page_of(bound))
         text = ngettext(
-            "%(count)d request is new again.", "%(count)d requests are new again.", done.reopened
+            "%(count)d request was reopened.", "%(count)d requests were reopened.", done.reopened
         ) % {"count": done.reopened}
         if done.more:
-            text += " " + gettext("There are more: do it again for the rest.")
+            text += " " + gettext("More requests match. Reopen again for the rest.")
         messages.success(request, text)
         return HttpResponseRedirect(page_of(bound))
 

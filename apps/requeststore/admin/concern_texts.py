@@ -41,29 +41,28 @@ _ICONS: Final = {
 _TEXTS: Final = {
     Code.NODE_PROBLEM: gettext_lazy("Storage node %(subject)s has a problem."),
     Code.NODE_SILENT: gettext_lazy(
-        "Nobody has looked at storage node %(subject)s lately: no worker does the upkeep."
+        "Storage node %(subject)s is not checked: no worker runs the upkeep task."
     ),
     Code.NODE_SLOW: gettext_lazy("Storage node %(subject)s is slow: %(time)s for one operation."),
     Code.QUEUE_PROBLEM: gettext_lazy("The queue of %(subject)s has a problem."),
     Code.SHARD_PROBLEM: gettext_lazy("A shard of %(subject)s has a problem."),
     Code.BIZ_LATE: gettext_lazy("%(subject)s will be late: %(forecast)s."),
-    Code.BIZ_STANDS: gettext_lazy("%(subject)s stands still: %(forecast)s."),
-    Code.BIZ_GROWS: gettext_lazy("%(subject)s grows: %(forecast)s."),
+    Code.BIZ_STANDS: gettext_lazy("%(subject)s is not being processed: %(forecast)s."),
+    Code.BIZ_GROWS: gettext_lazy("The backlog of %(subject)s is growing: %(forecast)s."),
     Code.BIZ_FULL: gettext_lazy(
-        "%(subject)s takes no new requests: %(waiting)s wait, and %(most)s may."
+        "%(subject)s accepts no new requests: %(waiting)s queued, limit %(most)s."
     ),
-    Code.NOT_MEASURED: gettext_lazy(
-        "Nobody listens for counts, so rates are unknown: no process run_statistics runs."
-    ),
+    Code.NOT_MEASURED: gettext_lazy("Rates are unknown: no run_statistics process is running."),
     Code.NOT_TOLD: gettext_lazy(
-        "SCALE_WEBHOOK_URL has not acknowledged how many fetchers are wanted; it is told again."
+        "SCALE_WEBHOOK_URL has not acknowledged the recommended number of fetchers; "
+        "delivery is retried."
     ),
 }
 _NODES: Final = {
-    NodeState.WELL: (gettext_lazy("well"), "good"),
+    NodeState.WELL: (gettext_lazy("healthy"), "good"),
     NodeState.SLOW: (gettext_lazy("slow"), "warn"),
     NodeState.PROBLEM: (gettext_lazy("problem"), "bad"),
-    NodeState.SILENT: (gettext_lazy("not seen"), "bad"),
+    NodeState.SILENT: (gettext_lazy("not checked"), "bad"),
 }
 
 
@@ -93,9 +92,9 @@ def _text(concern: Concern, now: datetime) -> str:
     if concern.code is Code.CLOCK_WRONG:
         if concern.value > 0:
             return (
-                _("The clock of %(subject)s is behind by %(time)s; its counts are moved.") % values
+                _("The clock of %(subject)s is %(time)s behind; its counts are corrected.") % values
             )
-        return _("The clock of %(subject)s is ahead by %(time)s; its counts are moved.") % values
+        return _("The clock of %(subject)s is %(time)s ahead; its counts are corrected.") % values
     if concern.standing is not None:
         each = concern.standing
         values["forecast"] = sentence(each.forecast, each.facts, now=now)

@@ -59,9 +59,9 @@ class RequestLookUpForm(forms.Form):
 
     id = forms.RegexField(
         r"^\s*[0-9]{1,19}\s*$",
-        label=_("Id of a request"),
+        label=_("Request ID"),
         widget=UnfoldAdminTextInputWidget(_TYPED | {"inputmode": "numeric"}),
-        error_messages={"invalid": _("An id is a whole number of at most 19 digits.")},
+        error_messages={"invalid": _("Enter a whole number of at most 19 digits.")},
     )
 
 
@@ -83,7 +83,10 @@ class TryOutForm(forms.Form):
 
     def __init__(self, data: Any, biz: Biz) -> None:
         super().__init__(data)
-        rules = [("", _("as the biz has it")), *((name, name) for name in sorted(biz.rules))]
+        rules = [
+            ("", _("Default of the request group")),
+            *((name, name) for name in sorted(biz.rules)),
+        ]
         self.fields["rule"].choices = rules  # type: ignore[attr-defined]  # a choice field
 
     def request(self) -> dict[str, Any]:
@@ -94,13 +97,13 @@ class TryOutForm(forms.Form):
 class ReopenForm(forms.Form):
     """Selection of ended requests to reopen."""
 
-    flag = forms.TypedChoiceField(label=_("Ended with"), coerce=int, widget=UnfoldAdminSelectWidget)
+    flag = forms.TypedChoiceField(label=_("Final flag"), coerce=int, widget=UnfoldAdminSelectWidget)
     since = moment_field(_("Stored since"))
     until = moment_field(_("Stored before"))
 
     def __init__(self, data: Any, biz: Biz) -> None:
         super().__init__(data)
         ended = [each for each in flags_of(biz) if each[0] > NEW]
-        # First what is meant most often.
+        # The most frequent choice comes first.
         ended.sort(key=lambda each: each[0] != biz.failed_flag)
         self.fields["flag"].choices = ended  # type: ignore[attr-defined]  # a choice field

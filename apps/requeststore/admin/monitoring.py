@@ -48,7 +48,7 @@ _SECONDS: Final = (1, 5, 60)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Rate of one event over the last second, five seconds and minute, per second."""
+    """Row of rates per second: means of the last second, five seconds and minute."""
 
     name: str
     title: str
@@ -168,7 +168,7 @@ def monitoring(projects: Collection[int], now: datetime | None = None) -> Monito
         troubles=[trouble(each, now) for each in concerns(found, lines)],
         bizzes=[_line(each, found.curves, now) for each in found.bizzes],
         nodes=[ShownNode(line, node_label(line.state), node_tone(line.state)) for line in lines],
-        # All bizzes count, also those that this person does not see.
+        # Invisible bizzes count, too: all of them share the fetchers.
         advice=advice_of(everything),
         found=found,
     )

@@ -24,7 +24,7 @@ from apps.requeststore.services.store import BoundBiz, shared_request_store
 from apps.requeststore.states import RebalanceState
 
 SHOWN: Final = 5
-# One that goes and has given no sign of life for so long has nobody who works on it.
+# A running re-balance without progress for this long has no worker.
 SILENT_SECONDS: Final = 60.0
 TONES: Final = {
     RebalanceState.RUNNING: "info",
@@ -104,7 +104,10 @@ class RebalancePages(BizScope):
             cancel_rebalance(row, actor=person_of(request))
         except REFUSALS as error:
             return self.refused(request, error, page_of(bound, "rebalance"))
-        messages.success(request, gettext("Cancelled: what is moved stays moved."))
+        messages.success(
+            request,
+            gettext("Re-balance cancelled. Requests that were moved stay in their new shards."),
+        )
         return HttpResponseRedirect(page_of(bound, "rebalance"))
 
     def _start(self, request: HttpRequest, bound: BoundBiz) -> HttpResponse:
@@ -113,7 +116,7 @@ class RebalancePages(BizScope):
             start_rebalance(project_id=bound.project_id, biz=bound.name, actor=person_of(request))
         except REFUSALS as error:
             return self.refused(request, error, back)
-        messages.success(request, gettext("Begun: the page shows how far it is."))
+        messages.success(request, gettext("Re-balance started. Progress is shown on this page."))
         return HttpResponseRedirect(back)
 
 
@@ -132,7 +135,7 @@ def _going(bound: BoundBiz) -> dict[str, Any]:
     ]
     newest = lines[0] if lines else None
     done = newest is not None and newest.row.state == RebalanceState.DONE
-    # Nothing is left in older epochs' places but what has expired there.
+    # Only expired requests are left in the places of older epochs.
     is_over = done and len(bound.settings.epochs) > 1
     return {"lines": lines, "is_over": is_over}
 

@@ -93,8 +93,8 @@ class RequestPages(BizScope):
             number = int(form.cleaned_data["id"])
             if 0 < number <= MAX_ID:
                 return HttpResponseRedirect(request_address(number))
-            form.add_error("id", _("No id is as large as this."))
-        context = self.page_context(request, _("Look up a request"), form=form)
+            form.add_error("id", _("This ID is too large."))
+        context = self.page_context(request, _("Find request"), form=form)
         return TemplateResponse(request, "admin/requeststore/look_up.html", context)
 
     def request_view(self, request: HttpRequest, number: int) -> HttpResponse:
@@ -152,9 +152,9 @@ class RequestPages(BizScope):
         except REFUSALS as error:
             return self.refused(request, error, back)
         if done.reopened:
-            messages.success(request, gettext("It is new again, and waits in the queue."))
+            messages.success(request, gettext("Request reopened and queued."))
         else:
-            text = gettext("Only what has ended and has not expired can be opened again.")
+            text = gettext("Only requests that have ended and not expired can be reopened.")
             messages.error(request, text)
         return HttpResponseRedirect(back)
 
@@ -210,11 +210,11 @@ def _records_at(bound: BoundBiz) -> tuple[object, str]:
             return _("table"), table_of(project, name, records)
         case RecordsTo.JSON_LINES:
             folder = folder_of(Path(settings.RECORDS_DIR), project, name, records)
-            return _("files of JSON lines"), str(folder)
+            return _("JSON lines files"), str(folder)
         case RecordsTo.QUEUE:
             return _("queue"), queue_of_records(project, name, records)
         case _:
-            return _("nowhere"), ""
+            return _("not stored"), ""
 
 
 def _pretty(value: Any) -> str:

@@ -22,7 +22,9 @@ from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnava
 from apps.requeststore.services.store import BoundBiz, shared_request_store
 
 KEY: Final = re.compile(r"([0-9]{1,18})\.([a-z][a-z0-9_]{0,31})")
-_NONE: Final = gettext_lazy("There is no such biz, or it is not yours to see.")
+_NONE: Final = gettext_lazy(
+    "This request group does not exist, or you do not have permission to view it."
+)
 REFUSALS: Final = (RequestStoreError, DomainError)
 
 
@@ -71,7 +73,9 @@ class BizScope(ProjectScopedAdmin):
             return shared_request_store().biz(int(named[1]), named[2])
         except UnknownBiz:
             raise Http404(
-                gettext_lazy("There is no such biz, or it is not yours to see.")
+                gettext_lazy(
+                    "This request group does not exist, or you do not have permission to view it."
+                )
             ) from None
 
     def page_context(self, request: HttpRequest, title: object, **more: Any) -> dict[str, Any]:
@@ -118,7 +122,7 @@ def page_of(bound: BoundBiz, name: str = "biz") -> str:
 def text_of(error: Exception) -> str:
     """Return an error as text for the user."""
     if isinstance(error, RequestStoreUnavailable):
-        return _("The request store does not answer. Nothing is lost; try again in a moment.")
+        return _("The request store is unreachable. No data is lost. Try again shortly.")
     if isinstance(error, DomainError):
         return error.text
     return str(error)

@@ -1,4 +1,4 @@
-"""Page "Try a rule": results of a rule on sample pages, compared with the active rule.
+"""Page "Test rule": results of a rule on sample pages, compared with the active rule.
 
 It stores and downloads sample pages on an editor's request, and changes no rule.
 """
@@ -73,7 +73,7 @@ class SamplePageAdmin(ReadOnly, ProjectScopedAdmin):
             raise PermissionDenied
         context = {
             **self.admin_site.each_context(request),
-            "title": _("Try an extraction rule"),
+            "title": _("Test extraction rule"),
             "media": self.media,
         }
         try:
@@ -96,7 +96,7 @@ class _Choice:
         given = request.POST if request.method == "POST" else request.GET
         projects = projects_of(request, Role.VIEWER)
         seen = [each for each in shared_request_store().bizzes() if each.project_id in projects]
-        # The yard looks every half second: a project may be gone since.
+        # Bizzes are cached for half a second; a project may have been deleted since.
         names = Project.objects.in_bulk({each.project_id for each in seen})
         self.bizzes = [each for each in seen if each.project_id in names]
         self.bizzes.sort(key=lambda each: (each.project_id, each.name))
@@ -107,7 +107,7 @@ class _Choice:
         found = next((each for each in self.bizzes if _id(each) == wanted), None)
         self.bound: BoundBiz | None = found or next(iter(self.bizzes), None)
         self.project = names.get(self.bound.project_id) if self.bound is not None else None
-        # Of a request that is named: its rule, and the address of its page.
+        # Rule and page URL of the request in ``?request=``.
         self.entity = _entity(self.bound, given.get("request", ""))
         rules = self.bound.settings.rules if self.bound is not None else {}
         self.rules = sorted(rules)
@@ -141,7 +141,7 @@ def _entity(bound: BoundBiz | None, number: str) -> Entity | None:
         found = shared_request_store().find(int(number), bound.project_id, bound.name)
         return decode_entity(found.request.data) if found is not None else None
     except RequestStoreError:
-        # The page is about rules; a store that is away only leaves a field empty.
+        # An unreachable store only leaves the URL field empty.
         return None
 
 
@@ -239,7 +239,7 @@ def _dropped(request: HttpRequest, choice: _Choice, bound: BoundBiz) -> HttpResp
         page = ask_first(
             request,
             verb=_("Delete"),
-            loss=_("The kept page is deleted for good."),
+            loss=_("The sample page will be deleted permanently."),
             ids=[sample.pk],
             names=[sample],
             back=back,
@@ -247,5 +247,5 @@ def _dropped(request: HttpRequest, choice: _Choice, bound: BoundBiz) -> HttpResp
         if page is not None:
             return page
         drop_page(sample=sample, actor=person_of(request))
-        messages.success(request, _("The page is deleted."))
+        messages.success(request, _("Sample page deleted."))
     return HttpResponseRedirect(back)

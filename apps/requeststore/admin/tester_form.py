@@ -1,4 +1,4 @@
-"""Form of the page "Try a rule": a rule and pages."""
+"""Form of the page "Test rule": a rule and pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEEP: Final = "keep"
 DOWNLOAD: Final = "download"
 ALL: Final = ""
 MOST_PAGES: Final = 50
-# What a new rule begins with.
+# Example for a rule that does not exist yet.
 TEMPLATES: Final = {
     "html": """type: html
 each: div.item
@@ -61,14 +61,14 @@ class TesterForm(forms.Form):
         ),
     )
     sample = forms.ChoiceField(
-        label=gettext_lazy("On"), required=False, widget=UnfoldAdminSelectWidget
+        label=gettext_lazy("Test on"), required=False, widget=UnfoldAdminSelectWidget
     )
     url = forms.CharField(
-        label=gettext_lazy("Address of the page"),
+        label=gettext_lazy("Page URL"),
         max_length=8000,
         required=False,
         widget=UnfoldAdminTextInputWidget({"spellcheck": "false", "autocomplete": "off"}),
-        help_text=gettext_lazy("Links of the page are joined with it."),
+        help_text=gettext_lazy("Relative links are resolved against this URL."),
     )
     status = forms.IntegerField(
         label=gettext_lazy("Status"),
@@ -85,7 +85,7 @@ class TesterForm(forms.Form):
         widget=UnfoldAdminSelectWidget,
     )
     body = forms.CharField(
-        label=gettext_lazy("Source of the page"),
+        label=gettext_lazy("Page source"),
         strip=False,
         required=False,
         max_length=MAX_BODY_BYTES,
@@ -94,15 +94,15 @@ class TesterForm(forms.Form):
         ),
     )
     file = forms.FileField(
-        label=gettext_lazy("or a file"),
+        label=gettext_lazy("Or upload a file"),
         required=False,
         widget=UnfoldAdminFileFieldWidget,
-        help_text=gettext_lazy("At most 1 MiB; its encoding is found out as for any page."),
+        help_text=gettext_lazy("At most 1 MiB; the encoding is detected."),
     )
 
     def __init__(self, *args: Any, samples: Sequence[SamplePage] = (), **options: Any) -> None:
         super().__init__(*args, **options)
-        everything = _("all kept pages of this rule (%(count)d)") % {"count": len(samples)}
+        everything = _("All sample pages of this rule (%(count)d)") % {"count": len(samples)}
         cast("forms.ChoiceField", self.fields["sample"]).choices = [
             (ALL, everything),
             *((str(each.pk), _title(each)) for each in samples),
@@ -113,7 +113,7 @@ class TesterForm(forms.Form):
         values = super().clean() or {}
         what = values.get("what")
         if what == DOWNLOAD and not values.get("url"):
-            self.add_error("url", _("Say which address."))
+            self.add_error("url", _("Enter a URL."))
         if what == KEEP and not self.has_page():
             self.add_error("body", _("Paste a page, or choose a file."))
         file = values.get("file")
@@ -132,10 +132,10 @@ class TesterForm(forms.Form):
         kind = values.get("content_type") or _TYPES[0][0]
         file = values.get("file")
         if file is not None:
-            # What is in it says which encoding it has.
+            # Bytes: the page itself declares its encoding.
             body, kind = file.read(), kind.partition(";")[0]
         else:
-            # A text area sends every line end as two characters.
+            # Browsers send line ends of a text area as CRLF.
             body = values["body"].replace("\r\n", "\n").encode("utf-8", "replace")
             kind = kind if "charset" in kind else f"{kind}; charset=utf-8"
         return ResponsePage(
@@ -151,7 +151,7 @@ class TesterForm(forms.Form):
         found = rows.filter(pk=int(number)) if number else rows.filter(rule__in={rule, ""})
         pages: list[ResponsePage | SamplePage] = list(found[:MOST_PAGES])
         if not pages:
-            text = _("There is no page to try it on: paste one, choose a file or download one.")
+            text = _("No page to test on: paste one, upload a file, or download one.")
             raise BadTest(fields={"body": [text]})
         return pages
 

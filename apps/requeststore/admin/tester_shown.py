@@ -1,4 +1,4 @@
-"""Test results as the page "Try a rule" shows them."""
+"""Test results as the page "Test rule" shows them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _problem(problem: RuleProblem, definition: Any, start: str) -> ShownProblem:
 def _value_at(value: Any, place: str) -> Any:
     for index, name in _PART.findall(place):
         if isinstance(value, str):
-            # A bare text stands for an expression of the usual language.
+            # A plain string is an expression in the default language.
             return value
         if index and isinstance(value, list) and int(index) < len(value):
             value = value[int(index)]
@@ -131,10 +131,10 @@ def _outcome(found: Extracted) -> str:
 def _change(trial: Trial) -> str:
     before = trial.before
     if before is None:
-        return _("The biz has no such rule yet.")
+        return _("No active rule to compare with.")
     if not trial.changed:
-        return _("The same as by the active rule.")
-    return _("By the active rule: %(outcome)s") % {"outcome": _outcome(before)}
+        return _("Same result as the active rule.")
+    return _("Active rule: %(outcome)s") % {"outcome": _outcome(before)}
 
 
 def _pretty(records: list[dict[str, Any]]) -> str:

@@ -44,7 +44,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
 
     @extend_schema(
         parameters=[PageQuerySerializer],
-        # drf-spectacular does not type this one.
+        # drf-spectacular has no type for this attribute.
         responses=forced_singular_serializer(BizPageSerializer),  # type: ignore[no-untyped-call]
     )
     def list(self, request: Request) -> Response:

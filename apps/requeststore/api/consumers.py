@@ -37,11 +37,11 @@ from apps.requeststore.stores.base import EndCode, Finish, GiveBack, StoredReque
 from apps.runtime.services import shared_broker
 
 MOST_TAKEN: Final = 1000
-# Data of one answer, after which no further requests are taken for it.
+# Data size (bytes) of one response beyond which no further requests are leased.
 MOST_BYTES: Final = 16 * 1024 * 1024
-# Requests of the first portion, while their size is unknown.
+# Size of the first portion, before the average request size is known.
 FIRST_PORTION: Final = 10
-# How long the first portion waits for a queue that has just been opened.
+# Seconds to wait for the first entry: a queue that has just been opened delivers late.
 FIRST_ENTRY_SECONDS: Final = 1.0
 
 CODES: Final = ", ".join(code.value for code in EndCode)
@@ -118,7 +118,9 @@ class TakenRequestSerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField()
     ts = serializers.IntegerField()
-    tries = serializers.IntegerField(help_text=gettext_lazy("Send it back: it fences the lease."))
+    tries = serializers.IntegerField(
+        help_text=gettext_lazy("Fencing token of the lease; send it with `finish` and `return`.")
+    )
     priority = serializers.IntegerField()
     deadline_at = serializers.DateTimeField(
         help_text=gettext_lazy("End of the lease; afterwards the request is queued again.")
@@ -275,7 +277,7 @@ def _shown(work: LeasedRequest) -> dict[str, Any]:
 
 
 def _leased(bound: BoundBiz, one: dict[str, Any]) -> StoredRequest:
-    """What the lease says of the request; the store compares it with what it knows."""
+    """Return the lease from the call as a request; the store verifies it."""
     return StoredRequest(
         id=one["id"],
         biz=bound.name,

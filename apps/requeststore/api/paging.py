@@ -13,7 +13,7 @@ from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.services.store import BoundBiz, FoundRequest, RequestStore
 
 MAX_LIMIT: Final = 200
-# Shards that one list may read; else it must name a biz.
+# Most shards read for one list; beyond, the call must specify a biz.
 MOST_SHARDS: Final = 256
 _CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
@@ -33,7 +33,10 @@ def page_of(
     Raises ``BadRequest`` when one call would read too many shards.
     """
     if sum(len(bound.places) for bound in bizzes) > MOST_SHARDS and len(bizzes) > 1:
-        raise BadRequest(_("Name a biz: these have too many shards for one list."), "name_a_biz")
+        raise BadRequest(
+            _("Specify `biz`: these request groups have too many shards for one list."),
+            "name_a_biz",
+        )
     rows: list[FoundRequest] = []
     for bound in bizzes:
         rows += yard.page(bound, flag=flag, since=since, until=until, after=after, limit=limit + 1)

@@ -89,7 +89,7 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
             raise ValidationError({name: [_("There is no such field.")] for name in unknown})
         values = body.get("requests")
         if not isinstance(values, list):
-            raise ValidationError({"requests": [_("A list of requests is needed.")]})
+            raise ValidationError({"requests": [_("Submit a list of requests.")]})
         project = asked.validated_data["project"]
         if not has_role(request.user, project.pk, Role.OPERATOR):
             raise RoleRequired

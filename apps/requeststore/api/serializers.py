@@ -73,7 +73,7 @@ class RequestsSubmittedSerializer(serializers.Serializer[Any]):
 
     project = serializers.IntegerField()
     biz = serializers.CharField()
-    ts = serializers.IntegerField(help_text=_("When they were stored, in ms since 1970."))
+    ts = serializers.IntegerField(help_text=_("Time of storage, in Unix milliseconds."))
     stored_at = serializers.DateTimeField()
     count = serializers.IntegerField()
     ids = serializers.ListField(child=serializers.CharField())
@@ -89,7 +89,7 @@ class RequestRowSerializer(serializers.Serializer[Any]):
     stored_at = serializers.DateTimeField()
     flag = serializers.IntegerField()
     state = serializers.CharField(help_text=", ".join(LABELS))
-    meaning = serializers.CharField(help_text=_("Of a flag of the biz's own."))
+    meaning = serializers.CharField(help_text=_("Meaning of a custom flag."))
     priority = serializers.IntegerField()
     tries = serializers.IntegerField()
     owner = serializers.CharField()
@@ -97,7 +97,7 @@ class RequestRowSerializer(serializers.Serializer[Any]):
     queued_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
     expires_at = serializers.DateTimeField()
-    deleted_at = serializers.DateTimeField(help_text=_("It is gone from then on."))
+    deleted_at = serializers.DateTimeField(help_text=_("Time of deletion."))
     result = serializers.JSONField(allow_null=True)
 
 
@@ -154,10 +154,10 @@ class RequestFilterSerializer(serializers.Serializer[Any]):
         required=False,
         min_value=min(TAKEN, EXPIRED, MOVING),
         max_value=MAX_FLAG,
-        help_text=_("0 new, 1 processed, 2 failed, -1 taken, -2 expired, or the biz's own."),
+        help_text=_("0 new, 1 processed, 2 failed, -1 leased, -2 expired, or a custom flag."),
     )
-    since = serializers.DateTimeField(required=False, help_text=_("Stored then or later."))
-    until = serializers.DateTimeField(required=False, help_text=_("Stored before."))
+    since = serializers.DateTimeField(required=False, help_text=_("Stored at this time or later."))
+    until = serializers.DateTimeField(required=False, help_text=_("Stored before this time."))
     after = serializers.CharField(required=False, max_length=80)
     limit = serializers.IntegerField(required=False, min_value=1, default=50)
 
@@ -179,12 +179,14 @@ class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
         read_only=True, help_text=", ".join(each.value for each in RebalanceState)
     )
     total = serializers.SerializerMethodField(
-        help_text=_("Requests in the shards that are gone through; null until that is known.")
+        help_text=_("Requests in the shards to examine; null until counted.")
     )
     seen = serializers.SerializerMethodField()
-    waiting_for = serializers.SerializerMethodField(help_text=_("Taken ones it waits for."))
+    waiting_for = serializers.SerializerMethodField(
+        help_text=_("Leased requests, which move once their leases end.")
+    )
     expired = serializers.SerializerMethodField(
-        help_text=_("They stay where they are until they are deleted.")
+        help_text=_("Expired requests, which are not moved.")
     )
 
     class Meta:
@@ -257,18 +259,18 @@ class RebalancePreviewSerializer(serializers.Serializer[Any]):
 class BizSerializer(serializers.Serializer[Any]):
     """Biz with its settings, physical names and accounting."""
 
-    id = serializers.CharField(help_text=_("The project's id and the name: 7.news."))
+    id = serializers.CharField(help_text=_("Project ID and name, such as 7.news."))
     project = serializers.IntegerField()
     name = serializers.CharField()
     description = serializers.CharField()
     enabled = serializers.BooleanField()
     settings_version = serializers.IntegerField()
-    queue = serializers.CharField(help_text=_("Of the Redis list, or of the broker's queue."))
+    queue = serializers.CharField(help_text=_("Name of the Redis list or the broker queue."))
     ttl_seconds = serializers.IntegerField()
     keep_seconds = serializers.IntegerField()
     take_seconds = serializers.IntegerField()
     max_waiting = serializers.IntegerField(
-        help_text=_("With so many in its queue it takes no new requests (429); 0: any number.")
+        help_text=_("Queue length from which new requests are refused with 429; 0 for no limit.")
     )
     epochs = BizEpochSerializer(many=True)
     places = ShardPlaceSerializer(many=True)
@@ -288,7 +290,7 @@ class ReopenRequestsSerializer(serializers.Serializer[Any]):
         child=serializers.RegexField(r"^[0-9]{1,19}$"), required=False, max_length=MAX_BATCH
     )
     flag = serializers.IntegerField(
-        required=False, min_value=1, max_value=MAX_FLAG, help_text=_("The biz's failed flag.")
+        required=False, min_value=1, max_value=MAX_FLAG, help_text=_("Flag of failed requests.")
     )
     since = serializers.DateTimeField(required=False)
     until = serializers.DateTimeField(required=False)

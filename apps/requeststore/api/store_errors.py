@@ -24,7 +24,7 @@ from apps.requeststore.engine.errors import (
 )
 from apps.requeststore.services.store import BoundBiz, shared_request_store
 
-# The id of a biz in addresses: that of its project and its name, ``7.news``.
+# ID of a biz in URLs: project ID and name, ``7.news``.
 BIZ_ID: Final = r"[0-9]{1,18}\.[a-z][a-z0-9_]{0,31}"
 
 
@@ -45,11 +45,11 @@ class AsksStore:
 def answer_to(error: Exception) -> Response | None:
     """Return the HTTP answer to an error of the store; None for other errors."""
     if isinstance(error, RequestStoreUnavailable | UnknownNode):
-        text = _("The request store does not answer. Try again.")
+        text = _("The request store is unreachable. Try again.")
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
         return Response(error_body(RequestStoreUnavailable.code, text), status=503, headers=headers)
     if isinstance(error, UnknownBiz):
-        text = _("This project has no such biz.")
+        text = _("This project has no such request group.")
         return Response(error_body("not_found", text), status=404)
     if isinstance(error, TooLarge | InvalidRequest):
         http_status = status.HTTP_422_UNPROCESSABLE_ENTITY

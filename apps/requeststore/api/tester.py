@@ -37,7 +37,7 @@ class GivenPageSerializer(serializers.Serializer[Any]):
         required=False,
         allow_blank=True,
         max_length=2 * MAX_BODY_BYTES,
-        help_text=_("Instead of body, for bytes."),
+        help_text=_("Body as Base64, instead of `body`."),
     )
 
 
@@ -45,13 +45,17 @@ class RuleTestSerializer(serializers.Serializer[Any]):
     """Rule to test, and the pages."""
 
     rule = serializers.CharField(
-        required=False, allow_blank=True, default="", max_length=64, help_text=_("Its name.")
+        required=False,
+        allow_blank=True,
+        default="",
+        max_length=64,
+        help_text=_("Name of the rule."),
     )
     definition = serializers.JSONField(
-        required=False, help_text=_("The rule to try; without it the active one.")
+        required=False, help_text=_("Rule to test; the active rule by default.")
     )
     sample = serializers.IntegerField(
-        required=False, min_value=1, max_value=2**63 - 1, help_text=_("A sample page.")
+        required=False, min_value=1, max_value=2**63 - 1, help_text=_("ID of a sample page.")
     )
     page = GivenPageSerializer(required=False)
 
@@ -63,7 +67,8 @@ class RuleProblemSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     text = serializers.CharField()
     offset = serializers.IntegerField(
-        allow_null=True, help_text=_("Of an expression: its first wrong character, from 0.")
+        allow_null=True,
+        help_text=_("Offset of the first invalid character in the expression, from 0."),
     )
     warning = serializers.BooleanField()
 
@@ -132,10 +137,10 @@ class TestedSerializer(serializers.Serializer[Any]):
     """Results on all pages."""
 
     rule = serializers.CharField()
-    refused = serializers.BooleanField(help_text=_("The rule cannot be used; nothing was tried."))
+    refused = serializers.BooleanField(help_text=_("The rule is invalid; nothing was tested."))
     problems = RuleProblemSerializer(many=True)
-    changed = serializers.IntegerField(help_text=_("Pages whose result would be another."))
-    left = serializers.IntegerField(help_text=_("Pages that there was no time for."))
+    changed = serializers.IntegerField(help_text=_("Number of pages whose result would change."))
+    left = serializers.IntegerField(help_text=_("Number of pages not tested before the timeout."))
     results = TrialSerializer(many=True)
 
 
@@ -188,7 +193,7 @@ def pages_asked(
     if "sample" in values:
         found = rows.filter(pk=values["sample"]).first()
         if found is None:
-            raise BadTest(fields={"sample": [_("The biz has no such sample page.")]})
+            raise BadTest(fields={"sample": [_("This request group has no such sample page.")]})
         return [found]
     return list(rows.filter(rule__in={rule, ""})[:MOST_PAGES])
 
@@ -200,7 +205,7 @@ def page_given(values: dict[str, Any]) -> ResponsePage:
         try:
             body = base64.b64decode(values["body_base64"], validate=True)
         except (binascii.Error, ValueError):
-            raise BadTest(fields={"body_base64": [_("This is no base64.")]}) from None
+            raise BadTest(fields={"body_base64": [_("This is not valid Base64.")]}) from None
     headers = list(values["headers"].items())
     return ResponsePage(url=values["url"], status=values["status"], headers=headers, body=body)
 

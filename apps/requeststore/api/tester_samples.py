@@ -61,20 +61,20 @@ class KeepSerializer(serializers.Serializer[Any]):
     rule = serializers.CharField(max_length=64, allow_blank=True, default="")
     page = GivenPageSerializer(required=False)
     url = serializers.CharField(
-        required=False, max_length=8000, help_text=_("Downloaded now, instead of page.")
+        required=False, max_length=8000, help_text=_("URL to download now, instead of `page`.")
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Require exactly one of page and URL."""
         if ("page" in attrs) == ("url" in attrs):
-            raise serializers.ValidationError(_("Give either page or url."))
+            raise serializers.ValidationError(_("Specify either `page` or `url`."))
         return attrs
 
 
 class SamplePageViewSet(AsksStore, ReadViewSet[SamplePage]):
     """Sample pages for rule tests; at most 50 of a biz, 1 MiB each."""
 
-    # The bodies stay where they are.
+    # Bodies (up to 1 MiB each) are not loaded for lists.
     queryset = SamplePage.objects.annotate(size=Length("body")).defer("body")
     serializer_class = SamplePageSerializer
     filterset_class = SamplePageFilter

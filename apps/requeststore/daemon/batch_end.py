@@ -32,9 +32,10 @@ from yardkit.guard import settle
 
 logger = logging.getLogger(__name__)
 
-# Some rules take seconds on some pages; those that are read must not wait for all the others.
+# Slow rules take seconds a page; extracted pages must not wait for the whole batch.
 READ_SECONDS: Final = 1.0
-# Right before records are written: with less time left than this, another may have the request.
+# Minimum of lease left before records are written; with less, another worker may lease the
+# request meanwhile.
 LEAST_LEFT_MS: Final = 500
 MAX_TEXT: Final = 300
 
@@ -77,7 +78,7 @@ class BatchEnd:
     now: Callable[[], int]
     ended: Sequence[tuple[LeasedRequest, Result]]
     tally: BizCounters
-    # Of ``ended``, what was not begun: it is for another batch.
+    # Requests of ``ended`` that this batch did not extract; they belong to the next one.
     rest: Sequence[tuple[LeasedRequest, Result]] = ()
     _read: list[tuple[LeasedRequest, ExtractionResult | RequestFailure]] | None = None
     # Requests whose records an attempt may have stored, and those whose records are stored.
@@ -85,9 +86,9 @@ class BatchEnd:
     _stored: set[int] = field(default_factory=set)
     _recorded: bool = False
     _followed: int = 0
-    # Of the pages that a request leads to.
+    # Reserved IDs of followed links.
     _ids: dict[int, list[int]] = field(default_factory=dict)
-    # Ends still to be written to the store, and those that are in the rates already.
+    # Ends to be written to the store, and IDs already added to the rates.
     _ends: list[tuple[StoredRequest, Finish]] | None = None
     _backs: list[tuple[StoredRequest, GiveBack]] = field(default_factory=list)
     _counted: set[int] = field(default_factory=set)
@@ -143,7 +144,7 @@ class BatchEnd:
         with self._lock:
             if self._recorded or self._attempted:
                 return
-            # Nothing of it was stored: others need not wait for the deadline.
+            # No records were stored, so another worker may lease it at once.
             self._read = [(work, STOPS) for work, _result in self.ended]
             self._recorded = True
             self._step()
@@ -155,7 +156,7 @@ class BatchEnd:
         limit = self.now() + LEAST_LEFT_MS
         late = [work for work, _found in self._read if work.request.deadline <= limit]
         if late:
-            # They are somebody else's by now, or soon.
+            # Their leases have ended or are about to.
             self.tally.late += len(late)
             self._settle += late
             self._read = [one for one in self._read if one[0].request.deadline > limit]
@@ -173,7 +174,7 @@ class BatchEnd:
         self._recorded = True
 
     def _write(self, batch: Sequence[Gathered]) -> None:
-        # An earlier attempt may have got further than its error says.
+        # After an error, an earlier attempt may have stored the records all the same.
         marked = [
             msgspec.structs.replace(one, again=True) if one.request_id in self._attempted else one
             for one in batch
@@ -223,7 +224,7 @@ class BatchEnd:
     def _submit(self, pairs: Sequence[tuple[LeasedRequest, Sequence[Entity]]]) -> None:
         ((work, entities),) = pairs
         bound = self.parts.bound
-        # Reserved first, so that a repeat after an outage stores nothing twice.
+        # Reserved before storing, so that a repeat after an outage stores nothing twice.
         ids = self._ids.get(work.request.id) or self.yard.reserve(len(entities))
         self._ids[work.request.id] = ids
         try:
@@ -243,7 +244,7 @@ class BatchEnd:
             if isinstance(found, ExtractionResult):
                 ends.append((work.request, _success(work, found)))
             elif _goes_back(work, found, biz.max_tries):
-                # Another fetcher may have it at once, but none while its host is stopped.
+                # Another fetcher may lease it at once, except while its host is stopped.
                 at = 0 if found is STOPS else self.now() + biz.retry_seconds * 1000
                 self._backs.append((work.request, _give_back(work, found, at)))
             else:
@@ -257,7 +258,7 @@ class BatchEnd:
             self.parts.bound, part, owner=self.owner, now=self.now(), counted=self._counted
         )
         self._count([end for _request, end in part], codes)
-        # At once: a part that is counted must not come again after an outage.
+        # Counted per call: ends that are counted must not be counted again after an outage.
         done = {end.id for _request, end in part}
         self._ends = [one for one in self._ends if one[1].id not in done]
 

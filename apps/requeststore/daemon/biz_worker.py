@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How soon an empty queue is looked at again: at first, and when it stays empty.
+# Poll interval (seconds) of an empty queue: first, and after repeated empty polls.
 FIRST_LOOK_SECONDS: Final = 0.02
 LAST_LOOK_SECONDS: Final = 0.5
-# Ended requests wait so long for others to be ended with.
+# Seconds for which ended requests wait to form a batch.
 GATHER_SECONDS: Final = 0.1
 MOST_AT_ONCE: Final = 500
 FIRST_WAIT_SECONDS: Final = 0.2
 LONGEST_WAIT_SECONDS: Final = 10.0
-# Of the time that a request is ours: what storing its records and its flag may take.
+# Share of the lease reserved for storing records and flag.
 ENDING_SHARE: Final = 0.1
 MOST_ENDING_SECONDS: Final = 30.0
 
@@ -56,10 +56,10 @@ class BizWorker:
         self._used: BizPlan | None = None
         self._taker: RequestTaker | None = None
         self._downloads: Downloads | None = None
-        # Of earlier plans, with work under way.
+        # Earlier plans with unfinished requests.
         self._former: list[Downloads] = []
         self._parts: EndParts | None = None
-        # How many requests were taken with which and have not ended.
+        # Unfinished requests by the parts they were leased under.
         self._taken_with: dict[EndParts, int] = {}
         self._ended: list[tuple[LeasedRequest, Result]] = []
         self._first_ended_at = 0.0
@@ -142,7 +142,7 @@ class BizWorker:
         while self._used is self._plan:
             room = self._limit() - self.in_hand
             if room <= 0 or self._away["end"]:
-                # Where records or flags cannot be stored, more pages would only be in the way.
+                # While records or flags cannot be stored, further downloads would only pile up.
                 await self._until_changed(LAST_LOOK_SECONDS)
             elif await self._take_some(room):
                 return
@@ -169,7 +169,7 @@ class BizWorker:
     async def _take_some(self, most: int) -> int:
         priority = self._plan.bound.settings.priority
         number = await self._tools.room.get(self.name, most, priority=priority)
-        # Not to be interrupted: what the thread brings must come into somebody's hands.
+        # Shielded: requests leased by the thread must not get lost at a cancellation.
         self._taking = asyncio.create_task(self._take_number(number))
         return await asyncio.shield(self._taking)
 
@@ -222,7 +222,7 @@ class BizWorker:
         if before is None:
             return
         if before.shares_agents:
-            # It has one allocation at the center, which the new one is about to ask for.
+            # The center keeps one allocation a slot: the old downloads must give it back first.
             works = before.abandon()
             await before.close()
         else:

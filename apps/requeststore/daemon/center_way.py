@@ -40,22 +40,22 @@ from yardspider.transports.remote import RemoteTransport
 
 logger = logging.getLogger(__name__)
 
-# Beyond the downloader's own time-out: the way there and back, and queues.
+# Margin beyond the download timeout for transport and queueing.
 SLACK_SECONDS: Final = 10.0
-# What was skipped is sent again after so long.
+# Delay before a skipped request is sent again.
 SKIPPED_SECONDS: Final = 1.0
-# Nobody of the allocated agents is alive for so long: others are asked for.
+# After this long without a living agent, new agents are requested.
 NOBODY_SECONDS: Final = 3.0
 WATCH_SECONDS: Final = 0.5
 ALLOCATE_SECONDS: Final = 15.0
-# A request that no agent answers is sent so often.
+# Attempts for a request without an answer.
 MOST_SENT: Final = 3
 
 
 @dataclass(slots=True)
 class _Flight:
     work: LeasedRequest
-    # By the loop's clock: when no answer will come any more.
+    # Deadline of the answer, by the loop's clock.
     answer_by: float
     attempt: int = 1
 
@@ -75,7 +75,7 @@ class CenterWay:
     ) -> None:
         """Raises ``BadSetting``."""
         self._fetch = fetch
-        # The networks are the center's to know; they are named here only to be checked.
+        # Networks are only validated here; the center applies its own copy.
         self._settings = downloader_settings(fetch, networks)
         self._slot = slot
         self._token = token
@@ -150,7 +150,7 @@ class CenterWay:
             flight.work.expires, now + self._fetch.timeout_seconds + SLACK_SECONDS
         )
         if self._transport is None:
-            # It is sent when there are agents again.
+            # Sent once agents are available again.
             return
         request = download_of(
             flight.work.entity,
@@ -185,7 +185,7 @@ class CenterWay:
                 try:
                     self._take(answer)
                 except Exception:
-                    # The others are taken all the same; what this one was about is asked again.
+                    # A malformed answer is skipped; its requests are repeated after their timeout.
                     logger.exception("fetcher:%d: a defect, met by an answer", self._slot)
 
     async def _reopen(self) -> None:
@@ -291,6 +291,6 @@ class CenterWay:
         self._tasks[0].cancel()
         await asyncio.gather(self._tasks[0], return_exceptions=True)
         self._lost(self.problem)
-        # First this, so that the center gives back the old agents before it gives others.
+        # Released first, so that the center frees the old agents before it allocates new ones.
         await transport.close()
         self._tasks[0] = asyncio.create_task(self._receive())

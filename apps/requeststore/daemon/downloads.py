@@ -96,7 +96,7 @@ class Downloads:
             try:
                 self._ended(work, result)
             finally:
-                # What goes wrong with one must not keep the others waiting for ever.
+                # An error of one download must not block the others.
                 self._advance()
 
     def withdraw(self) -> list[LeasedRequest]:

@@ -24,7 +24,7 @@ class FairSemaphore:
     def __init__(self, total: int) -> None:
         self.free = self._total = total
         self._waiting: list[_Waiting] = []
-        # How much each has had, divided by its weight; the least of those who wait is next.
+        # Slots granted to each biz, divided by its weight; the waiter with the least is next.
         self._had: dict[str, float] = {}
         self._level = 0.0
 
@@ -58,7 +58,7 @@ class FairSemaphore:
             self._waiting.remove(first)
             if first.given.done():
                 continue
-            # With others waiting, nobody gets all there is at once.
+            # While others wait, no biz gets all slots at once.
             most = self.free if not self._waiting else max(1, self.free // 2)
             given = min(first.wanted, most)
             self.free -= given

@@ -10,7 +10,7 @@ from typing import Final
 
 from apps.agents.center.politeness.limits import HostRules
 
-# A host may ask for hours; so long at most nothing is sent to it.
+# Longest pause (seconds); a host may ask for hours.
 LONGEST_PAUSE: Final = 300.0
 _MAX_HOSTS: Final = 10_000
 

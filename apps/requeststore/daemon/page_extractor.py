@@ -38,7 +38,7 @@ class PageExtractor:
     def __init__(self, rules: Mapping[str, Any]) -> None:
         """Raises ``BadSetting``."""
         self._data = dict(rules)
-        # The same rules, the same key: a new version may have other ones.
+        # Content hash: a new version may have changed the rules.
         self._key = hashlib.sha256(msgspec.json.encode(self._data)).hexdigest()
         try:
             self._rules = compile_rules(self._data)
@@ -56,7 +56,7 @@ class PageExtractor:
             if trouble is not None:
                 return trouble
         if rule is None and not entity.rule and not self._rules:
-            # A biz without rules only wants its pages asked for.
+            # Without rules, pages are downloaded and nothing is extracted.
             return ExtractionResult(result, "", ())
         page = ResponsePage(
             url=result.url,
@@ -67,7 +67,7 @@ class PageExtractor:
             depth=entity.depth,
             truncated=result.truncated,
         )
-        # Elsewhere, since no expression of XPath can be stopped here.
+        # In a child process: XPath cannot be interrupted in this one.
         found = shared_extraction_pool().extract(self._key, self._data, entity.rule, page)
         if found.failed:
             return RequestFailure(f"extraction: {found.reason}", status=result.status)

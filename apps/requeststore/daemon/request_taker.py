@@ -21,7 +21,7 @@ from yardkit.guard import settle
 
 logger = logging.getLogger(__name__)
 
-# What an entry can have that no other consumer could do anything with, either.
+# Errors of entries that no consumer could process.
 _BAD: Final[Mapping[TakeCode, str]] = {
     TakeCode.UNKNOWN: "there is no such request",
     TakeCode.WRONG_TS: "there is a request with this id, stored at another time",

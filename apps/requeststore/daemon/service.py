@@ -37,13 +37,13 @@ from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-# Networks of projects and rules of hosts are read again so often.
+# Interval (seconds) of reloading project networks and host rules.
 LOOK_SECONDS: Final = 2.0
 SLOT_SECONDS: Final = 15.0
-# With once: nothing was there for so long.
+# With ``--once``: idle time (seconds) before exit.
 IDLE_SECONDS: Final = 1.0
 BUSY_PAUSE_SECONDS: Final = 0.05
-# Of the four that a process has to end, the rest is for connections.
+# Of the 4 s that a process has to stop; the rest is for closing connections.
 STOP_SECONDS: Final = 2.6
 _CALL_SECONDS: Final = 5.0
 
@@ -123,7 +123,7 @@ class FetcherDaemon:
             self._look()
             self._database.recovered()
         except DATABASE_AWAY as error:
-            # The last settings stay in force.
+            # The previous settings stay in effect.
             connection.close()
             self._database.failed(error)
         now = self._clock.monotonic()
@@ -248,7 +248,7 @@ class FetcherDaemon:
     def _read_networks(self, projects: set[int]) -> None:
         rows = Project.objects.filter(pk__in=projects).values_list("pk", "allowed_networks")
         self._networks = {pk: tuple(networks or ()) for pk, networks in rows}
-        # People may have changed them, too.
+        # Networks and host rules may have changed in the database.
         self._slugs.clear()
 
     def _read_rules(self) -> None:

@@ -112,7 +112,7 @@ class DirectWay:
         try:
             result = await self._result(work)
         except Exception as error:
-            # Unanswered, it would have its place here until the process ends.
+            # Without an answer, it would occupy its slot until the process ends.
             logger.exception("a defect, met by request %d", work.request.id)
             result = RequestFailure(f"{type(error).__name__}: {error}")
         self._done(work, result)

@@ -26,11 +26,11 @@ OUTAGES: Final = (
     *DATABASE_AWAY,
     OSError,
 )
-# Asked again, these may answer otherwise.
+# Statuses worth a retry.
 _PASSING: Final = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 )
-# And these failures will not be mended by trying again.
+# Failures that a retry does not fix.
 _LASTING: Final = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.BAD_REQUEST})
 
 

@@ -1,7 +1,7 @@
 """Settings of a biz: an entry of the configuration ``biz`` of a project (seed S4.9).
 
 nodes, epochs, splits -> storage; queue -> waiting; rules -> extraction; fetch -> download; records
--> destination of the results. Validated by ``engine.checking``.
+-> destination of the results. Validated by ``engine.validation``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     flags: dict[str, str] = {}
     fetch: Fetch = Fetch()
     records: Records = Records()
-    # By name or number (seed S4.5): see engine.rules.
+    # By name or number (seed S4.5); see ``extraction.rules``.
     rules: dict[str, Any] = {}
 
     def cutoff(self, now: int) -> int:

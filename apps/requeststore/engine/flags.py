@@ -10,16 +10,15 @@ from typing import Final
 
 NEW: Final = 0
 PROCESSED: Final = 1
-# What a fetcher gives a request that it could not download or read after all its tries, unless the
-# biz names another.
+# Failed after all tries, unless the biz defines another failed flag.
 FAILED: Final = 2
 MAX_FLAG: Final = 999
 
-# Somebody has it until its deadline.
+# Leased to a consumer until its deadline.
 TAKEN: Final = -1
-# Its time was over before anybody had processed it: counted, shown, and soon deleted.
+# Expired unprocessed; deleted after the retention.
 EXPIRED: Final = -2
-# On its way into another shard; nobody can take or finish it meanwhile.
+# Being moved to another shard; can be neither leased nor finished meanwhile.
 MOVING: Final = -3
 
 

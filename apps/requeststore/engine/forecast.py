@@ -18,21 +18,22 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-# Rates over less than this tell nothing.
+# Minimum period (seconds) of meaningful rates.
 LEAST_SECONDS: Final = 60
-# A backlog that is worked off in so many seconds is none: somebody has to hold some.
+# A backlog of up to this many seconds of work counts as none: some requests are always leased.
 NO_BACKLOG_SECONDS: Final = 10.0
 NO_BACKLOG: Final = 10
-# What is late already is to be done in this part of the planned time, but not in less than that.
+# Late requests are to be done within this part of the planned time, and at least this many
+# seconds.
 CATCH_UP: Final = 0.1
 CATCH_UP_SECONDS: Final = 300.0
-# Two rates as near as this are the same.
+# Relative difference below which two rates count as equal.
 NOISE: Final = 0.02
-# A need above so many fetchers by less than this is none of one more.
+# A need exceeding a whole number of fetchers by less than this is rounded down.
 SPARE: Final = 0.1
-# Without a backlog a fetcher shall not be busier than this.
+# Maximum utilization of a fetcher without a backlog.
 USE: Final = 0.8
-# Reports of the store that are older than this say nothing of now.
+# Age (seconds) from which reports of the store are stale.
 STALE_SECONDS: Final = 60.0
 MOST_NEEDED: Final = 1_000_000
 
@@ -42,12 +43,12 @@ class Outlook(enum.StrEnum):
 
     EMPTY = "empty"
     UNKNOWN = "unknown"
-    # The store has not said for a while how much there is.
+    # The last report of the store is stale.
     STALE = "stale"
     KEEPS_PACE = "keeps_pace"
     DONE = "done"
     NEVER = "never"
-    # Something waits and nothing at all is processed.
+    # Requests wait and none is processed.
     STANDS = "stands"
 
 
@@ -55,11 +56,11 @@ class Lateness(enum.StrEnum):
     """Which requests miss their deadline at this rate."""
 
     NONE = ""
-    # The oldest has missed it already.
+    # The oldest request has missed its deadline.
     OLDEST = "oldest"
-    # What waits is not done by the deadline of the oldest.
+    # The backlog is not done by the deadline of the oldest request.
     BACKLOG = "backlog"
-    # What comes now waits longer than planned.
+    # New requests wait longer than planned.
     NEW = "new"
 
 
@@ -102,7 +103,7 @@ class Forecast:
     wait_seconds: float | None = None
     needed: int = 1
     capacity: float | None = None
-    # Whether ``capacity`` is of now: enough waited all the time.
+    # Whether ``capacity`` was measured now: there was a backlog all the time.
     measured: bool = False
 
 
@@ -132,7 +133,7 @@ def _for_pace(facts: Facts, created: float, running: int) -> int:
     """Return the fetchers that keep up with arrivals; one less where no backlog was measured."""
     if facts.capacity:
         return _fetchers(created / (USE * facts.capacity))
-    # To find out whether that is enough: it is asked for only after long enough without backlog.
+    # Probe whether one less is enough; only after a period without backlog.
     return max(1, running - 1)
 
 
@@ -146,13 +147,13 @@ def _of_backlog(facts: Facts, created: float, processed: float, running: int) ->
     eta = None
     if not processed:
         outlook = Outlook.STANDS
-        # That the others will be late, too, goes without saying.
+        # Nothing is processed, so that all other requests are late as well: not reported.
         lateness = lateness if lateness is Lateness.OLDEST else Lateness.NONE
     elif net <= NOISE * max(processed, created):
         outlook = Outlook.NEVER
     else:
         outlook, eta = Outlook.DONE, facts.backlog / net
-    # Without any capacity nothing tells what more of them would do.
+    # Without a measured capacity, the effect of more fetchers is unknown.
     needed = _fetchers(pace / capacity) if capacity else running
     return Forecast(outlook, lateness, eta, deadline, wait, needed, capacity, measured)
 
@@ -189,7 +190,7 @@ def settled(needs: list[tuple[float, int]], need: int, *, now: float, seconds: f
     Updates ``needs``, a list of (time, need), oldest first.
     """
     needs[:] = [(at, each) for at, each in needs if now - seconds < at <= now]
-    # Of a row of equal ones the first and the last are enough.
+    # Of a series of equal values the first and the last are kept.
     if len(needs) > 1 and needs[-1][1] == needs[-2][1] == need:
         needs.pop()
     needs.append((now, need))

@@ -12,7 +12,7 @@ _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _BREAKS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _IN_URL: Final = re.compile(r"[\x00-\x20\x7f]")
-# Nearly all addresses are like this, and need no closer look, which takes five times as long.
+# Fast path for ordinary URLs: the full check takes five times as long.
 _PLAIN: Final = re.compile(r"https?://[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63}){0,20}([/?#][!-~]*)?")
 _MOST_HEADERS: Final = 100
 _MOST_CHARACTERS: Final = 16_000

@@ -56,7 +56,7 @@ class Spread:
         self._database = database_of(prefix, project_id, name, biz)
         self._since = [epoch.since for epoch in biz.epochs]
         self._by_epoch = [self._places_of(epoch) for epoch in biz.epochs]
-        # The newest epoch's come first: most of what anybody looks for was stored lately.
+        # Newest epoch first: most look-ups are for recent requests.
         self.places: tuple[Place, ...] = tuple(
             dict.fromkeys(place for places in reversed(self._by_epoch) for place in places)
         )

@@ -35,8 +35,8 @@ MAX_FLAGS: Final = 100
 MAX_TEXT: Final = 500
 MAX_TTL_SECONDS: Final = 366 * 24 * 3600
 MIN_TTL_SECONDS: Final = 60
-# The books of a span of 10 minutes are closed 11 minutes after its first request has expired; a
-# store that deletes by itself must not be quicker, also when nobody could look for a while.
+# The accounting of a 10-minute span is closed 11 minutes after its first request has expired. A
+# store with TTL indexes must not delete earlier, not even after an outage of the upkeep.
 MIN_KEEP_SECONDS: Final = 3600
 MAX_DAY: Final = 24 * 3600
 MAX_WAITING: Final = 1_000_000_000
@@ -49,7 +49,7 @@ _RECORDS_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _FLAG: Final = re.compile(r"[1-9][0-9]{0,2}")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _BREAKS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# Of the downloader, what a biz says elsewhere or may not say.
+# Downloader fields that a biz sets elsewhere or must not set.
 _NOT_DOWNLOADER: Final = frozenset({"allowed_networks", "concurrency", "timeout_seconds"})
 DOWNLOADER_FIELDS: Final = frozenset(DownloaderSettings.__struct_fields__) - _NOT_DOWNLOADER
 
@@ -71,7 +71,7 @@ def read_book(data: Mapping[str, Any]) -> tuple[BizBook | None, list[Flaw]]:
     if len(book.bizzes) > MAX_BIZZES:
         flaws.append(Flaw("bizzes", "too_many", {"most": MAX_BIZZES}))
     for name, biz in book.bizzes.items():
-        # What was refused as a whole stands there with its usual value: nothing is said twice.
+        # Invalid parts have their defaults: each problem is reported once.
         refused = {flaw.place for flaw in flaws if not flaw.warning}
         place = f"bizzes.{name}"
         flaws += [flaw for flaw in _biz(place, name, biz) if flaw.place not in refused]
@@ -128,7 +128,7 @@ class _Reader:
             self.flaws.append(Flaw(place, "not_list"))
             return None
         found = [self.value(each, kind, f"{place}[{n}]") for n, each in enumerate(value)]
-        # One that cannot be read spoils them all: their number and order mean something.
+        # One unreadable item invalidates the list: number and order matter.
         return None if any(each is None for each in found) else found
 
     def _dict(self, value: object, kind: Any, place: str) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.problems: list[PageProblem] = []
-        # Problems beyond the first ones.
+        # Number of problems beyond the limit.
         self.hidden = 0
         self.failed = False
         self.record = -1

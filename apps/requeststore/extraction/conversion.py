@@ -102,7 +102,7 @@ def to_integer(value: Any, document: Document) -> int:
     """Parse a number without a fraction."""
     number = to_number(value, document)
     if isinstance(number, float):
-        # 1.1万 is 11000 and 29.0 is 29, whatever the binary form of the product is.
+        # Rounded: 1.1万 is 11000, although the floating-point product is not.
         whole = round(number)
         if abs(number - whole) > 1e-9 * max(1.0, abs(number)) or abs(whole) > MAX_INTEGER:
             raise BadValue(f"{shown(value)} is no whole number")
@@ -156,7 +156,7 @@ def datetime_with(formats: Sequence[str], zone: tzinfo) -> Cast:
 def _by_format(text: str, formats: Sequence[str]) -> datetime | None:
     for each in formats:
         try:
-            # A zone is added by the caller where the format has none.
+            # The caller adds a zone where the format has none.
             return datetime.strptime(text, each)  # noqa: DTZ007 - its zone is added below
         except (ValueError, OverflowError):
             continue
@@ -199,6 +199,6 @@ CASTS: Final[Mapping[str, Cast]] = {
     "boolean": to_boolean,
     "url": to_url,
     "json": to_json,
-    # The markup itself is made where the node still is.
+    # Markup is serialized while the node exists.
     "html": to_text,
 }

@@ -33,7 +33,7 @@ class Scope:
     node: Any = None
     value: Any = None
     text: str | None = None
-    # It is a record, not the page.
+    # True in a record, False for the page.
     inside: bool = False
 
 
@@ -66,7 +66,7 @@ class NodeSource(Source):
         if isinstance(found, list):
             return found
         if isinstance(found, float):
-            # XPath knows no whole numbers, and NaN for what is none.
+            # XPath numbers are floats, and NaN for anything else.
             if found != found:
                 return []
             return [int(found) if found.is_integer() and abs(found) < 1e15 else found]
@@ -164,7 +164,7 @@ def _plain(raw: Iterable[Any], markup: str) -> Iterator[Any]:
                 raise BadValue(f"more than {MAX_RESULT_BYTES} characters")
             yield made
         elif isinstance(value, tuple):
-            # Of namespace::, which nobody means.
+            # Namespace nodes (``namespace::``) have no useful text.
             yield str(value[-1])
         else:
             yield value
@@ -200,7 +200,7 @@ class Field:
             return values if self.many else values[0]
         if self.required:
             collector.problem("missing", "required, and not on this page", path, fatal=True)
-        # Never shared: who gets a record may change it.
+        # A copy: callers may change their records.
         return copy.deepcopy(self.default)
 
     def _read_values(

@@ -18,13 +18,13 @@ MAX_NAMESPACES: Final = 20
 MAX_EXPRESSION: Final = 1000
 MAX_TEXT: Final = 1000  # of replacements, separators, prefixes
 MAX_CONST_BYTES: Final = 4096
-# Of re2's program: the time of a search is at worst the text's length times this.
+# Size of an RE2 program: a search takes at most the length of the text times this.
 MAX_PATTERN_SIZE: Final = 2000
-# Walks through the whole page inside one another, such as //a[.//b[.//c]]: each multiplies the cost
-# by the size of the page.
+# Nested walks through the whole page, such as //a[.//b[.//c]]: each multiplies the cost by the
+# size of the page.
 MAX_NESTED_WALKS: Final = 3
-# What the lists and objects of one JMESPath expression may multiply a document by; a tenth of it
-# where the expression also writes texts out of them.
+# Factor by which one JMESPath expression may multiply a document; a tenth of it where the
+# expression also builds strings.
 MAX_GROWTH: Final = 1000
 
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
@@ -36,5 +36,5 @@ MAX_PROBLEMS: Final = 100
 MAX_FOLLOW: Final = 10_000
 MAX_FOLLOW_DEPTH: Final = 1000
 MAX_URL: Final = 8000
-# 64 bits, signed: what every table and queue behind this can keep.
+# Signed 64-bit: the range of every destination.
 MAX_INTEGER: Final = 2**63 - 1

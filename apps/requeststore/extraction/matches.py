@@ -52,7 +52,7 @@ def explain(rules: RuleMap, name: str, page: ResponsePage) -> RuleMatches:
         found = _look(rule, document)
         encoding = document.encoding
     except (PageError, RecursionError, MemoryError):
-        # ``extracted`` says it already.
+        # The error is in ``extracted`` already.
         return RuleMatches(extracted=extracted)
     return RuleMatches(extracted=extracted, matched=found, encoding=encoding)
 

@@ -142,7 +142,7 @@ class Notes:
 
 def _is_format(text: str) -> bool:
     try:
-        # Only whether it can be used: no time is read from it.
+        # Validates the format only; the parsed time is discarded.
         datetime.strptime(datetime(2024, 1, 2, tzinfo=UTC).strftime(text), text)  # noqa: DTZ007 - only tried
     except (ValueError, OverflowError, UnicodeError):
         return False

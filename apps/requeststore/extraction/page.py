@@ -13,7 +13,7 @@ from apps.requeststore.extraction.problems import PageError
 from yardkit import charsets
 
 _SCHEMES: Final = frozenset({"http", "https"})
-# Python's names of control characters that no XML may hold; libxml2 would stop at the first.
+# Control characters that XML forbids; libxml2 would stop at the first.
 _NO_NULL: Final = {0: None}
 _ERRORS_LOOKED_AT: Final = 1000
 
@@ -66,7 +66,7 @@ class Document:
         self._data: Any = None
         self._has_data = False
         self._base: str | None = None
-        # Why the tree ends before the page does, "" if it does not.
+        # Why the tree is incomplete; "" if it is complete.
         self.cut_at = ""
 
     @property
@@ -100,7 +100,7 @@ class Document:
         }  # fmt: skip
         parser: Any
         if self._xml:
-            # Entities of a page's own are left where they stand: they may name files, or grow.
+            # Custom entities are not expanded: they may name files or grow exponentially.
             parser = etree.XMLParser(resolve_entities=False, load_dtd=False, **options)
         else:
             parser = etree.HTMLParser(**options)
@@ -117,7 +117,7 @@ class Document:
             root = etree.fromstring(b"<html/>", etree.HTMLParser())
         declared = root.getroottree().docinfo.internalDTD if self._xml else None
         if declared is not None and next(declared.iterentities(), None) is not None:
-            # Not opened by the parser, they would be by XPath's string().
+            # XPath's string() would expand the entities that the parser has kept.
             raise PageError("xml_entities", "the page declares entities of its own")
         for entry in list(parser.error_log)[:_ERRORS_LOOKED_AT]:
             if entry.level_name == "FATAL" and "XML_PARSE_HUGE" in entry.message:

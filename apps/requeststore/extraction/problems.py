@@ -14,10 +14,10 @@ class RuleProblem:
 
     # rules.article.fields.price.regex
     place: str
-    # Stable, for programs: bad_css, unknown_key, ...
+    # Stable code: bad_css, unknown_key, ...
     code: str
     text: str
-    # Of an expression: the first character that is wrong, from 0.
+    # Offset of the first invalid character in the expression, from 0.
     offset: int | None = None
     warning: bool = False
 

@@ -1,4 +1,4 @@
-"""Child process of a ``Box``: reads pages from its input until that ends or a limit is reached."""
+"""Child process of ``ExtractionProcess``: reads jobs until its input ends or a limit is reached."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def main(cpu_seconds: float, memory_bytes: int) -> None:
     """Serve until the input ends. The kernel's CPU limit kills the process on a slow page."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Ctrl-C in a terminal is for the owner, who then closes the input.
+    # Ctrl-C in a terminal reaches the parent as well, which then closes the input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    # Unbuffered: the length of each message says how much to read.
+    # Unbuffered: each message is read by its length.
     source = os.fdopen(0, "rb", buffering=0)
     decoder = msgspec.msgpack.Decoder(ExtractionJob)
     maps: dict[str, RuleMap | BadRules] = {}

@@ -1,4 +1,4 @@
-"""Messages between a ``Box`` and its child: MessagePack with a length prefix."""
+"""Messages between ``ExtractionProcess`` and its child: MessagePack with a length prefix."""
 
 from __future__ import annotations
 

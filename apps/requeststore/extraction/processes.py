@@ -33,7 +33,7 @@ from apps.requeststore.extraction.rules import Extracted
 
 CPU_SECONDS: Final = 10.0
 MEMORY_BYTES: Final = 1024 * 1024 * 1024
-# The clock runs on while others have the processor; this only ends what hangs.
+# Wall-clock limit, generous for a busy machine; it only ends a hung child.
 _WALL_FACTOR: Final = 12
 _MODULE: Final = "apps.requeststore.extraction.process_child"
 _KEPT: Final = 100
@@ -70,7 +70,7 @@ class ExtractionProcess:
     def explain(
         self, key: str, rules: dict[str, Any], name: str, page: ResponsePage
     ) -> RuleMatches:
-        """Return ``explaining.explain``, run in the child; ``extracted`` has failed on a
+        """Return ``matches.explain``, run in the child; ``extracted`` has failed on a
         timeout.
         """
         answer = self._ask(key, rules, ExtractionJob(key=key, name=name, page=page, explain=True))
@@ -110,10 +110,10 @@ class ExtractionProcess:
             except (OSError, EOFError, msgspec.DecodeError):
                 return self._ended()
             except (TypeError, ValueError, OverflowError, RecursionError):
-                # Rules or a page that cannot travel: nothing was sent.
+                # Rules or page cannot be serialized: nothing was sent.
                 return "not_readable"
             if len(self._known) >= _KEPT:
-                # The process forgets as well, see boxed_child.
+                # The child drops its rules as well, see ``process_child``.
                 self._known.clear()
             self._known.add(key)
             return answer
@@ -122,7 +122,7 @@ class ExtractionProcess:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self._end()
-        # No secret of this process goes along.
+        # A minimal environment: no secret of this process is passed on.
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(self._cpu_seconds), str(self._memory_bytes)],
@@ -165,7 +165,7 @@ class ExtractionProcess:
                 try:
                     pipe.close()
                 except OSError:
-                    # What it had not read any more.
+                    # Unread input.
                     continue
 
 
@@ -253,5 +253,5 @@ def close_shared_extraction_pool() -> None:
         boxes.close()
 
 
-# Whoever forgets it leaves no process behind.
+# Without an explicit close, no child outlives this process.
 atexit.register(close_shared_extraction_pool)

@@ -19,7 +19,7 @@ from apps.requeststore.extraction.xpaths import BadExpression
 from yardkit.errors import first_line
 
 _PATTERN_MEMORY_BYTES: Final = 8 * 1024 * 1024
-# They make texts, whose sizes add up, of values that may stand there many times.
+# Functions that build strings, whose sizes add up when a value is repeated.
 _WRITERS: Final = frozenset({"join", "to_string"})
 _MOST_WRITERS: Final = 3
 
@@ -117,7 +117,7 @@ class Pattern:
             said = error.args[0] if error.args else b""
             said = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
             kind, _, part = said.partition(": ")
-            # Of a parenthesis without a partner it names the whole expression.
+            # For an unbalanced parenthesis RE2 reports the whole expression.
             at = text.find(part) if part and not kind.endswith((")", "(")) else -1
             raise BadExpression(said[:200], at if at >= 0 else None) from None
         if self._expression.programsize > MAX_PATTERN_SIZE:

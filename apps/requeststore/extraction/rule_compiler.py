@@ -29,7 +29,7 @@ from yardkit import charsets
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
 FIELD: Final = re.compile(r"[^\W\d]\w{0,62}")
 KINDS: Final = ("html", "xml", "json", "text")
-# What each kind of page is asked by; the first is meant by a bare text.
+# Expression languages of each kind of page; a plain string is in the first one.
 LANGUAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "html": ("css", "xpath"),
     "xml": ("xpath", "css"),

@@ -110,7 +110,7 @@ class ExtractionRule:
         if not any_status and page.status not in self.statuses:
             raise PageError("bad_status", f"status {page.status} is none of this rule")
         document = Document(page, encoding=self.encoding, xml=self.kind == "xml")
-        # Each kind fails here where the page is none of it, also for a rule without expressions.
+        # Parsed here, so that a page of another kind fails even for a rule without expressions.
         if self.kind == "json":
             _ = document.data
         elif self.kind != "text":

@@ -31,7 +31,7 @@ _WALKS: Final = frozenset(
 )
 _TESTS: Final = frozenset({"node", "text", "comment", "processing-instruction"})
 _ANY: Final = 99
-# Least and most arguments.
+# Minimum and maximum number of arguments.
 _FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
     "boolean": (1, 1), "ceiling": (1, 1), "concat": (2, _ANY), "contains": (2, 2), "count": (1, 1),
     "false": (0, 0), "floor": (1, 1), "has-class": (1, _ANY), "id": (1, 1), "lang": (1, 1),
@@ -70,7 +70,7 @@ def compile_css(expression: str, *, xml: bool = False) -> Nodes:
     try:
         path = translator.css_to_xpath(expression)
     except (SyntaxError, RuntimeError, ValueError, TypeError) as error:
-        # The first two are cssselect's, of which all its own errors are made.
+        # The first two are the base classes of cssselect's errors.
         text = str(error) or type(error).__name__
         found = _AT.search(text)
         raise BadExpression(text[:200], int(found[1]) if found else None) from None
@@ -104,7 +104,7 @@ def _compiled(path: str, namespaces: Mapping[str, str] | None) -> Nodes:
         raw = path.encode()
         offset = None
         if last is not None and 0 <= last.column <= len(raw):
-            # libxml2 counts bytes.
+            # libxml2 reports offsets in bytes.
             offset = len(raw[: last.column].decode("utf-8", "ignore"))
         raise BadExpression(str(error) or "no XPath", offset) from None
     except (ValueError, TypeError) as error:

@@ -21,7 +21,7 @@ _TIME: Final = "2026-11-21T14:00 (UTC), 2026-11-21T14:00+08:00, or 30m, 6h, 2d a
 def add_verbs(parser: CommandParser) -> None:
     """Add the subcommands and their arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    books = verbs.add_parser("books", help="all bizzes and their books")
+    books = verbs.add_parser("books", help="accounting of all bizzes")
     books.add_argument("--project", metavar="P", help="only those of this project")
     _json(books)
     submit = _verb(verbs, "submit", "hand in requests from a file")
@@ -70,7 +70,7 @@ def _json(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
-# --- from words to things ------------------------------------------------------------------------
+# --- conversion ----------------------------------------------------------------------------------
 
 
 def biz_named(yard: RequestStore, text: str) -> BoundBiz:

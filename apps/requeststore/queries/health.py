@@ -15,7 +15,7 @@ from apps.requeststore.queries.outlook import BizStatus, Standings
 
 # An operation that takes longer is slow.
 SLOW_SECONDS: Final = 1.0
-# Of a process that has been silent for longer, nobody needs to know the clock.
+# Clock differences of processes silent for longer are not reported.
 CLOCKS_OF: Final = timedelta(hours=1)
 
 
@@ -24,9 +24,9 @@ class NodeState(enum.StrEnum):
 
     WELL = "well"
     SLOW = "slow"
-    # It does not answer, or answers with an error.
+    # Unreachable, or answering with an error.
     PROBLEM = "problem"
-    # Nobody has looked for a while.
+    # Not checked by the upkeep task lately.
     SILENT = "silent"
 
 

@@ -31,7 +31,7 @@ CREATED: Final = "requests.created"
 PROCESSED: Final = "requests.processed"
 FAILED: Final = "requests.failed"
 RATES: Final = (CREATED, PROCESSED, FAILED)
-# A gauge of the platform: how many fetchers run.
+# Platform gauge: number of running fetchers.
 FETCHERS: Final = SeriesKey("fetchers.running", None)
 FETCHER_KIND: Final = "fetcher"
 FORECAST_SECONDS: Final = 300
@@ -185,7 +185,7 @@ def _plans() -> tuple[dict[BizKey, BizSchedule], dict[int, str]]:
     return plans, names
 
 
-# What versions say, by their number: they never change.
+# Settings by version ID; versions never change.
 _read: dict[int, dict[str, BizSchedule]] = {}
 
 
@@ -196,7 +196,7 @@ def _plan(values: Mapping[str, Any]) -> BizSchedule:
     return BizSchedule(values.get("enabled", True), float(finish_by or ttl), bool(finish_by), most)
 
 
-# What rows have that say nothing of it.
+# Default values of rows without the setting.
 _NOTHING: Final[dict[str, Any]] = {
     "by_flag": Value({}, JSONField()),
     "expiring": Value({}, JSONField()),
@@ -270,8 +270,8 @@ def _facts(
     running: int,
     fetchers: float,
 ) -> Facts:
-    # Of a biz that has begun to work lately, the time before is none of slow work. Counts wait in
-    # the broker for whoever stores them, so what is there of a time is all of it.
+    # The time before the first activity of a biz is not idle time. Counts wait in the broker until
+    # they are stored, so the stored counts of a period are complete.
     begun = max(found.ages.get(SeriesKey(name, *key), 0) for name in (CREATED, PROCESSED))
     seconds = float(min(FORECAST_SECONDS, begun or found.heard_seconds))
     share = FORECAST_SECONDS / seconds if seconds else 0.0
@@ -281,7 +281,7 @@ def _facts(
         for name in (CREATED, PROCESSED)
         for value in [found.of(name, *key)[FORECAST_SECONDS]]
     }
-    # Many that came at once, some minutes ago, are no pace.
+    # A burst some minutes ago is not a rate.
     lately = found.of(CREATED, *key)[60]
     if pace[CREATED] is not None and lately is not None and lately < pace[CREATED] / 2:
         pace[CREATED] = lately
@@ -293,7 +293,7 @@ def _facts(
         seconds=seconds,
         planned_seconds=plan.planned_seconds,
         oldest_age=age,
-        # A biz without any shard has stored nothing yet.
+        # A biz without shards has no requests yet.
         report_age=0.0 if reported is None else reported,
         fetchers=fetchers,
         running=running,

@@ -18,7 +18,7 @@ Key = tuple[int, str]
 # node, database, collection
 Shard = tuple[str, str, str]
 _OF_SHARD: Final = ("project_id", "biz", "node", "database", "collection")
-# Of a shard that is no more, everything is in its slices.
+# A deleted shard has all of its requests in closed slices.
 _ANY: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -125,7 +125,7 @@ def standings(
         one.live.update(_flags(report.by_flag))
         one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
     for key, of_shard, start_at, counts in _closed(wanted, found, by_flag):
-        # One that was closed after the reports were read is still in their live counts.
+        # A slice closed after the reports were read is still in their live counts.
         until = found[key].closed_until.get(of_shard, _ANY)
         if until is not None and (start_at is None or start_at < until):
             found[key].closed.update(counts)
@@ -150,7 +150,7 @@ def _closed(
         for project, biz, node, database, collection, start_at, counts in each_one.iterator():
             yield (project, biz), (node, database, collection), start_at, _flags(counts)
         return
-    # Only what was closed lately is looked at slice by slice.
+    # Only recent slices are read one by one.
     ends = [each for one in found.values() for each in one.closed_until.values()]
     since = min((each for each in ends if each is not None), default=_ANY)
     lately = Case(When(start_at__gte=since, then=F("start_at")), default=None)

@@ -27,7 +27,7 @@ from apps.requeststore.engine.sharding import Place
 from apps.requeststore.stores.base import StepKind, StoredRequest
 from yardkit.snowflake import decode
 
-# More of a body is not shown.
+# Characters of a body that are shown.
 MOST_BODY: Final = 20_000
 _STATES: Final[Mapping[int, str]] = {
     NEW: "new",
@@ -38,7 +38,7 @@ _STATES: Final[Mapping[int, str]] = {
 }
 LABELS: Final[Mapping[str, Promise]] = {
     "new": gettext_lazy("new"),
-    "taken": gettext_lazy("taken"),
+    "taken": gettext_lazy("leased"),
     "processed": gettext_lazy("processed"),
     "failed": gettext_lazy("failed"),
     "expired": gettext_lazy("expired"),
@@ -56,17 +56,17 @@ TONES: Final[Mapping[str, str]] = {
 }
 STEPS: Final[Mapping[str, Promise]] = {
     StepKind.STORED: gettext_lazy("stored"),
-    StepKind.QUEUED: gettext_lazy("put into the queue"),
-    StepKind.TAKEN: gettext_lazy("taken"),
-    StepKind.RETURNED: gettext_lazy("given back, to be tried again"),
-    StepKind.OVERDUE: gettext_lazy("not finished by its deadline, so it is new again"),
-    StepKind.REQUEUED: gettext_lazy("was in no queue any more, so it was queued again"),
+    StepKind.QUEUED: gettext_lazy("queued"),
+    StepKind.TAKEN: gettext_lazy("leased"),
+    StepKind.RETURNED: gettext_lazy("returned for another try"),
+    StepKind.OVERDUE: gettext_lazy("lease expired; returned for another try"),
+    StepKind.REQUEUED: gettext_lazy("queue entry lost; queued again"),
     StepKind.FINISHED: gettext_lazy("finished"),
-    StepKind.REOPENED: gettext_lazy("opened again"),
-    StepKind.EXPIRED: gettext_lazy("expired before anybody had processed it"),
-    StepKind.MOVED: gettext_lazy("moved into another shard"),
+    StepKind.REOPENED: gettext_lazy("reopened"),
+    StepKind.EXPIRED: gettext_lazy("expired unprocessed"),
+    StepKind.MOVED: gettext_lazy("moved to another shard"),
 }
-# Beside what sounds secret anywhere.
+# In addition to the secret-sounding names of the whole platform.
 _SECRET_HEADER: Final = re.compile(r"auth|cookie|token|secret|key|session|passw", re.IGNORECASE)
 
 
@@ -169,7 +169,7 @@ def masked_url(url: str) -> str:
     query = parts.query
     if secret:
         query = urlencode([(name, MASK if name in secret else value) for name, value in pairs])
-        # For people: as dots, and not as what they are encoded as.
+        # Unquoted, so that the mask is shown as dots.
         query = query.replace(quote(MASK), MASK)
     if netloc == parts.netloc and query == parts.query:
         return url

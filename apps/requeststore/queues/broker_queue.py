@@ -31,7 +31,7 @@ from yardkit.broker import (
 logger = logging.getLogger(__name__)
 
 _CONFIRM_SECONDS: Final = 30.0
-# Entries that wait in a consumer's memory are not there for the others.
+# Prefetched entries are unavailable to other consumers.
 PREFETCH: Final = 200
 
 
@@ -63,7 +63,7 @@ class BrokerQueue:
             try:
                 self._broker.publish(messages).result(_CONFIRM_SECONDS)
             except Unroutable:
-                # Somebody has deleted the queue meanwhile, so it has taken none of them.
+                # The queue was deleted meanwhile, so none of them was enqueued.
                 self._broker.declare(self._spec)
                 self._broker.publish(messages).result(_CONFIRM_SECONDS)
         except (BrokerError, ConfirmTimeout) as error:

@@ -15,12 +15,11 @@ from apps.requeststore.engine.errors import RequestStoreUnavailable
 from yardkit.broker.base import DEAD_QUEUE, Broker, BrokerError, Outgoing
 from yardkit.broker.deadletters import dead_headers
 
-# Says where it came from: the dead letter itself names no queue, for a list is none of the
-# broker's, and nobody can send it back there.
+# Names the Redis list as origin: it is no broker queue to which a letter could be returned.
 HEADER_LIST: Final = "x-crawlyard-redis-list"
 HEADER_PROJECT: Final = "x-crawlyard-project"
 _CONFIRM_SECONDS: Final = 10.0
-# Of what is longer only the beginning is kept.
+# Bytes of the body that are kept.
 _MOST_BYTES: Final = 256 * 1024
 _MOST_KEPT: Final = 10_000
 _MOST_AT_ONCE: Final = 100

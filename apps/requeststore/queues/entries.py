@@ -13,7 +13,7 @@ from apps.requeststore.engine.errors import BadEntry
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.stores.base import QueueEntry
 
-# Ours have about 70; others may send fields of their own along.
+# Ours have about 70 bytes; foreign producers may add fields.
 MAX_ENTRY_BYTES: Final = 4096
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _NAME: Final = re.compile(NAME)

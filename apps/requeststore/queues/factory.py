@@ -11,7 +11,7 @@ from apps.requeststore.queues.broker_queue import BrokerQueue
 from apps.requeststore.queues.dead_letters import BuryInBroker
 from yardkit.broker.base import Broker
 
-# As ``engine.sharding.queue_of`` makes them: whose project the dead letters are.
+# Format of ``engine.sharding.queue_of``; the project owns the dead letters.
 _OF_PROJECT: Final = re.compile(r"p([1-9][0-9]{0,17})\.")
 
 
@@ -40,7 +40,7 @@ def open_queue(
     queue without one. Connects at the first use. Raises ``BadSetting``.
     """
     if redis_url:
-        # Only here: its client takes a while to load, and many have no Redis.
+        # Imported on demand: the client is slow to load, and many installations have no Redis.
         from apps.requeststore.queues.redis_list import RedisListQueue
         from yardkit.redis_server import shared_server
 

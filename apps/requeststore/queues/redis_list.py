@@ -26,7 +26,7 @@ from yardkit.redis_server import RedisServer
 
 logger = logging.getLogger(__name__)
 
-# What a dead consumer had is put back in one step.
+# Entries of a dead consumer requeued at a time.
 MOST_TAKEN: Final = 10_000
 
 
@@ -47,7 +47,7 @@ class RedisListQueue:
         self._list = ReliableList(
             server, key, consumer=consumer, levels=MAX_PRIORITY + 1, most_taken=MOST_TAKEN
         )
-        # Taken, but no entry: by number, with the reason, until it is buried.
+        # Malformed entries by number, with the reason, until they are dead-lettered.
         self._junk: dict[int, tuple[bytes, str]] = {}
         self._burying = threading.Lock()
 
@@ -98,7 +98,7 @@ class RedisListQueue:
                         pipeline.memory_usage(key, samples=5)
                     memory = sum(size or 0 for size in pipeline.execute())
             except redis.ResponseError:
-                memory = None  # some who rent out Redis do not let one ask
+                memory = None  # hosted Redis may forbid the command
         return QueueStats(waiting, taken, memory)
 
     def clear(self) -> int:

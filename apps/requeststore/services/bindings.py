@@ -22,7 +22,7 @@ from apps.requeststore.models import ShardReport
 from apps.requeststore.services.kind import KIND
 from apps.requeststore.texts import told
 
-# A biz that was gone before them is found in the store's own tools only.
+# A biz removed before these versions is visible only in the store itself.
 _MOST_VERSIONS: Final = 200
 
 
@@ -40,7 +40,7 @@ class BoundBiz:
     queue_name: str
     spread: Spread
     former: tuple[Place, ...] = ()
-    # The active version has it no more: nobody stores or fetches, what is there runs out.
+    # Removed from the active version: stored requests expire.
     retired: bool = False
 
     @property
@@ -127,7 +127,7 @@ def bind_retired(
     for name, biz, version in _last_settings(project_id, names) if names else ():
         bound = replace(bound_biz(project_id, name, biz, version), retired=True)
         if not all(place.node in nodes for place in bound.spread.places):
-            # Nothing is stored for it any more; its other shards are swept and counted.
+            # No new requests are stored; its shards are still swept and counted.
             there = sorted({place.node for place, of in owners.items() if of == name} & {*nodes})
             if not there:
                 continue

@@ -21,11 +21,11 @@ from apps.requeststore.services.shards import SLICE_SECONDS, slice_start
 from apps.requeststore.stores.base import Shard, ShardCounts, StorageNode
 from yardkit.failpoints import hit
 
-# After the last request of a span has expired: clocks differ, and marking takes a moment.
+# Margin after the last request of a span has expired: clocks differ, and marking takes time.
 GRACE_SECONDS: Final = 60
-# Of one biz in one round.
+# Spans closed per biz in one round.
 MOST_SPANS: Final = 50
-# Slices this old are put together to days.
+# Age from which slices are merged into days.
 FOLD_AFTER: Final = timedelta(days=2)
 DAY_SECONDS: Final = 24 * 3600
 
@@ -106,7 +106,7 @@ def _next_span(
     if not any(each.total for each in counts.values()):
         return {}, until
     flags = {flag for each in counts.values() for flag, number in each.by_flag.items() if number}
-    # The second time: one that was on its way between two of them while they were asked.
+    # Twice, to see a request that moved between two shards during the first count.
     if not all(map(is_final, flags)) or _count(group, node, base, until) != counts:
         return None
     return counts, until
@@ -129,7 +129,7 @@ def _write(
     until: datetime,
 ) -> int:
     """Write slices, limits and remaining counts in one transaction. Raises ``_Raced``."""
-    # Before it, so that no lock is held while a store is asked.
+    # Before the transaction: no lock is held while a store is queried.
     left = {row.pk: _left(row, counts.get(row.pk), node, until) for row in group}
     slices = [
         _slice(row, counts[row.pk], base, until)

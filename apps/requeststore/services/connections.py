@@ -26,7 +26,7 @@ from yardkit.broker import Broker, BrokerError
 
 logger = logging.getLogger(__name__)
 
-# A shard whose books are behind is looked at again so soon.
+# Interval (seconds) of checking a shard whose accounting is behind.
 BEHIND_SECONDS: Final = 5.0
 
 
@@ -73,7 +73,7 @@ class Connections:
             return found
         opened = self.open_queue(bound)
         with self._lock:
-            # Another thread may have been quicker.
+            # Another thread may have opened it meanwhile.
             found = self._queues.setdefault(bound.queue_name, opened)
         if found is not opened:
             opened.close()
@@ -103,7 +103,7 @@ class Connections:
         known, until = self._ensured.get(place, (-1, 0.0))
         if known == seconds and time.monotonic() < until and self._pid == os.getpid():
             return
-        # First the row: a shard that holds something and is in no books would never be counted.
+        # The row comes first: a shard without one would never be counted.
         note_shard(bound, place)
         open_for = database_now().timestamp() - closed_until_of(place) / 1000
         behind = open_for > seconds
@@ -135,6 +135,6 @@ class Connections:
             return shared_broker()
         except BrokerError as error:
             if settings.REDIS_URL:
-                # It would only take the junk, for which there is a list beside the queue.
+                # Without a broker, malformed entries go to a list beside the queue.
                 return None
             raise RequestStoreUnavailable(f"the broker does not answer: {error}") from error

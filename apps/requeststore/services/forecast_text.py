@@ -12,12 +12,12 @@ from django.utils.translation import ngettext
 from apps.requeststore.engine.forecast import Facts, Forecast, Lateness, Outlook
 
 _DAY = 86400.0
-# "in 500 days" is no forecast.
+# Longer forecasts are meaningless.
 _FAR = 365 * _DAY
 
 
 def sentence(forecast: Forecast, facts: Facts, *, now: datetime) -> str:
-    """Return ``done in 3 h 20 min``, ``never at this pace: 40/s come, 25/s are processed``, ...
+    """Return ``done in 3 h 20 min``, ``never at this rate: 40/s created, 25/s processed``, ...
 
     Adds what will be late and how many more fetchers would be in time.
     """
@@ -26,12 +26,12 @@ def sentence(forecast: Forecast, facts: Facts, *, now: datetime) -> str:
         parts.append(late)
     more = forecast.needed - facts.running
     wanting = forecast.lateness or forecast.outlook is Outlook.NEVER
-    # Without a capacity nobody knows what more of them would do.
+    # Without a measured capacity, the effect of more fetchers is unknown.
     if more > 0 and wanting and forecast.capacity:
         parts.append(
             ngettext(
-                "%(count)d more fetcher would make it",
-                "%(count)d more fetchers would make it",
+                "%(count)d more fetcher needed to finish in time",
+                "%(count)d more fetchers needed to finish in time",
                 more,
             )
             % {"count": more}
@@ -75,21 +75,21 @@ def _outlook(forecast: Forecast, facts: Facts) -> str:
     pace = {"created": per_second(facts.created), "processed": per_second(facts.processed)}
     match forecast.outlook:
         case Outlook.EMPTY:
-            return _("nothing waits")
+            return _("no backlog")
         case Outlook.STALE:
             return _("unknown: the store has not reported for %(time)s") % {
                 "time": duration(facts.report_age)
             }
         case Outlook.UNKNOWN:
-            return _("unknown: too little has been measured yet")
+            return _("unknown: not enough data yet")
         case Outlook.KEEPS_PACE:
-            return _("keeps pace: %(created)s come, %(processed)s are processed") % pace
+            return _("keeping up: %(created)s created, %(processed)s processed") % pace
         case Outlook.STANDS:
             if not facts.running:
-                return _("never at this pace: no fetcher runs")
-            return _("never at this pace: nothing is processed")
+                return _("never at this rate: no fetcher is running")
+            return _("never at this rate: nothing is processed")
         case Outlook.NEVER:
-            return _("never at this pace: %(created)s come, %(processed)s are processed") % pace
+            return _("never at this rate: %(created)s created, %(processed)s processed") % pace
         case Outlook.DONE:
             seconds = forecast.eta_seconds or 0.0
             if seconds > _FAR:
@@ -105,15 +105,15 @@ def _lateness(forecast: Forecast, facts: Facts, now: datetime) -> str:
         case Lateness.NONE:
             return ""
         case Lateness.OLDEST:
-            return _("the oldest has missed its deadline at %(at)s") % {"at": at}
+            return _("the oldest request missed its deadline at %(at)s") % {"at": at}
         case Lateness.BACKLOG:
             return _("will miss the deadline at %(at)s") % {"at": at}
         case Lateness.NEW:
             times = {"planned": duration(facts.planned_seconds)}
             if forecast.wait_seconds is None or forecast.wait_seconds > _FAR:
-                return _("what comes now will not be done in the planned %(planned)s") % times
+                return _("new requests will take longer than the planned %(planned)s") % times
             times["wait"] = duration(forecast.wait_seconds)
-            return _("what comes now waits %(wait)s, planned are %(planned)s") % times
+            return _("new requests will take %(wait)s instead of the planned %(planned)s") % times
 
 
 def _moment(at: datetime, now: datetime) -> str:

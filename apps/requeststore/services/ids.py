@@ -27,7 +27,7 @@ from yardkit.snowflake import Snowflake
 
 PURPOSE: Final = "snowflake"
 LEASE: Final = timedelta(seconds=60)
-# Long before its end, so that a slow database costs nobody his number.
+# Renewed long before its end, so that a slow database does not cost the number.
 RENEW_SECONDS: Final = 20.0
 
 _T = TypeVar("_T")
@@ -64,7 +64,7 @@ class Ids:
         """
         with self._lock:
             if self._pid != os.getpid():
-                # The parent's lease is the parent's.
+                # The lease belongs to the parent process.
                 self._pid, self._lease, self._ids = os.getpid(), None, None
             return _asked(lambda: self._next(count))
 
@@ -76,7 +76,7 @@ class Ids:
                 try:
                     _asked(lambda: release_lease(lease=lease))
                 except RequestStoreUnavailable:
-                    # Then it runs out by itself.
+                    # The lease then expires by itself.
                     return
 
     def _next(self, count: int) -> list[int]:
@@ -92,8 +92,8 @@ class Ids:
     def _generator(self) -> Snowflake:
         now = self._clock.monotonic()
         if self._ids is None or self._lease is None:
-            # A name of its own each time: a number that was lost must not be got back, because
-            # the process that has it now may be alive.
+            # A unique owner name each time: a lost number must not be reacquired, because its new
+            # owner may be alive.
             owner = f"{self._owner or socket.gethostname()}:{self._pid}:{uuid.uuid4().hex[:12]}"
             self._lease = lease_worker(purpose=PURPOSE, owner=owner, ttl=LEASE)
             self._ids = Snowflake(

@@ -23,7 +23,7 @@ from apps.requeststore.services.store import BoundBiz, RequestStore, shared_requ
 from apps.requeststore.texts import told
 from apps.runtime.services import database_now
 
-# Flaws that are told at once.
+# Most problems reported at once.
 MOST_TOLD: Final = 100
 
 Keep = Callable[[dict[str, Any]], None]
@@ -45,7 +45,7 @@ def read_requests(
     ``place``: prefix of the places, as in ``requests.3.url``; "" for none.
     """
     if not 1 <= len(values) <= MAX_BATCH:
-        text = _("From 1 to %(most)s requests at once.") % {"most": f"{MAX_BATCH:,}"}
+        text = _("Submit 1 to %(most)s requests per call.") % {"most": f"{MAX_BATCH:,}"}
         raise BadRequests(fields={place or "requests": [text]})
     entities = []
     fields: dict[str, list[str]] = {}
@@ -88,10 +88,11 @@ def submit(
         ids, ts = [int(number) for number in kept["ids"]], int(kept["ts"])
         now = int(database_now().timestamp() * 1000)
         if ts < now - bound.settings.ttl_seconds * 500:
-            # What the first call has not stored must not expire at once, in closed books even.
+            # Requests that the first call has not stored get a new ``ts``: the old one may have
+            # expired, and its accounting may be closed.
             ts = now
     else:
-        # Not for a repeat: it may be the rest of what was taken in already.
+        # Not for a repeat, which completes an accepted call.
         yard.check_room(bound, len(entities))
         ids, ts = yard.reserve(len(entities)), int(database_now().timestamp() * 1000)
         if keep is not None:

@@ -25,7 +25,7 @@ class BizKind(YamlKind):
     """All bizzes of a project."""
 
     name = KIND
-    title = _("Bizzes")
+    title = _("Request groups")
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Validate fields, their combinations, and extraction rules."""
@@ -41,7 +41,9 @@ class BizKind(YamlKind):
     def summary(self, data: Data) -> str:
         """Return the number of bizzes and the first names."""
         names = list(data.get("bizzes") or {})
-        count = ngettext("%(count)d biz", "%(count)d bizzes", len(names)) % {"count": len(names)}
+        count = ngettext("%(count)d request group", ("%(count)d request groups"), len(names)) % {
+            "count": len(names)
+        }
         shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
         return f"{count}: {shown}" if names else count
 
@@ -62,7 +64,7 @@ def _rule_problems(data: Data) -> Iterator[Problem]:
     bizzes = data.get("bizzes")
     for name, biz in bizzes.items() if isinstance(bizzes, dict) else ():
         rules = biz.get("rules") if isinstance(biz, dict) else None
-        # What is no object at all has been refused already.
+        # Values that are no objects were reported by ``read_book``.
         if isinstance(rules, dict):
             yield from check_rules(rules, f"bizzes.{name}.rules")
 

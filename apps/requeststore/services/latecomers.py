@@ -31,7 +31,7 @@ def count_late(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -
     """
     if row.closed_until is None:
         return 0
-    # Those of a time that has not expired may still be taken, after a change of the time to live.
+    # Requests of a time that has not expired may still be leased, after a change of the TTL.
     until = min(ms(row.closed_until), bound.settings.cutoff(now) + 1)
     oldest = node.oldest(shard_of(row), flag=NEW)
     if oldest is None or oldest >= until:

@@ -39,7 +39,7 @@ _Ask = Callable[[StorageNode, Shard, Sequence[End]], list[EndCode]]
 
 
 class LeaseService:
-    """Thread-safe."""
+    """Leases of one process. Thread-safe."""
 
     def __init__(self, connections: Connections, looking: RequestLookup) -> None:
         self._connections = connections
@@ -72,7 +72,7 @@ class LeaseService:
         def key(position: int) -> tuple[int, int]:
             return entries[position].id, entries[position].ts
 
-        # What has been deleted by now has left its entry behind, and nobody needs to look for it.
+        # Expired and deleted requests leave entries behind; they need no look-up.
         gone = now - bound.settings.delete_after_seconds * 1000
         mine = [at for at, each in enumerate(entries) if each.biz == bound.name and each.ts > gone]
         away = self._looking.through(bound, mine, key, look)
@@ -106,7 +106,7 @@ class LeaseService:
             self._end(bound, done, ask, codes)
             hit("requests.after_finish")
         finally:
-            # Also after an error: a repeat is answered with REPEATED.
+            # Counted even after an error: a repeat gets REPEATED.
             ends = [end for _request, end in done]
             _count_ended(bound, ends, codes, counted)
         return codes
@@ -126,15 +126,15 @@ class LeaseService:
             returned = zip(ends, codes, strict=True)
             later = [end for end, code in returned if code in (EndCode.DONE, EndCode.REPEATED)]
             hit("requests.after_give_back")
-            # So the upkeep does not take them for orphans before their time; should this process
-            # die until then, it takes them for forgotten.
+            # Marked as queued, so that upkeep does not requeue them early; if this process dies
+            # before their time, upkeep treats them as forgotten.
             node.queued(shard, [end.id for end in later], by=owner, now=now)
             return codes
 
         codes = [EndCode.UNKNOWN] * len(back)
         self._end(bound, back, ask, codes)
         for (request, end), code in zip(back, codes, strict=True):
-            # A repeat follows a call that failed before it came to this.
+            # REPEATED: an earlier call stored the end and failed before this line.
             if code in (EndCode.DONE, EndCode.REPEATED):
                 entry = QueueEntry(request.id, request.biz, request.ts)
                 self._retries.add(bound, entry, request.priority, max(end.not_before, now))

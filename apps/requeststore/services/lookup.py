@@ -20,7 +20,7 @@ from apps.requeststore.services.connections import Connections
 from apps.requeststore.stores.base import StoredRequest
 from apps.runtime.errors import DATABASE_AWAY
 
-# A place that nobody knew of is not asked for more often, per project.
+# Interval (seconds), per project, of reloading places for unknown IDs.
 RELOAD_SECONDS: Final = 5.0
 
 _Item = TypeVar("_Item")
@@ -113,8 +113,8 @@ class RequestLookup:
                     asked.add(place)
                     missed = ask(place, missed)
         if missed and (len(bound.settings.epochs) > 1 or bound.former):
-            # A re-balance moves to the newest epoch's places, which may have been asked before a
-            # request came there, and its old place after it had gone.
+            # Again: a re-balance may have moved a request after its new place was queried and
+            # before its old one was.
             newest = dict[Place, list[_Item]]()
             for item in missed:
                 place = bound.spread.place(key(item)[0], bound.settings.epochs[-1].since)
@@ -152,7 +152,7 @@ class RequestLookup:
             for place in bound.places
         ]
         merged = heapq.merge(*streams, key=_newest_first)
-        # During a move a request lies in two shards for a moment.
+        # During a move a request is in two shards.
         unique = (next(same) for _, same in itertools.groupby(merged, key=_newest_first))
         return list(itertools.islice(unique, limit))
 
@@ -179,7 +179,7 @@ def look_everywhere(
     Raises ``RequestStoreUnavailable``: not found, and some nodes are unreachable.
     """
     problem: RequestStoreUnavailable | None = None
-    # First where it is if nothing ever changed: of many bizzes and splits few are asked.
+    # The likeliest places first, so that few of many bizzes and splits are queried.
     for look in (looking.likeliest, looking.anywhere):
         for bound in bizzes:
             try:

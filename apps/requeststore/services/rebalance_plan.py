@@ -46,12 +46,12 @@ class Cursor(msgspec.Struct, kw_only=True):
     plan: RebalancePlan
     sources: list[Place]
     ttl_seconds: int
-    # Requests in all sources, -1 until a worker has asked.
+    # Requests in all sources; -1 until counted.
     total: int = -1
     seen: int = 0
     at: int = 0
     after: tuple[int, int] | None = None
-    # How many are moved together, by their size; 0: to be found out for this source.
+    # Batch size for this source, by the size of its requests; 0: not determined yet.
     limit: int = 0
     batch: list[int] = []
     batch_at: int = 0

@@ -14,7 +14,7 @@ from apps.requeststore.states import RebalanceState
 from apps.requeststore.stores.shard_move import look
 from apps.runtime.services import database_now
 
-# So many requests are looked at in all shards together; with more, the share of these counts.
+# Sample size over all shards; beyond it the result is extrapolated.
 MOST_LOOKED_AT: Final = 20_000
 LEAST_A_SHARD: Final = 200
 _PAGE: Final = 1000

@@ -40,20 +40,20 @@ from apps.runtime.services import database_now
 from yardkit import failpoints, topology
 
 REBALANCE_TASK: Final = "requeststore.work_on_rebalance"
-# Moved together, unless they are large: for so long, some milliseconds, nobody can take them.
+# Batch size, less for large requests: a batch cannot be leased for some milliseconds.
 MOST_TOGETHER: Final = 500
 MOST_BYTES: Final = 32 * 1024 * 1024
-# A worker goes on with something else after so long, and comes back.
+# Seconds of work in one task; then the worker yields to other tasks.
 SLOT_SECONDS: Final = 20.0
-# Who has said nothing for so long is taken for dead.
+# Seconds without progress after which a worker counts as dead.
 STALE_SECONDS: Final = 30.0
-# What waits longer is told to the workers again.
+# Seconds without progress after which workers are woken again.
 WAKE_SECONDS: Final = 10.0
-# So many taken requests are remembered; with more, everything is looked at once more.
+# Most leased requests remembered; beyond, everything is examined once more.
 MOST_LATER: Final = 5000
 _LOOK: Final = 100
 
-# Told after each batch.
+# Called after each batch.
 Told = Callable[[Rebalance], None]
 
 
@@ -250,10 +250,15 @@ class _Work:
         try:
             bound = self._yard.biz(self.row.project_id, self.row.biz)
         except UnknownBiz:
-            raise _Stopped(_("The biz is no longer in the active configuration.")) from None
+            raise _Stopped(
+                _("The request group is no longer in the active configuration.")
+            ) from None
         if RebalancePlan.of(bound.settings) != self.cursor.plan:
             raise _Stopped(
-                _("Version %(number)d of the settings places requests elsewhere. Start again.")
+                _(
+                    "Version %(number)d of the settings changes the distribution of "
+                    "requests. Start another re-balance."
+                )
                 % {"number": bound.version}
             )
         self.row.config_version = bound.version
@@ -288,7 +293,7 @@ class _Work:
         self.row.stayed += found.in_place
         cursor.expired += found.expired
         cursor.seen += len(found.movable) + len(found.taken) + found.in_place + found.expired
-        # What came into a later shard is met there once more.
+        # Requests moved into a later source are examined there again.
         cursor.total = max(cursor.total, cursor.seen)
         cursor.after = found.after
         if found.after is None:
@@ -383,7 +388,7 @@ def _beat(row: Rebalance, cursor: Cursor, **more: Any) -> bool:
 def _release(row: Rebalance, cursor: Cursor, *, wake: bool = False, problem: str = "") -> str:
     """Release the row; ``wake`` starts the next worker at once."""
     with transaction.atomic():
-        # With a batch under way it stays held: also a cancelled one is then taken up again.
+        # An unfinished batch keeps the claim: its next worker completes it, even after a cancel.
         if _beat(row, cursor, held=bool(cursor.batch), problem=problem[:500]) and wake:
             defer(REBALANCE_TASK, queue=topology.TASKS, rebalance=row.pk)
     return row.state

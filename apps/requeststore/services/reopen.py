@@ -122,7 +122,7 @@ def _open(
 ) -> int:
     node = yard.node(place.node)
     closed = closed_until_of(place)
-    # A longer time to live does not open books again: its last flag is counted there.
+    # Its span may be closed although the TTL has become longer: its last flag is counted there.
     entries = [entry for entry in entries if entry.ts >= closed]
     ids = [entry.id for entry in entries]
     cutoff = bound.settings.cutoff(now)

@@ -17,10 +17,10 @@ from apps.requeststore.services.store import RequestStore
 from apps.requeststore.stores.base import StorageNode
 from yardkit.broker import BrokerError
 
-# By the keys of ``ShardReport.expiring``.
+# Seconds by the keys of ``ShardReport.expiring``.
 HORIZONS: Final = {"300": 300, "3600": 3600, "21600": 21600, "86400": 86400}
 _MOST: Final = 500
-# What may be missing in the books is said for so long.
+# How long the warning about uncounted requests is shown.
 _SHOWN: Final = timedelta(days=7)
 _GAP: Final = "shown until "
 _AWAY: Final = (RequestStoreError, BrokerError)
@@ -69,7 +69,7 @@ def gap_of(bound: BoundBiz, row: ShardReport, kind: str, now: int) -> str:
         return ""
     if ms(row.closed_until) >= now - settings.delete_after_seconds * 1000:
         return ""
-    # Else the time to live was made shorter, and the store has not been told yet.
+    # Otherwise the TTL was shortened, and the TTL index has not been changed yet.
     if ms(row.reported_at) >= now - settings.keep_seconds * 500:
         return ""
     until = (at_ms(now) + _SHOWN).date().isoformat()

@@ -20,7 +20,7 @@ from apps.requeststore.services.sample_pages import page_of
 from yardkit.yaml_reader import YamlError, YamlLimits, read_document
 from yardkit.yaml_writer import write_value
 
-# For each page; a person waits for all of them.
+# CPU seconds for each page; a person waits for all of them.
 CPU_SECONDS: Final = 3.0
 MAX_SECONDS: Final = 25.0
 MAX_DEFINITION_BYTES: Final = 200_000
@@ -107,10 +107,10 @@ def try_rule(
     """
     name = rule_named(active, name)
     if definition is None and name not in active:
-        raise BadTest(fields={"rule": [_("The biz has no such rule.")]})
+        raise BadTest(fields={"rule": [_("This request group has no such rule.")]})
     edited = active if definition is None else {**active, name: definition}
     place = f"rules.{name}"
-    # Other rules of the map may have faults of their own; only this one is tried.
+    # Only this rule is tested: other rules of the map may be invalid.
     problems = [each for each in check_rules(edited) if _is_at(each.place, place)]
     if any(not each.warning for each in problems):
         return Tested(problems)

@@ -28,7 +28,7 @@ MAX_SAMPLES: Final = 50
 _MAX_HEADERS: Final = 100
 _MAX_HEADER: Final = 2000
 _TIMEOUT_SECONDS: Final = 20.0
-# They would be secrets, and no rule needs them.
+# Cookies are secrets, and no rule needs them.
 _NEVER_KEPT: Final = frozenset(
     {"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "www-authenticate"}
 )
@@ -55,8 +55,8 @@ def keep_page(
         raise BadSample(fields={"body": [text]})
     url = absolute(page.url, "")
     if url is None:
-        raise BadSample(fields={"url": [_("Use an address of http or https.")]})
-    # Two who keep the last one at a time wait for each other.
+        raise BadSample(fields={"url": [_("Use an http or https URL.")]})
+    # Locked: concurrent calls must not exceed the limit.
     Project.objects.select_for_update().get(pk=project.pk)
     if SamplePage.objects.filter(project=project, biz=biz).count() >= MAX_SAMPLES:
         raise TooManySamples
@@ -93,7 +93,7 @@ def fetch_page(*, project: Project, biz: Biz, url: str) -> ResponsePage:
         NotFetched: no answer; the text says why.
     """
     if absolute(url, "") is None:
-        raise BadSample(fields={"url": [_("Use an address of http or https.")]})
+        raise BadSample(fields={"url": [_("Use an http or https URL.")]})
     try:
         settings = msgspec.convert(
             biz.fetch.downloader
@@ -119,7 +119,7 @@ def fetch_page(*, project: Project, biz: Biz, url: str) -> ResponsePage:
 
 
 async def _fetched(settings: DownloaderSettings, url: str, headers: dict[str, str]) -> Fetched:
-    # Only here: it takes a quarter of a second, and every web process reads this module.
+    # Imported on demand: the import takes 0.25 s in every web process.
     from yardkit.fetcher import Fetcher
 
     fetcher = Fetcher(settings)

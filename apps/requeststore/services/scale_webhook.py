@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 TIMEOUT_SECONDS: Final = 10.0
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
-# The address comes from who runs this server, not from its users: an autoscaler mostly stands in
-# the private network.
+# Private networks are allowed: the URL is a setting of the operator, and autoscalers usually are
+# in the private network.
 _EVERYWHERE: Final = ["0.0.0.0/0", "::/0"]
 
 
@@ -50,7 +50,7 @@ def tell_scale(advice: Advice) -> bool:
         )
         return False
     row.update(told=advice.wanted, told_at=now, problem="")
-    # Only where no newer number waits to be told.
+    # Unless a newer number waits to be sent.
     row.filter(wanted=advice.wanted).update(tries=0, next_try_at=None)
     logger.info("SCALE_WEBHOOK_URL knows that %d fetchers are wanted", advice.wanted)
     return True
@@ -90,7 +90,7 @@ def _post(url: str, advice: Advice) -> str:
 
 
 async def _send(request: DownloadRequest) -> Fetched:
-    # Only here: it takes a quarter of a second, and every web process reads this module.
+    # Imported on demand: the import takes 0.25 s in every web process.
     from yardkit.fetcher import Fetcher
 
     fetcher = Fetcher(

@@ -21,7 +21,7 @@ from apps.requeststore.queries.outlook import (
 )
 from apps.requeststore.services.forecast_text import sentence
 
-# So long less must be needed before fewer are wanted.
+# Seconds of lower need before scaling down.
 LESS_AFTER_SECONDS: Final = 600.0
 MOST_CAPACITIES: Final = 5000
 
@@ -100,7 +100,7 @@ def decide_scale(now: datetime | None = None) -> Advice:
         advice = _advice(found, need, wanted)
         if state.wanted != advice.wanted or state.changed_at is None:
             state.changed_at = found.now
-            # A new number is told at once, whatever became of the one before.
+            # A new number is sent at once, whatever the state of the previous delivery.
             state.tries, state.next_try_at = 0, None
         state.needs = [[at, number] for at, number in needs]
         state.capacities = _capacities(state.capacities, found.bizzes)

@@ -10,7 +10,7 @@ from apps.agents.engine.owners import OwnerFacts
 from apps.requeststore.models import FetcherSlot
 from apps.runtime.queries import database_now
 
-# A fetcher that has not been seen for so long has died: its agents go back.
+# Seconds without a sign of life after which a fetcher counts as dead and its agents are released.
 ALIVE: Final = timedelta(seconds=60)
 FORGET: Final = timedelta(days=1)
 

@@ -132,15 +132,15 @@ class RequestStore:
             bound = {} if active is None else bind(active, self._connections.urls)
         except RequestStoreError:
             if project_id not in self._bound and active is not None:
-                # No last version goes on in a process that has just started: one bad biz must not
-                # keep all others from being swept and counted.
+                # A new process has no previous version: one invalid biz must not keep the others
+                # from being swept and counted.
                 self._use(project_id, bind_some(active, self._connections.urls))
             raise
         self._use(project_id, bound)
 
     def _use(self, project_id: int, bound: dict[str, BoundBiz]) -> None:
         retired = bind_retired(project_id, bound, self._connections.urls)
-        # Replaced as a whole: others read it meanwhile.
+        # Replaced atomically: other threads read it meanwhile.
         self._bound = {**self._bound, project_id: bound}
         self._retired = {**self._retired, project_id: retired}
 
@@ -236,7 +236,7 @@ class RequestStore:
         now: int,
         counted: set[int] | None = None,
     ) -> list[EndCode]:
-        """Give requests, as ``take`` handed them out, their last flags; a code for each.
+        """Set the final flags of leased requests; return a code for each.
 
         Args:
             counted: ids that earlier calls for the same ends have added to the rates. A caller
@@ -263,7 +263,7 @@ class RequestStore:
         """
         return self._taking.give_back(bound, back, owner=owner, now=now)
 
-    # --- people -----------------------------------------------------------------------------------
+    # --- look-up ----------------------------------------------------------------------------------
 
     def find(
         self, number: int, project_id: int | None = None, biz: str | None = None
@@ -320,7 +320,7 @@ _shared = _SharedStore()
 
 
 def _forget_after_fork() -> None:
-    # The parent's connections and ids are not ours.
+    # Connections and IDs belong to the parent process.
     global _shared
     _shared = _SharedStore()
 

@@ -35,7 +35,7 @@ from yardkit.failpoints import hit
 logger = logging.getLogger(__name__)
 
 MOST_SHOWN: Final = 100
-# So much of the data is handed to a node at once.
+# Bytes of data inserted into a node at once.
 _PORTION_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -46,7 +46,7 @@ def checked(bound: BoundBiz, entities: Sequence[Entity], priority: int | None) -
     if not bound.settings.enabled:
         raise BizDisabled
     if len(entities) > MAX_BATCH:
-        raise BadRequests(fields={"requests": [_("At most %d at once.") % MAX_BATCH]})
+        raise BadRequests(fields={"requests": [_("At most %d per call.") % MAX_BATCH]})
     if priority is not None and not 0 <= priority <= MAX_PRIORITY:
         raise BadRequests(fields={"priority": [_("From 0 to %d.") % MAX_PRIORITY]})
     data, wrong = list[bytes](), dict[str, list[str]]()
@@ -80,7 +80,7 @@ def check_room(bound: BoundBiz, connections: Connections, wanted: int) -> None:
     if waiting >= most:
         count("requests.refused", project=bound.project_id, label=bound.name, amount=wanted)
         raise BizFull(
-            _("%(waiting)s requests of this biz wait; from %(most)s on it takes no new ones.")
+            _("The queue holds %(waiting)s requests; its limit is %(most)s.")
             % {"waiting": f"{waiting:,}", "most": f"{most:,}"}
         )
 
@@ -207,7 +207,7 @@ class Submission:
                     place.shard, [each.id for each in group], by=self._by, now=self._now
                 )
         except RequestStoreUnavailable as error:
-            # They are safe; who has an error would send them again.
+            # The requests are stored; an error would make the caller submit them again.
             logger.warning(
                 "biz %s of project %d: %d requests are stored and not known to be queued, which "
                 "the upkeep will see to: %s",

@@ -12,12 +12,13 @@ from apps.requeststore.services.bindings import BoundBiz
 from apps.requeststore.stores.base import Finish, QueueEntry, StorageNode, StoredRequest, TakeCode
 from yardkit.failpoints import hit
 
-# A producer has this long from storing to queueing.
+# Seconds between storing and queueing before a request counts as an orphan.
 ORPHAN_SECONDS: Final = 30
-# Entries that old may be asked after; give-backs wait for their retry as long as that takes.
+# Age (seconds) from which a queued request may count as forgotten; returned requests wait
+# longer for their retry.
 FORGOTTEN_SECONDS: Final = 600
 LIMIT: Final = 1000
-# Entries that a look for expired ones may hold at a time, and how long it waits for the first.
+# Entries held at a time while searching for expired ones, and the wait for the first.
 MOST_HELD: Final = 2000
 FIRST_ENTRY_SECONDS: Final = 0.5
 
@@ -139,7 +140,7 @@ class Sweep:
     def _queue(self, queue: RequestQueue, entries: Sequence[QueueEntry]) -> int:
         if not entries:
             return 0
-        # Their own priorities are in the store; to be late is worse than to be out of turn.
+        # Requeued with the priority of the biz: reading their own ones would cost a query.
         queue.push(entries, priority=self._bound.settings.priority)
         hit("requests.after_requeue")
         ids = [each.id for each in entries]

@@ -44,12 +44,12 @@ from yardkit.timers import Timers
 logger = logging.getLogger(__name__)
 
 LEASE: Final = "requeststore.upkeep"
-# Of a round; who is killed in one is missed no longer than this.
+# Time limit of a round (seconds), and so the longest gap after a killed worker.
 ROUND_SECONDS: Final = 20.0
 LEASE_TIME: Final = timedelta(seconds=45)
-# A shard that took a second to count is counted again after so many.
+# Seconds of pause for each second that a count took.
 REST: Final = 20.0
-# Shards that others made without telling the books are looked for so often.
+# Interval (seconds) of searching for shards without an accounting row.
 SEARCH_SECONDS: Final = 60.0
 # Pause after a search for expired entries that found none: others cannot take what it holds.
 FRUITLESS_SECONDS: Final = 120.0
@@ -160,7 +160,7 @@ class Upkeep:
             yield
         except AWAY as error:
             if row is None:
-                logger.warning("closing the books: %s", error)
+                logger.warning("accounting not closed: %s", error)
                 return
             away.append(row)
             save_problem(row, str(error))

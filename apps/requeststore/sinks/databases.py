@@ -159,7 +159,7 @@ class SqliteDatabase:
             names = [each[0] for each in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
-        # A look must not make the file.
+        # Reading must not create the file.
         if not self._path.exists() or not self.columns(table):
             return []
         found: list[dict[str, Any]] = self._do(work)
@@ -196,7 +196,7 @@ class SqliteDatabase:
                 self._path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False
             )
             made.execute("PRAGMA journal_mode=WAL")
-            # A flag that says "processed" must not outlive its records when the power fails.
+            # Synced: after a power failure no request may be processed without its records.
             made.execute("PRAGMA synchronous=FULL")
             self._connection = made
         return self._connection
@@ -308,7 +308,7 @@ class PostgresDatabase:
             psycopg.errors.DuplicateTable,
             psycopg.errors.DuplicateColumn,
         ) as error:
-            # Two that make the same table or column at once collide in the catalogue.
+            # Concurrent creation of a table or column collides in the catalog.
             raise TableChanged(first_line(error)) from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             self.close()

@@ -26,7 +26,7 @@ import msgspec
 from apps.requeststore.sinks.base import Gathered, SinkUnavailable, as_message, moment
 
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
-# What is remembered of files that were looked through; beyond it they are looked through again.
+# Requests remembered from searched files; beyond it the files are searched again.
 _MAX_KNOWN: Final = 1_000_000
 _FIRST_LINES: Final = re.compile(rb'(?m)^\{"request_id":"([0-9]{1,19})","position":0,')
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -59,7 +59,7 @@ class JsonLinesSink:
         self._file: int | None = None
         self._day: date | None = None
         self._size = 0
-        # By file: how far it was looked through, and the requests in that part of it.
+        # By file: the searched size, and the requests found in it.
         self._known: dict[Path, tuple[int, set[int]]] = {}
 
     def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
@@ -84,7 +84,7 @@ class JsonLinesSink:
                 os.close(self._file)
             self._file = None
 
-    # --- writing --------------------------------------------------------------------------------
+    # --- writes ---------------------------------------------------------------------------------
 
     def _append(self, data: bytes) -> None:
         today = moment(self._now()).date()
@@ -98,7 +98,7 @@ class JsonLinesSink:
                 written += os.write(self._file, data[written:] if written else data)
             os.fdatasync(self._file)
         except OSError:
-            # Half a request must not stay: nothing of this batch is there.
+            # A partial request must not stay: the whole batch is truncated.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._size)
             raise
@@ -124,7 +124,7 @@ class JsonLinesSink:
             os.close(file)
             number += 1
 
-    # --- what is there already ------------------------------------------------------------------
+    # --- existing lines -------------------------------------------------------------------------
 
     def _find(self, wanted: Sequence[Gathered]) -> set[int]:
         """Return which of these requests have lines in any file."""
@@ -141,7 +141,7 @@ class JsonLinesSink:
         return there
 
     def _files(self, since: date) -> Iterator[Path]:
-        # A day more at both ends: the clocks of other processes may differ.
+        # One more day at both ends: clocks differ.
         day = moment(self._now()).date() + timedelta(days=1)
         while day >= since - timedelta(days=1):
             yield from sorted(self._folder.glob(f"{day}.*.jsonl"))
@@ -155,7 +155,7 @@ class JsonLinesSink:
                 looked, ids = 0, set()
             if size > looked:
                 if _lock(file.fileno()):
-                    # Its process has died, or has another file by now.
+                    # Unlocked: its process has died or writes another file.
                     size = _mend(file.fileno())
                 if size > looked:
                     with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
@@ -198,7 +198,7 @@ def _whole(content: mmap.mmap) -> int:
         try:
             place = _place.decode(content[start:end])
         except msgspec.DecodeError:
-            # Written by somebody else, or garbage of a broken disk: it is no part of a request.
+            # Foreign or damaged line: no part of a request.
             return end
         if place.position + 1 == place.of:
             return end

@@ -47,7 +47,7 @@ class QueueSink:
             for start in range(0, len(messages), _AT_ONCE):
                 self._broker.publish(messages[start : start + _AT_ONCE]).result(CONFIRM_SECONDS)
         except Unroutable as error:
-            # Somebody has deleted the queue.
+            # The queue was deleted.
             self._declared = False
             raise SinkUnavailable(f"records: {error}") from error
         except (BrokerError, FutureTimeoutError) as error:

@@ -21,7 +21,7 @@ from apps.requeststore.sinks.factory import folder_of, queue_of_records, table_o
 from apps.requeststore.sinks.table import KEY
 
 MOST_RECORDS: Final = 50
-# More of the files of a day is not looked through while somebody waits.
+# Bytes searched per day of files; the page waits for it.
 MOST_BYTES: Final = 512 * 1024 * 1024
 
 
@@ -110,6 +110,6 @@ def _of_files(folder: Path, request_id: int, day: date) -> Iterator[dict[str, An
 def _matching(path: Path, head: re.Pattern[bytes]) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
         for line in head.finditer(text):
-            # One that a crash has cut.
+            # Line torn by a crash.
             with suppress(msgspec.DecodeError):
                 yield msgspec.json.decode(line[0])

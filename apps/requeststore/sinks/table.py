@@ -36,7 +36,7 @@ MAX_COLUMNS: Final = 500
 MAX_NAME_BYTES: Final = 63
 _MAX_INTEGER: Final = 2**63
 _NO_ROOM: Final = object()
-# Another process may change the table between a look and a write, more than once.
+# Attempts: other processes may change the table between a read and a write.
 _LOOKS: Final = 5
 
 
@@ -46,7 +46,7 @@ class TableSink:
     def __init__(self, database: RecordsDatabase, table: str) -> None:
         self._database = database
         self._table = table
-        # By their names in small letters, since SQLite takes "Price" and "price" for one.
+        # By lower-case name: SQLite treats "Price" and "price" as one.
         self._columns: dict[str, tuple[str, ColumnType]] = {}
 
     def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
@@ -109,7 +109,7 @@ class TableSink:
                 continue
             if len(self._columns) < MAX_COLUMNS:
                 self._database.add(self._table, name, kind_of(value))
-                # Another process may have made it first, with another kind.
+                # Another process may have created it first, with another type.
                 kind = self._database.columns(self._table)[name]
                 self._columns[name.casefold()] = (name, kind)
 
@@ -141,7 +141,7 @@ def column_of(field: str) -> str | None:
         field += "_"
     if not field.isprintable() or not 0 < len(field.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
         return None
-    # In a statement of psycopg, % begins a placeholder.
+    # psycopg reads % as a placeholder.
     return None if set(field) & set('"%\0') else field
 
 
@@ -198,7 +198,7 @@ def _time(value: Any) -> Any:
     if not isinstance(value, datetime):
         return _NO_ROOM
     aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-    # A text both databases read: "2026-11-22 01:02:03.004000+00:00".
+    # Format that both databases read: "2026-11-22 01:02:03.004000+00:00".
     return aware.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
 
 

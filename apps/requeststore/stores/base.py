@@ -21,7 +21,7 @@ import msgspec
 
 from apps.requeststore.engine.limits import MAX_TS
 
-# Part of this port: importable from here.
+# Re-exported as part of the interface.
 from apps.requeststore.engine.shard import Shard as Shard
 
 
@@ -31,14 +31,14 @@ class StepKind(enum.StrEnum):
     STORED = "stored"
     QUEUED = "queued"
     TAKEN = "taken"
-    # Given back by its owner, to be tried again.
+    # Returned by its owner for another try.
     RETURNED = "returned"
-    # Its owner had not finished it by the deadline.
+    # The lease expired.
     OVERDUE = "overdue"
-    # Stored and in no queue: the sweep put it there.
+    # Queue entry missing; queued by the sweep.
     REQUEUED = "requeued"
     FINISHED = "finished"
-    # Somebody wants it tried again though it had ended.
+    # Reopened by a user after its end.
     REOPENED = "reopened"
     EXPIRED = "expired"
     MOVED = "moved"
@@ -98,14 +98,14 @@ class QueueEntry(msgspec.Struct, frozen=True):
 class TakeCode(enum.StrEnum):
     """Result of taking one entry."""
 
-    TAKEN = "taken"  # this one was: the only success
-    UNKNOWN = "unknown"  # no such id here, or of another biz
-    WRONG_TS = "wrong_ts"  # there is one, with another ts
-    BUSY = "busy"  # somebody has it, and his deadline is not over; or it is being moved
-    DONE = "done"  # processed already
+    TAKEN = "taken"  # leased by this call: the only success
+    UNKNOWN = "unknown"  # no such ID in this shard, or it belongs to another biz
+    WRONG_TS = "wrong_ts"  # the ID exists with another ts
+    BUSY = "busy"  # leased by another owner, or being moved
+    DONE = "done"  # already processed
     EXPIRED = "expired"
-    # Only ``Yard.take`` says so, no node: perhaps it lies on one that does not answer, so the
-    # entry has to stay in the queue.
+    # Returned by ``RequestStore.take`` only: the request may be on an unreachable node, so the
+    # entry must stay in the queue.
     AWAY = "away"
 
 
@@ -142,8 +142,8 @@ class EndCode(enum.StrEnum):
     """Result of finishing or returning one request."""
 
     DONE = "done"  # changed by this call
-    REPEATED = "repeated"  # an earlier call of the same owner had made this very change
-    LATE = "late"  # not his any more: another try, moved on, or expired
+    REPEATED = "repeated"  # an earlier call of the same owner made this change
+    LATE = "late"  # the lease has ended: another try, or expired
     UNKNOWN = "unknown"
 
 

@@ -33,11 +33,11 @@ Named = TypeVar("Named", QueueEntry, Finish, GiveBack)
 class CheckedNode(ABC):
     """Implements ``stores.base.StorageNode``, except the methods about a whole node."""
 
-    # A change stays short, so that others need not wait long for theirs.
+    # Limits of one portion: writes stay short, so that others wait less for the lock.
     portion: ClassVar[int] = 1000
     portion_bytes: ClassVar[int] = 8 * 1024 * 1024
 
-    # --- storing ----------------------------------------------------------------------------
+    # --- inserts ----------------------------------------------------------------------------
 
     def ensure(self, shard: Shard, *, delete_after_seconds: int) -> None:
         checks.check_shard(shard)
@@ -79,7 +79,7 @@ class CheckedNode(ABC):
             )
         )
 
-    # --- changing ---------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------
 
     def queued(
         self, shard: Shard, ids: Sequence[int], *, by: str, now: int, again: bool = False
@@ -123,7 +123,7 @@ class CheckedNode(ABC):
         self._check_ends(shard, ends, owner, now)
         return self._each(ends, lambda some: self._give_back(shard, some, owner, now))
 
-    # --- reading ----------------------------------------------------------------------------
+    # --- reads ------------------------------------------------------------------------------
 
     def find(self, shard: Shard, ids: Sequence[int]) -> list[StoredRequest | None]:
         checks.check_shard(shard)
@@ -170,7 +170,7 @@ class CheckedNode(ABC):
         checks.check_shard(shard)
         return self._size(shard)
 
-    # --- sweeping and moving ----------------------------------------------------------------
+    # --- sweeps and moves -------------------------------------------------------------------
 
     def overdue(
         self, shard: Shard, *, now: int, cutoff: int, limit: int, by: str
@@ -206,7 +206,7 @@ class CheckedNode(ABC):
             for portion in self._slices(ids)
             for one in self._reopen(shard, portion, ended, by, now, cutoff)
         }
-        # One that is named twice was opened once.
+        # A duplicate ID was reopened by its first occurrence only.
         first = {one: place for place, one in reversed(list(enumerate(ids)))}
         return [one in opened and first[one] == place for place, one in enumerate(ids)]
 
@@ -235,7 +235,7 @@ class CheckedNode(ABC):
         checks.check_shard(shard)
         self._drop(shard)
 
-    # --- what they share --------------------------------------------------------------------
+    # --- shared helpers ---------------------------------------------------------------------
 
     def _slices(self, ids: Sequence[int]) -> list[list[int]]:
         """Split IDs in ascending order: all callers lock rows in one order, so none deadlock."""
@@ -276,7 +276,7 @@ class CheckedNode(ABC):
         checks.check_limit(limit)
         checks.check_by(by)
 
-    # --- of the adapter: see the port -------------------------------------------------------
+    # --- adapter methods: see the base ------------------------------------------------------
 
     @abstractmethod
     def _ensure(self, shard: Shard, delete_after_seconds: int) -> None: ...

@@ -27,7 +27,7 @@ def open_node(name: str, url: str) -> StorageNode:
         parts = urlsplit(url)
     except ValueError as error:
         raise BadSetting(f"the address of the node {name} cannot be read: {error}") from None
-    # Imported where wanted: each brings a library that the others have no use for.
+    # Imported on demand: each needs a library of its own.
     if parts.scheme in ("postgresql", "postgres"):
         from apps.requeststore.stores.postgres import PostgresNode
 

@@ -22,8 +22,8 @@ from yardkit import failpoints
 Nodes = Callable[[str], StorageNode]
 Target = Callable[[int], Place]
 
-# By so much a request must be younger than its time to live: it is in its new shard long before
-# the counts of its time are closed there.
+# Minimum time to expiry (ms) of a moved request: it must be in its new shard long before the
+# accounting of its time is closed there.
 MARGIN_MS: Final = 60_000
 
 

@@ -13,11 +13,11 @@ import msgspec
 from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT
 from apps.requeststore.stores.base import HistoryStep, StepKind, StoredRequest
 
-# Stories are looked at when a request is queued or taken; two more steps may follow.
+# Histories are shortened when a request is queued or leased; two more steps may follow.
 _ROOM: Final = MAX_STEPS - 2
-# The shortest step there is, ``[0,"taken","",""],``: a shorter text cannot hold too many.
+# Size of the shortest step, ``[0,"taken","",""],``: a shorter text cannot hold too many steps.
 LONG_STORY: Final = _ROOM * 18
-# How it began says most; the rest of the room is for what happened last.
+# Number of first steps kept; the rest are the last ones.
 _FIRST: Final = 20
 
 _encoder: Final = msgspec.json.Encoder()

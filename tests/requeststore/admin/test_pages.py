@@ -97,13 +97,13 @@ def test_an_id_leads_to_its_whole_story(project: Project, yard: RequestStore) ->
         "processed",
         "https://example.com/0",
         f"crawlyard_p{project.pk}_news.requests_{number % 4:03d}",
-        "put into the queue",
+        "queued",
         "fetcher-1",
         '"records": 3',
         f"records_p{project.pk}_news",
         "text/html",
         "A1",
-        "by worker",
+        "worker number",
     ):
         assert word in text, word
     assert "s3cret" not in html.content.decode()
@@ -162,7 +162,7 @@ def test_the_list_and_a_biz_show_their_books(project: Project, yard: RequestStor
     text = text_of(viewer.get(address("biz", f"{project.pk}.news")))
     assert "stored 1,016" in text
     assert "flag 2 · failed 12" in text
-    assert "About to expire unprocessed: 5 min: 4 · 1 h: 8" in text
+    assert "Expiring soon, unprocessed: 5 min: 4 · 1 h: 8" in text
     assert "The books balance" in text
     assert f"p{project.pk}.news" in text
     assert f"second crawlyard_p{project.pk}_news requests_003" in text
@@ -261,7 +261,7 @@ def test_one_is_tried_out_and_ended_ones_are_tried_again(
     page = address("try_out", key)
     assert "not an address" in text_of(operator.post(page, {"url": "nowhere", "method": "GET"}))
     answer = operator.post(page, {"url": "https://example.com/", "method": "POST", "body": "a"})
-    assert said(answer) == "It is stored, and waits in the queue."
+    assert said(answer) == "Request stored and queued."
     number = int(answer["Location"].rsplit("/", 1)[1])
     assert AuditRecord.objects.get(action="requeststore.submit").after == {
         "biz": "news",
@@ -294,9 +294,9 @@ def test_a_rebalance_is_looked_at_begun_and_done(project: Project, yard: Request
     save_bizzes(project, news={"epochs": [FOUR, {"since": since, "splits": 9}]})
     yard.wake()
     text = text_of(editor.get(page))
-    (would,) = re.findall(r"It would move (\d+) of 60 requests, to 9 splits", text)
+    (would,) = re.findall(r"(\d+) of 60 requests would move to 9 splits", text)
     assert int(would) > 20
-    assert "Begin the re-balance" not in text_of(person(project, Role.OPERATOR).get(page))
+    assert "Start re-balance" not in text_of(person(project, Role.OPERATOR).get(page))
     assert "Begun" in said(editor.post(page))
     assert "has not ended yet" in said(editor.post(page))
     row = Rebalance.objects.get()
@@ -306,7 +306,7 @@ def test_a_rebalance_is_looked_at_begun_and_done(project: Project, yard: Request
     work_on_rebalance(row.pk)
     text = text_of(editor.get(page))
     assert "The older epochs can go from the settings" in text
-    assert "It would move 0 of" in text
+    assert "0 of 60 requests would move" in text
     assert "has ended" in said(editor.post(address("rebalance_cancel", row.pk)))
     assert all(yard.find(number) is not None for number in ids)
 

@@ -72,7 +72,7 @@ def test_a_file_is_handed_in_shown_listed_and_tried_again(
     out, _err = say("show", ids[1])
     assert out.startswith(f"{ids[1]}  new (flag 0)\n")
     assert "https://example.com/2" in out
-    assert "put into the queue" in out
+    assert "queued" in out
     story = json.loads(say("show", ids[1], "--json")[0])
     assert (story["id"], story["state"]) == (ids[1], "new")
     rows = json.loads(say("list", "news", "--json")[0])
@@ -101,7 +101,7 @@ def test_the_books(say: Said, project: Project) -> None:
     assert (row["stored"], row["balanced"]) == (1200, True)
     ShardReport.objects.update(by_flag={"0": -1, "1": 2})
     status, text = refused("books")
-    assert (status, text) == (1, f"the books do not balance: {project.slug}/news")
+    assert (status, text) == (1, f"unaccounted requests: {project.slug}/news")
 
 
 @pytest.mark.covers("S4.14")

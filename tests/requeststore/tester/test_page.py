@@ -1,4 +1,4 @@
-"""The page "Try a rule", in the admin and in a real browser."""
+"""The page "Test rule", in the admin and in a real browser."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def test_strangers_and_other_projects_see_nothing(project: Project, sample: Samp
 def test_a_rule_is_tried_on_kept_pages(project: Project, sample: SamplePage) -> None:
     client = person(project)
     same = posted(client, asked(project))
-    assert "0 of 1 page would give something else than now" in same
-    assert "The same as by the active rule." in same
+    assert "The result of 0 of 1 page would change" in same
+    assert "Same result as the active rule." in same
     other = RULE | {"fields": {"title": "h2", "stock": {"css": "i.stock", "as": "integer"}}}
     html = posted(client, asked(project, definition=write_definition(other)))
-    assert "1 of 1 page would give something else than now" in html
+    assert "The result of 1 of 1 page would change" in html
     assert "<code>fields.stock</code>" in html
     assert "茶壶" in html
 
@@ -90,7 +90,7 @@ def test_a_rule_is_tried_on_kept_pages(project: Project, sample: SamplePage) -> 
 def test_a_fault_is_shown_at_its_character(project: Project, sample: SamplePage) -> None:
     bad = {"fields": {"a": {"xpath": "//a[@x==1]"}}}
     html = posted(person(project), asked(project, definition=write_definition(bad)))
-    assert "This rule cannot be used" in html
+    assert "Invalid rule" in html
     assert "//a[@x=<mark>=</mark>1]" in html
     html = posted(person(project), asked(project, definition="fields: ["))
     assert "line 2: not valid YAML" in html
@@ -108,7 +108,7 @@ def test_a_page_is_pasted_or_uploaded_and_kept_by_editors_alone(project: Project
     file = SimpleUploadedFile("page.html", b"<meta charset=gbk>" + shop("茶").body)
     html = posted(editor, asked(project, what="keep", url=url, file=file))
     kept = SamplePage.objects.get()
-    assert f"Kept as page #{kept.pk}" in html
+    assert f"Stored as sample page #{kept.pk}" in html
     assert "茶" in html
     assert kept.url == url
     posted(person(project), asked(project, drop=str(kept.pk)), 403)
@@ -119,10 +119,10 @@ def test_a_page_is_pasted_or_uploaded_and_kept_by_editors_alone(project: Project
 def test_refusals_stand_at_their_fields(project: Project) -> None:
     editor = person(project, Role.EDITOR)
     assert "There is no page to try it on" in posted(editor, asked(project))
-    assert "Say which address." in posted(editor, asked(project, what="download"))
+    assert "Enter a URL." in posted(editor, asked(project, what="download"))
     html = posted(editor, asked(project, what="download", url="http://127.0.0.1:1/"))
     assert "The page could not be downloaded." in html
-    assert "Use an address of http or https." in posted(
+    assert "Use an http or https URL." in posted(
         editor, asked(project, what="download", url="file:///etc/passwd")
     )
     assert not SamplePage.objects.exists()

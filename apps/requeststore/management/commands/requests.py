@@ -55,7 +55,7 @@ from yardkit.errors import first_line
 
 FAILED: Final = 1
 _UNPROCESSABLE: Final = 422
-# Lines that are stored together.
+# Lines of one batch.
 _BATCH: Final = 1000
 _MOST_TOLD: Final = 20
 _following: Final = logging.getLogger("apps.configcenter.services.watcher")
@@ -75,14 +75,14 @@ class Command(BaseCommand):
         """Exit status: 0 done, 1 refused or unreachable, 2 invalid argument."""
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb']}")
         level = _following.level
-        # Which version runs is news of a daemon; here it would stand before every answer.
+        # Suppress the log lines about configuration versions, which belong to daemons.
         _following.setLevel(logging.WARNING)
         try:
             verb(options)
-            # Here and not at exit, where nothing could be said of a reader that has gone.
+            # Flushed here: at exit an error of a closed pipe could not be handled.
             self.stdout.flush()
         except BrokenPipeError:
-            # "| head" has seen enough; the interpreter must not flush the rest at exit.
+            # The reader, such as "| head", has gone: the interpreter must not flush at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except DomainError as error:
             lines = [f"{name}: {each}" for name, texts in error.fields.items() for each in texts]
@@ -102,7 +102,7 @@ class Command(BaseCommand):
             close_shared_request_store()
             _following.setLevel(level)
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------
 
     def _books(self, options: dict[str, Any]) -> None:
         yard = shared_request_store()
@@ -123,7 +123,7 @@ class Command(BaseCommand):
             self.stderr.write(f"{slugs.get(project, project)}: {problem}")
         wrong = [each["biz"] for each in lines if not each["balanced"]]
         if wrong:
-            raise CommandError(f"the books do not balance: {', '.join(wrong)}", returncode=FAILED)
+            raise CommandError(f"unaccounted requests: {', '.join(wrong)}", returncode=FAILED)
 
     def _show(self, options: dict[str, Any]) -> None:
         yard = shared_request_store()
@@ -174,12 +174,12 @@ class Command(BaseCommand):
         else:
             self._table(("id", "state", "flag", "tries", "stored_at", "owner"), rows)
 
-    # --- changing -------------------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------------
 
     def _submit(self, options: dict[str, Any]) -> None:
         yard = shared_request_store()
         bound = biz_named(yard, options["biz"])
-        # All of it or nothing: every line is read before the first is stored.
+        # All or nothing: every line is validated before the first is stored.
         entities = _entities(bound, options["file"])
         ids: list[int] = []
         try:
@@ -273,7 +273,7 @@ class Command(BaseCommand):
         cursor = cursor_of(row)
         self.stderr.write(f"{cursor.seen:,} of {max(cursor.total, 0):,}, {row.moved:,} moved")
 
-    # --- small things ---------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------
 
     def _json(self, value: object) -> None:
         self.stdout.write(json.dumps(value, ensure_ascii=False, cls=DjangoJSONEncoder))
@@ -347,7 +347,7 @@ def _values(file: IO[bytes]) -> Iterator[tuple[int, object]]:
             if text:
                 yield number, json.loads(text) if text.startswith("{") else text
         except json.JSONDecodeError as error:
-            # Its own text counts lines too: those of this one line.
+            # The error text has its own line number, always 1.
             flaw = f"line {number}: no JSON: {error.msg} (column {error.colno})"
             raise CommandError(flaw, returncode=BAD_INPUT) from None
         except (ValueError, RecursionError) as error:

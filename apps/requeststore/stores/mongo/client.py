@@ -38,7 +38,7 @@ APPLICATION: Final = "crawlyard"
 SERVER_SECONDS: Final = 5.0
 _MOST_TEXT: Final = 500
 _WRITTEN: Final = WriteConcern("majority", j=True, wtimeout=10_000)
-# Times as whole milliseconds, also those that Python's ``datetime`` cannot hold.
+# Dates as whole milliseconds, including those outside the range of ``datetime``.
 _CODEC: Final[CodecOptions[Document]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS
 )
@@ -76,7 +76,7 @@ class MongoConnection:
     def connected(self) -> MongoClient[Document]:
         """Return the driver's client, which connects by itself. Raises ``BadSetting``."""
         if os.getpid() != self._process:
-            # Neither used nor closed: the parent talks through the same sockets.
+            # Neither used nor closed: the parent uses the same sockets.
             self._abandoned.append(self._made)
             self._process, self._made, self._lock = os.getpid(), None, threading.Lock()
         with self._lock:
@@ -123,7 +123,7 @@ class MongoConnection:
 
     def _said(self, error: Exception) -> str:
         if isinstance(error, BulkWriteError):
-            # Its text holds whole requests.
+            # The text of the error contains whole requests.
             details = error.details or {}
             found = [*details.get("writeErrors", []), *details.get("writeConcernErrors", [])]
             text = str(found[0].get("errmsg", "")) if found else "a bulk write failed"
@@ -142,7 +142,7 @@ def is_missing(error: OperationFailure) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    # What follows is the whole topology, in the notation of Python.
+    # The rest of the text is the topology as Python objects.
     text = str(error).partition(", Timeout: ")[0].partition(", full error: ")[0]
     return text.strip().partition("\n")[0] or type(error).__name__
 
@@ -154,13 +154,13 @@ def _options(url: str, server_seconds: float) -> dict[str, Any]:
         "appname": APPLICATION,
         "serverSelectionTimeoutMS": milliseconds,
         "connectTimeoutMS": milliseconds,
-        # A member that hangs, and does not break its connections.
+        # For a member that hangs without closing its connections.
         "socketTimeoutMS": max(3 * milliseconds, 1000),
         "waitQueueTimeoutMS": milliseconds,
         "maxPoolSize": 20,
     }
     try:
-        # Of a mongodb+srv:// the hosts are asked for later, by the driver.
+        # The hosts of a mongodb+srv:// URL are resolved later, by the driver.
         shown = "mongodb://" + url.partition("://")[2] if url.startswith("mongodb+srv:") else url
         given = {name.lower() for name in parse_uri(shown, warn=False)["options"]}
     except (InvalidURI, ConfigurationError, ValueError) as error:

@@ -22,13 +22,13 @@ from apps.requeststore.stores.guards import LeaseState
 from apps.requeststore.stores.mongo.client import Document
 from apps.requeststore.stores.story import shortened
 
-# Everything but what may be large.
+# All fields except the large ones.
 SHORT: Final = {"data": 0, "steps": 0, "token": 0}
 STATE: Final = dict.fromkeys(("biz", "ts", "flag", "owner", "deadline", "tries"), 1)
-# Somebody may have put documents there that are no requests: nobody meets them.
+# Foreign documents that are no requests are ignored.
 REQUEST: Final = {"_id": {"$type": ["int", "long"]}, "biz": {"$type": "string"}}
 ENTRY: Final = {"biz": 1, "ts": 1}
-# The year 1: readers in many languages know no earlier date.
+# The year 1, the earliest date in many languages.
 _MIN_TS: Final = -62_135_596_800_000
 
 

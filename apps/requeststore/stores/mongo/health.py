@@ -32,7 +32,7 @@ _MEGABYTE: Final = 1024 * 1024
 def health_of(client: MongoClient[Document]) -> NodeHealth:
     """Raises ``PyMongoError`` when the server does not answer."""
     admin = client.admin
-    # Everybody may ask this; without an answer here nothing else is asked.
+    # Needs no privilege; without an answer nothing else is queried.
     version = str(admin.command("buildInfo").get("version", ""))
 
     def ask(name: str, **options: Any) -> Document:
@@ -114,7 +114,7 @@ def _slow(client: MongoClient[Document]) -> list[SlowOperation]:
         where = str(one.get("ns", ""))
         if where.startswith(_NOT_OURS) or len(found) == _MOST_SLOW:
             continue
-        # Of the plan the kind alone, the keys of an index are no secret but long.
+        # Only the kind of plan: index keys are too long.
         plan = str(one.get("planSummary", "")).partition(" ")[0]
         seconds = float(one.get("microsecs_running", 0)) / 1e6 or float(one["secs_running"])
         text = " ".join(filter(None, (str(one["op"]), where, plan)))

@@ -12,11 +12,11 @@ from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.stores.mongo.client import Document, is_missing
 
-# Counting, paging, expiring, deleting.
+# For count, page, expire and delete.
 BY_FLAG: Final = "flag_ts_id"
-# What is in a queue or in none.
+# For orphans and forgotten entries.
 WAITING: Final = "waiting"
-# What somebody has.
+# For overdue leases.
 IN_HANDS: Final = "in_hands"
 _TTL: Final = "ts_ttl"
 _MOST_SECONDS: Final = 2**31 - 1
@@ -44,7 +44,7 @@ def ensure_indexes(collection: Collection[Document], delete_after_seconds: int |
             [("deadline", ASCENDING)], name=IN_HANDS, partialFilterExpression={"flag": TAKEN}
         ),
     ]
-    # By its key and not by its name: somebody else may have made it first.
+    # By key, not by name: another program may have created it.
     of_ts = next((one for one in there.values() if list(one["key"]) == [("ts", 1)]), None)
     seconds = None if delete_after_seconds is None else min(delete_after_seconds, _MOST_SECONDS)
     if of_ts is None and seconds is not None:
@@ -63,7 +63,7 @@ def _change(collection: Collection[Document], seconds: int, there: dict[str, Any
     except OperationFailure as error:
         if "expireAfterSeconds" in there:
             raise
-        # Before MongoDB 5.1 an index cannot learn to delete.
+        # Before MongoDB 5.1 a plain index cannot be converted to a TTL index.
         raise BadSetting(
             f"{collection.full_name} has an index on ts without expireAfterSeconds, which this "
             "MongoDB cannot change: drop that index"

@@ -55,7 +55,7 @@ T = TypeVar("T")
 _DUPLICATE: Final = 11000
 _BAD_VALUE: Final = 2
 _NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
-# Somebody may drop a collection; so soon its indexes are looked at again.
+# Interval (seconds) of checking indexes: the collection may have been dropped.
 _ENSURED_SECONDS: Final = 60.0
 
 
@@ -74,7 +74,7 @@ class MongoNode(CheckedNode):
         listeners: list[CommandListener] | None = None,
     ) -> None:
         self._client = MongoConnection(url, server_seconds=server_seconds, listeners=listeners)
-        # Shard -> after how many seconds it deletes, and when that was looked at.
+        # Shard -> (TTL in seconds, time of the check).
         self._ensured: dict[Shard, tuple[int | None, float]] = {}
 
     # --- storing ----------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class MongoNode(CheckedNode):
         which = {
             "_id": among(ids),
             "flag": {"$ne": MOVING},
-            # Also where there is no such field.
+            # Matches a missing field, too.
             "queued_at": {"$not": {"$gte": now}},
         }
         change = change_of({"queued_at": Int64(now)}, step_of(now, kind, by))
@@ -331,7 +331,7 @@ class MongoNode(CheckedNode):
 
     def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
         which = {"_id": among(ids), "flag": {"$nin": [TAKEN, MOVING]}}
-        # In one step: nobody sees the one without the other.
+        # In one bulk write: no reader sees the one without the other.
         change = [{"$set": {"was": "$flag", "flag": MOVING}}]
 
         def work(found: Collection[Document]) -> list[StoredRequest]:

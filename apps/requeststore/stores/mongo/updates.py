@@ -16,7 +16,7 @@ from apps.requeststore.stores.mongo import documents
 from apps.requeststore.stores.mongo.client import Document
 from apps.requeststore.stores.mongo.documents import date, request_of, state_of
 
-# Who names requests by their ids finds them so, whatever else the planner has tried before.
+# Forces the ID index, whatever plan is cached.
 BY_ID: Final = "_id_"
 
 
@@ -55,7 +55,7 @@ def take_many(
     now: int,
 ) -> dict[int, StoredRequest]:
     """Lease requests by one guarded update with a token, then read them by the token."""
-    # The biz and the ts of a request never change: it is enough to look at them before.
+    # Checked beforehand: biz and ts of a request never change.
     states = {
         one["_id"]: state_of(one)
         for one in found.find({"_id": among(one.id for one in entries)}, documents.STATE)
@@ -84,7 +84,7 @@ def _shorter(found: Collection[Document], mine: list[Document]) -> list[StoredRe
             hint=BY_ID,
         )
         for one, document in zip(requests, mine, strict=True)
-        if len(one.steps) < len(document["steps"])  # an array since it was taken
+        if len(one.steps) < len(document["steps"])  # an array since it was leased
     ]
     if cuts:
         found.bulk_write(cuts, ordered=False)

@@ -48,7 +48,7 @@ class PostgresNode(CheckedNode):
     # --- storing ----------------------------------------------------------------------------
 
     def _ensure(self, shard: Shard, delete_after_seconds: int) -> None:
-        del delete_after_seconds  # by ``delete``: the server has no such index
+        del delete_after_seconds  # unused: PostgreSQL has no TTL indexes, ``delete`` deletes
         if shard not in self._made:
             self._pool.run(lambda cursor: PostgresShard(cursor, shard).make())
             self._made.add(shard)

@@ -16,8 +16,8 @@ APPLICATION: Final = "crawlyard requests"
 CONNECTIONS: Final = 8
 _TRIES: Final = 10
 
-# Every statement finds its rows by an index: nothing else is to be planned, however little the
-# server knows of a table that fills.
+# Every statement finds its rows by an index: sequential scans are disabled, because a growing
+# table has no statistics yet.
 _PLANS: Final = " ".join(
     f"-c enable_{way}=off" for way in ("seqscan", "bitmapscan", "material", "hashjoin", "mergejoin")
 )

@@ -5,7 +5,7 @@ all callers. ``flag + 0`` prevents the planner from scanning all rows with the f
 expects to be few while a new table has no statistics: 363 requests a second instead of 60,000.
 """
 
-# ruff: noqa: S608 - statements are put together of texts of this file
+# ruff: noqa: S608 - statements consist of constants of this file
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, LiteralString
 
 from apps.requeststore.stores.story import LONG_STORY
 
-# Tells our tables from others; the number is the version of their form.
+# Comment that marks our tables, with the version of the schema.
 MARK: Final = "crawlyard requests 1"
 
 TABLE: Final[tuple[LiteralString, ...]] = (
@@ -22,12 +22,12 @@ TABLE: Final[tuple[LiteralString, ...]] = (
     " tries int NOT NULL DEFAULT 0, flag smallint NOT NULL DEFAULT 0, moved_flag smallint NOT NULL"
     " DEFAULT 0, priority smallint NOT NULL, biz text NOT NULL, owner text NOT NULL DEFAULT '',"
     " steps text NOT NULL, result bytea NOT NULL DEFAULT '', data bytea NOT NULL)"
-    # What waits and what is taken changes all the time: dead rows are cleared away early.
+    # Waiting and leased rows change often: vacuum early.
     " WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05,"
     " fillfactor = 50)",
-    # What the server keeps apart, from 2 kB on, is not copied by updates, and not compressed.
+    # Values from 2 kB are stored out of line: updates do not copy them; not compressed.
     "ALTER TABLE {t} ALTER COLUMN data SET STORAGE EXTERNAL",
-    # Counting, paging, expiring, deleting.
+    # For count, page, expire and delete.
     "CREATE INDEX ON {t} (flag, ts, id)",
     "CREATE INDEX ON {t} (queued_at, ts) WHERE flag = 0",
     "CREATE INDEX ON {t} (deadline) WHERE flag = -1",
@@ -145,7 +145,7 @@ END_MOVE: Final[LiteralString] = (
 FIND: Final[LiteralString] = (
     "SELECT " + _WHOLE + " FROM {t} AS t WHERE t.id = ANY(%(ids)b::bigint[])"
 )
-# Each flag that there is, by one look into the index.
+# The existing flags, each by one index seek.
 _FLAGS: Final[LiteralString] = (
     "WITH RECURSIVE f(flag) AS ((SELECT flag FROM {t} ORDER BY flag LIMIT 1) UNION ALL"
     " SELECT (SELECT t.flag FROM {t} AS t WHERE t.flag > f.flag ORDER BY t.flag LIMIT 1)"
@@ -198,7 +198,7 @@ MEMBERS: Final[LiteralString] = (
     "SELECT coalesce(nullif(application_name, ''), client_addr::text, 'standby'),"
     " coalesce(state, '') FROM pg_stat_replication ORDER BY 1"
 )
-# Values are not in the text of a statement: they travel beside it.
+# The text contains no values: they are sent as parameters.
 SLOW: Final[LiteralString] = (
     "SELECT extract(epoch FROM clock_timestamp() - query_start)::float8, left(query, 200)"
     " FROM pg_stat_activity WHERE datname = current_database() AND application_name = %(name)s"

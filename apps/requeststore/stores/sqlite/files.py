@@ -32,10 +32,10 @@ from apps.runtime.engine.sqlite_files import (
 T = TypeVar("T")
 
 SUFFIX: Final = ".sqlite3"
-# "CYRQ": tells a file of requests from any other database.
+# "CYRQ", the application ID of our files.
 APPLICATION_ID: Final = 0x43595251
 VERSION: Final = 1
-# So many that nobody uses stay open, of one file and of all.
+# Most idle connections: per file, and in total.
 _IDLE: Final = 4
 _IDLE_OF_ALL: Final = 64
 
@@ -57,7 +57,7 @@ class Missing(Exception):
     """The file or the table does not exist."""
 
 
-# What a forked child has of its parent: never used, and never closed by being forgotten.
+# Connections of the parent in a forked child: never used, and kept alive so that none is closed.
 _of_parents: list[object] = []
 _open_here: weakref.WeakSet[Files] = weakref.WeakSet()
 
@@ -184,7 +184,7 @@ class Files:
         if not make and not path.exists():
             raise Missing
         try:
-            # Two who make the same file may get into each other's way.
+            # Concurrent creation of the same file may conflict.
             return when_free(lambda: _open(path, self._sync), self._busy_seconds)
         except sqlite3.Error as error:
             raise translated(error, path) from error
@@ -194,7 +194,7 @@ class Files:
         closed.
         """
         with self._lock:
-            # Behind the others: the last one used.
+            # Last: the most recently used.
             idle = self._idle[database] = self._idle.pop(database, [])
             if not self._closed:
                 idle.append(connection)
@@ -235,7 +235,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, sync: bool) -> None:
         "secure_delete=OFF",
         "temp_store=MEMORY",
         "cache_size=-16000",
-        # Each checkpoint waits for the disk twice: at 16 MB, not at SQLite's 4 MB.
+        # A checkpoint syncs twice: every 16 MB instead of SQLite's 4 MB.
         "wal_autocheckpoint=4000",
         f"journal_size_limit={32 * 1024 * 1024}",
     ):
@@ -252,7 +252,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, sync: bool) -> None:
     elif version > VERSION:
         raise RequestStoreUnavailable(f"{path} was made by a newer version; upgrade this process")
     connection.executescript(_TEMPORARY)
-    # Who waits longer starts over: SQLite's own waits grow, and this one would come last.
+    # Short timeout and retry: SQLite's back-off grows, and a long waiter would starve.
     connection.execute("PRAGMA busy_timeout=10")
 
 

@@ -18,7 +18,7 @@ from apps.requeststore.stores.sqlite import statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Row, SqliteShard, request_of
 
-# A connection that has staged more is closed afterwards.
+# Staged bytes beyond which the connection is closed afterwards.
 _KEPT_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -125,7 +125,7 @@ def delete(files: Files, shard: Shard, before: int, limit: int) -> int:
 
     deleted = files.writing(shard.database, work, before=_nothing)
     if deleted:
-        # The file gets smaller little by little; nobody waits for it.
+        # Shrink the file in small steps.
         with files.connection(shard.database) as connection:
             connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
     return deleted

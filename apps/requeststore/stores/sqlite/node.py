@@ -31,7 +31,7 @@ from apps.runtime.engine.sqlite_files import BUSY_SECONDS
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Of a row without its data, with what the indexes take.
+# Estimated bytes of a row without its data, indexes included.
 _ROW_BYTES: Final = 350
 
 
@@ -53,7 +53,7 @@ class SqliteNode(CheckedNode):
     # --- storing ----------------------------------------------------------------------------
 
     def _ensure(self, shard: Shard, delete_after_seconds: int) -> None:
-        del delete_after_seconds  # by ``delete``: nobody else works on a file
+        del delete_after_seconds  # unused: SQLite has no TTL indexes, ``delete`` deletes
         if shard not in self._made:
             self._files.writing(
                 shard.database, lambda connection: SqliteShard(connection, shard).make(), make=True

@@ -4,7 +4,7 @@ The data has its own table: a change of a flag rewrites its row, with megabytes 
 ``seen`` keeps rows as they were before a change, to be read after it.
 """
 
-# ruff: noqa: S608 - statements are put together of texts of this file
+# ruff: noqa: S608 - statements consist of constants of this file
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLES: Final = (
     " finished_at INTEGER NOT NULL, moved_flag INTEGER NOT NULL DEFAULT 0, result BLOB NOT NULL,"
     " steps TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS {d} (id INTEGER PRIMARY KEY, data BLOB NOT NULL)",
-    # Counting, paging, expiring, deleting: by flag and time; the id is at its end by itself.
+    # For count, page, expire and delete; SQLite appends the row ID itself.
     "CREATE INDEX IF NOT EXISTS {flags} ON {t} (flag, ts)",
     "CREATE INDEX IF NOT EXISTS {waiting} ON {t} (queued_at, ts) WHERE flag = 0",
     "CREATE INDEX IF NOT EXISTS {taken} ON {t} (deadline) WHERE flag = -1",
@@ -27,7 +27,7 @@ _STATE: Final = (
     "t.biz, t.ts, t.flag, t.priority, t.owner, t.deadline, t.tries, t.queued_at, t.finished_at,"
     " t.result, t.steps"
 )
-# As they lie in ``seen``.
+# Columns in the order of ``seen``.
 SEEN: Final = _STATE.replace("t.", "s.")
 
 SEE: Final = (

@@ -21,7 +21,7 @@ class SqliteShard:
 
     def __init__(self, connection: sqlite3.Connection, shard: Shard) -> None:
         self._connection = connection
-        # Checked: a-z, 0-9 and _ only. Nobody else's name has a dollar.
+        # Validated: a-z, 0-9 and _ only, so a dollar cannot collide.
         name = shard.collection
         self._names = {
             "t": f'"{name}"',

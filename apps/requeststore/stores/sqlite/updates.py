@@ -82,7 +82,7 @@ def _taken(
         state = LeaseState(biz, ts, flag, was, until, tries)
         return Take(why_not_taken(entry, state, cutoff=cutoff))
     if row[13] is None:
-        # Deleted between the change and this look at it.
+        # Deleted between the change and this read.
         return Take(TakeCode.UNKNOWN)
     steps = story.shortened(story.read(row[12] + step))
     changed = {"flag": TAKEN, "owner": owner, "deadline": deadline, "tries": tries + 1}
