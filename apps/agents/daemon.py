@@ -16,24 +16,24 @@ from django.db import connection, connections
 from django.db.utils import DataError, IntegrityError
 
 from apps.agents.center.commands import (
-    ControlMessageRefused,
+    InvalidControlMessage,
     log_failure,
     settle,
     to_agent,
     to_run,
 )
-from apps.agents.center.politeness.shares import HostShares
-from apps.agents.center.tallies import (
+from apps.agents.center.pending_counters import (
     ALLOCATIONS_EXPIRED,
     HEARTBEATS_MISSED,
-    Tallies,
+    PendingCounters,
     report_runs,
 )
+from apps.agents.center.politeness.shares import HostShares
 from apps.agents.center.threads import CenterThreadDied
 from apps.agents.center.workers import Workers
 from apps.agents.engine.owners import owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
-from apps.agents.hosts.host_keeper import HostKeeping, default_limits, host_shares
+from apps.agents.hosts.host_keeper import HostKeeper, default_limits, host_shares
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     all_open_allocations,
@@ -131,8 +131,10 @@ class CenterDaemon:
         )
         self.liveness, self.runs = self.workers.liveness, self.workers.runs
         self.dispatcher, self.gate = self.workers.dispatcher, self.workers.gate
-        self.tallies = Tallies(broker=broker, name=name, incarnation=incarnation, clock=clock)
-        self.hosts = HostKeeping(gate=self.gate, center=name, clock=clock)
+        self.tallies = PendingCounters(
+            broker=broker, name=name, incarnation=incarnation, clock=clock
+        )
+        self.hosts = HostKeeper(gate=self.gate, center=name, clock=clock)
         self._pending: dict[str, tuple[float, Delivery]] = {}
         self._timers = Timers(lambda: self.clock.monotonic())
         self._stamps: dict[int, tuple[int, int]] = {}
@@ -266,7 +268,7 @@ class CenterDaemon:
             raise
         except ValidationError as error:
             reason = "; ".join(error.messages)
-        except (ControlMessageRefused, ValueError, OverflowError, DataError) as error:
+        except (InvalidControlMessage, ValueError, OverflowError, DataError) as error:
             reason = first_line(error)
         except Exception as error:  # the loop's last guard: one message must not stop the center
             # Bad data, or a defect; once more in case it was transient, but not without end.
@@ -282,14 +284,14 @@ class CenterDaemon:
 
     def _on_register(self, delivery: Delivery, message: AnyMessage) -> None:
         if not isinstance(message, Register):
-            raise ControlMessageRefused(f"{type(message).__name__} is no registration")
+            raise InvalidControlMessage(f"{type(message).__name__} is no registration")
         # An agent that started and died while no center ran must not look alive (seed S1.46).
         age = max(0.0, self.clock.time() - message.sent_at) if message.sent_at else 0.0
         now = self.clock.now()
         agent, serves = register_agent(message=message, now=now, age_seconds=age)
         failpoints.hit("center.registered")
         self.liveness.seen(message.agent, age)
-        commands = [each for one in serves for each in self._commands_for(one, [agent])]
+        commands = [each for serve in serves for each in self._commands_for(serve, [agent])]
         self._send(commands, self._register, delivery)
         logger.info("agent %s (%s) registered", message.agent, message.name)
 
@@ -297,13 +299,13 @@ class CenterDaemon:
         self, delivery: Delivery, message: AnyMessage, deadline: float | None = None
     ) -> None:
         if not isinstance(message, Allocate | Release):
-            raise ControlMessageRefused(f"{type(message).__name__} is no control message")
+            raise InvalidControlMessage(f"{type(message).__name__} is no control message")
         if not verify_run_token(settings.SECRET_KEY, message.run, message.token):
-            raise ControlMessageRefused(f"the token is not that of run {message.run}")
+            raise InvalidControlMessage(f"the token is not that of run {message.run}")
         reply_to = message.reply_to if isinstance(message, Allocate) else ""
         flaw = flaw_of_sender(delivery, run=message.run, reply_to=reply_to)
         if flaw:
-            raise ControlMessageRefused(flaw)
+            raise InvalidControlMessage(flaw)
         if isinstance(message, Release):
             released = release(owner=owner_of(message.run), now=self.clock.now())
             self.gate.drop(message.run)

@@ -54,7 +54,7 @@ def _allocations() -> Reading:
 def _queues() -> list[BrokerQueue]:
     enabled = Agent.objects.exclude(mode=AgentMode.DISABLED).order_by("pk")
     ids = enabled.values_list("agent_id", flat=True)[:MOST_AGENTS]
-    return [BrokerQueue(topology.agent_commands(each).name) for each in ids]
+    return [BrokerQueue(topology.agent_commands(number).name) for number in ids]
 
 
 EACH = {

@@ -44,7 +44,7 @@ class BadRequests(RequestRefusal):
     detail = _("Some requests are invalid; none was stored.")
 
 
-class StoreAway(RequestRefusal):
+class StoreUnreachable(RequestRefusal):
     """Storage node or queue does not answer."""
 
     code = "store_unavailable"
@@ -73,7 +73,7 @@ class NothingToRebalance(RequestRefusal):
     detail = _("Nothing to move: all requests were stored under one epoch.")
 
 
-class EpochToCome(RequestRefusal):
+class EpochNotStarted(RequestRefusal):
     """The newest epoch has not begun; requests are still stored under the one before."""
 
     code = "epoch_to_come"

@@ -63,7 +63,7 @@ def _fetchers() -> float:
     return 1.0 if state is None else float(state.wanted)
 
 
-class _Flows:
+class _RequestTotals:
     """Stored and ended requests of each biz since this process began to measure.
 
     Only differences are used, see ``yardkit.queues``; one process at a time measures.
@@ -95,7 +95,7 @@ class _Flows:
         }
 
 
-_flows = _Flows()
+_flows = _RequestTotals()
 
 
 def _queues() -> list[QueueReading]:

@@ -12,8 +12,8 @@ from apps.requeststore.services.rebalances import (
     sweep_rebalances,
     work_on_rebalance,
 )
-from apps.requeststore.services.scale_webhook import tell_scale
-from apps.requeststore.services.scaling import decide_scale
+from apps.requeststore.services.scale_advice import decide_scale
+from apps.requeststore.services.scale_webhook import send_scale
 from apps.requeststore.services.store import shared_request_store
 from apps.requeststore.services.upkeep import upkeep_once
 from apps.runtime.queries import database_now
@@ -32,7 +32,7 @@ def upkeep(**_later: Any) -> None:
 @shared_task(name="requeststore.scale")
 def scale(**_later: Any) -> None:
     """Decide the number of wanted fetchers and send it to the webhook."""
-    tell_scale(decide_scale())
+    send_scale(decide_scale())
 
 
 @shared_task(name=REBALANCE_TASK)

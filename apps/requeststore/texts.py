@@ -9,9 +9,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
 from apps.configcenter.engine.kinds import DataProblem
-from apps.requeststore.engine.validation import Flaw
+from apps.requeststore.engine.validation import SettingsProblem
 
-# By the code of a ``Flaw``, whose values fill the placeholders.
+# By the code of a ``SettingsProblem``, whose values fill the placeholders.
 FLAWS: Final[Mapping[str, str]] = {
     "after_ttl": _("longer than the time to expiry ({ttl} s)"),
     "bad_downloader": _("invalid for the downloader: {why}"),
@@ -64,7 +64,7 @@ REQUESTS: Final[Mapping[str, str]] = {
 }
 
 
-def told(flaw: Flaw) -> DataProblem:
+def told(flaw: SettingsProblem) -> DataProblem:
     """Return a flaw as a problem of a configuration."""
     text = FLAWS.get(flaw.code) or REQUESTS.get(flaw.code)
     words = str(flaw.values.get("text", flaw.code)) if text is None else gettext(text)

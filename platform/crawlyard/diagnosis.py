@@ -28,7 +28,7 @@ from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
 from apps.requeststore.engine.biz import DEFAULT_NODE
 from apps.requeststore.engine.errors import RequestStoreError
-from apps.requeststore.engine.validation import read_book
+from apps.requeststore.engine.validation import read_settings
 from apps.requeststore.services.kind import KIND as BIZZES
 from apps.requeststore.stores.factory import open_node
 from apps.routing.placeholders import placeholders, problems
@@ -293,7 +293,7 @@ def _fetchers() -> Finding:
         fetchers = live_daemons(kind="fetcher").count()
         found = Configuration.objects.filter(kind=BIZZES, active__isnull=False)
         rows = found.select_related("active")
-        books = [read_book(row.active.data)[0] for row in rows if row.active is not None]
+        books = [read_settings(row.active.data)[0] for row in rows if row.active is not None]
     except DatabaseError:
         return Finding("Fetcher", "", ok=True, detail="not known: see DATABASE_URL")
     count = sum(biz.enabled for book in books if book for biz in book.bizzes.values())

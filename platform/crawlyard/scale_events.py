@@ -10,7 +10,7 @@ from typing import Final
 
 from django.db import connection
 
-from apps.requeststore.services.scaling import wanted_fetchers
+from apps.requeststore.services.scale_advice import wanted_fetchers
 from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.queries import live_daemons
 from crawlyard.supervisor import Supervisor

@@ -13,7 +13,7 @@ from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.agents.center.politeness.engine import HostView
 from apps.agents.center.politeness.limits import HostRuleLimits
-from apps.agents.hosts.host_keeper import HostKeeping
+from apps.agents.hosts.host_keeper import HostKeeper
 from apps.agents.hosts.models import HostRule, HostState
 from apps.agents.hosts.services import (
     forget_states,
@@ -231,7 +231,7 @@ def test_the_more_hosts_there_are_the_less_often_they_are_written(
             return [seen(f"h{number}.test") for number in range(1000)]
 
     clock = ManualClock()
-    keeping = HostKeeping(gate=Shown(), center="c1", clock=clock)  # type: ignore[arg-type]
+    keeping = HostKeeper(gate=Shown(), center="c1", clock=clock)  # type: ignore[arg-type]
     keeping.save_states()
     assert HostState.objects.count() == 1000
     with django_assert_num_queries(0):

@@ -6,7 +6,11 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from apps.agents.center.tallies import ALLOCATIONS_EXPIRED, HEARTBEATS_MISSED, Tallies
+from apps.agents.center.pending_counters import (
+    ALLOCATIONS_EXPIRED,
+    HEARTBEATS_MISSED,
+    PendingCounters,
+)
 from yardkit import topology
 from yardkit.broker import Broker, connect
 from yardkit.clock import ManualClock
@@ -37,7 +41,7 @@ def test_the_last_report_does_not_wait_for_one_under_way(
     broker: Broker, sqlite_broker_url: str, tmp_path: Path
 ) -> None:
     broker.declare(topology.STATISTICS)
-    tallies = Tallies(broker=broker, name="one", incarnation="b", clock=ManualClock())
+    tallies = PendingCounters(broker=broker, name="one", incarnation="b", clock=ManualClock())
     tallies.add(HEARTBEATS_MISSED, 2)
     with contextlib.closing(
         sqlite3.connect(tmp_path / "broker.sqlite3", isolation_level=None)

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.models import NodeReport
-from apps.requeststore.queries.standing import standings
+from apps.requeststore.queries.accounting import standings
 from apps.requeststore.queues.factory import redis_key
 from apps.requeststore.services.store import RequestStore, close_shared_request_store
 from apps.requeststore.services.upkeep import upkeep_once

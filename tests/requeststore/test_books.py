@@ -9,7 +9,7 @@ import pytest
 
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.models import ClosedSlice, ShardReport
-from apps.requeststore.queries.standing import BizAccounting, standings
+from apps.requeststore.queries.accounting import BizAccounting, standings
 from apps.requeststore.services import closed_slices
 from apps.requeststore.services import upkeep as module
 from apps.requeststore.services.store import BoundBiz, RequestStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apps.requeststore.engine.errors import RequestStoreUnavailable
-from apps.requeststore.queues.broker_queue import BrokerQueue
+from apps.requeststore.queues.broker_queue import BrokerRequestQueue
 from apps.requeststore.queues.factory import broker_queue_name, open_queue
 from tests.requeststore.queue_fixtures import PATIENCE_SECONDS, Queues, entries, of, queues, take
 from yardkit.broker import QueueSpec, connect
@@ -31,8 +31,8 @@ def test_a_queue_that_somebody_deletes_is_made_again(queues: Queues) -> None:
 @on_brokers
 def test_a_consumer_leaves_the_rest_to_others(queues: Queues) -> None:
     name = broker_queue_name(queues.name)
-    first = BrokerQueue(queues.connect(), name, prefetch=2)
-    second = BrokerQueue(queues.connect(), name, prefetch=2)
+    first = BrokerRequestQueue(queues.connect(), name, prefetch=2)
+    second = BrokerRequestQueue(queues.connect(), name, prefetch=2)
     first.push(entries(4))
     assert of(take(first, 2)) == entries(2)
     assert first.take(1, timeout=0.0) == []

@@ -11,7 +11,7 @@ from django.db import OperationalError
 
 from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.services import ids as module
-from apps.requeststore.services.ids import LEASE, PURPOSE, RENEW_SECONDS, Ids
+from apps.requeststore.services.ids import LEASE, PURPOSE, RENEW_SECONDS, IdGenerator
 from apps.runtime.models import WorkerLease
 from apps.runtime.services import database_now, lease_worker
 from yardkit.clock import ManualClock
@@ -25,7 +25,7 @@ JUMPS = [-3600.0, 24 * 3600.0, *[-1.0] * 50]
 @pytest.mark.covers("S4.7", "S4.8")
 def test_a_million_ids_while_the_clock_jumps_rise_and_never_repeat() -> None:
     clock = ManualClock()
-    services = [Ids(clock=clock), Ids(clock=clock)]
+    services = [IdGenerator(clock=clock), IdGenerator(clock=clock)]
     found: list[list[int]] = [[], []]
     jumps = iter(JUMPS)
     for round_ in range(500):
@@ -44,7 +44,7 @@ def test_a_million_ids_while_the_clock_jumps_rise_and_never_repeat() -> None:
 @pytest.mark.covers("S4.8")
 def test_a_killed_process_goes_on_after_its_mark_also_when_the_clock_went_back() -> None:
     clock = ManualClock()
-    killed = Ids(clock=clock, owner="killed")
+    killed = IdGenerator(clock=clock, owner="killed")
     before = killed.next_many(5000)
     WorkerLease.objects.update(expires_at=database_now() - timedelta(seconds=1))
     # All other numbers are in somebody's hands, so the next process gets the same one.
@@ -54,7 +54,7 @@ def test_a_killed_process_goes_on_after_its_mark_also_when_the_clock_went_back()
         for number in range(1, MAX_WORKER + 1)
     )
     clock.jump(-3600)
-    after = Ids(clock=clock).next_many(5000)
+    after = IdGenerator(clock=clock).next_many(5000)
     assert decode(after[0])[1] == decode(before[0])[1]
     assert min(after) > max(before)
 
@@ -62,7 +62,7 @@ def test_a_killed_process_goes_on_after_its_mark_also_when_the_clock_went_back()
 @pytest.mark.covers("S4.8")
 def test_who_lost_its_number_leases_another_one() -> None:
     clock = ManualClock()
-    frozen = Ids(clock=clock)
+    frozen = IdGenerator(clock=clock)
     first = frozen.next_many(10)
     WorkerLease.objects.update(owner="somebody else", generation=99)
     clock.advance(RENEW_SECONDS + 1)
@@ -73,7 +73,7 @@ def test_who_lost_its_number_leases_another_one() -> None:
 
 def test_the_lease_is_renewed_while_ids_are_wanted() -> None:
     clock = ManualClock()
-    ids = Ids(clock=clock)
+    ids = IdGenerator(clock=clock)
     ids.next_many(1)
     WorkerLease.objects.update(expires_at=database_now())
     ids.next_many(1)
@@ -86,7 +86,7 @@ def test_the_lease_is_renewed_while_ids_are_wanted() -> None:
 
 
 def test_a_number_that_is_given_back_is_the_next_ones() -> None:
-    ids = Ids()
+    ids = IdGenerator()
     first = ids.next_many(1)
     ids.close()
     assert ids.worker is None
@@ -96,7 +96,7 @@ def test_a_number_that_is_given_back_is_the_next_ones() -> None:
 
 @pytest.mark.covers("S4.8")
 def test_a_forked_child_gets_a_number_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = Ids()
+    ids = IdGenerator()
     parent = ids.next_many(3)
     monkeypatch.setattr(os, "getpid", lambda: 1)
     child = ids.next_many(3)
@@ -113,11 +113,11 @@ def test_all_numbers_taken_and_a_database_that_is_away_are_told_alike(
         module, "lease_worker", lambda **given: lease_worker(**{**given, "numbers": 3})
     )
     with pytest.raises(RequestStoreUnavailable, match="worker ids"):
-        Ids().next_many(1)
+        IdGenerator().next_many(1)
 
     def away(**_given: object) -> None:
         raise OperationalError("no route")
 
     monkeypatch.setattr(module, "lease_worker", away)
     with pytest.raises(RequestStoreUnavailable, match="database"):
-        Ids().next_many(1)
+        IdGenerator().next_many(1)

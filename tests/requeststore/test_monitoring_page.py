@@ -15,10 +15,10 @@ from apps.access.models import User
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.queuestats.models import SampleSender
-from apps.requeststore.admin.monitoring import monitoring
+from apps.requeststore.admin.monitoring_page import monitoring
 from apps.requeststore.models import NodeReport
 from apps.requeststore.queries import outlook as outlook_module
-from apps.requeststore.services.scaling import decide_scale
+from apps.requeststore.services.scale_advice import decide_scale
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.requeststore.factories import save_bizzes
 from tests.requeststore.standing import (

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.stores.base import (
     Finish,
+    HistoryStepKind,
     NewRequest,
     QueueEntry,
     Shard,
-    StepKind,
     StorageNode,
     StoredRequest,
 )
@@ -24,12 +24,12 @@ from apps.requeststore.stores.shard_move import MARGIN_MS, MoveResult, look, mov
 NOW = 1_800_000_000_000
 DAY = 86_400_000
 CUTOFF = NOW - 7 * DAY
-OLD = Place("one", Shard("crawlyard_p1_news", "requests_000"))
+OLD = ShardPlace("one", Shard("crawlyard_p1_news", "requests_000"))
 # Odd ids go to another node.
-EVEN, ODD = OLD, Place("two", Shard("crawlyard_p1_news", "requests_001"))
+EVEN, ODD = OLD, ShardPlace("two", Shard("crawlyard_p1_news", "requests_001"))
 
 
-def target(number: int) -> Place:
+def target(number: int) -> ShardPlace:
     return ODD if number % 2 else EVEN
 
 
@@ -114,7 +114,7 @@ def test_moved_requests_keep_everything_they_had(nodes: Nodes) -> None:
     for old, new in zip(before, nodes("two").find(ODD.shard, [1, 3]), strict=True):
         assert old is not None
         assert new is not None
-        assert new.steps[-1].kind == StepKind.MOVED
+        assert new.steps[-1].kind == HistoryStepKind.MOVED
         assert new.steps[:-1] == old.steps
         for name in ("id", "biz", "ts", "flag", "data", "tries", "result", "finished_at"):
             assert getattr(new, name) == getattr(old, name)

@@ -198,12 +198,12 @@ def test_a_dead_letter_that_has_to_wait_keeps_nobody_else_waiting(
     buried: list[bytes] = []
     away = True
 
-    def bury(key: str, body: bytes, reason: str) -> None:
+    def dead_letter(key: str, body: bytes, reason: str) -> None:
         if away:
             raise RequestStoreUnavailable("no broker")
         buried.append(body)
 
-    queue = make(server, key, bury=bury)
+    queue = make(server, key, dead_letter=dead_letter)
     client.lpush(key, b"junk")
     queue.push(entries(2))
     assert queue.take(1, timeout=0.0) == []
@@ -232,7 +232,9 @@ def test_without_a_broker_junk_goes_to_a_list(client: Any, redis_url: str, key: 
         # Somebody who has a broker brings them there.
         buried: list[tuple[bytes, str]] = []
         other = make(
-            RedisServer(redis_url), where, bury=lambda _key, body, why: buried.append((body, why))
+            RedisServer(redis_url),
+            where,
+            dead_letter=lambda _key, body, why: buried.append((body, why)),
         )
         other.rescue()
         other.close()

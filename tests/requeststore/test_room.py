@@ -13,7 +13,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.errors import BizFull
-from apps.requeststore.queues.broker_queue import BrokerQueue
+from apps.requeststore.queues.broker_queue import BrokerRequestQueue
 from apps.requeststore.services.intake import submit
 from apps.requeststore.services.store import shared_request_store
 from apps.requeststore.services.upkeep import upkeep_once
@@ -115,10 +115,10 @@ def test_while_the_queue_is_away_what_was_counted_last_is_known(
     yard = shared_request_store()
     bound = yard.biz(project.pk, "news")
 
-    def away(self: BrokerQueue) -> None:
+    def away(self: BrokerRequestQueue) -> None:
         raise RequestStoreUnavailable("the broker does not answer")
 
-    monkeypatch.setattr(BrokerQueue, "stats", away)
+    monkeypatch.setattr(BrokerRequestQueue, "stats", away)
     # Nothing is counted yet.
     for _ in range(2):
         assert submit(bound, pages(2), by="tester").ids

@@ -23,7 +23,7 @@ from apps.requeststore.models import ClosedSlice, NodeReport, ScaleState
 from apps.requeststore.queries import outlook as outlook_module
 from apps.requeststore.queries.outlook import standings
 from apps.requeststore.services.forecast_text import duration, per_second
-from apps.requeststore.services.scaling import Advice, decide_scale, wanted_fetchers
+from apps.requeststore.services.scale_advice import Advice, decide_scale, wanted_fetchers
 from tests.access.factories import Api, make_project, make_user
 from tests.jobs.factories import NOW
 from tests.queuestats.gauges_read import gauge_means
@@ -253,7 +253,7 @@ def test_what_charts_show_is_recorded(project: Project) -> None:
 
 @pytest.mark.covers("S4.25")
 def test_what_comes_to_and_goes_from_the_queue_of_a_biz_is_known(project: Project) -> None:
-    flows = gauges._Flows()
+    flows = gauges._RequestTotals()
     flows.read(NOW - timedelta(seconds=60))
     make_rates(project, created=40, processed=25, seconds=200)
     flows.read(NOW - timedelta(seconds=30))

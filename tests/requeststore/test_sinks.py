@@ -14,9 +14,9 @@ import pika
 import psycopg
 import pytest
 
-from apps.requeststore.engine.biz import Records, RecordsTo
+from apps.requeststore.engine.biz import DestinationKind, Records
 from apps.requeststore.engine.errors import BadSetting
-from apps.requeststore.sinks.base import Gathered, Sink, SinkUnavailable
+from apps.requeststore.sinks.base import RequestRecords, Sink, SinkUnavailable
 from apps.requeststore.sinks.databases import ColumnType, RecordsDatabase, open_database
 from apps.requeststore.sinks.factory import SinkContext, open_sink, table_of
 from apps.requeststore.sinks.table import TableSink, column_of, fit, kind_of
@@ -27,7 +27,7 @@ POSTGRES = pytest.param("postgresql", marks=pytest.mark.services)
 Rows = list[dict[str, Any]]
 
 
-def gathered(number: int, *rows: dict[str, Any], **fields: Any) -> Gathered:
+def gathered(number: int, *rows: dict[str, Any], **fields: Any) -> RequestRecords:
     values: dict[str, Any] = {
         "request_id": number,
         "ts": NOW,
@@ -37,7 +37,7 @@ def gathered(number: int, *rows: dict[str, Any], **fields: Any) -> Gathered:
         "fetched_at": NOW,
         "rows": rows,
     }
-    return Gathered(**(values | fields))
+    return RequestRecords(**(values | fields))
 
 
 @pytest.fixture(params=["sqlite", POSTGRES])
@@ -60,12 +60,14 @@ def read_table(url: str, table: str = "records_p7_news") -> Rows:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, broker: Broker, records_url: str) -> SinkContext:
+def context(tmp_path: Path, broker: Broker, records_url: str) -> SinkContext:
     return SinkContext(records_url, tmp_path / "files", broker, "box", lambda: NOW)
 
 
-def opened(ground: SinkContext, to: RecordsTo = RecordsTo.TABLE, **fields: Any) -> Sink:
-    return open_sink(ground, project_id=7, biz="news", records=Records(to=to, **fields))
+def opened(
+    context: SinkContext, to: DestinationKind = DestinationKind.TABLE, **fields: Any
+) -> Sink:
+    return open_sink(context, project_id=7, biz="news", records=Records(to=to, **fields))
 
 
 def read_lines(folder: Path) -> Rows:
@@ -84,40 +86,40 @@ def read_queue(broker: Broker, queue: str = "records.p7.news") -> Rows:
 # --- what all of them promise ---------------------------------------------------------------------
 
 
-READERS: dict[RecordsTo, Callable[[SinkContext], list[tuple[str, int, Any]]]] = {
-    RecordsTo.TABLE: lambda ground: [
+READERS: dict[DestinationKind, Callable[[SinkContext], list[tuple[str, int, Any]]]] = {
+    DestinationKind.TABLE: lambda context: [
         (str(row["request_id"]), row["position"], row["title"])
-        for row in read_table(ground.records_url)
+        for row in read_table(context.records_url)
     ],
-    RecordsTo.JSON_LINES: lambda ground: [
+    DestinationKind.JSON_LINES: lambda context: [
         (row["request_id"], row["position"], row["record"]["title"])
-        for row in read_lines(ground.folder)
+        for row in read_lines(context.folder)
     ],
-    RecordsTo.QUEUE: lambda ground: [
+    DestinationKind.QUEUE: lambda context: [
         (row["request_id"], row["position"], row["record"]["title"])
-        for row in read_queue(ground.broker)
+        for row in read_queue(context.broker)
     ],
 }
 
 
 @pytest.mark.covers("S4.20", "S4.21")
 @pytest.mark.parametrize("to", READERS)
-def test_records_are_stored_with_their_request(ground: SinkContext, to: RecordsTo) -> None:
-    with closing(opened(ground, to)) as sink:
+def test_records_are_stored_with_their_request(context: SinkContext, to: DestinationKind) -> None:
+    with closing(opened(context, to)) as sink:
         assert sink.write([gathered(2**62, {"title": "a"}, {"title": "b"}), gathered(3)]) == {}
 
     number = str(2**62)
-    assert READERS[to](ground) == [(number, 0, "a"), (number, 1, "b")]
+    assert READERS[to](context) == [(number, 0, "a"), (number, 1, "b")]
 
 
 @pytest.mark.covers("S4.22")
-@pytest.mark.parametrize("to", [RecordsTo.TABLE, RecordsTo.JSON_LINES])
+@pytest.mark.parametrize("to", [DestinationKind.TABLE, DestinationKind.JSON_LINES])
 def test_a_request_that_is_taken_again_has_its_records_once(
-    ground: SinkContext, to: RecordsTo
+    context: SinkContext, to: DestinationKind
 ) -> None:
-    with closing(opened(ground, to)) as sink:
+    with closing(opened(context, to)) as sink:
         sink.write([gathered(1, {"title": "a"}, {"title": "b"}), gathered(2, {"title": "c"})])
-    with closing(opened(ground, to)) as sink:
+    with closing(opened(context, to)) as sink:
         sink.write(
             [
                 gathered(1, {"title": "a"}, {"title": "b"}, again=True),
@@ -126,28 +128,30 @@ def test_a_request_that_is_taken_again_has_its_records_once(
         )
 
     expected = [("1", 0, "a"), ("1", 1, "b"), ("2", 0, "c"), ("3", 0, "d")]
-    assert READERS[to](ground) == expected
+    assert READERS[to](context) == expected
 
 
 @pytest.mark.parametrize("to", READERS)
-def test_strange_texts_are_kept_as_far_as_they_can_be(ground: SinkContext, to: RecordsTo) -> None:
-    with closing(opened(ground, to)) as sink:
+def test_strange_texts_are_kept_as_far_as_they_can_be(
+    context: SinkContext, to: DestinationKind
+) -> None:
+    with closing(opened(context, to)) as sink:
         record = {"title": "nul\0 \ud800 中文", "more": {"k\0": ["\0"]}}
         assert sink.write([gathered(1, record, url="http://a/\ud800", meta={"\0": "\0"})]) == {}
 
-    assert READERS[to](ground) == [("1", 0, "nul ? 中文")]
+    assert READERS[to](context) == [("1", 0, "nul ? 中文")]
 
 
-def test_nowhere_keeps_nothing(ground: SinkContext) -> None:
-    with closing(opened(ground, RecordsTo.NOWHERE)) as sink:
+def test_nowhere_keeps_nothing(context: SinkContext) -> None:
+    with closing(opened(context, DestinationKind.NOWHERE)) as sink:
         assert sink.write([gathered(1, {"title": "a"})]) == {}
 
 
-def test_messages_have_the_ids_of_their_records(ground: SinkContext) -> None:
-    with closing(opened(ground, RecordsTo.QUEUE, name="articles")) as sink:
+def test_messages_have_the_ids_of_their_records(context: SinkContext) -> None:
+    with closing(opened(context, DestinationKind.QUEUE, name="articles")) as sink:
         sink.write([gathered(5, {"n": 1}, {"n": 2})])
 
-    with closing(ground.broker.subscribe("records.p7.articles")) as subscription:
+    with closing(context.broker.subscribe("records.p7.articles")) as subscription:
         found = subscription.take(10, timeout=5)
     assert [each.message_id for each in found] == ["5-0", "5-1"]
     assert json.loads(found[0].body) == {
@@ -163,20 +167,20 @@ def test_messages_have_the_ids_of_their_records(ground: SinkContext) -> None:
     }
 
 
-def test_a_queue_that_somebody_deleted_is_made_again(ground: SinkContext) -> None:
-    sink = opened(ground, RecordsTo.QUEUE)
+def test_a_queue_that_somebody_deleted_is_made_again(context: SinkContext) -> None:
+    sink = opened(context, DestinationKind.QUEUE)
     sink.write([gathered(1, {"n": 1})])
-    ground.broker.delete("records.p7.news")
+    context.broker.delete("records.p7.news")
     with pytest.raises(SinkUnavailable, match=r"records\.p7\.news"):
         sink.write([gathered(2, {"n": 2})])
     sink.write([gathered(2, {"n": 2})])
-    assert [row["request_id"] for row in read_queue(ground.broker)] == ["2"]
+    assert [row["request_id"] for row in read_queue(context.broker)] == ["2"]
 
 
 @pytest.mark.services
 def test_consumers_of_a_queue_are_told_that_it_is_json(tmp_path: Path, rabbit_vhost: str) -> None:
     with closing(connect(rabbit_vhost, name="test", timeout=10.0)) as broker:
-        sink = opened(SinkContext("", tmp_path, broker, "box", lambda: NOW), RecordsTo.QUEUE)
+        sink = opened(SinkContext("", tmp_path, broker, "box", lambda: NOW), DestinationKind.QUEUE)
         assert sink.write([gathered(1, {"n": 1})]) == {}
     with closing(pika.BlockingConnection(pika.URLParameters(rabbit_vhost))) as connection:
         channel = connection.channel()
@@ -189,16 +193,16 @@ def test_consumers_of_a_queue_are_told_that_it_is_json(tmp_path: Path, rabbit_vh
 # --- the table ------------------------------------------------------------------------------------
 
 
-def test_each_field_has_a_column_of_its_kind(ground: SinkContext) -> None:
+def test_each_field_has_a_column_of_its_kind(context: SinkContext) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    with closing(opened(ground)) as sink:
+    with closing(opened(context)) as sink:
         sink.write([gathered(1, {"n": 1, "x": 1.5, "ok": True, "s": "a", "at": at, "l": [1]})])
         # Another process adds a column meanwhile.
-        with closing(opened(ground)) as other:
+        with closing(opened(context)) as other:
             other.write([gathered(2, {"late": 7, "none": None})])
         sink.write([gathered(3, {"late": 8, "n": 2})])
 
-    database = open_database(ground.records_url)
+    database = open_database(context.records_url)
     kinds = database.columns("records_p7_news")
     database.close()
     assert kinds == {
@@ -217,47 +221,47 @@ def test_each_field_has_a_column_of_its_kind(ground: SinkContext) -> None:
         "l": ColumnType.JSON,
         "late": ColumnType.INTEGER,
     }
-    rows = read_table(ground.records_url)
+    rows = read_table(context.records_url)
     assert [(row["n"], row["late"]) for row in rows] == [(1, None), (None, 7), (2, 8)]
     assert rows[0]["extra"] is None
 
 
-def test_what_does_not_fit_its_column_is_kept_beside(ground: SinkContext) -> None:
-    with closing(opened(ground)) as sink:
+def test_what_does_not_fit_its_column_is_kept_beside(context: SinkContext) -> None:
+    with closing(opened(context)) as sink:
         sink.write([gathered(1, {"price": 3, "long": "x"})])
         odd = {"price": "cheap", "Price": 4, "x" * 80: 1, "long": 5, "big": 2**70, "%s": 6}
         assert sink.write([gathered(2, odd)]) == {}
 
-    row = read_table(ground.records_url)[1]
+    row = read_table(context.records_url)[1]
     extra = row["extra"] if isinstance(row["extra"], dict) else json.loads(row["extra"])
     assert extra == {"price": "cheap", "Price": 4, "x" * 80: 1, "big": 2**70, "%s": 6}
     assert (row["price"], row["long"]) == (None, "5")
 
 
-def test_a_request_with_fewer_records_than_before_leaves_none_behind(ground: SinkContext) -> None:
-    with closing(opened(ground)) as sink:
+def test_a_request_with_fewer_records_than_before_leaves_none_behind(context: SinkContext) -> None:
+    with closing(opened(context)) as sink:
         sink.write([gathered(1, {"title": "a"}, {"title": "b"})])
         sink.write([gathered(1, {"title": "new"}, again=True)])
         sink.write([gathered(2, {"title": "c"}), gathered(2, {"title": "d"})])
 
-    assert [row["title"] for row in read_table(ground.records_url)] == ["new", "d"]
-    with closing(opened(ground)) as sink:
+    assert [row["title"] for row in read_table(context.records_url)] == ["new", "d"]
+    with closing(opened(context)) as sink:
         sink.write([gathered(1, again=True)])
-    assert [row["request_id"] for row in read_table(ground.records_url)] == [2]
+    assert [row["request_id"] for row in read_table(context.records_url)] == [2]
 
 
-def test_a_table_that_somebody_dropped_is_made_again(ground: SinkContext) -> None:
-    sink = opened(ground)
+def test_a_table_that_somebody_dropped_is_made_again(context: SinkContext) -> None:
+    sink = opened(context)
     sink.write([gathered(1, {"title": "a"})])
-    if ground.records_url.startswith("sqlite"):
-        with closing(sqlite3.connect(ground.records_url.removeprefix("sqlite:///"))) as file:
+    if context.records_url.startswith("sqlite"):
+        with closing(sqlite3.connect(context.records_url.removeprefix("sqlite:///"))) as file:
             file.execute('DROP TABLE "records_p7_news"')
     else:
-        with psycopg.connect(ground.records_url, autocommit=True) as server:
+        with psycopg.connect(context.records_url, autocommit=True) as server:
             server.execute('DROP TABLE "records_p7_news"')
     assert sink.write([gathered(2, {"title": "b"})]) == {}
     sink.close()
-    assert [row["title"] for row in read_table(ground.records_url)] == ["b"]
+    assert [row["title"] for row in read_table(context.records_url)] == ["b"]
 
 
 class _Picky:
@@ -275,13 +279,13 @@ class _Picky:
         self._database.replace(table, columns, key, bad, **options)
 
 
-def test_one_that_is_refused_does_not_hold_up_the_others(ground: SinkContext) -> None:
-    sink = TableSink(_Picky(open_database(ground.records_url)), "records_p7_news")
+def test_one_that_is_refused_does_not_hold_up_the_others(context: SinkContext) -> None:
+    sink = TableSink(_Picky(open_database(context.records_url)), "records_p7_news")
     refused = sink.write([gathered(number, {"title": str(number)}) for number in (1, 2, 3)])
     sink.close()
     assert list(refused) == [2]
     assert refused[2]
-    assert [row["title"] for row in read_table(ground.records_url)] == ["1", "3"]
+    assert [row["title"] for row in read_table(context.records_url)] == ["1", "3"]
 
 
 def test_a_database_that_cannot_be_reached_says_so(tmp_path: Path, broker: Broker) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from apps.projects.engine.signatures import SignatureRefused, check_standard
 from apps.requeststore.models import ScaleState
-from apps.requeststore.services.scale_webhook import tell_scale
-from apps.requeststore.services.scaling import Advice
+from apps.requeststore.services.scale_advice import Advice
+from apps.requeststore.services.scale_webhook import send_scale
 from apps.requeststore.tasks import scale
 from crawlyard.settings.requests import scale_webhook
 from tests.jobs.factories import NOW
@@ -74,9 +74,9 @@ def advice(wanted: int, seconds: float = 0) -> Advice:
 
 @pytest.mark.covers("S4.28")
 def test_a_change_is_told_once_and_signed(scaler: Scaler) -> None:
-    assert tell_scale(advice(2))
-    assert not tell_scale(advice(2, 10))
-    assert tell_scale(advice(3, 20))
+    assert send_scale(advice(2))
+    assert not send_scale(advice(2, 10))
+    assert send_scale(advice(3, 20))
     assert scaler.wanted() == [2, 3]
     headers, body = scaler.heard[0]
     assert json.loads(body)["running"] == 1
@@ -95,21 +95,21 @@ def test_a_change_is_told_once_and_signed(scaler: Scaler) -> None:
 @pytest.mark.covers("S4.28")
 def test_it_is_told_again_until_it_was_heard(scaler: Scaler) -> None:
     scaler.status = 503
-    assert not tell_scale(advice(2))
-    assert not tell_scale(advice(2, 5)), "not before the pause is over"
+    assert not send_scale(advice(2))
+    assert not send_scale(advice(2, 5)), "not before the pause is over"
     assert len(scaler.heard) == 1
     state = ScaleState.objects.get()
     assert (state.told, state.tries, state.problem) == (None, 1, "it answers HTTP 503")
-    assert not tell_scale(advice(2, 16))
-    assert not tell_scale(advice(2, 26)), "the pauses grow"
+    assert not send_scale(advice(2, 16))
+    assert not send_scale(advice(2, 26)), "the pauses grow"
     assert len(scaler.heard) == 2
     # A newer number is told at once; the older one never again.
     scaler.status = 204
-    assert tell_scale(advice(5, 27))
+    assert send_scale(advice(5, 27))
     assert scaler.wanted() == [2, 2, 5]
     state.refresh_from_db()
     assert (state.told, state.tries, state.problem) == (5, 0, "")
-    assert not tell_scale(advice(5, 2000))
+    assert not send_scale(advice(5, 2000))
 
 
 @pytest.mark.fault
@@ -118,14 +118,14 @@ def test_a_server_that_is_gone_is_no_error_and_its_address_no_news(
 ) -> None:
     scaler.server.shutdown()
     scaler.server.server_close()
-    assert not tell_scale(advice(2))
+    assert not send_scale(advice(2))
     assert ScaleState.objects.get().problem == "no answer (connection)"
     assert "t0ken" not in caplog.text
 
 
 def test_without_the_setting_nobody_is_told(scaler: Scaler, settings: Any) -> None:
     settings.SCALE_WEBHOOK_URL = ""
-    assert not tell_scale(advice(2))
+    assert not send_scale(advice(2))
     assert scaler.heard == []
 
 

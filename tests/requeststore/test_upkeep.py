@@ -17,7 +17,7 @@ from apps.requeststore.queues.base import TakenEntry
 from apps.requeststore.services import upkeep as module
 from apps.requeststore.services.closed_slices import at_ms, fold_slices
 from apps.requeststore.services.store import BoundBiz, RequestStore, shared_request_store
-from apps.requeststore.services.sweep import Swept
+from apps.requeststore.services.sweep import UpkeepResult
 from apps.requeststore.services.upkeep import Upkeep, upkeep_once
 from apps.requeststore.stores.base import EndCode, Finish, QueueEntry, StoredRequest
 from apps.requeststore.tasks import upkeep
@@ -52,7 +52,7 @@ def begin(yard: RequestStore, **biz: Any) -> BoundBiz:
     return yard.biz(project.pk, "news")
 
 
-def keep(yard: RequestStore, now: int) -> Swept:
+def keep(yard: RequestStore, now: int) -> UpkeepResult:
     return Upkeep(yard).round(now)
 
 
@@ -238,11 +238,11 @@ def test_two_workers_at_once_count_nothing_twice(
     later = now + 60_000 + 700_000
     other = RequestStore(name="another worker")
     other.setup()
-    raced = list[Swept]()
+    raced = list[UpkeepResult]()
 
     def meanwhile(name: str) -> None:
         if name == "requests.before_close" and not raced:
-            raced.append(Swept())
+            raced.append(UpkeepResult())
             raced[0] = keep(other, later)
 
     monkeypatch.setattr("apps.requeststore.services.closed_slices.hit", meanwhile)
@@ -258,10 +258,10 @@ def test_one_round_at_a_time(yard: RequestStore, monkeypatch: pytest.MonkeyPatch
     begin(yard)
     other = RequestStore(name="another worker")
     other.setup()
-    inner = list[Swept | None]()
+    inner = list[UpkeepResult | None]()
     real = Upkeep.round
 
-    def round_(self: Upkeep, now: int) -> Swept:
+    def round_(self: Upkeep, now: int) -> UpkeepResult:
         inner.append(upkeep_once(other, now=now))
         return real(self, now)
 
@@ -430,9 +430,9 @@ def test_a_late_round_goes_on_where_it_stopped(yard: RequestStore) -> None:
     done = list[str]()
 
     class Slow(Upkeep):
-        def biz(self, bound: BoundBiz, now: int) -> Swept:
+        def biz(self, bound: BoundBiz, now: int) -> UpkeepResult:
             done.append(bound.name)
-            return Swept()
+            return UpkeepResult()
 
     for _ in range(4):
         Slow(yard, seconds=0.0).round(yard.now())

@@ -19,8 +19,8 @@ from apps.requeststore.services.store import RequestStore
 from apps.requeststore.stores.base import (
     EndCode,
     GiveBack,
+    HistoryStepKind,
     QueueEntry,
-    StepKind,
     Take,
     TakeCode,
 )
@@ -47,7 +47,10 @@ def test_requests_are_stored_by_their_split_and_queued_in_their_order(yard: Requ
         for number, request in zip(mine, node.find(place.shard, mine), strict=True):
             assert request is not None
             assert (request.biz, request.ts, request.flag) == ("news", now, NEW)
-            assert [step.kind for step in request.steps] == [StepKind.STORED, StepKind.QUEUED]
+            assert [step.kind for step in request.steps] == [
+                HistoryStepKind.STORED,
+                HistoryStepKind.QUEUED,
+            ]
             assert decode_entity(request.data).url == f"https://example.com/{ids.index(number)}"
     assert ShardReport.objects.count() == 4
 

@@ -12,7 +12,7 @@ from apps.requeststore.engine.errors import (
     UnknownBiz,
 )
 from apps.requeststore.engine.flags import PROCESSED
-from apps.requeststore.engine.sharding import split_of
+from apps.requeststore.engine.placement import split_of
 from apps.requeststore.errors import BizDisabled
 from apps.requeststore.models import ShardReport
 from apps.requeststore.services.store import (

@@ -54,7 +54,7 @@ def measure(task: Task) -> Any:
 
     from apps.joblogs.services import close_log_store
     from apps.jobs.models import Run
-    from apps.requeststore.services.scaling import decide_scale
+    from apps.requeststore.services.scale_advice import decide_scale
     from apps.requeststore.services.store import shared_request_store
     from tools.benches import api_rows
     from tools.benches.api_questions import questions

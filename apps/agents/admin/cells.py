@@ -77,7 +77,7 @@ class Cells:
     def _spark(self, points: list[Point]) -> SafeString:
         top = round_top(max((value for _at, value in points), default=0.0))
         lines = segments(points, start=self._since.timestamp(), end=self.now.timestamp(), top=top)
-        shapes = [format_html('<polyline points="{}"></polyline>', each) for each in lines]
+        shapes = [format_html('<polyline points="{}"></polyline>', line) for line in lines]
         return format_html(
             '<svg class="cy-spark" viewBox="0 -4 {} {}" preserveAspectRatio="none" role="img"'
             ' aria-label="{}">' + "{}" * len(shapes) + "</svg>",

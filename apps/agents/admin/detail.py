@@ -56,7 +56,7 @@ def detail(agent: Agent, person: User | None, hours: int, now: datetime) -> dict
         "mode_label": AgentMode(agent.mode).label,
         "charts": charts(agent, samples_since(agent, since), since, now),
         "hours": hours,
-        "choices": [each for each in HOURS if each <= max(HOURS[0], settings.AGENT_HISTORY_HOURS)],
+        "choices": [hour for hour in HOURS if hour <= max(HOURS[0], settings.AGENT_HISTORY_HOURS)],
         "since": since,
         "now": now,
         "time_format": "H:i" if hours < 24 else "m-d H:i",
@@ -73,7 +73,7 @@ def charts(
     found = []
     for figure in _figures(agent):
         points: list[Point] = thin_out(
-            [(each.at.timestamp(), figure.value(each)) for each in samples],
+            [(sample.at.timestamp(), figure.value(sample)) for sample in samples],
             seconds=stretch,
             worst=figure.worst,
         )

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 COMMAND_TTL_SECONDS: Final = 3600.0
 
 
-class ControlMessageRefused(Exception):
+class InvalidControlMessage(Exception):
     """An unusable message; the text goes to the dead letters with it."""
 
 

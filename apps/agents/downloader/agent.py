@@ -10,8 +10,8 @@ from typing import Final
 from apps.agents.downloader.commands import AgentCommandQueue, DownloadWork, opened, read_command
 from apps.agents.downloader.downloader import Downloader, failed
 from apps.agents.downloader.fetchers import Equipment, available_types
+from apps.agents.downloader.heartbeat_sender import HeartbeatSender
 from apps.agents.downloader.options import AgentIdentity, AgentOptions
-from apps.agents.downloader.pulse import Pulse
 from apps.agents.downloader.reports import HostReports
 from apps.agents.downloader.results import ResultSender
 from apps.agents.downloader.roster import Roster
@@ -78,7 +78,7 @@ class DownloadAgent:
         self._vitals = AgentVitals(
             identity, self._clock, available_types(options.fetching), self._seal_key.public
         )
-        self._pulse = Pulse(broker, self._vitals, self._heartbeat)
+        self._pulse = HeartbeatSender(broker, self._vitals, self._heartbeat)
         self._commands = AgentCommandQueue(broker, self._spec.name, self.counters)
         self._results = ResultSender(broker, identity.agent, options, self.counters)
         self._reports = HostReports(self._results.deliver, identity.agent, self._clock)
@@ -178,7 +178,7 @@ class DownloadAgent:
         # Downloads with a free slot start before the waiting ones are given up.
         await asyncio.sleep(0)
         await self._finish_downloads(stop)
-        await asyncio.gather(*(one.close() for one in self.downloaders.values()))
+        await asyncio.gather(*(downloader.close() for downloader in self.downloaders.values()))
         await asyncio.gather(self._results.drain(DRAIN_SECONDS), self._reports.drain(DRAIN_SECONDS))
         await self._results.close()
         await self._commands.close()
@@ -323,9 +323,9 @@ class DownloadAgent:
             self._commands.done(delivery)
             return
         self._register_at = now + REGISTER_AGAIN_SECONDS
-        self._commands.background(delivery, self._register_anew(delivery))
+        self._commands.background(delivery, self._register_again(delivery))
 
-    async def _register_anew(self, delivery: Delivery) -> None:
+    async def _register_again(self, delivery: Delivery) -> None:
         await self._pulse.register()
         self._commands.done(delivery)
 

@@ -41,7 +41,7 @@ def host_shares() -> HostShares:
     return DatabaseShares()
 
 
-class HostKeeping:
+class HostKeeper:
     """Updates the gate's rules and saves the states of hosts. Uses the database."""
 
     def __init__(self, *, gate: PolitenessGate, center: str, clock: Clock) -> None:

@@ -64,7 +64,7 @@ def register_agent(
         "seal_key": message.seal_key.hex(),
         "labels": message.labels,
         "version": message.version,
-        "types": [each.value for each in message.types],
+        "types": [kind.value for kind in message.types],
         "processors": message.processors,
         "total_memory_bytes": message.total_memory_bytes,
         "registered_at": now,
@@ -146,6 +146,8 @@ def _store_heartbeats(messages: Sequence[Heartbeat], now: datetime) -> None:
 
 def _reported(message: Heartbeat) -> dict[str, Any]:
     values = {name: getattr(message, name) for name in REPORTED}
-    values["types"] = [each.value for each in message.types]
-    values["problems"] = [each[:MAX_PROBLEM_CHARACTERS] for each in message.problems[:MAX_PROBLEMS]]
+    values["types"] = [kind.value for kind in message.types]
+    values["problems"] = [
+        problem[:MAX_PROBLEM_CHARACTERS] for problem in message.problems[:MAX_PROBLEMS]
+    ]
     return values

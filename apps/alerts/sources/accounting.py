@@ -15,7 +15,7 @@ from apps.alerts.engine.events import ConditionSource, Occurrence, Truncated
 from apps.alerts.sources.pages import change_page, list_page
 from apps.queuestats.models import RunCounter
 from apps.requeststore.models import ShardReport
-from apps.requeststore.queries.standing import standings
+from apps.requeststore.queries.accounting import standings
 from apps.routing.models import RouterReport
 from apps.routing.queries.accounting import item_accounting
 from apps.seeds.models import SegmentReport

@@ -29,7 +29,7 @@ from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.errors import BadRequests
 from apps.requeststore.models import ShardReport
-from apps.requeststore.queries.standing import BizAccounting, standings
+from apps.requeststore.queries.accounting import BizAccounting, standings
 from apps.requeststore.queries.stories import LABELS
 from apps.requeststore.services.intake import read_requests, submit
 from apps.requeststore.services.kind import KIND

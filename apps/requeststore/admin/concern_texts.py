@@ -9,7 +9,7 @@ from typing import Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from apps.requeststore.queries.health import Code, Concern, NodeState
+from apps.requeststore.queries.health import Concern, ConcernCode, NodeState
 from apps.requeststore.services.forecast_text import duration, sentence
 
 
@@ -25,35 +25,39 @@ class ShownConcern:
 
 
 _ICONS: Final = {
-    Code.NODE_PROBLEM: "cloud_off",
-    Code.NODE_SILENT: "heart_broken",
-    Code.NODE_SLOW: "speed",
-    Code.QUEUE_PROBLEM: "cloud_off",
-    Code.SHARD_PROBLEM: "database_off",
-    Code.BIZ_LATE: "alarm",
-    Code.BIZ_STANDS: "front_hand",
-    Code.BIZ_GROWS: "trending_up",
-    Code.BIZ_FULL: "block",
-    Code.NOT_MEASURED: "heart_broken",
-    Code.CLOCK_WRONG: "schedule",
-    Code.NOT_TOLD: "webhook",
+    ConcernCode.NODE_PROBLEM: "cloud_off",
+    ConcernCode.NODE_SILENT: "heart_broken",
+    ConcernCode.NODE_SLOW: "speed",
+    ConcernCode.QUEUE_PROBLEM: "cloud_off",
+    ConcernCode.SHARD_PROBLEM: "database_off",
+    ConcernCode.BIZ_LATE: "alarm",
+    ConcernCode.BIZ_STALLED: "front_hand",
+    ConcernCode.BIZ_GROWS: "trending_up",
+    ConcernCode.BIZ_FULL: "block",
+    ConcernCode.NOT_MEASURED: "heart_broken",
+    ConcernCode.CLOCK_WRONG: "schedule",
+    ConcernCode.WEBHOOK_UNACKNOWLEDGED: "webhook",
 }
 _TEXTS: Final = {
-    Code.NODE_PROBLEM: gettext_lazy("Storage node %(subject)s has a problem."),
-    Code.NODE_SILENT: gettext_lazy(
+    ConcernCode.NODE_PROBLEM: gettext_lazy("Storage node %(subject)s has a problem."),
+    ConcernCode.NODE_SILENT: gettext_lazy(
         "Storage node %(subject)s is not checked: no worker runs the upkeep task."
     ),
-    Code.NODE_SLOW: gettext_lazy("Storage node %(subject)s is slow: %(time)s for one operation."),
-    Code.QUEUE_PROBLEM: gettext_lazy("The queue of %(subject)s has a problem."),
-    Code.SHARD_PROBLEM: gettext_lazy("A shard of %(subject)s has a problem."),
-    Code.BIZ_LATE: gettext_lazy("%(subject)s will be late: %(forecast)s."),
-    Code.BIZ_STANDS: gettext_lazy("%(subject)s is not being processed: %(forecast)s."),
-    Code.BIZ_GROWS: gettext_lazy("The backlog of %(subject)s is growing: %(forecast)s."),
-    Code.BIZ_FULL: gettext_lazy(
+    ConcernCode.NODE_SLOW: gettext_lazy(
+        "Storage node %(subject)s is slow: %(time)s for one operation."
+    ),
+    ConcernCode.QUEUE_PROBLEM: gettext_lazy("The queue of %(subject)s has a problem."),
+    ConcernCode.SHARD_PROBLEM: gettext_lazy("A shard of %(subject)s has a problem."),
+    ConcernCode.BIZ_LATE: gettext_lazy("%(subject)s will be late: %(forecast)s."),
+    ConcernCode.BIZ_STALLED: gettext_lazy("%(subject)s is not being processed: %(forecast)s."),
+    ConcernCode.BIZ_GROWS: gettext_lazy("The backlog of %(subject)s is growing: %(forecast)s."),
+    ConcernCode.BIZ_FULL: gettext_lazy(
         "%(subject)s accepts no new requests: %(waiting)s queued, limit %(most)s."
     ),
-    Code.NOT_MEASURED: gettext_lazy("Rates are unknown: no run_statistics process is running."),
-    Code.NOT_TOLD: gettext_lazy(
+    ConcernCode.NOT_MEASURED: gettext_lazy(
+        "Rates are unknown: no run_statistics process is running."
+    ),
+    ConcernCode.WEBHOOK_UNACKNOWLEDGED: gettext_lazy(
         "SCALE_WEBHOOK_URL has not acknowledged the recommended number of fetchers; "
         "delivery is retried."
     ),
@@ -89,7 +93,7 @@ def node_tone(state: NodeState) -> str:
 
 def _text(concern: Concern, now: datetime) -> str:
     values = {"subject": concern.subject, "time": duration(abs(concern.value)), "forecast": ""}
-    if concern.code is Code.CLOCK_WRONG:
+    if concern.code is ConcernCode.CLOCK_WRONG:
         if concern.value > 0:
             return (
                 _("The clock of %(subject)s is %(time)s behind; its counts are corrected.") % values

@@ -19,13 +19,13 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.admin.forms import RequestFilter, RequestLookUpForm
 from apps.requeststore.admin.scope import REFUSALS, BizScope, text_of
-from apps.requeststore.engine.biz import RecordsTo
+from apps.requeststore.engine.biz import DestinationKind
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.engine.moments import ts_of
+from apps.requeststore.queries.accounting import slices_around
 from apps.requeststore.queries.given_records import records_given
-from apps.requeststore.queries.standing import slices_around
 from apps.requeststore.queries.stories import (
     LABELS,
     STEPS,
@@ -176,7 +176,7 @@ class RequestPages(BizScope):
             problem=problem,
             made_at=made_at,
             worker=worker,
-            slices=[(each, projects[each.project_id]) for each in slices],
+            slices=[(piece, projects[piece.project_id]) for piece in slices],
             form=RequestLookUpForm({"id": str(number)}),
         )
         status = 503 if problem else 404
@@ -206,12 +206,12 @@ def _records(bound: BoundBiz) -> tuple[object, str]:
 def _records_at(bound: BoundBiz) -> tuple[object, str]:
     records, project, name = bound.settings.records, bound.project_id, bound.name
     match records.to:
-        case RecordsTo.TABLE:
+        case DestinationKind.TABLE:
             return _("table"), table_of(project, name, records)
-        case RecordsTo.JSON_LINES:
+        case DestinationKind.JSON_LINES:
             folder = folder_of(Path(settings.RECORDS_DIR), project, name, records)
             return _("JSON lines files"), str(folder)
-        case RecordsTo.QUEUE:
+        case DestinationKind.QUEUE:
             return _("queue"), queue_of_records(project, name, records)
         case _:
             return _("not stored"), ""

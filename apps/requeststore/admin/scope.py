@@ -56,7 +56,7 @@ class BizScope(ProjectScopedAdmin):
         """Return all visible bizzes, by project and name."""
         self.expect_view(request)
         projects = projects_of(request, Role.VIEWER)
-        found = [each for each in shared_request_store().bizzes() if each.project_id in projects]
+        found = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
         return sorted(found, key=lambda each: (each.project_id, each.name))
 
     def bound(self, request: HttpRequest, key: str, role: Role = Role.VIEWER) -> BoundBiz:

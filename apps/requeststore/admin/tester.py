@@ -95,16 +95,14 @@ class _Choice:
     def __init__(self, request: HttpRequest) -> None:
         given = request.POST if request.method == "POST" else request.GET
         projects = projects_of(request, Role.VIEWER)
-        seen = [each for each in shared_request_store().bizzes() if each.project_id in projects]
+        seen = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
         # Bizzes are cached for half a second; a project may have been deleted since.
         names = Project.objects.in_bulk({each.project_id for each in seen})
         self.bizzes = [each for each in seen if each.project_id in names]
         self.bizzes.sort(key=lambda each: (each.project_id, each.name))
-        self.options = [
-            (_id(each), f"{names[each.project_id]} / {each.name}") for each in self.bizzes
-        ]
+        self.options = [(_id(biz), f"{names[biz.project_id]} / {biz.name}") for biz in self.bizzes]
         wanted = given.get("biz", "")
-        found = next((each for each in self.bizzes if _id(each) == wanted), None)
+        found = next((biz for biz in self.bizzes if _id(biz) == wanted), None)
         self.bound: BoundBiz | None = found or next(iter(self.bizzes), None)
         self.project = names.get(self.bound.project_id) if self.bound is not None else None
         # Rule and page URL of the request in ``?request=``.
@@ -223,7 +221,7 @@ def _done(
     context |= {
         "tested": tested,
         "rule_problems": shown_problems(tested.problems, definition, choice.rule),
-        "trials": [shown_trial(each) for each in tested.trials],
+        "trials": [shown_trial(trial) for trial in tested.trials],
     }
     return None
 

@@ -105,7 +105,7 @@ class TesterForm(forms.Form):
         everything = _("All sample pages of this rule (%(count)d)") % {"count": len(samples)}
         cast("forms.ChoiceField", self.fields["sample"]).choices = [
             (ALL, everything),
-            *((str(each.pk), _title(each)) for each in samples),
+            *((str(sample.pk), _title(sample)) for sample in samples),
         ]
 
     def clean(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def shown_problems(
     problems: Iterable[RuleProblem], definition: Any, rule: str
 ) -> list[ShownProblem]:
     """Return problems with their places inside the rule."""
-    return [_problem(each, definition, f"rules.{rule}") for each in problems]
+    return [_problem(problem, definition, f"rules.{rule}") for problem in problems]
 
 
 def _problem(problem: RuleProblem, definition: Any, start: str) -> ShownProblem:

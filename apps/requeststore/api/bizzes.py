@@ -25,18 +25,24 @@ from apps.requeststore.api.serializers import (
     ReopenRequestsSerializer,
     place_of,
 )
-from apps.requeststore.api.store_errors import BIZ_ID, AsksStore, biz_id, biz_named, seen_bizzes
+from apps.requeststore.api.store_errors import (
+    BIZ_ID,
+    StoreErrorsMixin,
+    biz_id,
+    biz_named,
+    seen_bizzes,
+)
 from apps.requeststore.api.tester import RuleTesterMixin
 from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.moments import ts_of
-from apps.requeststore.queries.standing import BizAccounting, standings
+from apps.requeststore.queries.accounting import BizAccounting, standings
 from apps.requeststore.services.rebalance_preview import preview
 from apps.requeststore.services.rebalances import start_rebalance
 from apps.requeststore.services.reopen import reopen_requests
 from apps.requeststore.services.store import BoundBiz, shared_request_store
 
 
-class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
+class BizViewSet(RuleTesterMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
     """Bizzes of the active configurations. To change one, activate a new version."""
 
     lookup_value_regex = BIZ_ID

@@ -24,7 +24,7 @@ from apps.access.services import has_role, has_role_somewhere
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.api.store_errors import person_label
-from apps.requeststore.daemon.dead_letters import make_bury
+from apps.requeststore.daemon.dead_letters import dead_letter_function
 from apps.requeststore.daemon.request_taker import RequestTaker
 from apps.requeststore.daemon.work import LeasedRequest
 from apps.requeststore.engine.flags import MAX_FLAG, PROCESSED, TAKEN
@@ -247,9 +247,9 @@ def _take(bound: BoundBiz, limit: int, *, owner: str) -> list[LeasedRequest]:
     store's; their queue entries are settled at once."""
     yard, works, size = shared_request_store(), list[LeasedRequest](), 0
     redis_prefix = settings.REDIS_PREFIX if settings.REDIS_URL else ""
-    bury = make_bury(bound, shared_broker(), redis_prefix)
+    dead_letter = dead_letter_function(bound, shared_broker(), redis_prefix)
     with closing(yard.open_queue(bound)) as queue:
-        taker = RequestTaker(bound, queue, yard, owner, bury)
+        taker = RequestTaker(bound, queue, yard, owner, dead_letter)
         portion, wait = min(limit, FIRST_PORTION), FIRST_ENTRY_SECONDS
         while portion > 0:
             some = taker.take(portion, now=yard.now(), expires=0.0, timeout=wait)

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import django_filters
-from django import forms
-
-from apps.access.api.filters import FilterSet
+from apps.access.api.filters import FilterSet, IdFilter
 from apps.requeststore.models import Rebalance, SamplePage
-
-
-class IdFilter(django_filters.NumberFilter):
-    """Filter by the ID of a related row, limited to what a database column can hold."""
-
-    field_class = forms.IntegerField
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
 class RebalanceFilter(FilterSet):

@@ -21,7 +21,7 @@ from apps.access.services import has_role, has_role_somewhere
 from apps.access.states import Role
 from apps.requeststore.api.bodies import RequestsJSONParser
 from apps.requeststore.api.consumers import ConsumerMixin
-from apps.requeststore.api.paging import MAX_LIMIT, cursor_in, page_of
+from apps.requeststore.api.pagination import MAX_LIMIT, cursor_in, page_of
 from apps.requeststore.api.serializers import (
     SUBMIT,
     RequestFilterSerializer,
@@ -30,7 +30,7 @@ from apps.requeststore.api.serializers import (
     RequestsSubmittedSerializer,
     RequestStorySerializer,
 )
-from apps.requeststore.api.store_errors import AsksStore, person_label, seen_bizzes
+from apps.requeststore.api.store_errors import StoreErrorsMixin, person_label, seen_bizzes
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.queries.given_records import records_given
@@ -42,7 +42,7 @@ from apps.requeststore.services.store import shared_request_store
 _FIELDS = ("project", "biz", "requests")
 
 
-class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
+class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
     """Download requests of all bizzes. Operators submit and consume, viewers look up."""
 
     parser_classes = (RequestsJSONParser,)
@@ -125,9 +125,9 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
         values = asked.validated_data
         bizzes = seen_bizzes(request.user)
         if "project" in values:
-            bizzes = [each for each in bizzes if each.project_id == values["project"].pk]
+            bizzes = [biz for biz in bizzes if biz.project_id == values["project"].pk]
         if values.get("biz"):
-            bizzes = [each for each in bizzes if each.name == values["biz"]]
+            bizzes = [biz for biz in bizzes if biz.name == values["biz"]]
             if not bizzes:
                 raise Http404
         yard = shared_request_store()
@@ -153,7 +153,7 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
 
         404 when it does not exist, has been deleted, or is not visible to the caller.
         """
-        bizzes = {(each.project_id, each.name) for each in seen_bizzes(request.user)}
+        bizzes = {(biz.project_id, biz.name) for biz in seen_bizzes(request.user)}
         number = int(pk)
         yard = shared_request_store()
         found = yard.find(number) if 0 < number <= MAX_ID and bizzes else None

@@ -12,7 +12,7 @@ from rest_framework import serializers
 from apps.access.api.fields import VisibleRelatedField
 from apps.access.api.pagination import PageSerializer
 from apps.projects.models import Project
-from apps.requeststore.engine.biz import RecordsTo
+from apps.requeststore.engine.biz import DestinationKind
 from apps.requeststore.engine.flags import EXPIRED, MAX_FLAG, MOVING, TAKEN
 from apps.requeststore.engine.limits import MAX_BATCH
 from apps.requeststore.models import Rebalance
@@ -123,7 +123,7 @@ class GivenRecordsSerializer(serializers.Serializer[Any]):
     `problem`.
     """
 
-    to = serializers.CharField(help_text=", ".join(each.value for each in RecordsTo))
+    to = serializers.CharField(help_text=", ".join(each.value for each in DestinationKind))
     where = serializers.CharField()
     records = serializers.JSONField(allow_null=True)
     more = serializers.BooleanField()

@@ -28,7 +28,7 @@ from apps.requeststore.services.store import BoundBiz, shared_request_store
 BIZ_ID: Final = r"[0-9]{1,18}\.[a-z][a-z0-9_]{0,31}"
 
 
-class AsksStore:
+class StoreErrorsMixin:
     """Mixin of views: turns errors of the store into the API's error format."""
 
     def handle_exception(self, exc: Exception) -> Response:
@@ -62,7 +62,7 @@ def answer_to(error: Exception) -> Response | None:
 def seen_bizzes(user: object, role: Role = Role.VIEWER) -> list[BoundBiz]:
     """Return the bizzes of projects where the user has the role, by project and name."""
     projects = project_ids(user, at_least=role)
-    found = [each for each in shared_request_store().bizzes() if each.project_id in projects]
+    found = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
     return sorted(found, key=lambda each: (each.project_id, each.name))
 
 

@@ -178,7 +178,7 @@ class RuleTesterMixin:
             "problems": tested.problems,
             "changed": tested.changed,
             "left": tested.left,
-            "results": [_shown(each) for each in tested.trials],
+            "results": [_shown(trial) for trial in tested.trials],
         }
         return Response(TestedSerializer(answer).data)
 

@@ -18,7 +18,7 @@ from apps.access.services import require_role
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.api.filters import SamplePageFilter
-from apps.requeststore.api.store_errors import AsksStore
+from apps.requeststore.api.store_errors import StoreErrorsMixin
 from apps.requeststore.api.tester import GivenPageSerializer, page_given
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.sample_pages import drop_page, fetch_page, keep_page
@@ -71,7 +71,7 @@ class KeepSerializer(serializers.Serializer[Any]):
         return attrs
 
 
-class SamplePageViewSet(AsksStore, ReadViewSet[SamplePage]):
+class SamplePageViewSet(StoreErrorsMixin, ReadViewSet[SamplePage]):
     """Sample pages for rule tests; at most 50 of a biz, 1 MiB each."""
 
     # Bodies (up to 1 MiB each) are not loaded for lists.

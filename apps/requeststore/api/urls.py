@@ -6,7 +6,7 @@ from apps.access.api.routers import ApiRouter, api_path
 from apps.requeststore.api.bizzes import BizViewSet
 from apps.requeststore.api.rebalances import RebalanceViewSet
 from apps.requeststore.api.requests import RequestViewSet
-from apps.requeststore.api.scaling import ScaleView
+from apps.requeststore.api.scale_advice import ScaleView
 from apps.requeststore.api.tester_samples import SamplePageViewSet
 
 router = ApiRouter()

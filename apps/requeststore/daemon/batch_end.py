@@ -24,7 +24,7 @@ from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.errors import BizDisabled, RequestRefusal
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.services.store import BoundBiz, RequestStore
-from apps.requeststore.sinks.base import Gathered, Sink
+from apps.requeststore.sinks.base import RequestRecords, Sink
 from apps.requeststore.stores.base import EndCode, Finish, GiveBack, StoredRequest
 from yardkit import failpoints
 from yardkit.errors import first_line
@@ -173,7 +173,7 @@ class BatchEnd:
         )
         self._recorded = True
 
-    def _write(self, batch: Sequence[Gathered]) -> None:
+    def _write(self, batch: Sequence[RequestRecords]) -> None:
         # After an error, an earlier attempt may have stored the records all the same.
         marked = [
             msgspec.structs.replace(one, again=True) if one.request_id in self._attempted else one
@@ -184,8 +184,8 @@ class BatchEnd:
             self._fail(number, RequestFailure(f"records: {reason}", lasting=True))
         self._stored.update(one.request_id for one in batch)
 
-    def _gathered(self, work: LeasedRequest, found: ExtractionResult) -> Gathered:
-        return Gathered(
+    def _gathered(self, work: LeasedRequest, found: ExtractionResult) -> RequestRecords:
+        return RequestRecords(
             request_id=work.request.id,
             ts=work.request.ts,
             biz=work.request.biz,
@@ -260,13 +260,13 @@ class BatchEnd:
         self._count([end for _request, end in part], codes)
         # Counted per call: ends that are counted must not be counted again after an outage.
         done = {end.id for _request, end in part}
-        self._ends = [one for one in self._ends if one[1].id not in done]
+        self._ends = [end for end in self._ends if end[1].id not in done]
 
     def _give_back(self, part: Sequence[tuple[StoredRequest, GiveBack]]) -> None:
         self.yard.give_back(self.parts.bound, part, owner=self.owner, now=self.now())
         self.tally.returned += len(part)
         done = {back.id for _request, back in part}
-        self._backs = [one for one in self._backs if one[1].id not in done]
+        self._backs = [back for back in self._backs if back[1].id not in done]
 
     def _leave(self, ended: tuple[StoredRequest, Finish | GiveBack], error: Exception) -> None:
         logger.error(

@@ -13,13 +13,19 @@ from typing import Final, TypeVar
 from django.db import connections
 
 from apps.requeststore.daemon.batch_end import STOPS, BatchEnd, BizCounters, EndParts
-from apps.requeststore.daemon.dead_letters import make_bury
+from apps.requeststore.daemon.dead_letters import dead_letter_function
 from apps.requeststore.daemon.downloads import Downloads
 from apps.requeststore.daemon.page_extractor import PageExtractor
-from apps.requeststore.daemon.plans import BizPlan, WorkerContext, new_queue, new_sink, new_way
+from apps.requeststore.daemon.plans import (
+    BizPlan,
+    WorkerContext,
+    new_queue,
+    new_sink,
+    new_transport,
+)
 from apps.requeststore.daemon.request_taker import RequestTaker
 from apps.requeststore.daemon.work import OUTAGES, LeasedRequest, Result
-from apps.requeststore.engine.biz import Through
+from apps.requeststore.engine.biz import DownloaderKind
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.sinks.base import Sink
@@ -50,8 +56,8 @@ class BizWorker:
     leased ones the plan under which they were taken.
     """
 
-    def __init__(self, tools: WorkerContext, plan: BizPlan) -> None:
-        self._tools = tools
+    def __init__(self, context: WorkerContext, plan: BizPlan) -> None:
+        self._context = context
         self._plan = plan
         self._used: BizPlan | None = None
         self._taker: RequestTaker | None = None
@@ -168,7 +174,7 @@ class BizWorker:
 
     async def _take_some(self, most: int) -> int:
         priority = self._plan.bound.settings.priority
-        number = await self._tools.room.get(self.name, most, priority=priority)
+        number = await self._context.room.get(self.name, most, priority=priority)
         # Shielded: requests leased by the thread must not get lost at a cancellation.
         self._taking = asyncio.create_task(self._take_number(number))
         return await asyncio.shield(self._taking)
@@ -178,14 +184,14 @@ class BizWorker:
         assert taker is not None  # noqa: S101 - _adopt comes first
         assert parts is not None  # noqa: S101 - as above
         assert downloads is not None  # noqa: S101 - as above
-        now = self._tools.ground.now()
+        now = self._context.sinks.now()
         expires = asyncio.get_running_loop().time()
         expires += _own_seconds(taker.bound.settings.take_seconds)
         works: Sequence[LeasedRequest] = []
         try:
             works = await self._aside(lambda: taker.take(number, now=now, expires=expires))
         finally:
-            self._tools.room.put(number - len(works))
+            self._context.room.put(number - len(works))
         if works:
             self.idle = False
             for work in works:
@@ -208,9 +214,11 @@ class BizWorker:
             self._used = plan
             return
         self._flaw = ""
-        tools = self._tools
-        bury = make_bury(plan.bound, tools.ground.broker, tools.redis_prefix)
-        self._taker = RequestTaker(plan.bound, parts.queue, tools.yard, tools.owner, bury)
+        context = self._context
+        dead_letter = dead_letter_function(plan.bound, context.sinks.broker, context.redis_prefix)
+        self._taker = RequestTaker(
+            plan.bound, parts.queue, context.yard, context.owner, dead_letter
+        )
         self._parts = parts
         if downloads is not self._downloads:
             await self._change_downloads(downloads)
@@ -233,10 +241,10 @@ class BizWorker:
     def _make_parts(self, plan: BizPlan) -> EndParts:
         old, bound = self._parts, plan.bound
         same = old is not None and old.bound.queue_name == bound.queue_name
-        queue = old.queue if old is not None and same else new_queue(self._tools, bound)
+        queue = old.queue if old is not None and same else new_queue(self._context, bound)
         records = bound.settings.records
         keeps = old is not None and old.bound.settings.records == records
-        sink = old.sink if old is not None and keeps else new_sink(self._tools, bound)
+        sink = old.sink if old is not None and keeps else new_sink(self._context, bound)
         return EndParts(bound, PageExtractor(bound.settings.rules), sink, queue)
 
     def _make_downloads(self, plan: BizPlan) -> Downloads:
@@ -247,10 +255,10 @@ class BizWorker:
             if same == (fetch, plan.networks, plan.slot):
                 return self._downloads
         return Downloads(
-            make_way=lambda done: new_way(self._tools, plan, done),
+            make_transport=lambda done: new_transport(self._context, plan, done),
             concurrency=fetch.concurrency,
             ended=self._note_end,
-            shares_agents=fetch.through is Through.CENTER,
+            shares_agents=fetch.through is DownloaderKind.CENTER,
         )
 
     async def _close_former(self) -> None:
@@ -268,9 +276,9 @@ class BizWorker:
         others = [each for each in self._taken_with if each is not parts]
         if self._parts is not None and self._parts is not parts:
             others.append(self._parts)
-        if all(each.queue is not parts.queue for each in others):
+        if all(other.queue is not parts.queue for other in others):
             self._close_one(parts.queue)
-        if all(each.sink is not parts.sink for each in others):
+        if all(other.sink is not parts.sink for other in others):
             self._close_one(parts.sink)
 
     def _close_one(self, one: RequestQueue | Sink) -> None:
@@ -300,7 +308,7 @@ class BizWorker:
             self._ended[:0] = ending.rest
             self._news.set()
         self._taken_with[ending.parts] -= len(ending.ended)
-        self._tools.room.put(len(ending.ended))
+        self._context.room.put(len(ending.ended))
         self._changed.set()
         if len(self._taken_with) > 1 or self._former:
             await self._close_former()
@@ -331,8 +339,8 @@ class BizWorker:
         self._ended = rest
         if rest:
             self._news.set()
-        tools = self._tools
-        return BatchEnd(parts, tools.yard, tools.owner, tools.ground.now, batch, self.tally)
+        context = self._context
+        return BatchEnd(parts, context.yard, context.owner, context.sinks.now, batch, self.tally)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -362,8 +370,8 @@ class BizWorker:
         await self._aside(self._let_go)
         if self.in_hand:
             logger.warning("%s: %d requests come back by themselves", self.name, self.in_hand)
-            self._tools.room.put(self.in_hand)
-        self._tools.room.forget(self.name)
+            self._context.room.put(self.in_hand)
+        self._context.room.forget(self.name)
         self._pool.shutdown(wait=False)
 
     async def _until_ended(self, until: float) -> None:

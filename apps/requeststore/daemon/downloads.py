@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from apps.requeststore.daemon.ways import Done, Way, WayClosed
+from apps.requeststore.daemon.transports import Done, PageTransport, TransportClosed
 from apps.requeststore.daemon.work import LeasedRequest, RequestFailure, Result
 
 NO_TIME: Final = RequestFailure("its turn did not come before the deadline", untried=True)
@@ -26,13 +26,13 @@ class Downloads:
     def __init__(
         self,
         *,
-        make_way: Callable[[Done], Way],
+        make_transport: Callable[[Done], PageTransport],
         concurrency: int,
         ended: Done,
         shares_agents: bool = False,
     ) -> None:
         self.shares_agents = shares_agents
-        self._way = make_way(self._done)
+        self._transport = make_transport(self._done)
         self._concurrency = concurrency
         self._ended = ended
         self._waiting: deque[LeasedRequest] = deque()
@@ -44,7 +44,7 @@ class Downloads:
     @property
     def problem(self) -> str:
         """Return why downloads do not progress; "" normally."""
-        return self._problem or self._way.problem
+        return self._problem or self._transport.problem
 
     @property
     def count(self) -> int:
@@ -62,8 +62,8 @@ class Downloads:
     async def _open(self) -> None:
         while not self._is_open:
             try:
-                await self._way.open()
-            except WayClosed as error:
+                await self._transport.open()
+            except TransportClosed as error:
                 self._problem = str(error)
                 self._drop_late()
                 await asyncio.sleep(_REOPEN_SECONDS)
@@ -88,7 +88,7 @@ class Downloads:
                 self._ended(work, NO_TIME)
             else:
                 self._under_way.add(work)
-                self._way.begin(work)
+                self._transport.begin(work)
 
     def _done(self, work: LeasedRequest, result: Result) -> None:
         if work in self._under_way:
@@ -116,4 +116,4 @@ class Downloads:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
-        await self._way.close()
+        await self._transport.close()

@@ -22,7 +22,7 @@ class _Host:
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
-class HostLimits:
+class HostThrottle:
     """Rate and concurrency limits by host. Belongs to one event loop, whose clock is ``now``.
 
     ``rules``: HOST_REQUESTS_PER_SECOND, HOST_CONCURRENCY and the rules of the hosts page, without

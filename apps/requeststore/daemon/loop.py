@@ -12,7 +12,7 @@ T = TypeVar("T")
 _START_SECONDS: Final = 10.0
 
 
-class LoopThread:
+class DaemonLoop:
     """Runs an event loop (uvloop's where installed) from ``start`` to ``close``."""
 
     def __init__(self, name: str) -> None:

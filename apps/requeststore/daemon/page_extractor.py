@@ -18,7 +18,7 @@ from apps.requeststore.daemon.work import (
 )
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import BadSetting
-from apps.requeststore.extraction import BadRules, ResponsePage, compile_rules
+from apps.requeststore.extraction import InvalidExtractionRules, ResponsePage, compile_rules
 from apps.requeststore.extraction.processes import shared_extraction_pool
 
 
@@ -42,7 +42,7 @@ class PageExtractor:
         self._key = hashlib.sha256(msgspec.json.encode(self._data)).hexdigest()
         try:
             self._rules = compile_rules(self._data)
-        except BadRules as error:
+        except InvalidExtractionRules as error:
             raise BadSetting(f"rules: {error}") from error
 
     def read(self, work: LeasedRequest, result: Result) -> ExtractionResult | RequestFailure:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from apps.requeststore.daemon.center_way import CenterWay
+from apps.requeststore.daemon.center_transport import CenterTransport
 from apps.requeststore.daemon.fair_semaphore import FairSemaphore
-from apps.requeststore.daemon.host_limits import HostLimits
-from apps.requeststore.daemon.ways import DirectWay, Done, Way
-from apps.requeststore.engine.biz import Through
+from apps.requeststore.daemon.host_limits import HostThrottle
+from apps.requeststore.daemon.transports import DirectTransport, Done, PageTransport
+from apps.requeststore.engine.biz import DownloaderKind
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.queues.factory import open_queue
 from apps.requeststore.services.store import BoundBiz, RequestStore
@@ -33,9 +33,9 @@ class WorkerContext:
     """Services shared by the biz workers of a process."""
 
     yard: RequestStore
-    ground: SinkContext
+    sinks: SinkContext
     room: FairSemaphore
-    hosts: HostLimits
+    hosts: HostThrottle
     owner: str
     secret: str
     broker_url: str
@@ -43,40 +43,40 @@ class WorkerContext:
     redis_prefix: str
 
 
-def new_queue(tools: WorkerContext, bound: BoundBiz) -> RequestQueue:
+def new_queue(context: WorkerContext, bound: BoundBiz) -> RequestQueue:
     """Open the queue for one worker; closing it returns prefetched entries.
 
     Raises ``RequestStoreError``.
     """
     return open_queue(
         bound.queue_name,
-        redis_url=tools.redis_url,
-        redis_prefix=tools.redis_prefix,
-        broker=tools.ground.broker,
-        consumer=tools.yard.name,
+        redis_url=context.redis_url,
+        redis_prefix=context.redis_prefix,
+        broker=context.sinks.broker,
+        consumer=context.yard.name,
     )
 
 
-def new_sink(tools: WorkerContext, bound: BoundBiz) -> Sink:
+def new_sink(context: WorkerContext, bound: BoundBiz) -> Sink:
     """Open the sink. Raises ``BadSetting``."""
     return open_sink(
-        tools.ground,
+        context.sinks,
         project_id=bound.project_id,
         biz=bound.name,
         records=bound.settings.records,
     )
 
 
-def new_way(tools: WorkerContext, plan: BizPlan, done: Done) -> Way:
+def new_transport(context: WorkerContext, plan: BizPlan, done: Done) -> PageTransport:
     """Open the downloader. Raises ``BadSetting``."""
     fetch = plan.bound.settings.fetch
-    if fetch.through is Through.DIRECT:
-        return DirectWay(fetch, plan.networks, hosts=tools.hosts, done=done)
-    return CenterWay(
+    if fetch.through is DownloaderKind.DIRECT:
+        return DirectTransport(fetch, plan.networks, hosts=context.hosts, done=done)
+    return CenterTransport(
         fetch,
         plan.networks,
         slot=plan.slot,
-        token=sign_run_token(tools.secret, -plan.slot),
-        broker_url=tools.broker_url,
+        token=sign_run_token(context.secret, -plan.slot),
+        broker_url=context.broker_url,
         done=done,
     )

@@ -30,13 +30,13 @@ _BAD: Final[Mapping[TakeCode, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestTaker:
-    """Leases requests of one biz. ``bury`` dead-letters an entry with a reason."""
+    """Leases requests of one biz. ``dead_letter`` dead-letters an entry with a reason."""
 
     bound: BoundBiz
     queue: RequestQueue
     yard: RequestStore
     owner: str
-    bury: Callable[[QueueEntry, str], None]
+    dead_letter: Callable[[QueueEntry, str], None]
 
     def take(
         self, number: int, *, now: int, expires: float, timeout: float = 0.0
@@ -68,7 +68,7 @@ class RequestTaker:
             away.extend(in_part[2])
 
         def reject(one: TakenEntry, error: Exception) -> None:
-            self.bury(one.entry, f"the entry cannot be taken: {first_line(error)}")
+            self.dead_letter(one.entry, f"the entry cannot be taken: {first_line(error)}")
             settled.append(one)
 
         try:
@@ -132,4 +132,4 @@ class RequestTaker:
             logger.warning(
                 "biz %s: an entry is set aside, request %d: %s", self.bound.name, entry.id, reason
             )
-            self.bury(entry, reason)
+            self.dead_letter(entry, reason)

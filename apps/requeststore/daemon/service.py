@@ -19,10 +19,10 @@ from apps.agents.queries import host_rules
 from apps.projects.models import Project
 from apps.requeststore.daemon.biz_worker import BizWorker
 from apps.requeststore.daemon.fair_semaphore import FairSemaphore
-from apps.requeststore.daemon.host_limits import HostLimits
-from apps.requeststore.daemon.loop import LoopThread
+from apps.requeststore.daemon.host_limits import HostThrottle
+from apps.requeststore.daemon.loop import DaemonLoop
 from apps.requeststore.daemon.plans import BizPlan, WorkerContext
-from apps.requeststore.engine.biz import Through
+from apps.requeststore.engine.biz import DownloaderKind
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.extraction.processes import close_shared_extraction_pool
 from apps.requeststore.services.slots import forget_slots, keep_slots, leave_slots, use_slot
@@ -74,8 +74,8 @@ class FetcherDaemon:
         self._concurrency = concurrency
         self._only = frozenset(only)
         self._yard = RequestStore(name=f"fetcher {identity.name}", identity=identity, clock=clock)
-        self._loop = LoopThread("downloads")
-        self._tools: WorkerContext | None = None
+        self._loop = DaemonLoop("downloads")
+        self._context: WorkerContext | None = None
         self._lanes: dict[Key, BizWorker] = {}
         self._plans: dict[Key, BizPlan] = {}
         self._slots: dict[Key, int] = {}
@@ -91,11 +91,11 @@ class FetcherDaemon:
         forget_slots()
         if not self._loop.alive:
             self._loop.start()
-            self._tools = self._loop.do(self._make_tools(host_rules()), _CALL_SECONDS)
+            self._context = self._loop.do(self._make_tools(host_rules()), _CALL_SECONDS)
         self._busy_at = self._clock.monotonic()
 
     async def _make_tools(self, rules: HostRules) -> WorkerContext:
-        ground = SinkContext(
+        context = SinkContext(
             records_url=settings.RECORDS_URL,
             folder=settings.RECORDS_DIR,
             broker=self._broker,
@@ -104,9 +104,9 @@ class FetcherDaemon:
         )
         return WorkerContext(
             yard=self._yard,
-            ground=ground,
+            sinks=context,
             room=FairSemaphore(self._concurrency),
-            hosts=HostLimits(rules, asyncio.get_running_loop().time),
+            hosts=HostThrottle(rules, asyncio.get_running_loop().time),
             owner=f"fetcher {self._identity.name} {self._identity.boot}",
             secret=settings.SECRET_KEY,
             broker_url=settings.BROKER_URL,
@@ -208,7 +208,7 @@ class FetcherDaemon:
     def _serve(self, key: Key, bound: BoundBiz) -> None:
         project, name = key
         slot = 0
-        if bound.settings.fetch.through is Through.CENTER:
+        if bound.settings.fetch.through is DownloaderKind.CENTER:
             slot = self._slots.get(key) or use_slot(
                 project_id=project, biz=name, name=self._identity.name
             )
@@ -228,8 +228,8 @@ class FetcherDaemon:
             logger.info("serving %s", self._lanes[key].name)
 
     async def _start(self, plan: BizPlan) -> BizWorker:
-        assert self._tools is not None  # noqa: S101 - setup comes first
-        lane = BizWorker(self._tools, plan)
+        assert self._context is not None  # noqa: S101 - setup comes first
+        lane = BizWorker(self._context, plan)
         lane.start()
         return lane
 
@@ -252,8 +252,8 @@ class FetcherDaemon:
         self._slugs.clear()
 
     def _read_rules(self) -> None:
-        assert self._tools is not None  # noqa: S101 - setup comes first
-        hosts, rules = self._tools.hosts, host_rules()
+        assert self._context is not None  # noqa: S101 - setup comes first
+        hosts, rules = self._context.hosts, host_rules()
         self._loop.call(lambda: setattr(hosts, "rules", rules))
 
     def _now(self) -> int:

@@ -12,7 +12,7 @@ from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import RequestStoreUnavailable, UnknownNode
 from apps.requeststore.queues.base import TakenEntry
 from apps.requeststore.sinks.base import SinkUnavailable
-from apps.requeststore.stores.base import StepKind, StoredRequest
+from apps.requeststore.stores.base import HistoryStepKind, StoredRequest
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit.broker import BrokerError
 from yardkit.protocol import DownloadRequest, FailureKind
@@ -54,7 +54,7 @@ class LeasedRequest:
 
         A fetcher returns no request whose records it has begun to store.
         """
-        returned = sum(step.kind is StepKind.RETURNED for step in self.request.steps)
+        returned = sum(step.kind is HistoryStepKind.RETURNED for step in self.request.steps)
         return returned < self.request.tries - 1
 
 

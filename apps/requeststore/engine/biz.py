@@ -38,7 +38,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     balance: Balance = Balance.MODULO
 
 
-class Through(enum.StrEnum):
+class DownloaderKind(enum.StrEnum):
     """Kind of downloader."""
 
     CENTER = "center"
@@ -52,7 +52,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fields of ``yardkit.protocol.DownloaderSettings`` except networks and concurrency.
     """
 
-    through: Through = Through.DIRECT
+    through: DownloaderKind = DownloaderKind.DIRECT
     policy: str = "random"
     agents: int = 0
     concurrency: int = 16
@@ -61,7 +61,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     downloader: dict[str, Any] = {}
 
 
-class RecordsTo(enum.StrEnum):
+class DestinationKind(enum.StrEnum):
     """Kind of destination of records."""
 
     NOWHERE = "nowhere"
@@ -73,7 +73,7 @@ class RecordsTo(enum.StrEnum):
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Destination of records. ``name``: of table, folder or queue; "" for the name of the biz."""
 
-    to: RecordsTo = RecordsTo.TABLE
+    to: DestinationKind = DestinationKind.TABLE
     name: str = ""
     ttl_seconds: int = 0
 
@@ -122,7 +122,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.ttl_seconds + self.keep_seconds
 
 
-class BizBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BizSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Data of a configuration version: ``{"bizzes": {"news": {...}}}``."""
 
     bizzes: dict[str, Biz] = {}

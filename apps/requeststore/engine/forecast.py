@@ -65,7 +65,7 @@ class Lateness(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BacklogMeasurements:
     """Measurements of one biz. Rates are per second, means over ``seconds`` seconds; None:
     unknown.
 
@@ -107,7 +107,7 @@ class Forecast:
     measured: bool = False
 
 
-def forecast(facts: Facts) -> Forecast:
+def forecast(facts: BacklogMeasurements) -> Forecast:
     """Return the forecast and the number of fetchers needed."""
     running = max(1, facts.running)
     if facts.report_age > STALE_SECONDS:
@@ -129,7 +129,7 @@ def _is_backlog(backlog: int, processed: float) -> bool:
     return backlog > max(NO_BACKLOG, processed * NO_BACKLOG_SECONDS)
 
 
-def _for_pace(facts: Facts, created: float, running: int) -> int:
+def _for_pace(facts: BacklogMeasurements, created: float, running: int) -> int:
     """Return the fetchers that keep up with arrivals; one less where no backlog was measured."""
     if facts.capacity:
         return _fetchers(created / (USE * facts.capacity))
@@ -137,7 +137,9 @@ def _for_pace(facts: Facts, created: float, running: int) -> int:
     return max(1, running - 1)
 
 
-def _of_backlog(facts: Facts, created: float, processed: float, running: int) -> Forecast:
+def _of_backlog(
+    facts: BacklogMeasurements, created: float, processed: float, running: int
+) -> Forecast:
     measured = processed > 0 and facts.fetchers >= 0.5
     capacity = processed / facts.fetchers if measured else facts.capacity
     deadline = None if facts.oldest_age is None else facts.planned_seconds - facts.oldest_age
@@ -159,7 +161,7 @@ def _of_backlog(facts: Facts, created: float, processed: float, running: int) ->
 
 
 def _pace(
-    facts: Facts, created: float, processed: float, deadline: float | None
+    facts: BacklogMeasurements, created: float, processed: float, deadline: float | None
 ) -> tuple[float, Lateness]:
     """Return the rate needed to be in time, and what is late at the present rate."""
     planned = max(1.0, facts.planned_seconds)

@@ -17,7 +17,7 @@ from apps.requeststore.engine.entity import Entity, encode_entity
 from apps.requeststore.engine.errors import InvalidRequest, TooLarge
 from apps.requeststore.engine.limits import MAX_DATA_BYTES
 from apps.requeststore.engine.request_checks import refusal
-from apps.requeststore.engine.validation import Flaw
+from apps.requeststore.engine.validation import SettingsProblem
 
 FIELDS: Final = (
     *("url", "rule", "method", "headers", "params"),
@@ -26,16 +26,18 @@ FIELDS: Final = (
 MAX_PAIRS: Final = 100
 
 
-def read_request(value: object, biz: Biz) -> tuple[Entity, list[Flaw]]:
+def read_request(value: object, biz: Biz) -> tuple[Entity, list[SettingsProblem]]:
     """Return the request and its problems; it may only be stored without problems."""
     if isinstance(value, str):
         value = {"url": value}
     if not isinstance(value, dict):
-        return Entity(url=""), [Flaw("", "not_request")]
-    flaws = [Flaw(str(name), "unknown_request_field") for name in value if name not in FIELDS]
+        return Entity(url=""), [SettingsProblem("", "not_request")]
+    flaws = [
+        SettingsProblem(str(name), "unknown_request_field") for name in value if name not in FIELDS
+    ]
     flaws += [*_text(value), *_pairs(value, "headers"), *_pairs(value, "params")]
     if not isinstance(value.get("meta", {}), dict):
-        flaws.append(Flaw("meta", "not_mapping"))
+        flaws.append(SettingsProblem("meta", "not_mapping"))
     body, body_flaws = _body(value)
     flaws += body_flaws
     if flaws:
@@ -52,52 +54,54 @@ def read_request(value: object, biz: Biz) -> tuple[Entity, list[Flaw]]:
     return entity, list(_meaning(entity, biz))
 
 
-def _text(value: dict[str, Any]) -> Iterator[Flaw]:
+def _text(value: dict[str, Any]) -> Iterator[SettingsProblem]:
     if "url" not in value:
-        yield Flaw("url", "required")
+        yield SettingsProblem("url", "required")
     for name in ("url", "method"):
         if not isinstance(value.get(name, ""), str):
-            yield Flaw(name, "not_text")
+            yield SettingsProblem(name, "not_text")
     rule = value.get("rule", "")
     if isinstance(rule, bool) or not isinstance(rule, str | int):
-        yield Flaw("rule", "not_text")
+        yield SettingsProblem("rule", "not_text")
 
 
-def _pairs(value: dict[str, Any], name: str) -> Iterator[Flaw]:
+def _pairs(value: dict[str, Any], name: str) -> Iterator[SettingsProblem]:
     pairs = value.get(name, {})
     if not isinstance(pairs, dict):
-        yield Flaw(name, "not_mapping")
+        yield SettingsProblem(name, "not_mapping")
         return
     if len(pairs) > MAX_PAIRS:
-        yield Flaw(name, "too_many", {"most": MAX_PAIRS})
+        yield SettingsProblem(name, "too_many", {"most": MAX_PAIRS})
     for key, each in pairs.items():
         if not isinstance(each, str):
-            yield Flaw(f"{name}.{key}", "not_text")
+            yield SettingsProblem(f"{name}.{key}", "not_text")
 
 
-def _body(value: dict[str, Any]) -> tuple[bytes, list[Flaw]]:
+def _body(value: dict[str, Any]) -> tuple[bytes, list[SettingsProblem]]:
     text, packed = value.get("body", ""), value.get("body_base64", "")
     if not isinstance(text, str):
-        return b"", [Flaw("body", "not_text")]
+        return b"", [SettingsProblem("body", "not_text")]
     if not isinstance(packed, str):
-        return b"", [Flaw("body_base64", "not_text")]
+        return b"", [SettingsProblem("body_base64", "not_text")]
     if text and packed:
-        return b"", [Flaw("body_base64", "body_twice")]
+        return b"", [SettingsProblem("body_base64", "body_twice")]
     try:
         return (base64.b64decode(packed, validate=True) if packed else text.encode()), []
     except (binascii.Error, ValueError):
-        return b"", [Flaw("body_base64" if packed else "body", "bad_body")]
+        return b"", [SettingsProblem("body_base64" if packed else "body", "bad_body")]
 
 
-def _meaning(entity: Entity, biz: Biz) -> Iterator[Flaw]:
+def _meaning(entity: Entity, biz: Biz) -> Iterator[SettingsProblem]:
     field, why = refusal(entity)
     if why:
-        yield Flaw(field, "not_sendable", {"text": why})
+        yield SettingsProblem(field, "not_sendable", {"text": why})
     if entity.rule and entity.rule not in biz.rules:
-        yield Flaw("rule", "no_such_rule", {"names": ", ".join(sorted(biz.rules)) or "–"})
+        yield SettingsProblem(
+            "rule", "no_such_rule", {"names": ", ".join(sorted(biz.rules)) or "–"}
+        )
     try:
         encode_entity(entity)
     except TooLarge:
-        yield Flaw("", "too_large", {"most": MAX_DATA_BYTES})
+        yield SettingsProblem("", "too_large", {"most": MAX_DATA_BYTES})
     except InvalidRequest as error:
-        yield Flaw("", "not_serialisable", {"why": str(error)})
+        yield SettingsProblem("", "not_serialisable", {"why": str(error)})

@@ -20,11 +20,11 @@ from apps.requeststore.engine.biz import (
     MAX_SPLITS,
     NAME,
     Biz,
-    BizBook,
+    BizSettings,
+    DownloaderKind,
     Epoch,
     Fetch,
     Records,
-    Through,
 )
 from apps.requeststore.engine.entity import MAX_PRIORITY
 from apps.requeststore.engine.flags import FAILED, MAX_FLAG, PROCESSED
@@ -54,7 +54,7 @@ _NOT_DOWNLOADER: Final = frozenset({"allowed_networks", "concurrency", "timeout_
 DOWNLOADER_FIELDS: Final = frozenset(DownloaderSettings.__struct_fields__) - _NOT_DOWNLOADER
 
 
-class Flaw(msgspec.Struct, frozen=True):
+class SettingsProblem(msgspec.Struct, frozen=True):
     """Validation problem at a place. ``values`` fill the text of ``code``."""
 
     place: str
@@ -63,13 +63,13 @@ class Flaw(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
-def read_book(data: Mapping[str, Any]) -> tuple[BizBook | None, list[Flaw]]:
+def read_settings(data: Mapping[str, Any]) -> tuple[BizSettings | None, list[SettingsProblem]]:
     """Return the bizzes of a version, or None when they are invalid, and all problems."""
     reader = _Reader()
-    book = reader.struct(dict(data), BizBook, "")
+    book = reader.struct(dict(data), BizSettings, "")
     flaws = reader.flaws
     if len(book.bizzes) > MAX_BIZZES:
-        flaws.append(Flaw("bizzes", "too_many", {"most": MAX_BIZZES}))
+        flaws.append(SettingsProblem("bizzes", "too_many", {"most": MAX_BIZZES}))
     for name, biz in book.bizzes.items():
         # Invalid parts have their defaults: each problem is reported once.
         refused = {flaw.place for flaw in flaws if not flaw.warning}
@@ -86,12 +86,12 @@ class _Reader:
     """Converts data field by field, so that every problem is found with its place."""
 
     def __init__(self) -> None:
-        self.flaws: list[Flaw] = []
+        self.flaws: list[SettingsProblem] = []
 
     def struct(self, value: object, cls: type[_S], place: str) -> _S:
         """Return the struct; unreadable fields have their defaults."""
         if not isinstance(value, dict):
-            self.flaws.append(Flaw(place, "not_mapping"))
+            self.flaws.append(SettingsProblem(place, "not_mapping"))
             return cls()
         types = _types_of(cls)
         found = dict[str, Any]()
@@ -120,12 +120,12 @@ class _Reader:
             return self._choice(value, kind, place)
         if _is(value, kind):
             return float(value) if kind is float else value
-        self.flaws.append(Flaw(place, _NOT[kind]))
+        self.flaws.append(SettingsProblem(place, _NOT[kind]))
         return None
 
     def _list(self, value: object, kind: Any, place: str) -> list[Any] | None:
         if not isinstance(value, list):
-            self.flaws.append(Flaw(place, "not_list"))
+            self.flaws.append(SettingsProblem(place, "not_list"))
             return None
         found = [self.value(each, kind, f"{place}[{n}]") for n, each in enumerate(value)]
         # One unreadable item invalidates the list: number and order matter.
@@ -133,7 +133,7 @@ class _Reader:
 
     def _dict(self, value: object, kind: Any, place: str) -> dict[str, Any] | None:
         if not isinstance(value, dict):
-            self.flaws.append(Flaw(place, "not_mapping"))
+            self.flaws.append(SettingsProblem(place, "not_mapping"))
             return None
         found = {key: self.value(each, kind, f"{place}.{key}") for key, each in value.items()}
         return {key: each for key, each in found.items() if each is not None or kind is Any}
@@ -142,7 +142,9 @@ class _Reader:
         names = [each.value for each in kind]
         if isinstance(value, str) and value in names:
             return kind(value)
-        self.flaws.append(Flaw(place, "not_choice", {"names": ", ".join(map(str, names))}))
+        self.flaws.append(
+            SettingsProblem(place, "not_choice", {"names": ", ".join(map(str, names))})
+        )
         return None
 
 
@@ -167,25 +169,25 @@ def _is(value: object, kind: type) -> TypeGuard[Any]:
     return isinstance(value, kind)
 
 
-def _unknown(place: str, name: str, known: Iterable[str]) -> Flaw:
+def _unknown(place: str, name: str, known: Iterable[str]) -> SettingsProblem:
     near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     if near:
-        return Flaw(place, "unknown_field_near", {"near": near[0]})
-    return Flaw(place, "unknown_field", {"names": ", ".join(sorted(known))})
+        return SettingsProblem(place, "unknown_field_near", {"near": near[0]})
+    return SettingsProblem(place, "unknown_field", {"names": ", ".join(sorted(known))})
 
 
 # --- what the values mean -------------------------------------------------------------------------
 
 
-def _biz(place: str, name: str, biz: Biz) -> Iterator[Flaw]:
+def _biz(place: str, name: str, biz: Biz) -> Iterator[SettingsProblem]:
     if not _NAME.fullmatch(name):
-        yield Flaw(place, "bad_name")
+        yield SettingsProblem(place, "bad_name")
     for field in ("database", "collection", "queue"):
         value = getattr(biz, field)
         if not _NAME.fullmatch(value) and (value or field == "collection"):
-            yield Flaw(f"{place}.{field}", "bad_name")
+            yield SettingsProblem(f"{place}.{field}", "bad_name")
     if len(biz.description) > MAX_TEXT:
-        yield Flaw(f"{place}.description", "too_long", {"most": MAX_TEXT})
+        yield SettingsProblem(f"{place}.description", "too_long", {"most": MAX_TEXT})
     yield from _epochs(place, biz.epochs)
     yield from _times(place, biz)
     yield from _flags(place, biz)
@@ -193,7 +195,7 @@ def _biz(place: str, name: str, biz: Biz) -> Iterator[Flaw]:
     yield from _records(f"{place}.records", biz.records)
 
 
-def _times(place: str, biz: Biz) -> Iterator[Flaw]:
+def _times(place: str, biz: Biz) -> Iterator[SettingsProblem]:
     yield from _within(place, "ttl_seconds", biz.ttl_seconds, MIN_TTL_SECONDS, MAX_TTL_SECONDS)
     yield from _within(place, "keep_seconds", biz.keep_seconds, MIN_KEEP_SECONDS, MAX_TTL_SECONDS)
     yield from _within(place, "take_seconds", biz.take_seconds, 1, MAX_DAY)
@@ -203,66 +205,68 @@ def _times(place: str, biz: Biz) -> Iterator[Flaw]:
     yield from _within(place, "max_waiting", biz.max_waiting, 0, MAX_WAITING)
     yield from _within(place, "finish_by_seconds", biz.finish_by_seconds, 0, MAX_TTL_SECONDS)
     if biz.finish_by_seconds > biz.ttl_seconds:
-        yield Flaw(f"{place}.finish_by_seconds", "after_ttl", {"ttl": biz.ttl_seconds}, True)
+        yield SettingsProblem(
+            f"{place}.finish_by_seconds", "after_ttl", {"ttl": biz.ttl_seconds}, True
+        )
     if 0 < biz.take_seconds < biz.fetch.timeout_seconds:
         values = {"timeout": biz.fetch.timeout_seconds}
-        yield Flaw(f"{place}.take_seconds", "taken_too_short", values, True)
+        yield SettingsProblem(f"{place}.take_seconds", "taken_too_short", values, True)
 
 
-def _epochs(place: str, epochs: list[Epoch]) -> Iterator[Flaw]:
+def _epochs(place: str, epochs: list[Epoch]) -> Iterator[SettingsProblem]:
     if not 1 <= len(epochs) <= MAX_EPOCHS:
-        yield Flaw(f"{place}.epochs", "epochs_count", {"most": MAX_EPOCHS})
+        yield SettingsProblem(f"{place}.epochs", "epochs_count", {"most": MAX_EPOCHS})
         return
     before = -1
     for number, epoch in enumerate(epochs):
         where = f"{place}.epochs[{number}]"
         if number == 0 and epoch.since != 0:
-            yield Flaw(f"{where}.since", "first_epoch")
+            yield SettingsProblem(f"{where}.since", "first_epoch")
         elif epoch.since <= before:
-            yield Flaw(f"{where}.since", "epochs_not_rising", {"before": before})
+            yield SettingsProblem(f"{where}.since", "epochs_not_rising", {"before": before})
         before = epoch.since
         yield from _within(where, "splits", epoch.splits, 1, MAX_SPLITS)
         if not 1 <= len(epoch.nodes) <= MAX_SPLITS:
-            yield Flaw(f"{where}.nodes", "nodes_count", {"most": MAX_SPLITS})
+            yield SettingsProblem(f"{where}.nodes", "nodes_count", {"most": MAX_SPLITS})
         for index, node in enumerate(epoch.nodes):
             if not _NAME.fullmatch(node):
-                yield Flaw(f"{where}.nodes[{index}]", "bad_name")
+                yield SettingsProblem(f"{where}.nodes[{index}]", "bad_name")
             elif node in epoch.nodes[:index]:
-                yield Flaw(f"{where}.nodes[{index}]", "node_twice", {"node": node}, True)
+                yield SettingsProblem(f"{where}.nodes[{index}]", "node_twice", {"node": node}, True)
         if len(epoch.nodes) > epoch.splits > 0:
             values = {"nodes": len(epoch.nodes), "splits": epoch.splits}
-            yield Flaw(f"{where}.nodes", "idle_nodes", values, True)
+            yield SettingsProblem(f"{where}.nodes", "idle_nodes", values, True)
 
 
-def _flags(place: str, biz: Biz) -> Iterator[Flaw]:
+def _flags(place: str, biz: Biz) -> Iterator[SettingsProblem]:
     if len(biz.flags) > MAX_FLAGS:
-        yield Flaw(f"{place}.flags", "too_many", {"most": MAX_FLAGS})
+        yield SettingsProblem(f"{place}.flags", "too_many", {"most": MAX_FLAGS})
     for flag, text in biz.flags.items():
         where = f"{place}.flags.{flag}"
         if not _FLAG.fullmatch(flag) or int(flag) == PROCESSED:
-            yield Flaw(where, "bad_flag", {"least": PROCESSED + 1, "most": MAX_FLAG})
+            yield SettingsProblem(where, "bad_flag", {"least": PROCESSED + 1, "most": MAX_FLAG})
         if len(text) > MAX_TEXT:
-            yield Flaw(where, "too_long", {"most": MAX_TEXT})
+            yield SettingsProblem(where, "too_long", {"most": MAX_TEXT})
     if biz.failed_flag != FAILED and str(biz.failed_flag) not in biz.flags:
-        yield Flaw(f"{place}.failed_flag", "unknown_flag", {"usual": FAILED})
+        yield SettingsProblem(f"{place}.failed_flag", "unknown_flag", {"usual": FAILED})
 
 
-def _fetch(place: str, fetch: Fetch) -> Iterator[Flaw]:
+def _fetch(place: str, fetch: Fetch) -> Iterator[SettingsProblem]:
     policies = [policy.value for policy in Policy]
     if fetch.policy not in policies:
-        yield Flaw(f"{place}.policy", "not_choice", {"names": ", ".join(policies)})
+        yield SettingsProblem(f"{place}.policy", "not_choice", {"names": ", ".join(policies)})
     yield from _within(place, "agents", fetch.agents, 0, 1000)
     yield from _within(place, "concurrency", fetch.concurrency, 1, 1000)
     yield from _within(place, "timeout_seconds", fetch.timeout_seconds, 0.1, 600)
-    if fetch.through is Through.DIRECT and fetch.agents:
-        yield Flaw(f"{place}.agents", "not_direct", warning=True)
+    if fetch.through is DownloaderKind.DIRECT and fetch.agents:
+        yield SettingsProblem(f"{place}.agents", "not_direct", warning=True)
     for name, value in fetch.headers.items():
         if not _HEADER.fullmatch(name) or _BREAKS.search(value) or len(value) > 8000:
-            yield Flaw(f"{place}.headers.{name}", "bad_header")
+            yield SettingsProblem(f"{place}.headers.{name}", "bad_header")
     yield from _downloader(f"{place}.downloader", fetch.downloader)
 
 
-def _downloader(place: str, given: Mapping[str, Any]) -> Iterator[Flaw]:
+def _downloader(place: str, given: Mapping[str, Any]) -> Iterator[SettingsProblem]:
     types = get_type_hints(DownloaderSettings)
     for name, value in given.items():
         where = f"{place}.{name}"
@@ -272,31 +276,33 @@ def _downloader(place: str, given: Mapping[str, Any]) -> Iterator[Flaw]:
         try:
             msgspec.convert(value, types[name])
         except msgspec.ValidationError as error:
-            yield Flaw(where, "bad_downloader", {"why": str(error)})
+            yield SettingsProblem(where, "bad_downloader", {"why": str(error)})
 
 
-def _records(place: str, records: Records) -> Iterator[Flaw]:
+def _records(place: str, records: Records) -> Iterator[SettingsProblem]:
     if records.name and not _RECORDS_NAME.fullmatch(records.name):
-        yield Flaw(f"{place}.name", "bad_records_name")
+        yield SettingsProblem(f"{place}.name", "bad_records_name")
     yield from _within(place, "ttl_seconds", records.ttl_seconds, 0, MAX_RECORD_SECONDS)
 
 
-def _shared(book: BizBook) -> Iterator[Flaw]:
+def _shared(book: BizSettings) -> Iterator[SettingsProblem]:
     """Report bizzes that share a collection or a queue: each would take the other's requests."""
     collections, queues = dict[tuple[str, str], str](), dict[str, str]()
     for name, biz in book.bizzes.items():
         where = (biz.database or name, biz.collection)
         other = collections.setdefault(where, name)
         if other != name:
-            yield Flaw(f"bizzes.{name}.collection", "same_collection", {"other": other})
+            yield SettingsProblem(f"bizzes.{name}.collection", "same_collection", {"other": other})
         other = queues.setdefault(biz.queue or name, name)
         if other != name:
-            yield Flaw(f"bizzes.{name}.queue", "same_queue", {"other": other})
+            yield SettingsProblem(f"bizzes.{name}.queue", "same_queue", {"other": other})
 
 
-def _within(place: str, field: str, value: float, least: float, most: float) -> Iterator[Flaw]:
+def _within(
+    place: str, field: str, value: float, least: float, most: float
+) -> Iterator[SettingsProblem]:
     if not least <= value <= most:
-        yield Flaw(f"{place}.{field}", "not_within", {"least": least, "most": most})
+        yield SettingsProblem(f"{place}.{field}", "not_within", {"least": least, "most": most})
 
 
 def changed_epochs(old: Biz, new: Biz, now: int) -> Iterator[int]:

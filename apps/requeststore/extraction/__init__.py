@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 from apps.requeststore.extraction.page import ResponsePage
-from apps.requeststore.extraction.problems import BadRules, PageProblem, RuleProblem
+from apps.requeststore.extraction.problems import InvalidExtractionRules, PageProblem, RuleProblem
 from apps.requeststore.extraction.rule_compiler import read_rules
 from apps.requeststore.extraction.rules import Extracted, ExtractionRule, Follow, RuleMap
 
 __all__ = [
-    "BadRules",
     "Extracted",
     "ExtractionRule",
     "Follow",
+    "InvalidExtractionRules",
     "PageProblem",
     "ResponsePage",
     "RuleMap",
@@ -38,9 +38,9 @@ def check_rules(rules: Any, place: str = "rules") -> list[RuleProblem]:
 
 
 def compile_rules(rules: Any) -> RuleMap:
-    """Compile a rule map. Raises ``BadRules``."""
+    """Compile a rule map. Raises ``InvalidExtractionRules``."""
     found, problems = read_rules(rules, "rules")
-    wrong = [each for each in problems if not each.warning]
+    wrong = [problem for problem in problems if not problem.warning]
     if wrong:
-        raise BadRules(wrong)
+        raise InvalidExtractionRules(wrong)
     return RuleMap(found)

@@ -17,7 +17,7 @@ _VALUE_BYTES: Final = 8
 _DEEPEST: Final = 50
 
 
-class Full(Exception):
+class ExtractionLimitReached(Exception):
     """A limit is reached; the rest of the page is not read."""
 
 
@@ -49,14 +49,14 @@ class Collector:
     def keep(self, value: Any) -> Any:
         """Return the value for a record: a copy where it is shared.
 
-        Raises ``BadValue`` when the value is too large, and ``Full`` when all of them are.
+        Raises ``BadValue`` for a too large value, ``ExtractionLimitReached`` for too large a page.
         """
         kept, size = _sized(value, MAX_FIELD_BYTES, 0)
         self.size += size
         if self.size > MAX_RESULT_BYTES:
             text = f"the records have more than {MAX_RESULT_BYTES} bytes"
             self.problem("too_much", text, fatal=True)
-            raise Full(text)
+            raise ExtractionLimitReached(text)
         return kept
 
 

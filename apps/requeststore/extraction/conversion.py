@@ -173,7 +173,7 @@ def _by_looks(text: str) -> datetime | None:
             return datetime.fromtimestamp(seconds, UTC)
         match = _DATE.fullmatch(text)
         if match is not None:
-            year, month, day, hour, minute, second = (int(each or 0) for each in match.groups())
+            year, month, day, hour, minute, second = (int(group or 0) for group in match.groups())
             return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - its zone is added below
     except (ValueError, OverflowError, OSError):
         return None

@@ -15,7 +15,7 @@ from apps.requeststore.extraction.conversion import Cast
 from apps.requeststore.extraction.limits import MAX_RESULT_BYTES, MAX_VALUES
 from apps.requeststore.extraction.page import Document
 from apps.requeststore.extraction.problems import BadValue
-from apps.requeststore.extraction.queries import Pattern, Query
+from apps.requeststore.extraction.queries import Query, RegexPattern
 from apps.requeststore.extraction.steps import FieldStep, is_blank
 from apps.requeststore.extraction.xpaths import Nodes
 
@@ -37,7 +37,7 @@ class Scope:
     inside: bool = False
 
 
-class Source:
+class ValueSource:
     """Finds raw values in a scope. Raises ``BadValue`` and ``PageError``."""
 
     def raw(self, scope: Scope) -> Iterable[Any]:
@@ -50,7 +50,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSource(Source):
+class NodeSource(ValueSource):
     """CSS or XPath expression."""
 
     nodes: Nodes
@@ -79,7 +79,7 @@ class NodeSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class QuerySource(Source):
+class QuerySource(ValueSource):
     """JMESPath expression. A list is one value unless ``opened``."""
 
     query: Query
@@ -97,10 +97,10 @@ class QuerySource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class TextSource(Source):
+class TextSource(ValueSource):
     """Regular expression on the text of the page or the record."""
 
-    pattern: Pattern
+    pattern: RegexPattern
 
     def raw(self, scope: Scope) -> Iterable[Any]:
         return self.pattern.matches(text_of(scope))
@@ -110,7 +110,7 @@ class TextSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class ConstSource(Source):
+class ConstSource(ValueSource):
     """Constant value."""
 
     value: Any
@@ -120,7 +120,7 @@ class ConstSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class PageSource(Source):
+class PageSource(ValueSource):
     """Property of the page: url, status, encoding, header or meta."""
 
     kind: str
@@ -171,11 +171,11 @@ def _plain(raw: Iterable[Any], markup: str) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RecordField:
     """Field of a record. With ``fields`` it is a record itself; with ``many`` a list."""
 
     name: str
-    source: Source
+    source: ValueSource
     steps: Sequence[FieldStep] = ()
     cast: Cast | None = None
     kind: str = "text"
@@ -183,10 +183,13 @@ class Field:
     many: bool = False
     required: bool = False
     default: Any = None
-    fields: Sequence[Field] = ()
+    fields: Sequence[RecordField] = ()
 
     def read(self, scope: Scope, collector: Collector, path: str) -> Any:
-        """Return the value; problems go to the collector. Raises ``PageError``, ``Full``."""
+        """Return the value; problems go to the collector.
+
+        Raises ``PageError`` and ``ExtractionLimitReached``.
+        """
         path = f"{path}.{self.name}" if path else self.name
         values: list[Any] = []
         try:
@@ -239,7 +242,7 @@ class Field:
 
 
 def read_all(
-    fields: Sequence[Field], scope: Scope, collector: Collector, path: str = ""
+    fields: Sequence[RecordField], scope: Scope, collector: Collector, path: str = ""
 ) -> dict[str, Any]:
     """Return a record."""
     return {field.name: field.read(scope, collector, path) for field in fields}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from lxml import etree
 
-from apps.requeststore.extraction.fields import Field, Scope, Source
+from apps.requeststore.extraction.fields import RecordField, Scope, ValueSource
 from apps.requeststore.extraction.limits import MAX_VALUES
 from apps.requeststore.extraction.page import Document, ResponsePage
 from apps.requeststore.extraction.problems import BadValue, PageError
@@ -70,7 +70,7 @@ def _look(rule: ExtractionRule, document: Document) -> list[Matched]:
     return found
 
 
-def _fields(place: str, fields: Sequence[Field], scopes: Sequence[Scope]) -> list[Matched]:
+def _fields(place: str, fields: Sequence[RecordField], scopes: Sequence[Scope]) -> list[Matched]:
     found = []
     for field in fields:
         here = f"{place}.{field.name}"
@@ -80,7 +80,7 @@ def _fields(place: str, fields: Sequence[Field], scopes: Sequence[Scope]) -> lis
     return found
 
 
-def _inside(source: Source, scopes: Iterable[Scope]) -> list[Scope]:
+def _inside(source: ValueSource, scopes: Iterable[Scope]) -> list[Scope]:
     found: list[Scope] = []
     for scope in scopes:
         try:
@@ -91,7 +91,7 @@ def _inside(source: Source, scopes: Iterable[Scope]) -> list[Scope]:
     return found
 
 
-def _matched(place: str, source: Source, scopes: Iterable[Scope]) -> Matched:
+def _matched(place: str, source: ValueSource, scopes: Iterable[Scope]) -> Matched:
     count, problem = 0, ""
     samples: list[str] = []
     for scope in scopes:

@@ -19,7 +19,7 @@ _SHOWN: Final = 40
 _T = TypeVar("_T")
 
 
-class Notes:
+class ValidationNotes:
     """Problems so far. Each method returns a usable value even for invalid data."""
 
     def __init__(self) -> None:
@@ -35,8 +35,9 @@ class Notes:
     def found_in(self, place: str) -> bool:
         """Return whether there is a problem at or below a place."""
         return any(
-            not each.warning and (each.place == place or each.place.startswith(f"{place}."))
-            for each in self.problems
+            not problem.warning
+            and (problem.place == place or problem.place.startswith(f"{place}."))
+            for problem in self.problems
         )
 
     def keys(self, data: Any, known: frozenset[str], place: str) -> bool:

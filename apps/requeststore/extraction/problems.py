@@ -25,11 +25,11 @@ class RuleProblem:
         return f"{self.place}: {self.text}"
 
 
-class BadRules(ValueError):
+class InvalidExtractionRules(ValueError):
     """Rules that cannot be used; ``problems`` say where and why."""
 
     def __init__(self, problems: Sequence[RuleProblem]) -> None:
-        super().__init__("; ".join(str(each) for each in problems[:10]))
+        super().__init__("; ".join(str(problem) for problem in problems[:10]))
         self.problems = list(problems)
 
 

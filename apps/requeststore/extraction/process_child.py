@@ -12,7 +12,7 @@ import msgspec
 
 from apps.requeststore.extraction import compile_rules
 from apps.requeststore.extraction.matches import explain
-from apps.requeststore.extraction.problems import BadRules, PageProblem
+from apps.requeststore.extraction.problems import InvalidExtractionRules, PageProblem
 from apps.requeststore.extraction.process_messages import (
     ExtractionJob,
     JobAnswer,
@@ -34,7 +34,7 @@ def main(cpu_seconds: float, memory_bytes: int) -> None:
     # Unbuffered: each message is read by its length.
     source = os.fdopen(0, "rb", buffering=0)
     decoder = msgspec.msgpack.Decoder(ExtractionJob)
-    maps: dict[str, RuleMap | BadRules] = {}
+    maps: dict[str, RuleMap | InvalidExtractionRules] = {}
     while True:
         try:
             job = decoder.decode(read_frame(source))
@@ -50,15 +50,15 @@ def main(cpu_seconds: float, memory_bytes: int) -> None:
         write_frame(sys.stdout.buffer, raw)
 
 
-def _compiled(rules: dict[str, Any]) -> RuleMap | BadRules:
+def _compiled(rules: dict[str, Any]) -> RuleMap | InvalidExtractionRules:
     try:
         return compile_rules(rules)
-    except BadRules as error:
+    except InvalidExtractionRules as error:
         return error
 
 
-def _answer(rules: RuleMap | BadRules, job: ExtractionJob) -> JobAnswer:
-    if isinstance(rules, BadRules):
+def _answer(rules: RuleMap | InvalidExtractionRules, job: ExtractionJob) -> JobAnswer:
+    if isinstance(rules, InvalidExtractionRules):
         problem = PageProblem(code="bad_rules", text=str(rules)[:500], fatal=True)
         return JobAnswer(extracted=Extracted(problems=[problem], failed=True))
     if job.explain:

@@ -97,7 +97,7 @@ def _check_call(node: dict[str, Any]) -> None:
         raise BadExpression(f"{name}() does not take {given} arguments")
 
 
-class Pattern:
+class RegexPattern:
     """RE2 expression: its first group, or the whole match without groups."""
 
     __slots__ = ("_expression", "_group")

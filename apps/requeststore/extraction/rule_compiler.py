@@ -10,16 +10,16 @@ from apps.requeststore.extraction import limits
 from apps.requeststore.extraction.conversion import CASTS, Cast, datetime_with
 from apps.requeststore.extraction.fields import (
     ConstSource,
-    Field,
     NodeSource,
     PageSource,
     QuerySource,
-    Source,
+    RecordField,
     TextSource,
+    ValueSource,
 )
-from apps.requeststore.extraction.notes import Notes
+from apps.requeststore.extraction.notes import ValidationNotes
 from apps.requeststore.extraction.problems import RuleProblem
-from apps.requeststore.extraction.queries import Pattern, compile_jmespath
+from apps.requeststore.extraction.queries import RegexPattern, compile_jmespath
 from apps.requeststore.extraction.rules import ExtractionRule, FollowRule
 from apps.requeststore.extraction.step_compiler import read_steps
 from apps.requeststore.extraction.steps import FieldStep, matching
@@ -59,7 +59,7 @@ _SOURCES: Final = ("css", "xpath", "jmespath", "const", "page", "header", "meta"
 class RuleReader:
     """Compiles one rule; problems go to ``notes``."""
 
-    def __init__(self, notes: Notes, names: frozenset[str]) -> None:
+    def __init__(self, notes: ValidationNotes, names: frozenset[str]) -> None:
         self._notes = notes
         self._names = names
         self._kind = "html"
@@ -135,7 +135,7 @@ class RuleReader:
             self._notes.add(place, "bad_namespaces", "only XML has namespaces")
         return found
 
-    def _read_each(self, data: Mapping[str, Any], place: str) -> Source | None:
+    def _read_each(self, data: Mapping[str, Any], place: str) -> ValueSource | None:
         if "each" not in data:
             return None
         given = data["each"]
@@ -148,7 +148,7 @@ class RuleReader:
 
     # --- fields ---------------------------------------------------------------------------------
 
-    def _read_fields(self, data: Any, place: str, depth: int, *, inside: bool) -> list[Field]:
+    def _read_fields(self, data: Any, place: str, depth: int, *, inside: bool) -> list[RecordField]:
         if not isinstance(data, dict):
             self._notes.add(place, "bad_fields", "use an object of names and fields")
             return []
@@ -174,7 +174,7 @@ class RuleReader:
 
     def _read_field(
         self, name: str, data: Any, place: str, depth: int, *, inside: bool
-    ) -> Field | None:
+    ) -> RecordField | None:
         notes = self._notes
         if isinstance(data, str):
             data = {LANGUAGES[self._kind][0]: data}
@@ -196,7 +196,7 @@ class RuleReader:
                 if not notes.found_in(place):
                     notes.add(f"{place}.fields", "empty_rule", "it has no fields")
                 return None
-            return Field(
+            return RecordField(
                 name=name, source=source, many=many, required=required, default=default,
                 fields=fields, kind="record",
             )  # fmt: skip
@@ -204,7 +204,7 @@ class RuleReader:
         steps = self._read_steps(data, place)
         if source is None:
             return None
-        return Field(
+        return RecordField(
             name=name, source=source, steps=steps, cast=cast, kind=kind,
             markup=("xml" if self._kind == "xml" else "html") if kind == "html" else "",
             many=many, required=required, default=default,
@@ -234,7 +234,7 @@ class RuleReader:
     def _read_steps(self, data: Mapping[str, Any], place: str) -> list[FieldStep]:
         steps = []
         if "regex" in data and self._source_key(data) is not None:
-            pattern = self._notes.compiled(data, "regex", place, Pattern)
+            pattern = self._notes.compiled(data, "regex", place, RegexPattern)
             if pattern is not None:
                 steps.append(matching(pattern))
         return steps + read_steps(data.get("steps", []), f"{place}.steps", self._notes)
@@ -244,7 +244,7 @@ class RuleReader:
 
     def _read_source(
         self, data: Mapping[str, Any], place: str, *, opened: bool, inside: bool
-    ) -> Source | None:
+    ) -> ValueSource | None:
         notes = self._notes
         given = [key for key in _SOURCES if key in data]
         if len(given) > 1:
@@ -255,7 +255,7 @@ class RuleReader:
                 text = f"it has no source: {', '.join((*LANGUAGES[self._kind], 'const', 'page'))}"
                 notes.add(place, "no_source", text)
                 return None
-            pattern = notes.compiled(data, "regex", place, Pattern)
+            pattern = notes.compiled(data, "regex", place, RegexPattern)
             return TextSource(pattern) if pattern is not None else None
         key = given[0]
         if key in ("css", "xpath", "jmespath"):
@@ -268,7 +268,7 @@ class RuleReader:
 
     def _read_query(
         self, data: Mapping[str, Any], key: str, place: str, *, opened: bool, inside: bool
-    ) -> Source | None:
+    ) -> ValueSource | None:
         notes = self._notes
         if key not in LANGUAGES[self._kind]:
             text = f"a page of {self._kind} is read by {' or '.join(LANGUAGES[self._kind])}"
@@ -316,7 +316,7 @@ class RuleReader:
         keep_meta = notes.truth(data, "keep_meta", place, usual=True)
         if source is None:
             return None
-        links = Field(
+        links = RecordField(
             name="url", source=source, steps=steps, cast=CASTS["url"], kind="url", many=True
         )
         return FollowRule(links=links, rule=rule, most=most, depth=depth, keep_meta=keep_meta)
@@ -324,7 +324,7 @@ class RuleReader:
 
 def read_rules(data: Any, place: str) -> tuple[dict[str, ExtractionRule], list[RuleProblem]]:
     """Return compiled rules by name, and all problems; rules with errors are incomplete."""
-    notes = Notes()
+    notes = ValidationNotes()
     if not isinstance(data, dict):
         notes.add(place, "bad_rules", "use an object of names and rules")
         return {}, notes.problems

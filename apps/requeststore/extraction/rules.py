@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from apps.requeststore.extraction.collector import Collector, Full
-from apps.requeststore.extraction.fields import Field, Scope, Source, read_all
+from apps.requeststore.extraction.collector import Collector, ExtractionLimitReached
+from apps.requeststore.extraction.fields import RecordField, Scope, ValueSource, read_all
 from apps.requeststore.extraction.limits import MAX_FOLLOW, MAX_RECORDS
 from apps.requeststore.extraction.page import Document, ResponsePage
 from apps.requeststore.extraction.problems import BadValue, PageError, PageProblem
@@ -48,14 +48,16 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the reason of a failure in one line; "" without one."""
         if not self.failed:
             return ""
-        return next((str(each) for each in self.problems if each.fatal), "not readable")[:300]
+        return next((str(problem) for problem in self.problems if problem.fatal), "not readable")[
+            :300
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class FollowRule:
     """Finds links to follow."""
 
-    links: Field
+    links: RecordField
     rule: str
     most: int
     depth: int
@@ -68,8 +70,8 @@ class ExtractionRule:
 
     name: str
     kind: str
-    fields: Sequence[Field]
-    each: Source | None = None
+    fields: Sequence[RecordField]
+    each: ValueSource | None = None
     at_least: int = 0
     most: int = MAX_RECORDS
     statuses: frozenset[int] = frozenset({200})
@@ -89,7 +91,7 @@ class ExtractionRule:
             self._follow(document, collector, follow)
             if document.cut_at:
                 collector.problem("page_cut", f"read only up to here: {document.cut_at}")
-        except Full:
+        except ExtractionLimitReached:
             pass
         except PageError as error:
             collector.problem(error.code, str(error), fatal=True)
@@ -128,7 +130,7 @@ class ExtractionRule:
             matched += 1
             if matched > self.most:
                 collector.problem("too_many", f"more than {self.most} records", fatal=True)
-                raise Full
+                raise ExtractionLimitReached
             collector.record = matched - 1
             try:
                 scope = self.each.inner(raw, page)
@@ -142,7 +144,7 @@ class ExtractionRule:
             collector.problem("too_few", text, fatal=True)
         return matched
 
-    def _matches(self, each: Source, page: Scope, collector: Collector) -> Iterable[Any]:
+    def _matches(self, each: ValueSource, page: Scope, collector: Collector) -> Iterable[Any]:
         try:
             return each.raw(page)
         except BadValue as error:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from apps.requeststore.extraction.limits import MAX_STEPS, MAX_TEXT
-from apps.requeststore.extraction.notes import Notes
-from apps.requeststore.extraction.queries import Pattern, compile_jmespath
+from apps.requeststore.extraction.notes import ValidationNotes
+from apps.requeststore.extraction.queries import RegexPattern, compile_jmespath
 from apps.requeststore.extraction.steps import (
     PLAIN,
     FieldStep,
@@ -23,7 +23,7 @@ from apps.requeststore.extraction.steps import (
 _Data = Mapping[str, Any]
 
 
-def read_steps(data: Any, place: str, notes: Notes) -> list[FieldStep]:
+def read_steps(data: Any, place: str, notes: ValidationNotes) -> list[FieldStep]:
     """Compile ``["strip", {"replace": ["a", "b"]}]``; problems go to ``notes``."""
     if not isinstance(data, list) or len(data) > MAX_STEPS:
         notes.add(place, "bad_steps", f"use a list of at most {MAX_STEPS} steps")
@@ -32,7 +32,7 @@ def read_steps(data: Any, place: str, notes: Notes) -> list[FieldStep]:
     return [each for each in found if each is not None]
 
 
-def _read(data: Any, place: str, notes: Notes) -> FieldStep | None:
+def _read(data: Any, place: str, notes: ValidationNotes) -> FieldStep | None:
     if isinstance(data, str) and data in PLAIN:
         return PLAIN[data]
     if not isinstance(data, dict) or len(data) != 1 or next(iter(data)) not in _WITH:
@@ -42,17 +42,17 @@ def _read(data: Any, place: str, notes: Notes) -> FieldStep | None:
     return _WITH[next(iter(data))](data, place, notes)
 
 
-def _regex(data: _Data, place: str, notes: Notes) -> FieldStep | None:
-    pattern = notes.compiled(data, "regex", place, Pattern)
+def _regex(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
+    pattern = notes.compiled(data, "regex", place, RegexPattern)
     return matching(pattern) if pattern is not None else None
 
 
-def _jmespath(data: _Data, place: str, notes: Notes) -> FieldStep | None:
+def _jmespath(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
     query = notes.compiled(data, "jmespath", place, compile_jmespath)
     return querying(query) if query is not None else None
 
 
-def _pair(data: _Data, key: str, place: str, notes: Notes) -> tuple[str, str] | None:
+def _pair(data: _Data, key: str, place: str, notes: ValidationNotes) -> tuple[str, str] | None:
     given = data[key]
     if (
         not isinstance(given, list)
@@ -65,39 +65,39 @@ def _pair(data: _Data, key: str, place: str, notes: Notes) -> tuple[str, str] | 
     return given[0], given[1]
 
 
-def _replace(data: _Data, place: str, notes: Notes) -> FieldStep | None:
+def _replace(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
     pair = _pair(data, "replace", place, notes)
     return replacing(*pair) if pair is not None else None
 
 
-def _sub(data: _Data, place: str, notes: Notes) -> FieldStep | None:
+def _sub(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
     pair = _pair(data, "sub", place, notes)
     if pair is None:
         return None
-    pattern = notes.compiled({"sub": pair[0]}, "sub", place, Pattern)
+    pattern = notes.compiled({"sub": pair[0]}, "sub", place, RegexPattern)
     return substituting(pattern, pair[1]) if pattern is not None else None
 
 
-def _split(data: _Data, place: str, notes: Notes) -> FieldStep | None:
+def _split(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
     separator = notes.text(data, "split", place, most=MAX_TEXT, needed=True)
     return splitting(separator) if separator else None
 
 
-def _join(data: _Data, place: str, notes: Notes) -> FieldStep | None:
+def _join(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
     return joining(notes.text(data, "join", place, most=MAX_TEXT))
 
 
-def _prefix(data: _Data, place: str, notes: Notes) -> FieldStep | None:
+def _prefix(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
     text = notes.text(data, "prefix", place, most=MAX_TEXT, needed=True)
     return each_text("prefix", lambda value: text + value)
 
 
-def _suffix(data: _Data, place: str, notes: Notes) -> FieldStep | None:
+def _suffix(data: _Data, place: str, notes: ValidationNotes) -> FieldStep | None:
     text = notes.text(data, "suffix", place, most=MAX_TEXT, needed=True)
     return each_text("suffix", lambda value: value + text)
 
 
-_WITH: Final[Mapping[str, Callable[[_Data, str, Notes], FieldStep | None]]] = {
+_WITH: Final[Mapping[str, Callable[[_Data, str, ValidationNotes], FieldStep | None]]] = {
     "regex": _regex,
     "sub": _sub,
     "replace": _replace,

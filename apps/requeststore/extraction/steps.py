@@ -10,7 +10,7 @@ from typing import Any, Final
 from apps.requeststore.extraction.conversion import to_text
 from apps.requeststore.extraction.limits import MAX_PAGE_BYTES, MAX_VALUES
 from apps.requeststore.extraction.problems import BadValue
-from apps.requeststore.extraction.queries import Pattern, Query
+from apps.requeststore.extraction.queries import Query, RegexPattern
 
 Values = Iterable[Any]
 
@@ -50,7 +50,7 @@ def replacing(old: str, new: str) -> FieldStep:
     return each_text("replace", change)
 
 
-def substituting(pattern: Pattern, new: str) -> FieldStep:
+def substituting(pattern: RegexPattern, new: str) -> FieldStep:
     """Return a step that replaces every match of ``pattern`` by the literal ``new``."""
 
     def change(text: str) -> str:
@@ -66,7 +66,7 @@ def substituting(pattern: Pattern, new: str) -> FieldStep:
     return each_text("sub", change)
 
 
-def matching(pattern: Pattern) -> FieldStep:
+def matching(pattern: RegexPattern) -> FieldStep:
     """Return a step that yields all matches in all strings."""
 
     def work(values: Values) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from apps.queuestats.models import SampleSender
 from apps.requeststore.engine.forecast import STALE_SECONDS, Lateness, Outlook
 from apps.requeststore.models import NodeReport
-from apps.requeststore.queries.outlook import BizStatus, Standings
+from apps.requeststore.queries.outlook import BizStatus, BizStatuses
 
 # An operation that takes longer is slow.
 SLOW_SECONDS: Final = 1.0
@@ -30,7 +30,7 @@ class NodeState(enum.StrEnum):
     SILENT = "silent"
 
 
-class Code(enum.StrEnum):
+class ConcernCode(enum.StrEnum):
     """Kind of problem."""
 
     NODE_PROBLEM = "node_problem"
@@ -39,19 +39,19 @@ class Code(enum.StrEnum):
     QUEUE_PROBLEM = "queue_problem"
     SHARD_PROBLEM = "shard_problem"
     BIZ_LATE = "biz_late"
-    BIZ_STANDS = "biz_stands"
+    BIZ_STALLED = "biz_stands"
     BIZ_GROWS = "biz_grows"
     BIZ_FULL = "biz_full"
     NOT_MEASURED = "not_measured"
     CLOCK_WRONG = "clock_wrong"
-    NOT_TOLD = "not_told"
+    WEBHOOK_UNACKNOWLEDGED = "not_told"
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
     """Problem. ``subject``: node, biz or process. ``value``: seconds, where it has any."""
 
-    code: Code
+    code: ConcernCode
     subject: str
     severe: bool
     since: datetime | None = None
@@ -76,7 +76,7 @@ def nodes(now: datetime) -> list[NodeLine]:
     return [_node(row, now) for row in NodeReport.objects.order_by("name")]
 
 
-def concerns(found: Standings, lines: Sequence[NodeLine]) -> list[Concern]:
+def concerns(found: BizStatuses, lines: Sequence[NodeLine]) -> list[Concern]:
     """Return all problems, most severe first. One additional query."""
     seen = [*_of_nodes(lines), *_of_platform(found)]
     for each in found.bizzes:
@@ -96,7 +96,7 @@ def _node(row: NodeReport, now: datetime) -> NodeLine:
 
 
 def _slow(rows: Any) -> list[tuple[float, str]]:
-    found = [(float(each["seconds"]), str(each["text"])) for each in rows or []]
+    found = [(float(row["seconds"]), str(row["text"])) for row in rows or []]
     return [each for each in found if each[0] >= SLOW_SECONDS]
 
 
@@ -105,26 +105,28 @@ def _of_nodes(lines: Sequence[NodeLine]) -> list[Concern]:
     for line in lines:
         name, row = line.row.name, line.row
         if line.state is NodeState.PROBLEM:
-            found.append(Concern(Code.NODE_PROBLEM, name, True, row.since_at, row.problem))
+            found.append(Concern(ConcernCode.NODE_PROBLEM, name, True, row.since_at, row.problem))
         elif line.state is NodeState.SILENT:
-            found.append(Concern(Code.NODE_SILENT, name, True, row.reported_at))
+            found.append(Concern(ConcernCode.NODE_SILENT, name, True, row.reported_at))
         elif line.state is NodeState.SLOW:
             seconds, text = line.slow[0]
-            found.append(Concern(Code.NODE_SLOW, name, False, None, text, seconds))
+            found.append(Concern(ConcernCode.NODE_SLOW, name, False, None, text, seconds))
     return found
 
 
-def _of_platform(found: Standings) -> list[Concern]:
+def _of_platform(found: BizStatuses) -> list[Concern]:
     seen = []
     if found.bizzes and not found.listening:
-        seen.append(Concern(Code.NOT_MEASURED, "", True))
+        seen.append(Concern(ConcernCode.NOT_MEASURED, "", True))
     if found.state.problem:
-        seen.append(Concern(Code.NOT_TOLD, "", False, None, found.state.problem))
+        seen.append(
+            Concern(ConcernCode.WEBHOOK_UNACKNOWLEDGED, "", False, None, found.state.problem)
+        )
     wrong = SampleSender.objects.exclude(behind_seconds=0).filter(
         heard_at__gte=found.now - CLOCKS_OF
     )
     seen += [
-        Concern(Code.CLOCK_WRONG, row.sender, False, None, "", row.behind_seconds)
+        Concern(ConcernCode.CLOCK_WRONG, row.sender, False, None, "", row.behind_seconds)
         for row in wrong.order_by("sender")[:20]
     ]
     return seen
@@ -132,17 +134,19 @@ def _of_platform(found: Standings) -> list[Concern]:
 
 def _of_biz(each: BizStatus) -> list[Concern]:
     name = f"{each.project}/{each.biz}"
-    found = [Concern(Code.SHARD_PROBLEM, name, True, None, text) for text in each.stored.problems]
+    found = [
+        Concern(ConcernCode.SHARD_PROBLEM, name, True, None, text) for text in each.stored.problems
+    ]
     if each.queue is not None and each.queue.problem:
-        found.append(Concern(Code.QUEUE_PROBLEM, name, True, None, each.queue.problem))
+        found.append(Concern(ConcernCode.QUEUE_PROBLEM, name, True, None, each.queue.problem))
     most = each.plan.max_waiting
     if each.queue is not None and 0 < most <= each.queue.waiting:
-        found.append(Concern(Code.BIZ_FULL, name, False, standing=each))
+        found.append(Concern(ConcernCode.BIZ_FULL, name, False, standing=each))
     forecast = each.forecast
     if forecast.outlook is Outlook.STANDS:
-        found.append(Concern(Code.BIZ_STANDS, name, True, standing=each))
+        found.append(Concern(ConcernCode.BIZ_STALLED, name, True, standing=each))
     elif forecast.lateness is not Lateness.NONE:
-        found.append(Concern(Code.BIZ_LATE, name, True, standing=each))
+        found.append(Concern(ConcernCode.BIZ_LATE, name, True, standing=each))
     elif forecast.outlook is Outlook.NEVER:
-        found.append(Concern(Code.BIZ_GROWS, name, False, standing=each))
+        found.append(Concern(ConcernCode.BIZ_GROWS, name, False, standing=each))
     return found

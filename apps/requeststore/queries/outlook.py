@@ -22,7 +22,7 @@ from apps.configcenter.models import Configuration, ConfigVersion
 from apps.queuestats.queries import FoundRates, SeriesKey, rates_and_minutes
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.flags import EXPIRED, NEW, TAKEN
-from apps.requeststore.engine.forecast import STALE_SECONDS, Facts, Forecast, forecast
+from apps.requeststore.engine.forecast import STALE_SECONDS, BacklogMeasurements, Forecast, forecast
 from apps.requeststore.models import ClosedSlice, QueueReport, ScaleState, ShardReport
 from apps.runtime.queries import database_moment, database_now, live_daemons
 
@@ -87,12 +87,12 @@ class BizStatus:
     stored: Stored
     queue: QueueReport | None
     rates: dict[str, dict[int, float | None]]
-    facts: Facts
+    facts: BacklogMeasurements
     forecast: Forecast
 
 
 @dataclass(frozen=True, slots=True)
-class Standings:
+class BizStatuses:
     """Status of all visible bizzes.
 
     ``fetchers``: running ones. ``state``: of scaling. ``listening``: rates were collected in the
@@ -107,7 +107,7 @@ class Standings:
     curves: dict[SeriesKey, list[float]]
 
 
-def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -> Standings:
+def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -> BizStatuses:
     """Return the status of all bizzes, with curves for some projects; a fixed number of queries.
 
     ``now=None`` asks the database for the time.
@@ -138,7 +138,7 @@ def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -
                 forecast=forecast(facts),
             )
         )
-    return Standings(bizzes, running, state, now, found.nothing[60] is not None, curves)
+    return BizStatuses(bizzes, running, state, now, found.nothing[60] is not None, curves)
 
 
 def capacity_key(key: BizKey) -> str:
@@ -269,7 +269,7 @@ def _facts(
     now: datetime,
     running: int,
     fetchers: float,
-) -> Facts:
+) -> BacklogMeasurements:
     # The time before the first activity of a biz is not idle time. Counts wait in the broker until
     # they are stored, so the stored counts of a period are complete.
     begun = max(found.ages.get(SeriesKey(name, *key), 0) for name in (CREATED, PROCESSED))
@@ -286,7 +286,7 @@ def _facts(
     if pace[CREATED] is not None and lately is not None and lately < pace[CREATED] / 2:
         pace[CREATED] = lately
     age, reported = _age(own.oldest_new_at, now), _age(own.reported_at, now)
-    return Facts(
+    return BacklogMeasurements(
         backlog=own.backlog,
         created=pace[CREATED],
         processed=pace[PROCESSED],
@@ -311,7 +311,7 @@ __all__ = [
     "STALE_SECONDS",
     "BizSchedule",
     "BizStatus",
-    "Standings",
+    "BizStatuses",
     "Stored",
     "capacity_key",
     "standings",

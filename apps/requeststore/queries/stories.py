@@ -23,8 +23,8 @@ from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.entity import decode_entity
 from apps.requeststore.engine.errors import InvalidRequest
 from apps.requeststore.engine.flags import EXPIRED, FAILED, MOVING, NEW, PROCESSED, TAKEN
-from apps.requeststore.engine.sharding import Place
-from apps.requeststore.stores.base import StepKind, StoredRequest
+from apps.requeststore.engine.placement import ShardPlace
+from apps.requeststore.stores.base import HistoryStepKind, StoredRequest
 from yardkit.snowflake import decode
 
 # Characters of a body that are shown.
@@ -55,16 +55,16 @@ TONES: Final[Mapping[str, str]] = {
     "own": "success",
 }
 STEPS: Final[Mapping[str, Promise]] = {
-    StepKind.STORED: gettext_lazy("stored"),
-    StepKind.QUEUED: gettext_lazy("queued"),
-    StepKind.TAKEN: gettext_lazy("leased"),
-    StepKind.RETURNED: gettext_lazy("returned for another try"),
-    StepKind.OVERDUE: gettext_lazy("lease expired; returned for another try"),
-    StepKind.REQUEUED: gettext_lazy("queue entry lost; queued again"),
-    StepKind.FINISHED: gettext_lazy("finished"),
-    StepKind.REOPENED: gettext_lazy("reopened"),
-    StepKind.EXPIRED: gettext_lazy("expired unprocessed"),
-    StepKind.MOVED: gettext_lazy("moved to another shard"),
+    HistoryStepKind.STORED: gettext_lazy("stored"),
+    HistoryStepKind.QUEUED: gettext_lazy("queued"),
+    HistoryStepKind.TAKEN: gettext_lazy("leased"),
+    HistoryStepKind.RETURNED: gettext_lazy("returned for another try"),
+    HistoryStepKind.OVERDUE: gettext_lazy("lease expired; returned for another try"),
+    HistoryStepKind.REQUEUED: gettext_lazy("queue entry lost; queued again"),
+    HistoryStepKind.FINISHED: gettext_lazy("finished"),
+    HistoryStepKind.REOPENED: gettext_lazy("reopened"),
+    HistoryStepKind.EXPIRED: gettext_lazy("expired unprocessed"),
+    HistoryStepKind.MOVED: gettext_lazy("moved to another shard"),
 }
 # In addition to the secret-sounding names of the whole platform.
 _SECRET_HEADER: Final = re.compile(r"auth|cookie|token|secret|key|session|passw", re.IGNORECASE)
@@ -110,7 +110,7 @@ def story_of(
     *,
     project_id: int,
     version: int,
-    place: Place,
+    place: ShardPlace,
     whole: bool,
     now: int,
 ) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _CONFIRM_SECONDS: Final = 30.0
 PREFETCH: Final = 200
 
 
-class BrokerQueue:
+class BrokerRequestQueue:
     """See ``base.RequestQueue``. ``prefetch``: limit of entries taken and not settled.
 
     The broker object is shared and stays open when the queue is closed.
@@ -77,7 +77,11 @@ class BrokerQueue:
             while True:
                 left = max(0.0, deadline - time.monotonic())
                 deliveries = subscription.take(number, left)
-                found = [taken for each in deliveries if (taken := self._read(subscription, each))]
+                found = [
+                    taken
+                    for delivery in deliveries
+                    if (taken := self._read(subscription, delivery))
+                ]
                 if found or (not deliveries and not self._broker.connected):
                     break
                 if time.monotonic() >= deadline:

@@ -25,13 +25,13 @@ _MOST_KEPT: Final = 10_000
 _MOST_AT_ONCE: Final = 100
 
 
-class Bury(Protocol):
+class DeadLetterFunction(Protocol):
     """Function that dead-letters a body. Raises ``RequestStoreUnavailable``."""
 
     def __call__(self, key: str, body: bytes, reason: str) -> None: ...
 
 
-class BuryInBroker:
+class BrokerDeadLetters:
     """Publishes to the platform's dead-letter queue."""
 
     def __init__(self, broker: Broker, *, project_id: int | None = None) -> None:
@@ -59,7 +59,7 @@ class BuryInBroker:
             raise RequestStoreUnavailable(f"a dead letter could not be kept: {error}") from error
 
 
-class BuryInRedis:
+class RedisDeadLetters:
     """Pushes to the list ``<key>:dead``, newest first, while no broker is reachable."""
 
     def __init__(self, client: Any) -> None:
@@ -77,16 +77,16 @@ class BuryInRedis:
             pipeline.execute()
 
 
-class _Letter(msgspec.Struct):
-    """Dead letter of ``BuryInRedis``; ``died_at`` in ms, body in Base64."""
+class _DeadLetter(msgspec.Struct):
+    """Dead letter of ``RedisDeadLetters``; ``died_at`` in ms, body in Base64."""
 
     reason: str
     body: bytes
     died_at: int = 0
 
 
-def hand_over(client: Any, key: str, bury: Bury) -> None:
-    """Pass dead letters of ``BuryInRedis`` to ``bury``, a limited number for each call.
+def forward_dead_letters(client: Any, key: str, dead_letter: DeadLetterFunction) -> None:
+    """Pass dead letters of ``RedisDeadLetters`` to ``dead_letter``, a limited number for each call.
 
     Raises ``RequestStoreUnavailable`` and ``redis.RedisError``; the remaining letters stay.
     """
@@ -95,10 +95,10 @@ def hand_over(client: Any, key: str, bury: Bury) -> None:
         if letter is None:
             return
         try:
-            read = msgspec.json.decode(letter, type=_Letter)
-            bury(key, read.body, read.reason)
+            read = msgspec.json.decode(letter, type=_DeadLetter)
+            dead_letter(key, read.body, read.reason)
         except msgspec.DecodeError:
-            bury(key, letter, "no dead letter of ours, but among them")
+            dead_letter(key, letter, "no dead letter of ours, but among them")
         client.lrem(f"{key}:dead", -1, letter)
 
 

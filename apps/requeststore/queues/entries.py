@@ -25,7 +25,7 @@ class _Written(msgspec.Struct):
     ts: int
 
 
-class _Read(msgspec.Struct):
+class _ForeignEntry(msgspec.Struct):
     """Accepts what other producers write: numbers as numbers or text, and unknown fields."""
 
     id: int | str
@@ -34,7 +34,7 @@ class _Read(msgspec.Struct):
 
 
 _encoder: Final = msgspec.json.Encoder()
-_decoder: Final = msgspec.json.Decoder(_Read)
+_decoder: Final = msgspec.json.Decoder(_ForeignEntry)
 
 
 def write_entry(entry: QueueEntry) -> bytes:

@@ -7,8 +7,8 @@ from typing import Final
 
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.queues.base import RequestQueue
-from apps.requeststore.queues.broker_queue import BrokerQueue
-from apps.requeststore.queues.dead_letters import BuryInBroker
+from apps.requeststore.queues.broker_queue import BrokerRequestQueue
+from apps.requeststore.queues.dead_letters import BrokerDeadLetters
 from yardkit.broker.base import Broker
 
 # Format of ``engine.sharding.queue_of``; the project owns the dead letters.
@@ -44,10 +44,12 @@ def open_queue(
         from apps.requeststore.queues.redis_list import RedisListQueue
         from yardkit.redis_server import shared_server
 
-        bury = None
+        dead_letter = None
         if broker is not None:
             of_project = _OF_PROJECT.match(name)
-            bury = BuryInBroker(broker, project_id=int(of_project[1]) if of_project else None)
+            dead_letter = BrokerDeadLetters(
+                broker, project_id=int(of_project[1]) if of_project else None
+            )
         try:
             server = shared_server(redis_url)
         except ValueError as error:
@@ -56,8 +58,8 @@ def open_queue(
             server,
             redis_key(redis_prefix, name),
             consumer=consumer or "process",
-            bury=bury,
+            dead_letter=dead_letter,
         )
     if broker is None:
         raise ValueError("a queue needs a Redis or a broker")
-    return BrokerQueue(broker, broker_queue_name(name))
+    return BrokerRequestQueue(broker, broker_queue_name(name))

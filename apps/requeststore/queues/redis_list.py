@@ -18,7 +18,11 @@ import redis
 from apps.requeststore.engine.entity import MAX_PRIORITY
 from apps.requeststore.engine.errors import BadEntry, RequestStoreUnavailable
 from apps.requeststore.queues.base import QueueStats, TakenEntry
-from apps.requeststore.queues.dead_letters import Bury, BuryInRedis, hand_over
+from apps.requeststore.queues.dead_letters import (
+    DeadLetterFunction,
+    RedisDeadLetters,
+    forward_dead_letters,
+)
 from apps.requeststore.queues.entries import level_of, read_entry, write_entry
 from apps.requeststore.stores.base import QueueEntry
 from yardkit.redis_list import REDIS_ERRORS, ListClosed, ReliableList, TakenValue
@@ -34,16 +38,21 @@ class RedisListQueue:
     """See ``base.RequestQueue``. Redis 6.2 or newer.
 
     ``settle`` and ``requeue`` do not raise: without a server they are repeated later. Malformed
-    entries go to ``bury``.
+    entries go to ``dead_letter``.
     """
 
     def __init__(
-        self, server: RedisServer, key: str, *, consumer: str, bury: Bury | None = None
+        self,
+        server: RedisServer,
+        key: str,
+        *,
+        consumer: str,
+        dead_letter: DeadLetterFunction | None = None,
     ) -> None:
         self._server = server
         self._client = server.client
         self._key = key
-        self._bury = bury or BuryInRedis(server.client)
+        self._bury = dead_letter or RedisDeadLetters(server.client)
         self._list = ReliableList(
             server, key, consumer=consumer, levels=MAX_PRIORITY + 1, most_taken=MOST_TAKEN
         )
@@ -63,7 +72,7 @@ class RedisListQueue:
             with self._errors():
                 values = self._list.take(number, timeout=max(0.0, deadline - time.monotonic()))
             entries = [self._read(value) for value in values]
-            self._bury_junk()
+            self._dead_letter_malformed()
             found = [entry for entry in entries if entry is not None]
             if found or time.monotonic() >= deadline:
                 return found
@@ -81,9 +90,9 @@ class RedisListQueue:
         """See ``base.RequestQueue``."""
         with self._errors():
             moved = self._list.rescue()
-            if not isinstance(self._bury, BuryInRedis):
+            if not isinstance(self._bury, RedisDeadLetters):
                 try:
-                    hand_over(self._client, self._key, self._bury)
+                    forward_dead_letters(self._client, self._key, self._bury)
                 except RequestStoreUnavailable as error:
                     logger.warning("%s: dead letters have to wait: %s", self._key, error)
         return moved
@@ -108,7 +117,7 @@ class RedisListQueue:
 
     def close(self) -> None:
         """See ``base.RequestQueue``; without a server the end of the lease has the same effect."""
-        self._bury_junk()
+        self._dead_letter_malformed()
         try:
             self._list.close()
         except REDIS_ERRORS as error:
@@ -123,7 +132,7 @@ class RedisListQueue:
                 self._junk[taken.number] = (taken.value, str(error))
             return None
 
-    def _bury_junk(self) -> None:
+    def _dead_letter_malformed(self) -> None:
         """Dead-letter junk; what cannot be buried now stays taken until the next take."""
         if not self._junk:
             return

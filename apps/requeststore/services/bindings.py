@@ -13,11 +13,11 @@ from django.conf import settings
 
 from apps.configcenter.models import ConfigVersion
 from apps.configcenter.services import Active
-from apps.requeststore.engine.biz import Biz, BizBook, Epoch
+from apps.requeststore.engine.biz import Biz, BizSettings, Epoch
 from apps.requeststore.engine.errors import BadSetting, UnknownNode
+from apps.requeststore.engine.placement import Placement, ShardPlace, queue_of
 from apps.requeststore.engine.shard import Shard
-from apps.requeststore.engine.sharding import Place, Spread, queue_of
-from apps.requeststore.engine.validation import read_book
+from apps.requeststore.engine.validation import read_settings
 from apps.requeststore.models import ShardReport
 from apps.requeststore.services.kind import KIND
 from apps.requeststore.texts import told
@@ -38,18 +38,18 @@ class BoundBiz:
     settings: Biz
     version: int
     queue_name: str
-    spread: Spread
-    former: tuple[Place, ...] = ()
+    spread: Placement
+    former: tuple[ShardPlace, ...] = ()
     # Removed from the active version: stored requests expire.
     retired: bool = False
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[ShardPlace, ...]:
         """Return every place that may hold a request of the biz."""
         return (*self.spread.places, *self.former)
 
-    def candidates(self, number: int, ts: int | None = None) -> list[Place]:
-        """Return where to look for an ID, the likeliest place first: see ``Spread.candidates``."""
+    def candidates(self, number: int, ts: int | None = None) -> list[ShardPlace]:
+        """Return the places where an ID may be, likeliest first: see ``Placement.candidates``."""
         return self.spread.candidates(number, ts, self.former)
 
 
@@ -60,7 +60,7 @@ def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
         BadSetting: the version has become invalid, or two bizzes share a collection.
         UnknownNode: a biz names a node that is not in ``nodes``.
     """
-    book, flaws = read_book(active.data)
+    book, flaws = read_settings(active.data)
     if book is None:
         errors = [str(told(flaw)) for flaw in flaws if not flaw.warning]
         raise BadSetting("; ".join(errors[:5]))
@@ -70,7 +70,7 @@ def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
 
 def bind_some(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
     """Return the valid bizzes of a version that ``bind`` refuses."""
-    book, _flaws = read_book(active.data)
+    book, _flaws = read_settings(active.data)
     owners = owners_of_shards(active.project_id)
     found = dict[str, BoundBiz]()
     for name, biz in book.bizzes.items() if book is not None else ():
@@ -80,7 +80,7 @@ def bind_some(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
 
 
 def _checked(
-    active: Active, name: str, biz: Biz, owners: dict[Place, str], nodes: Collection[str]
+    active: Active, name: str, biz: Biz, owners: dict[ShardPlace, str], nodes: Collection[str]
 ) -> BoundBiz:
     bound = bound_biz(active.project_id, name, biz, active.number)
     _check_nodes(bound, nodes)
@@ -90,23 +90,23 @@ def _checked(
 
 def bound_biz(project_id: int, name: str, biz: Biz, version: int) -> BoundBiz:
     """Bind one biz, without a query."""
-    spread = Spread(prefix=settings.REQUESTS_PREFIX, project_id=project_id, name=name, biz=biz)
+    spread = Placement(prefix=settings.REQUESTS_PREFIX, project_id=project_id, name=name, biz=biz)
     queue = queue_of(project_id, name, biz)
     return BoundBiz(project_id, name, biz, version, queue, spread)
 
 
-def owners_of_shards(project_id: int) -> dict[Place, str]:
+def owners_of_shards(project_id: int) -> dict[ShardPlace, str]:
     """Return the biz of each shard that the project ever had. One query."""
     rows = ShardReport.objects.filter(project_id=project_id).order_by("pk")
     return {
-        Place(node, Shard(database, collection)): biz
+        ShardPlace(node, Shard(database, collection)): biz
         for biz, node, database, collection in rows.values_list(
             "biz", "node", "database", "collection"
         )
     }
 
 
-def with_former(bound: BoundBiz, owners: dict[Place, str], nodes: Collection[str]) -> BoundBiz:
+def with_former(bound: BoundBiz, owners: dict[ShardPlace, str], nodes: Collection[str]) -> BoundBiz:
     """Return the biz with its places of earlier versions."""
     current = frozenset(bound.spread.places)
     former = [
@@ -152,7 +152,7 @@ def _last_settings(project_id: int, names: Collection[str]) -> Iterator[tuple[st
     for version in versions[:_MOST_VERSIONS]:
         if not wanted:
             return
-        book = read_book(version.data)[0] or BizBook()
+        book = read_settings(version.data)[0] or BizSettings()
         for name in sorted(wanted.intersection(book.bizzes)):
             wanted.discard(name)
             yield name, book.bizzes[name], version.number
@@ -172,7 +172,7 @@ def _check_nodes(bound: BoundBiz, nodes: Collection[str]) -> None:
         )
 
 
-def _check_owners(bound: BoundBiz, owners: dict[Place, str]) -> None:
+def _check_owners(bound: BoundBiz, owners: dict[ShardPlace, str]) -> None:
     for place in bound.spread.places:
         owner = owners.get(place, bound.name)
         if owner != bound.name:

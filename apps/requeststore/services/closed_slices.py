@@ -32,7 +32,7 @@ DAY_SECONDS: Final = 24 * 3600
 NodeNamed = Callable[[str], StorageNode]
 
 
-class _Raced(Exception):
+class _ConcurrentUpdate(Exception):
     """Another worker has closed this span."""
 
 
@@ -85,7 +85,7 @@ def close_spans(
         counts, until = span
         try:
             written += _write(group, counts, node, base, until)
-        except _Raced:
+        except _ConcurrentUpdate:
             break
     return written
 
@@ -100,12 +100,12 @@ def _next_span(
     slice_ = timedelta(seconds=SLICE_SECONDS)
     until = end
     counts = _count(group, node, base, until)
-    while any(each.total for each in counts.values()) and until - base > slice_:
+    while any(count.total for count in counts.values()) and until - base > slice_:
         until = max(slice_start(base + (until - base) / 2), base + slice_)
         counts = _count(group, node, base, until)
-    if not any(each.total for each in counts.values()):
+    if not any(count.total for count in counts.values()):
         return {}, until
-    flags = {flag for each in counts.values() for flag, number in each.by_flag.items() if number}
+    flags = {flag for count in counts.values() for flag, number in count.by_flag.items() if number}
     # Twice, to see a request that moved between two shards during the first count.
     if not all(map(is_final, flags)) or _count(group, node, base, until) != counts:
         return None
@@ -128,7 +128,7 @@ def _write(
     base: datetime,
     until: datetime,
 ) -> int:
-    """Write slices, limits and remaining counts in one transaction. Raises ``_Raced``."""
+    """Write slices, limits and live counts in one transaction. Raises ``_ConcurrentUpdate``."""
     # Before the transaction: no lock is held while a store is queried.
     left = {row.pk: _left(row, counts.get(row.pk), node, until) for row in group}
     slices = [
@@ -143,7 +143,7 @@ def _write(
                 closed_until=until, by_flag=left[row.pk]
             )
             if not moved:
-                raise _Raced
+                raise _ConcurrentUpdate
         ClosedSlice.objects.bulk_create(slices)
         hit("requests.in_close")
     for row in group:
@@ -211,10 +211,10 @@ def _fold(first: ClosedSlice) -> bool:
     if not slices:
         return False
     total = dict[str, int]()
-    for each in slices:
-        for flag, number in each.by_flag.items():
+    for piece in slices:
+        for flag, number in piece.by_flag.items():
             total[flag] = total.get(flag, 0) + number
-    ClosedSlice.objects.filter(pk__in=[each.pk for each in slices]).delete()
+    ClosedSlice.objects.filter(pk__in=[piece.pk for piece in slices]).delete()
     hit("requests.in_fold")
     ClosedSlice.objects.create(
         project_id=first.project_id,
@@ -222,8 +222,8 @@ def _fold(first: ClosedSlice) -> bool:
         **shard,
         start_at=day,
         seconds=DAY_SECONDS,
-        processed=sum(each.processed for each in slices),
-        expired=sum(each.expired for each in slices),
+        processed=sum(piece.processed for piece in slices),
+        expired=sum(piece.expired for piece in slices),
         by_flag=total,
     )
     return True

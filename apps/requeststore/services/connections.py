@@ -13,7 +13,7 @@ from typing import Final
 from django.conf import settings
 
 from apps.requeststore.engine.errors import RequestStoreUnavailable, UnknownNode
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.queues.factory import open_queue
 from apps.requeststore.services.bindings import BoundBiz
@@ -42,7 +42,7 @@ class Connections:
         self._pid = os.getpid()
         self._nodes = dict[str, StorageNode]()
         self._queues = dict[str, RequestQueue]()
-        self._ensured = dict[Place, tuple[int, float]]()
+        self._ensured = dict[ShardPlace, tuple[int, float]]()
 
     @property
     def urls(self) -> Mapping[str, str]:
@@ -92,7 +92,7 @@ class Connections:
             consumer=self._consumer,
         )
 
-    def ensure(self, bound: BoundBiz, place: Place) -> None:
+    def ensure(self, bound: BoundBiz, place: ShardPlace) -> None:
         """Ensure that the shard exists, is in the accounting, and deletes at the right time.
 
         Remembers the answer, except for a shard whose accounting is behind: the server must not

@@ -9,14 +9,14 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from apps.requeststore.engine.forecast import Facts, Forecast, Lateness, Outlook
+from apps.requeststore.engine.forecast import BacklogMeasurements, Forecast, Lateness, Outlook
 
 _DAY = 86400.0
 # Longer forecasts are meaningless.
 _FAR = 365 * _DAY
 
 
-def sentence(forecast: Forecast, facts: Facts, *, now: datetime) -> str:
+def sentence(forecast: Forecast, facts: BacklogMeasurements, *, now: datetime) -> str:
     """Return ``done in 3 h 20 min``, ``never at this rate: 40/s created, 25/s processed``, ...
 
     Adds what will be late and how many more fetchers would be in time.
@@ -71,7 +71,7 @@ def per_second(rate: float | None) -> str:
     return _("%(rate)s/s") % {"rate": text}
 
 
-def _outlook(forecast: Forecast, facts: Facts) -> str:
+def _outlook(forecast: Forecast, facts: BacklogMeasurements) -> str:
     pace = {"created": per_second(facts.created), "processed": per_second(facts.processed)}
     match forecast.outlook:
         case Outlook.EMPTY:
@@ -97,7 +97,7 @@ def _outlook(forecast: Forecast, facts: Facts) -> str:
             return _("done in %(time)s") % {"time": duration(seconds)}
 
 
-def _lateness(forecast: Forecast, facts: Facts, now: datetime) -> str:
+def _lateness(forecast: Forecast, facts: BacklogMeasurements, now: datetime) -> str:
     at = ""
     if forecast.deadline_seconds is not None and abs(forecast.deadline_seconds) < _FAR:
         at = _moment(now + timedelta(seconds=forecast.deadline_seconds), now)

@@ -33,7 +33,7 @@ RENEW_SECONDS: Final = 20.0
 _T = TypeVar("_T")
 
 
-class Ids:
+class IdGenerator:
     """ID generator of one process. Thread-safe; a forked child leases its own number.
 
     The first ID leases a number; then one write for each 2 s in which IDs are made, and a renewal

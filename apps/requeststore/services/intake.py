@@ -30,7 +30,7 @@ Keep = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmittedRequests:
     """IDs in the order of the requests; ``ts``: time of storage, Unix ms."""
 
     ids: list[int]
@@ -70,7 +70,7 @@ def submit(
     kept: dict[str, Any] | None = None,
     keep: Keep | None = None,
     yard: RequestStore | None = None,
-) -> Submitted:
+) -> SubmittedRequests:
     """Store and queue requests. Call it outside of a transaction.
 
     Args:
@@ -98,4 +98,4 @@ def submit(
         if keep is not None:
             keep({"ids": [str(number) for number in ids], "ts": ts})
     yard.submit(bound, entities, by=by, now=ts, ids=ids)
-    return Submitted(ids, ts)
+    return SubmittedRequests(ids, ts)

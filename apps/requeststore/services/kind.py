@@ -11,8 +11,8 @@ from django.utils.translation import ngettext
 
 from apps.configcenter.engine.plain import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Data, check_plain
 from apps.configcenter.services import DataProblem, Problem, Unreadable, YamlKind
-from apps.requeststore.engine.biz import BizBook
-from apps.requeststore.engine.validation import Flaw, changed_epochs, read_book
+from apps.requeststore.engine.biz import BizSettings
+from apps.requeststore.engine.validation import SettingsProblem, changed_epochs, read_settings
 from apps.requeststore.extraction import check_rules
 from apps.requeststore.texts import told
 from yardkit.yaml_reader import YamlError, YamlLimits, read_document, shown_path
@@ -29,11 +29,11 @@ class BizKind(YamlKind):
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Validate fields, their combinations, and extraction rules."""
-        return [*(told(flaw) for flaw in read_book(data)[1]), *_rule_problems(data)]
+        return [*(told(flaw) for flaw in read_settings(data)[1]), *_rule_problems(data)]
 
     def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
         """Warn about changed epochs that hold requests: see ``Epoch``."""
-        before, after = read_book(old)[0], read_book(new)[0]
+        before, after = read_settings(old)[0], read_settings(new)[0]
         if before is None or after is None:
             return []
         return list(_changed_epochs(before, after, int(now.timestamp() * 1000)))
@@ -64,14 +64,14 @@ def _rule_problems(data: Data) -> Iterator[Problem]:
     bizzes = data.get("bizzes")
     for name, biz in bizzes.items() if isinstance(bizzes, dict) else ():
         rules = biz.get("rules") if isinstance(biz, dict) else None
-        # Values that are no objects were reported by ``read_book``.
+        # Values that are no objects were reported by ``read_settings``.
         if isinstance(rules, dict):
             yield from check_rules(rules, f"bizzes.{name}.rules")
 
 
-def _changed_epochs(before: BizBook, after: BizBook, now: int) -> Iterator[DataProblem]:
+def _changed_epochs(before: BizSettings, after: BizSettings, now: int) -> Iterator[DataProblem]:
     for name, old in before.bizzes.items():
         new = after.bizzes.get(name)
         for index in changed_epochs(old, new, now) if new is not None else ():
             place = f"bizzes.{name}.epochs[{index}]"
-            yield told(Flaw(place, "epoch_changed", {"now": now}, warning=True))
+            yield told(SettingsProblem(place, "epoch_changed", {"now": now}, warning=True))

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from apps.queuestats.services.rates import count
 from apps.requeststore.engine.errors import RequestStoreUnavailable
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.services.bindings import BoundBiz
 from apps.requeststore.services.connections import Connections
 from apps.requeststore.services.lookup import RequestLookup
@@ -44,7 +44,7 @@ class LeaseService:
     def __init__(self, connections: Connections, looking: RequestLookup) -> None:
         self._connections = connections
         self._looking = looking
-        self._retries = Retries(connections)
+        self._retries = DelayedReturns(connections)
 
     def take(
         self, bound: BoundBiz, entries: Sequence[QueueEntry], *, owner: str, now: int
@@ -54,7 +54,7 @@ class LeaseService:
         deadline = now + bound.settings.take_seconds * 1000
         cutoff = bound.settings.cutoff(now)
 
-        def look(place: Place, positions: Sequence[int]) -> Iterator[int]:
+        def look(place: ShardPlace, positions: Sequence[int]) -> Iterator[int]:
             answers = self._connections.node(place.node).take(
                 place.shard,
                 [entries[position] for position in positions],
@@ -156,7 +156,7 @@ class LeaseService:
         answered.
         """
 
-        def look(place: Place, positions: Sequence[int]) -> Iterator[int]:
+        def look(place: ShardPlace, positions: Sequence[int]) -> Iterator[int]:
             node = self._connections.node(place.node)
             answers = ask(node, place.shard, [ends[position][1] for position in positions])
             for position, answer in zip(positions, answers, strict=True):
@@ -173,7 +173,7 @@ class LeaseService:
             raise away
 
 
-class Retries:
+class DelayedReturns:
     """Returned requests that wait for their time in this process. Thread-safe."""
 
     def __init__(self, connections: Connections) -> None:

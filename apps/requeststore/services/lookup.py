@@ -14,7 +14,7 @@ from django.db import connection
 
 from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.engine.limits import MAX_TS
-from apps.requeststore.engine.sharding import Place, time_of
+from apps.requeststore.engine.placement import ShardPlace, time_of
 from apps.requeststore.services.bindings import BoundBiz, owners_of_shards, with_former
 from apps.requeststore.services.connections import Connections
 from apps.requeststore.stores.base import StoredRequest
@@ -31,7 +31,7 @@ class FoundRequest:
     """Request with its biz and place."""
 
     bound: BoundBiz
-    place: Place
+    place: ShardPlace
     request: StoredRequest
 
 
@@ -49,7 +49,7 @@ class RequestLookup:
         """
         found = dict[int, FoundRequest]()
 
-        def look(place: Place, numbers: Sequence[int]) -> Iterator[int]:
+        def look(place: ShardPlace, numbers: Sequence[int]) -> Iterator[int]:
             requests = self._connections.node(place.node).find(place.shard, numbers)
             for number, request in zip(numbers, requests, strict=True):
                 if request is None or request.biz != bound.name:
@@ -81,7 +81,7 @@ class RequestLookup:
         bound: BoundBiz,
         items: Iterable[_Item],
         key: Callable[[_Item], tuple[int, int | None]],
-        look: Callable[[Place, Sequence[_Item]], Iterable[_Item]],
+        look: Callable[[ShardPlace, Sequence[_Item]], Iterable[_Item]],
     ) -> RequestStoreUnavailable | None:
         """Process items, each with its (ID, ts), in their likeliest places, then in all others.
 
@@ -91,7 +91,7 @@ class RequestLookup:
         """
         away: RequestStoreUnavailable | None = None
 
-        def ask(place: Place, group: Sequence[_Item]) -> list[_Item]:
+        def ask(place: ShardPlace, group: Sequence[_Item]) -> list[_Item]:
             nonlocal away
             try:
                 return list(look(place, group))
@@ -99,13 +99,13 @@ class RequestLookup:
                 away = error
                 return list(group)
 
-        likeliest = dict[Place, list[_Item]]()
+        likeliest = dict[ShardPlace, list[_Item]]()
         for item in items:
             number, ts = key(item)
             place = bound.spread.place(number, time_of(number) if ts is None else ts)
             likeliest.setdefault(place, []).append(item)
         missed = [each for place, group in likeliest.items() for each in ask(place, group)]
-        asked = set[Place]() if len(likeliest) > 1 else set(likeliest)
+        asked = set[ShardPlace]() if len(likeliest) > 1 else set(likeliest)
         for reload in (False, True):
             known = self._reload(bound) if reload and missed else bound
             for place in known.places:
@@ -115,7 +115,7 @@ class RequestLookup:
         if missed and (len(bound.settings.epochs) > 1 or bound.former):
             # Again: a re-balance may have moved a request after its new place was queried and
             # before its old one was.
-            newest = dict[Place, list[_Item]]()
+            newest = dict[ShardPlace, list[_Item]]()
             for item in missed:
                 place = bound.spread.place(key(item)[0], bound.settings.epochs[-1].since)
                 newest.setdefault(place, []).append(item)

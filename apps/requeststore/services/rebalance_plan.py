@@ -6,7 +6,7 @@ import msgspec
 from django.conf import settings
 
 from apps.requeststore.engine.biz import Biz, Epoch
-from apps.requeststore.engine.sharding import Place, Spread
+from apps.requeststore.engine.placement import Placement, ShardPlace
 from apps.requeststore.models import Rebalance, ShardReport
 from apps.requeststore.services.store import BoundBiz
 from apps.requeststore.stores.base import Shard
@@ -25,7 +25,7 @@ class RebalancePlan(msgspec.Struct, frozen=True):
         """Return the plan for the newest epoch of the biz."""
         return cls(biz.database, biz.collection, biz.epochs[-1])
 
-    def spread(self, project_id: int, name: str) -> Spread:
+    def spread(self, project_id: int, name: str) -> Placement:
         """Return the places of the epoch as if it were the only one."""
         biz = Biz(database=self.database, collection=self.collection, epochs=[self.epoch])
         return spread_of(project_id, name, biz)
@@ -44,7 +44,7 @@ class Cursor(msgspec.Struct, kw_only=True):
     """
 
     plan: RebalancePlan
-    sources: list[Place]
+    sources: list[ShardPlace]
     ttl_seconds: int
     # Requests in all sources; -1 until counted.
     total: int = -1
@@ -61,10 +61,10 @@ class Cursor(msgspec.Struct, kw_only=True):
     held: bool = False
 
 
-def spread_of(project_id: int, name: str, biz: Biz) -> Spread:
+def spread_of(project_id: int, name: str, biz: Biz) -> Placement:
     """Return all places under these settings."""
     prefix = settings.REQUESTS_PREFIX
-    return Spread(prefix=prefix, project_id=project_id, name=name, biz=biz)
+    return Placement(prefix=prefix, project_id=project_id, name=name, biz=biz)
 
 
 def cursor_of(row: Rebalance) -> Cursor:
@@ -72,17 +72,17 @@ def cursor_of(row: Rebalance) -> Cursor:
     return msgspec.convert(row.cursor, Cursor)
 
 
-def sources_of(bound: BoundBiz) -> list[Place]:
+def sources_of(bound: BoundBiz) -> list[ShardPlace]:
     """Return the places of older epochs and former ones, which may hold misplaced requests."""
     biz, project, name = bound.settings, bound.project_id, bound.name
     newest = RebalancePlan.of(biz).spread(project, name)
-    older: list[Place] = []
+    older: list[ShardPlace] = []
     if len(biz.epochs) > 1:
         before = msgspec.structs.replace(biz, epochs=biz.epochs[:-1])
         older = list(spread_of(project, name, before).places)
     known = ShardReport.objects.filter(project_id=project, biz=name).order_by("pk")
     former = [
-        Place(node, Shard(database, collection))
+        ShardPlace(node, Shard(database, collection))
         for node, database, collection in known.values_list("node", "database", "collection")
     ]
     places = frozenset(newest.places)

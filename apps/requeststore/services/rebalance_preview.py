@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from apps.requeststore.engine.biz import Epoch
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.models import Rebalance
 from apps.requeststore.services.rebalance_plan import RebalancePlan, sources_of
 from apps.requeststore.services.store import BoundBiz, RequestStore
@@ -21,10 +21,10 @@ _PAGE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
+class RebalanceSource:
     """Shard that requests would leave. ``would_move`` is an estimate unless ``is_exact``."""
 
-    place: Place
+    place: ShardPlace
     requests: int
     would_move: int
     is_exact: bool
@@ -37,7 +37,7 @@ class RebalancePreview:
     epoch: Epoch
     before: Epoch | None
     begins_later: bool
-    lines: list[SourceLine] = field(default_factory=list)
+    lines: list[RebalanceSource] = field(default_factory=list)
     seconds: float | None = None
 
     @property
@@ -83,7 +83,9 @@ def moved_a_second(project_id: int, biz: str) -> float | None:
     return row.moved / max((row.ended_at - row.created_at).total_seconds(), 0.1)
 
 
-def _line(bound: BoundBiz, yard: RequestStore, place: Place, most: int, now: int) -> SourceLine:
+def _line(
+    bound: BoundBiz, yard: RequestStore, place: ShardPlace, most: int, now: int
+) -> RebalanceSource:
     target = RebalancePlan.of(bound.settings).target(bound.project_id, bound.name)
     cutoff = bound.settings.cutoff(now)
     requests = yard.node(place.node).size(place.shard).requests
@@ -104,6 +106,6 @@ def _line(bound: BoundBiz, yard: RequestStore, place: Place, most: int, now: int
         movable += going
         after = found.after
         if after is None:
-            return SourceLine(place, looked_at, movable, is_exact=True)
+            return RebalanceSource(place, looked_at, movable, is_exact=True)
     share = movable / looked_at if looked_at else 0.0
-    return SourceLine(place, requests, round(requests * share), is_exact=False)
+    return RebalanceSource(place, requests, round(requests * share), is_exact=False)

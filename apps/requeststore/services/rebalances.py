@@ -24,7 +24,7 @@ from apps.access.services import record
 from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable, UnknownBiz
 from apps.requeststore.engine.flags import TAKEN
 from apps.requeststore.errors import (
-    EpochToCome,
+    EpochNotStarted,
     NoSuchBiz,
     NothingToRebalance,
     RebalanceEnded,
@@ -54,14 +54,14 @@ MOST_LATER: Final = 5000
 _LOOK: Final = 100
 
 # Called after each batch.
-Told = Callable[[Rebalance], None]
+Progress = Callable[[Rebalance], None]
 
 
 class _Stopped(Exception):
     """The re-balance cannot continue; the text is shown to users."""
 
 
-class _Waits(Exception):
+class _RetryLater(Exception):
     """The re-balance continues some seconds later."""
 
 
@@ -86,7 +86,7 @@ def start_rebalance(
     bound = bound_biz(project_id, biz)
     now = database_now()
     if bound.settings.epochs[-1].since > _ms(now):
-        raise EpochToCome
+        raise EpochNotStarted
     sources = sources_of(bound)
     if not sources:
         raise NothingToRebalance
@@ -150,7 +150,7 @@ def work_on_rebalance(
     *,
     yard: RequestStore | None = None,
     seconds: float = SLOT_SECONDS,
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> str | None:
     """Work for about ``seconds``; return the state, or None when another worker holds the row.
 
@@ -176,7 +176,7 @@ def work_on_rebalance(
                 return _end(row, work.cursor, RebalanceState.DONE)
             if time.monotonic() > end and not work.cursor.batch:
                 return _release(row, work.cursor, wake=True)
-    except _Waits:
+    except _RetryLater:
         return _release(row, work.cursor)
     except RequestStoreUnavailable as error:
         return _release(row, work.cursor, problem=str(error))
@@ -184,7 +184,7 @@ def work_on_rebalance(
         return _end(row, work.cursor, RebalanceState.FAILED, str(error))
 
 
-def follow_rebalance(row: Rebalance, told: Told) -> Rebalance:
+def follow_rebalance(row: Rebalance, told: Progress) -> Rebalance:
     """Work on a re-balance, or watch another worker, until it has ended."""
     while True:
         work_on_rebalance(row.pk, told=told)
@@ -268,8 +268,10 @@ class _Work:
         for place in self.cursor.plan.spread(self.row.project_id, self.row.biz).places:
             self._yard.ensure(bound, place)
         if self.cursor.total < 0:
-            sizes = [self._yard.node(one.node).size(one.shard) for one in self.cursor.sources]
-            self.cursor.total = sum(each.requests for each in sizes)
+            sizes = [
+                self._yard.node(source.node).size(source.shard) for source in self.cursor.sources
+            ]
+            self.cursor.total = sum(size.requests for size in sizes)
         self._is_ready = True
 
     def _look(self) -> None:
@@ -309,7 +311,7 @@ class _Work:
                 return
             self._look_at_one(*waiting[place])
         if not cursor.batch and cursor.later:
-            raise _Waits
+            raise _RetryLater
 
     def _look_at_one(self, at: int, number: int) -> None:
         cursor = self.cursor

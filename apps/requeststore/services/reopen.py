@@ -16,7 +16,7 @@ from apps.access.services import record
 from apps.projects.models import Project
 from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_BATCH, MAX_TS
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.services.shards import closed_until_of
 from apps.requeststore.services.store import BoundBiz, RequestStore, shared_request_store
 from apps.requeststore.stores.base import QueueEntry
@@ -76,7 +76,7 @@ def reopen_requests(
     return Reopened(reopened, more)
 
 
-Chosen = dict[Place, list[QueueEntry]]
+Chosen = dict[ShardPlace, list[QueueEntry]]
 
 
 def _named(bound: BoundBiz, yard: RequestStore, ids: Sequence[int]) -> Chosen:
@@ -114,7 +114,7 @@ def _with_flag(
 def _open(
     bound: BoundBiz,
     yard: RequestStore,
-    place: Place,
+    place: ShardPlace,
     entries: Sequence[QueueEntry],
     flags: Sequence[int],
     by: str,

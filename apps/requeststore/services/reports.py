@@ -26,7 +26,7 @@ _GAP: Final = "shown until "
 _AWAY: Final = (RequestStoreError, BrokerError)
 
 
-class Counted(msgspec.Struct, frozen=True):
+class ShardCensus(msgspec.Struct, frozen=True):
     """Counts of a shard."""
 
     by_flag: dict[str, int]
@@ -35,7 +35,7 @@ class Counted(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-def count_shard(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -> Counted:
+def count_shard(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -> ShardCensus:
     """Count the requests of a shard that belong to no closed slice. Raises
     ``StoreUnavailable``.
     """
@@ -51,7 +51,7 @@ def count_shard(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) 
             expiring[name] = soon.of(NEW) + soon.of(TAKEN)
         else:
             expiring[name] = 0
-    return Counted(
+    return ShardCensus(
         by_flag=by_flag_of(counts),
         oldest_new=node.oldest(shard, flag=NEW) if counts.of(NEW) else None,
         expiring=expiring,
@@ -86,7 +86,7 @@ def _is_gap(problem: str, at: datetime) -> bool:
     return problem[len(_GAP) :][:10] >= at.date().isoformat()
 
 
-def save_shard(row: ShardReport, counted: Counted | None, at: datetime) -> None:
+def save_shard(row: ShardReport, counted: ShardCensus | None, at: datetime) -> None:
     """Write the report, unless another worker has closed spans since the row was read."""
     fields: dict[str, Any] = {
         "orphans": row.orphans,

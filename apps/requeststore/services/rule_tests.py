@@ -73,12 +73,12 @@ class Tested:
     @property
     def refused(self) -> bool:
         """Return whether the rule is invalid."""
-        return any(not each.warning for each in self.problems)
+        return any(not problem.warning for problem in self.problems)
 
     @property
     def changed(self) -> int:
         """Return the number of pages whose result would change."""
-        return sum(each.changed for each in self.trials)
+        return sum(trial.changed for trial in self.trials)
 
 
 def outcome(found: Extracted) -> tuple[Any, ...]:
@@ -111,16 +111,16 @@ def try_rule(
     edited = active if definition is None else {**active, name: definition}
     place = f"rules.{name}"
     # Only this rule is tested: other rules of the map may be invalid.
-    problems = [each for each in check_rules(edited) if _is_at(each.place, place)]
-    if any(not each.warning for each in problems):
+    problems = [rule for rule in check_rules(edited) if _is_at(rule.place, place)]
+    if any(not problem.warning for problem in problems):
         return Tested(problems)
     until = clock() + MAX_SECONDS
     trials: list[Trial] = []
     with ExtractionProcess(cpu_seconds=CPU_SECONDS) as box:
-        for each in pages:
+        for page in pages:
             if trials and clock() >= until:
                 break
-            trials.append(_tried(box, each, name, active, edited))
+            trials.append(_tried(box, page, name, active, edited))
     return Tested(problems, trials, len(pages) - len(trials))
 
 

@@ -19,7 +19,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import F, Q
 
 from apps.requeststore.models import ScaleState
-from apps.requeststore.services.scaling import Advice
+from apps.requeststore.services.scale_advice import Advice
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.standard_webhooks import signed_headers
 
@@ -36,7 +36,7 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 _EVERYWHERE: Final = ["0.0.0.0/0", "::/0"]
 
 
-def tell_scale(advice: Advice) -> bool:
+def send_scale(advice: Advice) -> bool:
     """Send the wanted number unless it was acknowledged; return whether it was sent."""
     url, now = settings.SCALE_WEBHOOK_URL, advice.at
     if not url or not _claim(advice.wanted, now):

@@ -9,7 +9,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Max
 
 from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.models import ShardReport
 from apps.requeststore.services.bindings import BoundBiz
 from apps.runtime.errors import DATABASE_AWAY
@@ -24,7 +24,7 @@ def slice_start(at: datetime) -> datetime:
     return at - timedelta(seconds=seconds % SLICE_SECONDS, microseconds=at.microsecond)
 
 
-def note_shard(bound: BoundBiz, place: Place) -> None:
+def note_shard(bound: BoundBiz, place: ShardPlace) -> None:
     """Make the row of a shard if it is missing.
 
     Its accounting starts where that of the biz does; for a new biz, before any request that a
@@ -45,7 +45,7 @@ def note_shard(bound: BoundBiz, place: Place) -> None:
         raise BadSetting(f"biz {bound.name}: its shard {place.shard.collection} is another's")
 
 
-def closed_until_of(place: Place) -> int:
+def closed_until_of(place: ShardPlace) -> int:
     """Return the ``ts`` (ms) up to which the shard's accounting is closed; 0 for none.
 
     Raises ``RequestStoreUnavailable``.
@@ -61,7 +61,7 @@ def closed_until_of(place: Place) -> int:
     return 0 if at is None else round(at.timestamp() * 1000)
 
 
-def _owner_of(place: Place) -> tuple[int, str] | None:
+def _owner_of(place: ShardPlace) -> tuple[int, str] | None:
     return (
         ShardReport.objects.filter(
             node=place.node, database=place.shard.database, collection=place.shard.collection
@@ -71,7 +71,7 @@ def _owner_of(place: Place) -> tuple[int, str] | None:
     )
 
 
-def _make(bound: BoundBiz, place: Place) -> tuple[int, str] | None:
+def _make(bound: BoundBiz, place: ShardPlace) -> tuple[int, str] | None:
     rows = ShardReport.objects.filter(project_id=bound.project_id, biz=bound.name)
     known = rows.aggregate(at=Max("closed_until"))["at"]
     ago = timedelta(seconds=bound.settings.delete_after_seconds + 24 * 3600)

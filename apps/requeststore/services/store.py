@@ -21,11 +21,11 @@ from apps.configcenter.services import Active, ConfigWatcher
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable, UnknownBiz
 from apps.requeststore.engine.limits import MAX_TS
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.queues.base import RequestQueue, TakenEntry
 from apps.requeststore.services.bindings import BoundBiz, bind, bind_retired, bind_some
 from apps.requeststore.services.connections import Connections
-from apps.requeststore.services.ids import Ids
+from apps.requeststore.services.ids import IdGenerator
 from apps.requeststore.services.kind import KIND
 from apps.requeststore.services.leases import LeaseService
 from apps.requeststore.services.lookup import FoundRequest, RequestLookup, look_everywhere
@@ -69,7 +69,7 @@ class RequestStore:
         self._connections = Connections(consumer=self.name)
         self._looking = RequestLookup(self._connections)
         self._taking = LeaseService(self._connections, self._looking)
-        self._ids = Ids(clock=clock)
+        self._ids = IdGenerator(clock=clock)
         self._lock = threading.Lock()
         self._bound = dict[int, dict[str, BoundBiz]]()
         self._retired = dict[int, dict[str, BoundBiz]]()
@@ -164,7 +164,7 @@ class RequestStore:
         """Open the queue of a biz for one consumer, which closes it. Raises as ``queue``."""
         return self._connections.open_queue(bound)
 
-    def ensure(self, bound: BoundBiz, place: Place) -> None:
+    def ensure(self, bound: BoundBiz, place: ShardPlace) -> None:
         """Make a shard and its accounting row if missing. Raises ``RequestStoreUnavailable``."""
         self._connections.ensure(bound, place)
 

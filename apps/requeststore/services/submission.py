@@ -23,10 +23,10 @@ from apps.requeststore.engine.errors import (
 )
 from apps.requeststore.engine.flags import NEW
 from apps.requeststore.engine.limits import MAX_BATCH, MAX_ID
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.engine.request_checks import refusal
-from apps.requeststore.engine.sharding import Place
 from apps.requeststore.errors import BadRequests, BizDisabled, BizFull
-from apps.requeststore.queries.standing import BizAccounting, standings
+from apps.requeststore.queries.accounting import BizAccounting, standings
 from apps.requeststore.services.bindings import BoundBiz
 from apps.requeststore.services.connections import Connections
 from apps.requeststore.stores.base import NewRequest, QueueEntry
@@ -127,7 +127,7 @@ class Submission:
 
         Raises ``SubmitInterrupted``; a repeat with the same IDs completes it.
         """
-        entries = dict[Place, list[QueueEntry]]()
+        entries = dict[ShardPlace, list[QueueEntry]]()
         try:
             known = self._elsewhere(ids) if again else set[int]()
             new = [
@@ -158,7 +158,7 @@ class Submission:
         """Return IDs that an earlier call has stored under another epoch."""
         if len(self._bound.settings.epochs) == 1:
             return set()
-        wanted = dict[Place, list[int]]()
+        wanted = dict[ShardPlace, list[int]]()
         for number in ids:
             for place in self._bound.spread.by_epochs(number):
                 wanted.setdefault(place, []).append(number)
@@ -166,13 +166,13 @@ class Submission:
         for place, numbers in wanted.items():
             answers = self._connections.node(place.node).find(place.shard, numbers)
             found.update(
-                each.id
-                for each in answers
-                if each is not None and self._bound.spread.place(each.id, self._now) != place
+                answer.id
+                for answer in answers
+                if answer is not None and self._bound.spread.place(answer.id, self._now) != place
             )
         return found
 
-    def _orphans(self, place: Place, ids: Sequence[int]) -> list[QueueEntry]:
+    def _orphans(self, place: ShardPlace, ids: Sequence[int]) -> list[QueueEntry]:
         """Return entries of requests that an earlier call has stored and not queued."""
         found = self._connections.node(place.node).find(place.shard, ids)
         return [
@@ -181,7 +181,7 @@ class Submission:
             if each is not None and each.flag == NEW and not each.queued_at
         ]
 
-    def _insert(self, place: Place, requests: Sequence[NewRequest]) -> list[NewRequest]:
+    def _insert(self, place: ShardPlace, requests: Sequence[NewRequest]) -> list[NewRequest]:
         """Insert requests; return those that were new."""
         self._connections.ensure(self._bound, place)
         node = self._connections.node(place.node)
@@ -195,7 +195,7 @@ class Submission:
                 portion, size = [], 0
         return inserted
 
-    def _queue(self, by_place: Mapping[Place, Sequence[QueueEntry]], priority: int) -> None:
+    def _queue(self, by_place: Mapping[ShardPlace, Sequence[QueueEntry]], priority: int) -> None:
         entries = sorted((each for group in by_place.values() for each in group), key=_by_id)
         if not entries:
             return
@@ -222,7 +222,7 @@ def checked_ids(ids: Sequence[int], wanted: int) -> list[int]:
     """Return reserved IDs. Raises ``ValueError`` for a programming error of the caller."""
     if len(ids) != wanted or len(set(ids)) != wanted:
         raise ValueError(f"{wanted} different ids are needed, not {len(ids)}")
-    if not all(0 < each <= MAX_ID for each in ids):
+    if not all(0 < number <= MAX_ID for number in ids):
         raise ValueError("an id is a positive number of 63 bits")
     return list(ids)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.queues.base import RequestQueue, TakenEntry
 from apps.requeststore.services.bindings import BoundBiz
 from apps.requeststore.stores.base import Finish, QueueEntry, StorageNode, StoredRequest, TakeCode
@@ -14,8 +14,8 @@ from yardkit.failpoints import hit
 
 # Seconds between storing and queueing before a request counts as an orphan.
 ORPHAN_SECONDS: Final = 30
-# Age (seconds) from which a queued request may count as forgotten; returned requests wait
-# longer for their retry.
+# Age (seconds) from which a queued request may count as forgotten; at least the retry delay of the
+# biz plus a minute.
 FORGOTTEN_SECONDS: Final = 600
 LIMIT: Final = 1000
 # Entries held at a time while searching for expired ones, and the wait for the first.
@@ -24,7 +24,7 @@ FIRST_ENTRY_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
-class Swept:
+class UpkeepResult:
     """Numbers of requests, and of dropped queue entries."""
 
     orphans: int = 0
@@ -36,7 +36,7 @@ class Swept:
     deleted: int = 0
     closed: int = 0
 
-    def __iadd__(self, other: Swept) -> Swept:
+    def __iadd__(self, other: UpkeepResult) -> UpkeepResult:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
@@ -80,7 +80,7 @@ class Sweep:
     """Sweep of one shard at one time. Each method does a limited amount of work."""
 
     def __init__(
-        self, bound: BoundBiz, place: Place, node: StorageNode, *, by: str, now: int
+        self, bound: BoundBiz, place: ShardPlace, node: StorageNode, *, by: str, now: int
     ) -> None:
         self._bound = bound
         self._shard = place.shard
@@ -143,7 +143,7 @@ class Sweep:
         # Requeued with the priority of the biz: reading their own ones would cost a query.
         queue.push(entries, priority=self._bound.settings.priority)
         hit("requests.after_requeue")
-        ids = [each.id for each in entries]
+        ids = [entry.id for entry in entries]
         self._node.queued(self._shard, ids, by=self._by, now=self._now, again=True)
         return len(entries)
 
@@ -155,7 +155,7 @@ class Sweep:
             return 0
         takes = self._node.take(
             self._shard,
-            [_entry(each) for each in requests],
+            [_entry(request) for request in requests],
             owner=self._by,
             now=self._now,
             deadline=self._now + self._bound.settings.take_seconds * 1000,

@@ -17,15 +17,15 @@ from typing import Final
 
 from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable
 from apps.requeststore.engine.flags import NEW, TAKEN
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.engine.shard import Shard
-from apps.requeststore.engine.sharding import Place
 from apps.requeststore.models import NodeReport, ShardReport
 from apps.requeststore.queues.base import QueueStats, RequestQueue
 from apps.requeststore.services.bindings import BoundBiz
 from apps.requeststore.services.closed_slices import at_ms, close_spans, fold_slices, ms
 from apps.requeststore.services.latecomers import count_late
 from apps.requeststore.services.reports import (
-    Counted,
+    ShardCensus,
     count_shard,
     gap_of,
     report_node,
@@ -35,7 +35,7 @@ from apps.requeststore.services.reports import (
 )
 from apps.requeststore.services.shards import note_shard
 from apps.requeststore.services.store import RequestStore
-from apps.requeststore.services.sweep import LIMIT, Sweep, Swept, drop_expired
+from apps.requeststore.services.sweep import LIMIT, Sweep, UpkeepResult, drop_expired
 from apps.runtime.errors import NoFreeNumber
 from apps.runtime.services import lease_worker, release_lease
 from yardkit.broker import BrokerError
@@ -56,7 +56,7 @@ FRUITLESS_SECONDS: Final = 120.0
 AWAY: Final = (RequestStoreError, BrokerError)
 
 
-def upkeep_once(yard: RequestStore, *, now: int, by: str = "upkeep") -> Swept | None:
+def upkeep_once(yard: RequestStore, *, now: int, by: str = "upkeep") -> UpkeepResult | None:
     """Run one round unless another worker is running one; return what was done."""
     try:
         lease = lease_worker(purpose=LEASE, owner=by_worker(yard, by), ttl=LEASE_TIME, numbers=1)
@@ -94,9 +94,9 @@ class Upkeep:
         self._by = by
         self._until = time.monotonic() + seconds
 
-    def round(self, now: int) -> Swept:
+    def round(self, now: int) -> UpkeepResult:
         """Run one round within the time limit."""
-        swept = Swept()
+        swept = UpkeepResult()
         for name in self._yard.nodes():
             report_node(self._yard, name, at_ms(now))
         bizzes = [*self._yard.bizzes(), *self._yard.retired()]
@@ -111,9 +111,9 @@ class Upkeep:
                 logger.warning("upkeep of biz %s: %s", bound.name, error)
         return swept
 
-    def biz(self, bound: BoundBiz, now: int) -> Swept:
+    def biz(self, bound: BoundBiz, now: int) -> UpkeepResult:
         """Run upkeep of one biz."""
-        swept = Swept()
+        swept = UpkeepResult()
         self._search(bound)
         rows = list(
             ShardReport.objects.filter(project_id=bound.project_id, biz=bound.name).order_by("pk")
@@ -189,14 +189,14 @@ class Upkeep:
                 existing = set(self._yard.node(name).shards(shards[0].database))
                 for shard in shards:
                     if shard in existing:
-                        note_shard(bound, Place(name, shard))
+                        note_shard(bound, ShardPlace(name, shard))
             except RequestStoreUnavailable:
                 continue
 
     def _shard(
         self, bound: BoundBiz, row: ShardReport, queue: RequestQueue | None, now: int
-    ) -> Swept:
-        swept = Swept()
+    ) -> UpkeepResult:
+        swept = UpkeepResult()
         place = _place(row)
         self._yard.ensure(bound, place)
         sweep = Sweep(bound, place, self._yard.node(row.node), by=self._by, now=now)
@@ -225,7 +225,7 @@ class Upkeep:
         return deleted
 
     def _count(self, bound: BoundBiz, row: ShardReport, now: int) -> None:
-        counted: Counted | None = None
+        counted: ShardCensus | None = None
         timer = f"count of shard {row.pk}"
         if _memory.timers.due(timer, 0.0) or row.problem:
             began = time.monotonic()
@@ -289,5 +289,5 @@ class Upkeep:
         return time.monotonic() >= self._until
 
 
-def _place(row: ShardReport) -> Place:
-    return Place(row.node, Shard(row.database, row.collection))
+def _place(row: ShardReport) -> ShardPlace:
+    return ShardPlace(row.node, Shard(row.database, row.collection))

@@ -24,7 +24,7 @@ class SinkUnavailable(RequestStoreError):
     code: ClassVar[str] = "sink_unavailable"
 
 
-class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+class RequestRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Records of one request. ``ts`` and ``fetched_at``: Unix ms; ``url``: after redirects.
 
     ``again``: an earlier attempt may have stored them.
@@ -44,7 +44,7 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 class Sink(Protocol):
     """Destination of records. One thread at a time."""
 
-    def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
+    def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         """Store all records; durable on return. Return the reason, by request ID, of records that
         can never be stored.
 
@@ -55,10 +55,10 @@ class Sink(Protocol):
         """Close files and connections."""
 
 
-class Nowhere:
+class NullSink:
     """Sink that stores nothing, for a biz without records."""
 
-    def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
+    def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         return {}
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ def as_json(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
-def as_message(one: Gathered, position: int) -> bytes:
+def as_message(one: RequestRecords, position: int) -> bytes:
     """Return one record as JSON (seed S4.8: IDs as text).
 
     ``{"request_id": "7", "position": 0, "of": 2, "biz": "news", "rule": "article", "url": "...",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from apps.requeststore.engine.biz import Records, RecordsTo
+from apps.requeststore.engine.biz import DestinationKind, Records
 from apps.requeststore.engine.errors import BadSetting
-from apps.requeststore.sinks.base import NAME, Nowhere, Sink
+from apps.requeststore.sinks.base import NAME, NullSink, Sink
 from apps.requeststore.sinks.databases import open_database
 from apps.requeststore.sinks.json_lines import JsonLinesSink
 from apps.requeststore.sinks.messages import QueueSink
@@ -45,17 +45,17 @@ def queue_of_records(project_id: int, biz: str, records: Records) -> str:
     return f"records.p{project_id}.{_name(biz, records)}"
 
 
-def open_sink(ground: SinkContext, *, project_id: int, biz: str, records: Records) -> Sink:
+def open_sink(context: SinkContext, *, project_id: int, biz: str, records: Records) -> Sink:
     """Return the sink; its first write connects. Raises ``BadSetting``."""
-    if records.to is RecordsTo.NOWHERE:
-        return Nowhere()
-    if records.to is RecordsTo.TABLE:
-        return TableSink(open_database(ground.records_url), table_of(project_id, biz, records))
-    if records.to is RecordsTo.JSON_LINES:
-        folder = folder_of(ground.folder, project_id, biz, records)
-        return JsonLinesSink(folder, process=ground.process, now=ground.now)
+    if records.to is DestinationKind.NOWHERE:
+        return NullSink()
+    if records.to is DestinationKind.TABLE:
+        return TableSink(open_database(context.records_url), table_of(project_id, biz, records))
+    if records.to is DestinationKind.JSON_LINES:
+        folder = folder_of(context.folder, project_id, biz, records)
+        return JsonLinesSink(folder, process=context.process, now=context.now)
     queue = queue_of_records(project_id, biz, records)
-    return QueueSink(ground.broker, queue, ttl_seconds=records.ttl_seconds)
+    return QueueSink(context.broker, queue, ttl_seconds=records.ttl_seconds)
 
 
 def _name(biz: str, records: Records) -> str:

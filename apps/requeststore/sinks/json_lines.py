@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from apps.requeststore.sinks.base import Gathered, SinkUnavailable, as_message, moment
+from apps.requeststore.sinks.base import RequestRecords, SinkUnavailable, as_message, moment
 
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 # Requests remembered from searched files; beyond it the files are searched again.
@@ -62,7 +62,7 @@ class JsonLinesSink:
         # By file: the searched size, and the requests found in it.
         self._known: dict[Path, tuple[int, set[int]]] = {}
 
-    def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
+    def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         try:
             there = self._find([one for one in batch if one.again and one.rows])
             lines = [
@@ -126,7 +126,7 @@ class JsonLinesSink:
 
     # --- existing lines -------------------------------------------------------------------------
 
-    def _find(self, wanted: Sequence[Gathered]) -> set[int]:
+    def _find(self, wanted: Sequence[RequestRecords]) -> set[int]:
         """Return which of these requests have lines in any file."""
         if not wanted:
             return set()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
-from apps.requeststore.sinks.base import Gathered, SinkUnavailable, as_message
+from apps.requeststore.sinks.base import RequestRecords, SinkUnavailable, as_message
 from yardkit.broker import Broker, BrokerError, Outgoing, QueueSpec, Unroutable
 
 CONFIRM_SECONDS: Final = 10.0
@@ -28,7 +28,7 @@ class QueueSink:
         self._ttl_seconds = ttl_seconds or None
         self._declared = False
 
-    def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
+    def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         messages = [
             Outgoing(
                 as_message(one, position),

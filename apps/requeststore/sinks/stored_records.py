@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apps.requeststore.engine.biz import Records, RecordsTo
+from apps.requeststore.engine.biz import DestinationKind, Records
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.sinks.base import moment
 from apps.requeststore.sinks.databases import TableChanged, ValuesRejected, open_database
@@ -48,14 +48,14 @@ def records_of(
     """Return at most ``MOST_RECORDS`` records; files only of this host. Never raises."""
     to = records.to.value
     try:
-        if records.to is RecordsTo.TABLE:
+        if records.to is DestinationKind.TABLE:
             where = table_of(project_id, biz, records)
             found = _of_table(records_url, where, request_id)
-        elif records.to is RecordsTo.JSON_LINES:
+        elif records.to is DestinationKind.JSON_LINES:
             root = folder_of(folder, project_id, biz, records)
             where = str(root)
             found = list(_of_files(root, request_id, moment(finished_at).date()))
-        elif records.to is RecordsTo.QUEUE:
+        elif records.to is DestinationKind.QUEUE:
             return FoundRecords(to=to, where=queue_of_records(project_id, biz, records))
         else:
             return FoundRecords(to=to, records=[])

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from apps.requeststore.sinks.base import Gathered, as_json, clean, moment
+from apps.requeststore.sinks.base import RequestRecords, as_json, clean, moment
 from apps.requeststore.sinks.databases import (
     ColumnType,
     RecordsDatabase,
@@ -49,7 +49,7 @@ class TableSink:
         # By lower-case name: SQLite treats "Price" and "price" as one.
         self._columns: dict[str, tuple[str, ColumnType]] = {}
 
-    def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
+    def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         try:
             self._write_all(batch)
         except ValuesRejected as error:
@@ -65,7 +65,7 @@ class TableSink:
         self._database.close()
         self._columns = {}
 
-    def _write_all(self, batch: Sequence[Gathered]) -> None:
+    def _write_all(self, batch: Sequence[RequestRecords]) -> None:
         if not any(one.rows or one.again for one in batch):
             return
         for look in range(_LOOKS):
@@ -78,7 +78,7 @@ class TableSink:
             else:
                 return
 
-    def _write(self, batch: Sequence[Gathered]) -> None:
+    def _write(self, batch: Sequence[RequestRecords]) -> None:
         if not self._columns:
             self._look()
         for one in batch:
@@ -113,7 +113,7 @@ class TableSink:
                 kind = self._database.columns(self._table)[name]
                 self._columns[name.casefold()] = (name, kind)
 
-    def _row(self, one: Gathered, position: int, names: Sequence[str]) -> list[Any]:
+    def _row(self, one: RequestRecords, position: int, names: Sequence[str]) -> list[Any]:
         values: dict[str, Any] = {
             "request_id": one.request_id,
             "position": position,

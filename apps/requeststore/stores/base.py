@@ -25,7 +25,7 @@ from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.shard import Shard as Shard
 
 
-class StepKind(enum.StrEnum):
+class HistoryStepKind(enum.StrEnum):
     """Kind of event in a request's history."""
 
     STORED = "stored"
@@ -50,7 +50,7 @@ class HistoryStep(msgspec.Struct, frozen=True, array_like=True):
     """
 
     at: int
-    kind: StepKind
+    kind: HistoryStepKind
     by: str
     text: str = ""
 
@@ -162,7 +162,7 @@ class ShardCounts(msgspec.Struct, frozen=True):
         return sum(self.by_flag.values())
 
 
-class Size(msgspec.Struct, frozen=True):
+class ShardSize(msgspec.Struct, frozen=True):
     """Size of a shard; ``bytes`` may be an estimate."""
 
     requests: int
@@ -327,7 +327,7 @@ class StorageNode(Protocol):
         In order; a repeat returns False.
         """
 
-    def size(self, shard: Shard) -> Size:
+    def size(self, shard: Shard) -> ShardSize:
         """Return the size of a shard."""
 
     def shards(self, prefix: str) -> list[Shard]:

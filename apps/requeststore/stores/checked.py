@@ -21,7 +21,7 @@ from apps.requeststore.stores.base import (
     QueueEntry,
     Shard,
     ShardCounts,
-    Size,
+    ShardSize,
     StoredRequest,
     Take,
 )
@@ -129,7 +129,7 @@ class CheckedNode(ABC):
         checks.check_shard(shard)
         checks.check_ids(ids)
         found = {one.id: one for some in self._slices(ids) for one in self._find(shard, some)}
-        return [found.get(one) for one in ids]
+        return [found.get(number) for number in ids]
 
     def page(
         self,
@@ -166,7 +166,7 @@ class CheckedNode(ABC):
         checks.check_shard(shard)
         return self._oldest(shard, flag)
 
-    def size(self, shard: Shard) -> Size:
+    def size(self, shard: Shard) -> ShardSize:
         checks.check_shard(shard)
         return self._size(shard)
 
@@ -219,7 +219,7 @@ class CheckedNode(ABC):
         started = {
             one.id: one for portion in self._slices(ids) for one in self._start_move(shard, portion)
         }
-        return [started.get(one) for one in ids]
+        return [started.get(number) for number in ids]
 
     def undo_move(self, shard: Shard, ids: Sequence[int]) -> int:
         checks.check_shard(shard)
@@ -341,7 +341,7 @@ class CheckedNode(ABC):
     def _oldest(self, shard: Shard, flag: int) -> int | None: ...
 
     @abstractmethod
-    def _size(self, shard: Shard) -> Size: ...
+    def _size(self, shard: Shard) -> ShardSize: ...
 
     @abstractmethod
     def _overdue(

@@ -1,4 +1,4 @@
-"""Reasons for a failed guarded update, equal for all adapters."""
+"""Guards of updates, equal for all adapters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import msgspec
 
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW
 from apps.requeststore.stores.base import EndCode, Finish, GiveBack, QueueEntry, TakeCode
+
+
+class MissingShard(Exception):
+    """The table of the shard, or its file, does not exist."""
 
 
 class LeaseState(msgspec.Struct, frozen=True):

@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 
 from apps.requeststore.engine.flags import EXPIRED, MOVING, TAKEN
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.stores.base import StorageNode, StoredRequest
 from yardkit import failpoints
 
 Nodes = Callable[[str], StorageNode]
-Target = Callable[[int], Place]
+Target = Callable[[int], ShardPlace]
 
 # Minimum time to expiry (ms) of a moved request: it must be in its new shard long before the
 # accounting of its time is closed there.
@@ -47,7 +47,7 @@ class MoveResult(msgspec.Struct, frozen=True):
 
 def look(
     nodes: Nodes,
-    source: Place,
+    source: ShardPlace,
     target: Target,
     *,
     biz: str,
@@ -74,7 +74,7 @@ def look(
 
 def move(
     nodes: Nodes,
-    source: Place,
+    source: ShardPlace,
     target: Target,
     ids: Sequence[int],
     *,
@@ -120,8 +120,10 @@ def _staying(
     return frozenset(staying)
 
 
-def _grouped(target: Target, requests: Sequence[StoredRequest]) -> dict[Place, list[StoredRequest]]:
-    groups: dict[Place, list[StoredRequest]] = {}
+def _grouped(
+    target: Target, requests: Sequence[StoredRequest]
+) -> dict[ShardPlace, list[StoredRequest]]:
+    groups: dict[ShardPlace, list[StoredRequest]] = {}
     for request in requests:
         groups.setdefault(target(request.id), []).append(request)
     return groups

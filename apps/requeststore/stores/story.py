@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT
-from apps.requeststore.stores.base import HistoryStep, StepKind, StoredRequest
+from apps.requeststore.stores.base import HistoryStep, HistoryStepKind, StoredRequest
 
 # Histories are shortened when a request is queued or leased; two more steps may follow.
 _ROOM: Final = MAX_STEPS - 2
@@ -24,7 +24,7 @@ _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(list[HistoryStep])
 
 
-def written(at: int, kind: StepKind, by: str, text: str = "") -> str:
+def written(at: int, kind: HistoryStepKind, by: str, text: str = "") -> str:
     """Return one step as text. Its ``text`` becomes one line and is cut."""
     line = " ".join(text[: 2 * MAX_TEXT].split())[:MAX_TEXT] if text else ""
     return _encoder.encode((at, kind, by, line)).decode() + ","

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from apps.agents.downloader import pulse
+from apps.agents.downloader import heartbeat_sender
 from apps.agents.downloader.options import AgentIdentity
 from apps.agents.downloader.vitals import AgentVitals
 from tests.agents.downloader.conftest import Start
@@ -88,10 +88,14 @@ async def test_a_heartbeat_every_five_seconds(
         if len(slept) == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(pulse, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))
+    monkeypatch.setattr(
+        heartbeat_sender, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout)
+    )
     vitals = AgentVitals(AgentIdentity(agent="agent-1", name="a"), ManualClock(), ())
     with pytest.raises(asyncio.CancelledError):
-        await pulse.Pulse(broker, vitals, lambda: vitals.heartbeat(0, [])).keep_beating()
+        await heartbeat_sender.HeartbeatSender(
+            broker, vitals, lambda: vitals.heartbeat(0, [])
+        ).keep_beating()
     assert slept == [5.0, 5.0, 5.0]
     heard: list[Heartbeat] = []
     while len(heard) < 3:
@@ -114,10 +118,10 @@ async def test_heartbeats_outlive_a_broker_that_fails(
     await until(lambda: take(other.heartbeats))
     unreliable.failures = 5
     await until(lambda: "sending heartbeats works again" in caplog.text)
-    monkeypatch.setattr(pulse, "CONFIRM_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat_sender, "CONFIRM_SECONDS", 0.05)
     unreliable.silent = True
     await until(lambda: "TimeoutError" in caplog.text)
-    monkeypatch.setattr(pulse, "CONFIRM_SECONDS", 5.0)
+    monkeypatch.setattr(heartbeat_sender, "CONFIRM_SECONDS", 5.0)
     unreliable.silent = False
     await until(lambda: caplog.text.count("sending heartbeats works again") == 2)
     await until(lambda: take(other.heartbeats))

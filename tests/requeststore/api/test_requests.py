@@ -16,7 +16,7 @@ from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.engine.limits import MAX_BODY_BYTES
 from apps.requeststore.queues.base import TakenEntry
 from apps.requeststore.services.store import RequestStore, shared_request_store
-from apps.requeststore.sinks.base import Gathered
+from apps.requeststore.sinks.base import RequestRecords
 from apps.requeststore.sinks.databases import open_database
 from apps.requeststore.sinks.table import TableSink
 from apps.requeststore.stores.base import Finish, QueueEntry
@@ -51,7 +51,7 @@ def keep_record(url: str, project_id: int, number: int, record: dict[str, Any]) 
     sink = TableSink(open_database(url), f"records_p{project_id}_news")
     sink.write(
         [
-            Gathered(
+            RequestRecords(
                 request_id=number,
                 ts=1,
                 biz="news",

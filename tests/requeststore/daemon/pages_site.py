@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from apps.requeststore.daemon.loop import LoopThread
+from apps.requeststore.daemon.loop import DaemonLoop
 
 WAIT_SECONDS = 0.3
 
@@ -23,7 +23,7 @@ class Site:
         self.hits: Counter[str] = Counter()
         self.headers: dict[str, str] = {}
         self.open: set[Any] = set()
-        self._thread = LoopThread("site")
+        self._thread = DaemonLoop("site")
         self._thread.start()
         self._server = self._thread.do(self._open(0), 10)
         self.port: int = self._server.sockets[0].getsockname()[1]

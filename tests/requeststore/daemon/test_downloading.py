@@ -10,8 +10,8 @@ import pytest
 
 from apps.agents.center.politeness.limits import HostRules
 from apps.requeststore.daemon.downloads import Downloads
-from apps.requeststore.daemon.host_limits import HostLimits
-from apps.requeststore.daemon.ways import DirectWay, Done
+from apps.requeststore.daemon.host_limits import HostThrottle
+from apps.requeststore.daemon.transports import DirectTransport, Done
 from apps.requeststore.daemon.work import DownloadedPage, LeasedRequest, RequestFailure, Result
 from apps.requeststore.engine.biz import Fetch
 from apps.requeststore.engine.entity import Entity
@@ -34,11 +34,11 @@ def work_of(number: int, url: str) -> LeasedRequest:
 async def download(site: Site, ended: Callable[[LeasedRequest, Result], None], count: int) -> int:
     """One at a time; how many have not ended when nothing moves any more."""
 
-    def make_way(done: Done) -> DirectWay:
-        hosts = HostLimits(HostRules(), asyncio.get_running_loop().time)
-        return DirectWay(Fetch(), LOCAL, hosts=hosts, done=done)
+    def make_transport(done: Done) -> DirectTransport:
+        hosts = HostThrottle(HostRules(), asyncio.get_running_loop().time)
+        return DirectTransport(Fetch(), LOCAL, hosts=hosts, done=done)
 
-    downloads = Downloads(make_way=make_way, concurrency=1, ended=ended)
+    downloads = Downloads(make_transport=make_transport, concurrency=1, ended=ended)
     downloads.offer(work_of(number, f"{site.url}/p/{number}") for number in range(count))
     for _ in range(200):
         await asyncio.sleep(0.02)

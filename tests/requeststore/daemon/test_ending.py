@@ -21,7 +21,7 @@ from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.engine.flags import FAILED, NEW, PROCESSED
 from apps.requeststore.services import leases as taking_module
 from apps.requeststore.services.store import BoundBiz, RequestStore
-from apps.requeststore.sinks.base import Gathered
+from apps.requeststore.sinks.base import RequestRecords
 from apps.requeststore.sinks.databases import SqliteDatabase
 from apps.requeststore.sinks.table import TableSink
 from apps.requeststore.stores.base import Finish, QueueEntry, Take
@@ -64,7 +64,7 @@ def clean() -> Iterator[None]:
 class Fragile(TableSink):
     """Has a defect that one record brings out."""
 
-    def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
+    def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         if any("bad" in one.url for one in batch):
             raise TypeError("unhashable type: 'list'")
         return super().write(batch)
@@ -80,10 +80,10 @@ class FragileReader(PageExtractor):
 
 
 def took(yard: RequestStore, bound: BoundBiz) -> list[LeasedRequest]:
-    def bury(_entry: QueueEntry, reason: str) -> None:
+    def dead_letter(_entry: QueueEntry, reason: str) -> None:
         raise AssertionError(reason)
 
-    return until_taken(RequestTaker(bound, yard.queue(bound), yard, OWNER, bury))
+    return until_taken(RequestTaker(bound, yard.queue(bound), yard, OWNER, dead_letter))
 
 
 def until_taken(taker: RequestTaker) -> list[LeasedRequest]:

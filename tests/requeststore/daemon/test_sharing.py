@@ -9,7 +9,7 @@ import pytest
 
 from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.requeststore.daemon.fair_semaphore import FairSemaphore
-from apps.requeststore.daemon.host_limits import HostLimits, pause_of
+from apps.requeststore.daemon.host_limits import HostThrottle, pause_of
 
 
 def test_room_is_shared_by_priority_and_nobody_starves() -> None:
@@ -55,9 +55,9 @@ def test_room_that_nobody_else_wants_is_given_whole_and_comes_back() -> None:
     asyncio.run(work())
 
 
-def hosts(**limits: Any) -> HostLimits:
+def hosts(**limits: Any) -> HostThrottle:
     defaults = Defaults(**{"requests_per_second": 0.0, "concurrency": 0, **limits})
-    return HostLimits(HostRules(defaults), asyncio.get_running_loop().time)
+    return HostThrottle(HostRules(defaults), asyncio.get_running_loop().time)
 
 
 @pytest.mark.covers("S4.21")

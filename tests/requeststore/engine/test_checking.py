@@ -10,25 +10,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.requeststore.engine.biz import Balance, Biz, BizBook, Epoch
-from apps.requeststore.engine.sharding import Spread
+from apps.requeststore.engine.biz import Balance, Biz, BizSettings, Epoch
+from apps.requeststore.engine.placement import Placement
 from apps.requeststore.engine.validation import (
     DOWNLOADER_FIELDS,
     MAX_TTL_SECONDS,
-    Flaw,
+    SettingsProblem,
     changed_epochs,
-    read_book,
+    read_settings,
 )
 from apps.requeststore.texts import FLAWS, told
 
 DAY = 24 * 3600 * 1000
 
 
-def flaws_of(**biz: Any) -> list[Flaw]:
-    return read_book({"bizzes": {"news": biz}})[1]
+def flaws_of(**biz: Any) -> list[SettingsProblem]:
+    return read_settings({"bizzes": {"news": biz}})[1]
 
 
-def codes(found: list[Flaw]) -> list[tuple[str, str]]:
+def codes(found: list[SettingsProblem]) -> list[tuple[str, str]]:
     return [(flaw.place.removeprefix("bizzes.news."), flaw.code) for flaw in found]
 
 
@@ -58,7 +58,7 @@ def test_all_that_a_biz_presets_is_read() -> None:
         "records": {"to": "json_lines", "name": "news-1.0"},
         "rules": {"article": {"fields": {}}},
     }
-    book, flaws = read_book({"bizzes": {"news": biz}})
+    book, flaws = read_settings({"bizzes": {"news": biz}})
     assert flaws == []
     assert book is not None
     read = book.bizzes["news"]
@@ -67,12 +67,12 @@ def test_all_that_a_biz_presets_is_read() -> None:
     assert isinstance(read.fetch.timeout_seconds, float)
     assert read.rules == biz["rules"]
     # Read in the same way as by whoever is in a hurry.
-    assert book == msgspec.convert({"bizzes": {"news": biz}}, BizBook)
+    assert book == msgspec.convert({"bizzes": {"news": biz}}, BizSettings)
 
 
 def test_nothing_said_is_the_usual() -> None:
-    assert read_book({}) == (BizBook(), [])
-    assert read_book({"bizzes": {"news": {}}}) == (BizBook(bizzes={"news": Biz()}), [])
+    assert read_settings({}) == (BizSettings(), [])
+    assert read_settings({"bizzes": {"news": {}}}) == (BizSettings(bizzes={"news": Biz()}), [])
 
 
 @pytest.mark.covers("S4.9")
@@ -153,7 +153,7 @@ def test_nothing_said_is_the_usual() -> None:
 def test_each_flaw_has_its_place(biz: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     found = flaws_of(**biz)
     assert codes(found) == expected
-    assert read_book({"bizzes": {"news": biz}})[0] is None
+    assert read_settings({"bizzes": {"news": biz}})[0] is None
     for flaw in found:
         assert not flaw.warning
         assert flaw.place in str(told(flaw))
@@ -172,7 +172,7 @@ def test_each_flaw_has_its_place(biz: dict[str, Any], expected: list[tuple[str, 
 def test_what_is_odd_is_warned_of_and_saved(
     biz: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    book, found = read_book({"bizzes": {"news": biz}})
+    book, found = read_settings({"bizzes": {"news": biz}})
     assert codes(found) == expected
     assert all(flaw.warning for flaw in found)
     assert book is not None
@@ -188,7 +188,7 @@ def test_many_flaws_are_told_at_once() -> None:
         },
         "version": 1,
     }
-    assert {(flaw.place, flaw.code) for flaw in read_book(data)[1]} == {
+    assert {(flaw.place, flaw.code) for flaw in read_settings(data)[1]} == {
         ("bizzes.news.epochs[0].since", "first_epoch"),
         ("bizzes.news.epochs[0].splits", "not_within"),
         ("bizzes.news.priority", "not_within"),
@@ -207,12 +207,12 @@ def test_two_bizzes_share_neither_collections_nor_queues() -> None:
             "d": {"database": "a", "collection": "own"},
         }
     }
-    assert [(flaw.place, flaw.code) for flaw in read_book(data)[1]] == [
+    assert [(flaw.place, flaw.code) for flaw in read_settings(data)[1]] == [
         ("bizzes.b.collection", "same_collection"),
         ("bizzes.c.queue", "same_queue"),
     ]
     many: dict[str, Any] = {"bizzes": {f"b{number}": {} for number in range(201)}}
-    assert [(flaw.place, flaw.code) for flaw in read_book(many)[1]] == [("bizzes", "too_many")]
+    assert [(flaw.place, flaw.code) for flaw in read_settings(many)[1]] == [("bizzes", "too_many")]
 
 
 PLAIN = st.recursive(
@@ -228,13 +228,13 @@ PLAIN = st.recursive(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PLAIN)
 def test_whatever_is_given_is_read_or_refused_with_words(value: Any) -> None:
-    book, flaws = read_book({"bizzes": {"news": value}})
+    book, flaws = read_settings({"bizzes": {"news": value}})
     assert (book is None) == any(not flaw.warning for flaw in flaws)
     for flaw in flaws:
         assert str(told(flaw))
     if book is not None:
         biz = book.bizzes["news"]
-        assert Spread(prefix="c", project_id=1, name="news", biz=biz).places
+        assert Placement(prefix="c", project_id=1, name="news", biz=biz).places
         assert json.dumps(value)
 
 

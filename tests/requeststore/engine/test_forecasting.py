@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apps.requeststore.engine.forecast import (
-    Facts,
+    BacklogMeasurements,
     Lateness,
     Outlook,
     forecast,
@@ -18,7 +18,7 @@ from apps.requeststore.engine.forecast import (
 HOUR = 3600.0
 
 
-def facts(**values: Any) -> Facts:
+def facts(**values: Any) -> BacklogMeasurements:
     """One fetcher that does 25 of the 20 that come a second; 60 000 wait, of half an hour."""
     usual: dict[str, Any] = {
         "backlog": 60_000,
@@ -30,7 +30,7 @@ def facts(**values: Any) -> Facts:
         "fetchers": 1.0,
         "running": 1,
     }
-    return Facts(**(usual | values))
+    return BacklogMeasurements(**(usual | values))
 
 
 @pytest.mark.covers("S4.28")

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.requeststore.engine.biz import Balance, Biz, Epoch
-from apps.requeststore.engine.shard import Shard
-from apps.requeststore.engine.sharding import (
-    Place,
-    Spread,
+from apps.requeststore.engine.placement import (
+    Placement,
+    ShardPlace,
     collection_of,
     database_of,
     queue_of,
     split_of,
     time_of,
 )
+from apps.requeststore.engine.shard import Shard
 from yardkit.clock import ManualClock
 from yardkit.snowflake import MAX_WORKER, Snowflake
 
@@ -48,8 +48,8 @@ def _snowflakes(number: int) -> list[int]:
     return found[:number]
 
 
-def _spread(biz: Biz) -> Spread:
-    return Spread(prefix="crawlyard", project_id=7, name="news", biz=biz)
+def _spread(biz: Biz) -> Placement:
+    return Placement(prefix="crawlyard", project_id=7, name="news", biz=biz)
 
 
 def consistent(splits: int) -> Epoch:
@@ -118,9 +118,9 @@ def test_names_are_made_of_the_project_and_the_biz() -> None:
     assert collection_of(own, 255) == "pages_255"
     assert queue_of(7, "news", own) == "p7.fast"
     assert _spread(biz).places == (
-        Place("a", Shard("crawlyard_p7_news", "requests_000")),
-        Place("b", Shard("crawlyard_p7_news", "requests_001")),
-        Place("a", Shard("crawlyard_p7_news", "requests_002")),
+        ShardPlace("a", Shard("crawlyard_p7_news", "requests_000")),
+        ShardPlace("b", Shard("crawlyard_p7_news", "requests_001")),
+        ShardPlace("a", Shard("crawlyard_p7_news", "requests_002")),
     )
 
 
@@ -191,7 +191,7 @@ def test_a_snowflake_tells_its_epoch_when_nobody_knows_the_time() -> None:
 
 def test_former_places_are_looked_into_last_and_once() -> None:
     spread = _spread(Biz())
-    former = Place("old", Shard("crawlyard_p7_news", "requests_009"))
+    former = ShardPlace("old", Shard("crawlyard_p7_news", "requests_009"))
     assert spread.candidates(5, 1, [former, spread.places[0]]) == [*spread.places, former]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.requeststore.extraction import BadRules, check_rules, compile_rules
+from apps.requeststore.extraction import InvalidExtractionRules, check_rules, compile_rules
 from tests.requeststore.extraction.reading import codes
 
 pytestmark = pytest.mark.covers("S4.5")
@@ -66,7 +66,7 @@ def of_field(field: Any, kind: str = "html") -> list[tuple[str, str, int | None]
 def test_a_bad_field(field: Any, place: str, code: str, offset: int | None) -> None:
     found = of_field(field)
     assert (place or "r.fields.v", code, offset) in found
-    with pytest.raises(BadRules) as caught:
+    with pytest.raises(InvalidExtractionRules) as caught:
         compile_rules({"r": {"fields": {"v": field}}})
     assert caught.value.problems
 

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.requeststore.extraction import BadRules, ResponsePage, RuleMap, check_rules, compile_rules
+from apps.requeststore.extraction import (
+    InvalidExtractionRules,
+    ResponsePage,
+    RuleMap,
+    check_rules,
+    compile_rules,
+)
 from apps.requeststore.extraction.limits import MAX_RESULT_BYTES
 from apps.requeststore.extraction.matches import explain
 
@@ -182,7 +188,7 @@ def test_any_rules(rules: Any, body: bytes) -> None:
     problems = check_rules(rules)
     if any(not each.warning for each in problems):
         assert all(each.place.startswith("rules") and each.code for each in problems)
-        with pytest.raises(BadRules):
+        with pytest.raises(InvalidExtractionRules):
             compile_rules(rules)
         return
     compiled = compile_rules(rules)

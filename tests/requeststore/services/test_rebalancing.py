@@ -12,9 +12,9 @@ import pytest
 from apps.access.models import AuditRecord
 from apps.projects.models import Project
 from apps.requeststore.engine.flags import MOVING, NEW, PROCESSED, TAKEN
-from apps.requeststore.engine.sharding import Place
+from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.errors import (
-    EpochToCome,
+    EpochNotStarted,
     NoSuchBiz,
     NothingToRebalance,
     RebalanceEnded,
@@ -302,7 +302,7 @@ def test_what_cannot_be_begun(store: Store) -> None:
     with pytest.raises(RebalanceRunning):
         store.start()
     store.change(epochs=[FOUR, sixteen(store.now + 3_600_000)])
-    with pytest.raises(EpochToCome):
+    with pytest.raises(EpochNotStarted):
         store.start()
     Rebalance.objects.update(state=RebalanceState.CANCELLED)
     other = make_bizzes_elsewhere()
@@ -336,13 +336,13 @@ def test_a_look_that_a_move_overtakes_finds_the_request_all_the_same(
     (number, *_others) = store.misplaced(store.ids)
     row = store.start()
     newest = store.biz.spread.place(number, store.now)
-    asked: list[Place] = []
+    asked: list[ShardPlace] = []
     really = SqliteNode.find
 
     def find(node: SqliteNode, shard: Shard, ids: list[int]) -> list[StoredRequest | None]:
         answer = really(node, shard, ids)
         if list(ids) == [number] and node is store.yard.node(newest.node):
-            asked.append(Place(newest.node, shard))
+            asked.append(ShardPlace(newest.node, shard))
             if asked[-1] == newest and asked.count(newest) == 1:
                 assert answer == [None]
                 work(row)

@@ -12,7 +12,7 @@ from typing import Final
 
 from apps.agents.center.politeness.host import HeldRequest, PoliteHost
 from apps.agents.center.politeness.limits import HostRules
-from apps.agents.center.politeness.robots import RobotsOrigin, RobotsVerdict, origin_of, read
+from apps.agents.center.politeness.robots import RobotsDecision, RobotsOrigin, origin_of, read
 from apps.agents.center.politeness.shares import ShareGrant, ShareRequest
 from yardkit.protocol import (
     DownloadResult,
@@ -302,10 +302,10 @@ class PolitenessEngine:
             origin = self._origins[name] = RobotsOrigin(name, host.name)
         cache = self._rules.defaults.robots_cache_seconds
         verdict, reason = origin.judge(waiting.url, view.user_agent, now, cache)
-        if verdict is RobotsVerdict.FORBIDDEN:
+        if verdict is RobotsDecision.FORBIDDEN:
             _add(self._actions.refused, view.run, waiting.reply_to, reason, waiting.item)
             return False
-        if verdict is RobotsVerdict.UNKNOWN:
+        if verdict is RobotsDecision.UNKNOWN:
             origin.waiting.append(waiting)
             self._pending.add(name)
             return True

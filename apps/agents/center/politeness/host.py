@@ -133,7 +133,7 @@ class PoliteHost:
         if self.in_flight < leased:
             return True
         # A report, a new share, or the time limit of what is in flight.
-        self.due_at = min((each[0] for each in self._flights.values()), default=math.inf)
+        self.due_at = min((flight[0] for flight in self._flights.values()), default=math.inf)
         self.needs_share = leased < self.limits.concurrency
         return False
 

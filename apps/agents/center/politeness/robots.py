@@ -27,7 +27,7 @@ STALE_SECONDS: Final = 24 * 3600.0
 LONGEST_DELAY_SECONDS: Final = 3600.0
 
 
-class RobotsVerdict(enum.Enum):
+class RobotsDecision(enum.Enum):
     """Whether robots.txt allows one request."""
 
     ALLOWED = "allowed"
@@ -119,15 +119,15 @@ class RobotsOrigin:
 
     def judge(
         self, url: str, agent: str, now: float, cache_seconds: float
-    ) -> tuple[RobotsVerdict, str]:
+    ) -> tuple[RobotsDecision, str]:
         """Return (verdict, why it is forbidden) for a URL and a user agent."""
         if self.robots is not None and now - self.read_at < cache_seconds:
             if self.robots.can_fetch(url, agent):
-                return RobotsVerdict.ALLOWED, ""
-            return RobotsVerdict.FORBIDDEN, f"robots.txt of {self.name} forbids it"
+                return RobotsDecision.ALLOWED, ""
+            return RobotsDecision.FORBIDDEN, f"robots.txt of {self.name} forbids it"
         if self.unreachable and now < self.again_at:
-            return RobotsVerdict.FORBIDDEN, self.unreachable
-        return RobotsVerdict.UNKNOWN, ""
+            return RobotsDecision.FORBIDDEN, self.unreachable
+        return RobotsDecision.UNKNOWN, ""
 
     def delay(self, agent: str) -> float:
         """Return the Crawl-delay for a user agent, in seconds; 0 for none."""

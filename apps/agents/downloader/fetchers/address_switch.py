@@ -42,7 +42,7 @@ class FetchEngine(Protocol):
         """Close every connection."""
 
 
-class Switch:
+class BanPattern:
     """The expression for banned answers. Raises ``ValueError`` for an invalid one."""
 
     def __init__(self, pattern: str) -> None:
@@ -99,7 +99,7 @@ class SwitchingFetcher:
         self._pool = pool
         self._redialer = redialer
         self._wait_seconds = wait_seconds
-        self._switch = Switch(settings.switch_pattern)
+        self._switch = BanPattern(settings.switch_pattern)
         self._gates: dict[ProxyAddress | None, EgressProxy] = {}
         self._in_use: dict[ProxyAddress | None, int] = {}
         self._opening = asyncio.Lock()
@@ -186,7 +186,7 @@ class SwitchingFetcher:
             self._in_use[proxy] -= 1
 
     async def _close_idle(self) -> None:
-        idle = [one for one in self._gates if not self._in_use.get(one)]
+        idle = [gate for gate in self._gates if not self._in_use.get(gate)]
         for proxy in idle[: max(0, len(self._gates) - _MOST_GATES)]:
             self._in_use.pop(proxy, None)
             await self._gates.pop(proxy).close()

@@ -95,7 +95,7 @@ class ProxyPool:
             if now >= until:
                 del self._dropped[address]
         wanted = dict.fromkeys((*self._own, *self._listed))
-        for address in [one for one in self._entries if one not in wanted]:
+        for address in [entry for entry in self._entries if entry not in wanted]:
             del self._entries[address]
         for address in wanted:
             if address not in self._dropped and address not in self._entries:
@@ -118,11 +118,15 @@ class ProxyPool:
             await self._wait(min(until, self._next_free(until)) - now)
 
     def _best(self, now: float) -> _PooledProxy | None:
-        free = [one for one in self._entries.values() if not one.validating and one.free_at <= now]
+        free = [
+            entry
+            for entry in self._entries.values()
+            if not entry.validating and entry.free_at <= now
+        ]
         return min(free, key=lambda one: (one.failures, one.used_at), default=None)
 
     def _next_free(self, until: float) -> float:
-        times = [one.free_at for one in self._entries.values() if not one.validating]
+        times = [entry.free_at for entry in self._entries.values() if not entry.validating]
         return min([*times, *self._dropped.values()], default=until)
 
     async def _wait(self, seconds: float) -> None:

@@ -32,7 +32,7 @@ from apps.requeststore.management.arguments import (
     who,
 )
 from apps.requeststore.models import Rebalance
-from apps.requeststore.queries.standing import BizAccounting, standings
+from apps.requeststore.queries.accounting import BizAccounting, standings
 from apps.requeststore.queries.stories import LABELS, STEPS, row_of, story_of
 from apps.requeststore.services.intake import submit
 from apps.requeststore.services.rebalance_plan import cursor_of
@@ -85,7 +85,7 @@ class Command(BaseCommand):
             # The reader, such as "| head", has gone: the interpreter must not flush at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except DomainError as error:
-            lines = [f"{name}: {each}" for name, texts in error.fields.items() for each in texts]
+            lines = [f"{name}: {text}" for name, texts in error.fields.items() for text in texts]
             wrong = error.status == _UNPROCESSABLE
             raise CommandError(
                 "\n".join(lines if wrong and lines else [str(error)]),
@@ -107,9 +107,9 @@ class Command(BaseCommand):
     def _books(self, options: dict[str, Any]) -> None:
         yard = shared_request_store()
         wanted = project_named(options["project"]).pk if options["project"] else None
-        bizzes = [one for one in yard.bizzes() if wanted in (None, one.project_id)]
+        bizzes = [biz for biz in yard.bizzes() if wanted in (None, biz.project_id)]
         slugs = dict(Project.objects.values_list("pk", "slug"))
-        found = standings({one.project_id for one in bizzes}, by_flag=True)
+        found = standings({biz.project_id for biz in bizzes}, by_flag=True)
         rows = [
             (f"{slugs[one.project_id]}/{one.name}", found.get((one.project_id, one.name)))
             for one in sorted(bizzes, key=lambda one: (one.project_id, one.name))
@@ -121,7 +121,7 @@ class Command(BaseCommand):
             self._table(("biz", "stored", "new", "taken", "processed", "expired"), lines)
         for project, problem in yard.problems.items():
             self.stderr.write(f"{slugs.get(project, project)}: {problem}")
-        wrong = [each["biz"] for each in lines if not each["balanced"]]
+        wrong = [line["biz"] for line in lines if not line["balanced"]]
         if wrong:
             raise CommandError(f"unaccounted requests: {', '.join(wrong)}", returncode=FAILED)
 

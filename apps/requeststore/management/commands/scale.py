@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from apps.requeststore.services.scaling import Advice, wanted_fetchers
+from apps.requeststore.services.scale_advice import Advice, wanted_fetchers
 
 MORE_WANTED: Final = 3
 FEWER_WANTED: Final = 4
@@ -45,8 +45,8 @@ class Command(BaseCommand):
             f"fetchers: {advice.running} running, {advice.wanted} wanted"
             f" (1 to {advice.most}; {advice.needed} needed now)"
         )
-        for each in advice.bizzes:
+        for biz in advice.bizzes:
             self.stdout.write(
-                f"  {each.project_name}/{each.biz}: {each.backlog:,} waiting, "
-                f"{each.needed} needed: {each.reason}"
+                f"  {biz.project_name}/{biz.biz}: {biz.backlog:,} waiting, "
+                f"{biz.needed} needed: {biz.reason}"
             )

@@ -17,7 +17,7 @@ from bson.int64 import Int64
 
 from apps.requeststore.engine.flags import NEW
 from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT, MAX_TS
-from apps.requeststore.stores.base import HistoryStep, NewRequest, StepKind, StoredRequest
+from apps.requeststore.stores.base import HistoryStep, HistoryStepKind, NewRequest, StoredRequest
 from apps.requeststore.stores.guards import LeaseState
 from apps.requeststore.stores.mongo.client import Document
 from apps.requeststore.stores.story import shortened
@@ -82,14 +82,14 @@ def whole_document(request: StoredRequest, step: list[Any]) -> Document:
     }
 
 
-def step_of(at: int, kind: StepKind, by: str, text: str = "") -> list[Any]:
+def step_of(at: int, kind: HistoryStepKind, by: str, text: str = "") -> list[Any]:
     """Return one step as stored."""
     return [Int64(at), kind.value, by, _line(text)]
 
 
 def stored_steps(steps: list[HistoryStep]) -> list[list[Any]]:
     """Return a whole history as stored."""
-    return [step_of(one.at, one.kind, one.by, one.text) for one in steps]
+    return [step_of(step.at, step.kind, step.by, step.text) for step in steps]
 
 
 def change_of(values: Document, step: list[Any], *, is_taken: bool = False) -> list[Document]:
@@ -148,10 +148,10 @@ def milliseconds_of(value: object) -> int:
 def _steps(value: object) -> Iterable[HistoryStep]:
     for one in value if isinstance(value, list) else ():
         if isinstance(one, list) and len(one) == 4 and one[1] in _KINDS:
-            yield HistoryStep(_whole(one[0]), StepKind(one[1]), _text(one[2]), _text(one[3]))
+            yield HistoryStep(_whole(one[0]), HistoryStepKind(one[1]), _text(one[2]), _text(one[3]))
 
 
-_KINDS: Final = frozenset(kind.value for kind in StepKind)
+_KINDS: Final = frozenset(kind.value for kind in HistoryStepKind)
 
 
 def _line(text: str) -> str:

@@ -90,8 +90,8 @@ def members_found(servers: Iterable[ServerDescription]) -> list[str]:
     A mongos and a standalone mongod have none: only the members of a replica set differ.
     """
     return sorted(
-        f"{one.address[0]}:{one.address[1]}{_ROLES.get(one.server_type_name, '')}"
-        for one in servers
+        f"{server.address[0]}:{server.address[1]}{_ROLES.get(server.server_type_name, '')}"
+        for server in servers
     )
 
 

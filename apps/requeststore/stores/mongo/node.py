@@ -24,12 +24,12 @@ from apps.requeststore.stores.base import (
     EndCode,
     Finish,
     GiveBack,
+    HistoryStepKind,
     NewRequest,
     NodeHealth,
     QueueEntry,
     Shard,
-    Size,
-    StepKind,
+    ShardSize,
     StoredRequest,
     Take,
     TakeCode,
@@ -88,13 +88,13 @@ class MongoNode(CheckedNode):
         self._ensured[shard] = (delete_after_seconds, time.monotonic())
 
     def _insert(self, shard: Shard, requests: list[NewRequest], by: str, now: int) -> list[bool]:
-        step = step_of(now, StepKind.STORED, by)
-        old = self._store(shard, [documents.new_document(one, step) for one in requests])
+        step = step_of(now, HistoryStepKind.STORED, by)
+        old = self._store(shard, [documents.new_document(request, step) for request in requests])
         return [place not in old for place in range(len(requests))]
 
     def _receive(self, shard: Shard, requests: list[StoredRequest], by: str, now: int) -> int:
-        step = step_of(now, StepKind.MOVED, by)
-        old = self._store(shard, [documents.whole_document(one, step) for one in requests])
+        step = step_of(now, HistoryStepKind.MOVED, by)
+        old = self._store(shard, [documents.whole_document(request, step) for request in requests])
         return len(requests) - len(old)
 
     def _store(self, shard: Shard, new: list[Document]) -> set[int]:
@@ -117,7 +117,7 @@ class MongoNode(CheckedNode):
     # --- changing ---------------------------------------------------------------------------
 
     def _queued(self, shard: Shard, ids: list[int], by: str, now: int, again: bool) -> None:
-        kind = StepKind.REQUEUED if again else StepKind.QUEUED
+        kind = HistoryStepKind.REQUEUED if again else HistoryStepKind.QUEUED
         which = {
             "_id": among(ids),
             "flag": {"$ne": MOVING},
@@ -138,32 +138,32 @@ class MongoNode(CheckedNode):
     ) -> list[Take]:
         token = secrets.token_hex(8)
         values = {"flag": TAKEN, "owner": owner, "deadline": Int64(deadline), "token": token}
-        change = change_of(values, step_of(now, StepKind.TAKEN, owner), is_taken=True)
-        fresh = [one for one in entries if one.ts > cutoff]
+        change = change_of(values, step_of(now, HistoryStepKind.TAKEN, owner), is_taken=True)
+        fresh = [entry for entry in entries if entry.ts > cutoff]
         work = take_one if len(fresh) == 1 else take_many
         taken: dict[int, StoredRequest] = {}
         if fresh:
             taken = self._run(shard, lambda found: work(found, fresh, change, token, now), taken)
-        states = self._states(shard, [one.id for one in entries if one.id not in taken])
+        states = self._states(shard, [entry.id for entry in entries if entry.id not in taken])
         return [
-            Take(TakeCode.TAKEN, taken[one.id])
-            if one.id in taken
-            else Take(why_not_taken(one, states.get(one.id), cutoff=cutoff))
-            for one in entries
+            Take(TakeCode.TAKEN, taken[entry.id])
+            if entry.id in taken
+            else Take(why_not_taken(entry, states.get(entry.id), cutoff=cutoff))
+            for entry in entries
         ]
 
     def _finish(self, shard: Shard, ends: list[Finish], owner: str, now: int) -> list[EndCode]:
         changes = [
             change_of(
                 {
-                    "flag": one.flag,
+                    "flag": end.flag,
                     "deadline": Int64(0),
                     "finished_at": Int64(now),
-                    "result": one.result,
+                    "result": end.result,
                 },
-                step_of(now, StepKind.FINISHED, owner, one.text),
+                step_of(now, HistoryStepKind.FINISHED, owner, end.text),
             )
-            for one in ends
+            for end in ends
         ]
         return self._end(shard, ends, owner, changes)
 
@@ -171,9 +171,9 @@ class MongoNode(CheckedNode):
         changes = [
             change_of(
                 {"flag": NEW, "deadline": Int64(0), "queued_at": Int64(0)},
-                step_of(now, StepKind.RETURNED, owner, one.text),
+                step_of(now, HistoryStepKind.RETURNED, owner, end.text),
             )
-            for one in ends
+            for end in ends
         ]
         return self._end(shard, ends, owner, changes)
 
@@ -201,16 +201,16 @@ class MongoNode(CheckedNode):
 
         if self._run(shard, work, 0) == len(ends):
             return [EndCode.DONE] * len(ends)
-        which = {"_id": among(one.id for one in ends), "token": token}
+        which = {"_id": among(end.id for end in ends), "token": token}
         done: set[int] = self._run(
             shard,
             lambda found: {one["_id"] for one in found.find(which, {"_id": 1}, hint=BY_ID)},
             set(),
         )
-        states = self._states(shard, [one.id for one in ends if one.id not in done])
+        states = self._states(shard, [end.id for end in ends if end.id not in done])
         return [
-            EndCode.DONE if one.id in done else why_not_ended(one, states.get(one.id), owner=owner)
-            for one in ends
+            EndCode.DONE if end.id in done else why_not_ended(end, states.get(end.id), owner=owner)
+            for end in ends
         ]
 
     def _states(self, shard: Shard, ids: list[int]) -> dict[int, LeaseState]:
@@ -258,8 +258,8 @@ class MongoNode(CheckedNode):
     def _oldest(self, shard: Shard, flag: int) -> int | None:
         return self._run(shard, lambda found: queries.oldest(found, flag), None)
 
-    def _size(self, shard: Shard) -> Size:
-        return self._run(shard, queries.size, Size(0, 0))
+    def _size(self, shard: Shard) -> ShardSize:
+        return self._run(shard, queries.size, ShardSize(0, 0))
 
     # --- sweeping and moving ----------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class MongoNode(CheckedNode):
             "queued_at": Int64(0),
             "token": token,
         }
-        change = change_of(values, step_of(now, StepKind.OVERDUE, by))
+        change = change_of(values, step_of(now, HistoryStepKind.OVERDUE, by))
 
         def work(found: Collection[Document]) -> list[StoredRequest]:
             cursor = found.find(late, {"owner": 1}, hint=IN_HANDS).sort("deadline").limit(limit)
@@ -297,7 +297,7 @@ class MongoNode(CheckedNode):
     def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
         old = {**documents.REQUEST, "flag": {"$in": [NEW, TAKEN]}, "ts": {"$lte": date(cutoff)}}
         values = {"flag": EXPIRED, "deadline": Int64(0), "finished_at": Int64(now)}
-        change = change_of(values, step_of(now, StepKind.EXPIRED, by))
+        change = change_of(values, step_of(now, HistoryStepKind.EXPIRED, by))
 
         def work(found: Collection[Document]) -> int:
             ids = [one["_id"] for one in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)]
@@ -320,7 +320,7 @@ class MongoNode(CheckedNode):
         ended = {"_id": among(ids), "flag": {"$in": flags}, "ts": {"$gt": date(cutoff)}}
         token = secrets.token_hex(8)
         values = {"flag": NEW, **documents.untouched(), "token": token}
-        change = change_of(values, step_of(now, StepKind.REOPENED, by))
+        change = change_of(values, step_of(now, HistoryStepKind.REOPENED, by))
 
         def work(found: Collection[Document]) -> list[int]:
             update(found, ended, change)

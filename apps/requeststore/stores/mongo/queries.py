@@ -8,7 +8,7 @@ from pymongo import DESCENDING
 from pymongo.collection import Collection
 
 from apps.requeststore.engine.flags import MOVING, NEW
-from apps.requeststore.stores.base import QueueEntry, Size, StoredRequest
+from apps.requeststore.stores.base import QueueEntry, ShardSize, StoredRequest
 from apps.requeststore.stores.mongo import documents
 from apps.requeststore.stores.mongo.client import Document
 from apps.requeststore.stores.mongo.documents import date, milliseconds_of, request_of
@@ -97,20 +97,20 @@ def oldest(found: Collection[Document], flag: int) -> int | None:
     return None
 
 
-def size(found: Collection[Document]) -> Size:
+def size(found: Collection[Document]) -> ShardSize:
     """Return the server's size, else an estimate from a sample."""
     number = found.estimated_document_count()
     if not number:
-        return Size(0, 0)
+        return ShardSize(0, 0)
     for stats in found.aggregate([{"$collStats": {"storageStats": {}}}]):
         storage = stats["storageStats"]
         held = int(storage.get("storageSize", 0)) + int(storage.get("totalIndexSize", 0))
         if held:
-            return Size(number, held)
+            return ShardSize(number, held)
     sizes = [
         one["bytes"]
         for one in found.aggregate(
             [{"$limit": _SAMPLE}, {"$project": {"bytes": {"$bsonSize": "$$ROOT"}}}]
         )
     ]
-    return Size(number, round(number * sum(sizes) / max(len(sizes), 1)))
+    return ShardSize(number, round(number * sum(sizes) / max(len(sizes), 1)))

@@ -22,7 +22,7 @@ BY_ID: Final = "_id_"
 
 def among(ids: Iterable[int]) -> Document:
     """Return the filter for these IDs."""
-    return {"$in": [Int64(one) for one in ids]}
+    return {"$in": [Int64(number) for number in ids]}
 
 
 def _free(now: int) -> list[Document]:
@@ -58,13 +58,13 @@ def take_many(
     # Checked beforehand: biz and ts of a request never change.
     states = {
         one["_id"]: state_of(one)
-        for one in found.find({"_id": among(one.id for one in entries)}, documents.STATE)
+        for one in found.find({"_id": among(entry.id for entry in entries)}, documents.STATE)
     }
     ids = among(
-        one.id
-        for one in entries
-        if (state := states.get(one.id))
-        and (state.biz, state.ts) == (one.biz, one.ts)
+        entry.id
+        for entry in entries
+        if (state := states.get(entry.id))
+        and (state.biz, state.ts) == (entry.biz, entry.ts)
         and (state.flag == NEW or (state.flag == TAKEN and state.deadline <= now))
     )
     if not ids["$in"]:

@@ -11,21 +11,21 @@ from apps.requeststore.stores.base import (
     EndCode,
     Finish,
     GiveBack,
+    HistoryStepKind,
     NewRequest,
     NodeHealth,
     QueueEntry,
     Shard,
-    Size,
+    ShardSize,
     SlowOperation,
-    StepKind,
     StoredRequest,
     Take,
     TakeCode,
 )
 from apps.requeststore.stores.checked import CheckedNode
-from apps.requeststore.stores.guards import LeaseState, why_not_ended, why_not_taken
+from apps.requeststore.stores.guards import LeaseState, MissingShard, why_not_ended, why_not_taken
 from apps.requeststore.stores.postgres import statements
-from apps.requeststore.stores.postgres.pool import APPLICATION, CONNECTIONS, Missing, NodePool
+from apps.requeststore.stores.postgres.pool import APPLICATION, CONNECTIONS, NodePool
 from apps.requeststore.stores.postgres.table import PostgresShard, one_row, request_of
 from apps.runtime.engine.postgres_pool import WAIT_SECONDS, Cursor, Row
 
@@ -56,7 +56,7 @@ class PostgresNode(CheckedNode):
     def _insert(self, shard: Shard, requests: list[NewRequest], by: str, now: int) -> list[bool]:
         ordered = sorted(requests, key=lambda one: one.id)
         values = {
-            "step": story.written(now, StepKind.STORED, by),
+            "step": story.written(now, HistoryStepKind.STORED, by),
             "ids": [one.id for one in ordered],
             "bizzes": [one.biz for one in ordered],
             "times": [one.ts for one in ordered],
@@ -64,10 +64,10 @@ class PostgresNode(CheckedNode):
             "datas": [one.data for one in ordered],
         }
         new = self._store(shard, statements.INSERT, values)
-        return [one.id in new for one in requests]
+        return [request.id in new for request in requests]
 
     def _receive(self, shard: Shard, requests: list[StoredRequest], by: str, now: int) -> int:
-        step = story.written(now, StepKind.MOVED, by)
+        step = story.written(now, HistoryStepKind.MOVED, by)
         rows = [story.whole_row(one, step) for one in sorted(requests, key=lambda one: one.id)]
         columns = [list(column) for column in zip(*rows, strict=True)]
         return len(self._store(shard, statements.RECEIVE, columns))
@@ -80,7 +80,7 @@ class PostgresNode(CheckedNode):
 
         try:
             return self._pool.run(work)
-        except Missing:
+        except MissingShard:
             self._made.discard(shard)
             self._ensure(shard, 0)
             return self._pool.run(work)
@@ -88,7 +88,7 @@ class PostgresNode(CheckedNode):
     # --- changing ---------------------------------------------------------------------------
 
     def _queued(self, shard: Shard, ids: list[int], by: str, now: int, again: bool) -> None:
-        kind = StepKind.REQUEUED if again else StepKind.QUEUED
+        kind = HistoryStepKind.REQUEUED if again else HistoryStepKind.QUEUED
         values = {"ids": ids, "now": now, "step": story.written(now, kind, by)}
 
         def work(cursor: Cursor) -> None:
@@ -107,14 +107,14 @@ class PostgresNode(CheckedNode):
         cutoff: int,
     ) -> list[Take]:
         values = {
-            "ids": [one.id for one in entries],
-            "times": [one.ts for one in entries],
-            "bizzes": [one.biz for one in entries],
+            "ids": [entry.id for entry in entries],
+            "times": [entry.ts for entry in entries],
+            "bizzes": [entry.biz for entry in entries],
             "owner": owner,
             "deadline": deadline,
             "now": now,
             "cutoff": cutoff,
-            "step": story.written(now, StepKind.TAKEN, owner),
+            "step": story.written(now, HistoryStepKind.TAKEN, owner),
         }
 
         def work(cursor: Cursor) -> tuple[dict[int, StoredRequest], dict[int, LeaseState]]:
@@ -122,27 +122,31 @@ class PostgresNode(CheckedNode):
             rows = table.rows(statements.TAKE, values)
             table.shorten([(row[0], row[11]) for row in rows])
             taken = {row[0]: request_of(row) for row in rows}
-            return taken, table.states([one.id for one in entries if one.id not in taken])
+            return taken, table.states([entry.id for entry in entries if entry.id not in taken])
 
         nothing: tuple[dict[int, StoredRequest], dict[int, LeaseState]] = {}, {}
         taken, states = self._run(work, nothing)
         return [
-            Take(TakeCode.TAKEN, taken[one.id])
-            if one.id in taken
-            else Take(why_not_taken(one, states.get(one.id), cutoff=cutoff))
-            for one in entries
+            Take(TakeCode.TAKEN, taken[entry.id])
+            if entry.id in taken
+            else Take(why_not_taken(entry, states.get(entry.id), cutoff=cutoff))
+            for entry in entries
         ]
 
     def _finish(self, shard: Shard, ends: list[Finish], owner: str, now: int) -> list[EndCode]:
         values = {
-            "flags": [one.flag for one in ends],
-            "results": [one.result for one in ends],
+            "flags": [end.flag for end in ends],
+            "results": [end.result for end in ends],
             "now": now,
         }
-        return self._end(shard, statements.FINISH, ends, owner, now, StepKind.FINISHED, values)
+        return self._end(
+            shard, statements.FINISH, ends, owner, now, HistoryStepKind.FINISHED, values
+        )
 
     def _give_back(self, shard: Shard, ends: list[GiveBack], owner: str, now: int) -> list[EndCode]:
-        return self._end(shard, statements.GIVE_BACK, ends, owner, now, StepKind.RETURNED, {})
+        return self._end(
+            shard, statements.GIVE_BACK, ends, owner, now, HistoryStepKind.RETURNED, {}
+        )
 
     def _end(
         self,
@@ -151,13 +155,13 @@ class PostgresNode(CheckedNode):
         ends: Sequence[Finish | GiveBack],
         owner: str,
         now: int,
-        kind: StepKind,
+        kind: HistoryStepKind,
         more: dict[str, Any],
     ) -> list[EndCode]:
         values = {
-            "ids": [one.id for one in ends],
-            "tries": [one.tries for one in ends],
-            "steps": [story.written(now, kind, owner, one.text) for one in ends],
+            "ids": [end.id for end in ends],
+            "tries": [end.tries for end in ends],
+            "steps": [story.written(now, kind, owner, end.text) for end in ends],
             "owner": owner,
             **more,
         }
@@ -165,13 +169,13 @@ class PostgresNode(CheckedNode):
         def work(cursor: Cursor) -> tuple[set[int], dict[int, LeaseState]]:
             table = PostgresShard(cursor, shard)
             done = {row[0] for row in table.rows(statement, values)}
-            return done, table.states([one.id for one in ends if one.id not in done])
+            return done, table.states([end.id for end in ends if end.id not in done])
 
         nothing: tuple[set[int], dict[int, LeaseState]] = set(), {}
         done, states = self._run(work, nothing)
         return [
-            EndCode.DONE if one.id in done else why_not_ended(one, states.get(one.id), owner=owner)
-            for one in ends
+            EndCode.DONE if end.id in done else why_not_ended(end, states.get(end.id), owner=owner)
+            for end in ends
         ]
 
     # --- reading ----------------------------------------------------------------------------
@@ -216,9 +220,9 @@ class PostgresNode(CheckedNode):
         rows = self._rows(shard, statements.OLDEST, {"flag": flag})
         return rows[0][0] if rows else None
 
-    def _size(self, shard: Shard) -> Size:
+    def _size(self, shard: Shard) -> ShardSize:
         rows = self._rows(shard, statements.SIZE, None)
-        return Size(*rows[0]) if rows and rows[0][0] else Size(0, 0)
+        return ShardSize(*rows[0]) if rows and rows[0][0] else ShardSize(0, 0)
 
     # --- sweeping and moving ----------------------------------------------------------------
 
@@ -229,12 +233,12 @@ class PostgresNode(CheckedNode):
             "now": now,
             "cutoff": cutoff,
             "limit": limit,
-            "step": story.written(now, StepKind.OVERDUE, by),
+            "step": story.written(now, HistoryStepKind.OVERDUE, by),
         }
         return [request_of(row) for row in self._rows(shard, statements.OVERDUE, values)]
 
     def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
-        step = story.written(now, StepKind.EXPIRED, by)
+        step = story.written(now, HistoryStepKind.EXPIRED, by)
 
         def work(cursor: Cursor) -> int:
             table, done = PostgresShard(cursor, shard), 0
@@ -262,7 +266,7 @@ class PostgresNode(CheckedNode):
     ) -> list[int]:
         if not flags:
             return []
-        step = story.written(now, StepKind.REOPENED, by)
+        step = story.written(now, HistoryStepKind.REOPENED, by)
         values = {"ids": ids, "flags": flags, "cutoff": cutoff, "step": step}
 
         def work(cursor: Cursor) -> list[int]:
@@ -329,5 +333,5 @@ class PostgresNode(CheckedNode):
         """Run ``work``; a missing shard counts as empty."""
         try:
             return self._pool.run(work)
-        except Missing:
+        except MissingShard:
             return nothing

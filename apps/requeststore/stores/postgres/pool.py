@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from psycopg import errors
 
 from apps.requeststore.engine.errors import BadSetting, RequestStoreUnavailable
+from apps.requeststore.stores.guards import MissingShard
 from apps.runtime.engine.postgres_pool import AWAY, Cursor, ProcessPool, said
 
 T = TypeVar("T")
@@ -21,10 +22,6 @@ _TRIES: Final = 10
 _PLANS: Final = " ".join(
     f"-c enable_{way}=off" for way in ("seqscan", "bitmapscan", "material", "hashjoin", "mergejoin")
 )
-
-
-class Missing(Exception):
-    """The table does not exist."""
 
 
 class NodePool:
@@ -49,7 +46,7 @@ class NodePool:
     def run(self, work: Callable[[Cursor], T]) -> T:
         """Run ``work`` in a transaction, repeated when it conflicts.
 
-        Raises ``Missing``, ``RequestStoreUnavailable``.
+        Raises ``MissingShard``, ``RequestStoreUnavailable``.
         """
         for attempt in range(1, _TRIES + 1):
             try:
@@ -64,7 +61,7 @@ class NodePool:
                         "PostgreSQL: too many others change the same"
                     ) from None
             except (errors.UndefinedTable, errors.InvalidSchemaName):
-                raise Missing from None
+                raise MissingShard from None
             except AWAY as error:
                 raise RequestStoreUnavailable(f"PostgreSQL: {said(error)}") from error
         raise AssertionError  # pragma: no cover

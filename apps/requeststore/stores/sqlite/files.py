@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from apps.requeststore.engine.errors import RequestStoreUnavailable
+from apps.requeststore.stores.guards import MissingShard
 from apps.runtime.engine.sqlite_files import (
     BUSY_SECONDS,
     make_folder,
@@ -51,10 +52,6 @@ CREATE TEMP TABLE seen (
     result BLOB, steps TEXT
 );
 """
-
-
-class Missing(Exception):
-    """The file or the table does not exist."""
 
 
 # Connections of the parent in a forked child: never used, and kept alive so that none is closed.
@@ -104,9 +101,7 @@ class Files:
     def connection(
         self, database: str, *, make: bool = False, keep: bool = True
     ) -> Iterator[sqlite3.Connection]:
-        """Lend a connection to this thread. Raises ``Missing`` unless the file exists or is to be
-        made.
-        """
+        """Lend a connection to this thread. Raises ``MissingShard`` without a file and ``make``."""
         connection = self._lend(database, make)
         try:
             yield connection
@@ -182,7 +177,7 @@ class Files:
                 return idle.pop()
         path = self.path(database)
         if not make and not path.exists():
-            raise Missing
+            raise MissingShard
         try:
             # Concurrent creation of the same file may conflict.
             return when_free(lambda: _open(path, self._sync), self._busy_seconds)
@@ -257,8 +252,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, sync: bool) -> None:
 
 
 def translated(error: sqlite3.Error, path: Path) -> Exception:
-    """Return ``Missing`` for a missing table, else ``RequestStoreUnavailable`` with the reason."""
+    """Return ``MissingShard`` for a missing table, else ``RequestStoreUnavailable``."""
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_ERROR and "no such table" in str(error):
-        return Missing()
+        return MissingShard()
     return RequestStoreUnavailable(f"{path}: {said(error)}")

@@ -9,9 +9,9 @@ from typing import Any, Final
 from apps.requeststore.engine.flags import NEW, TAKEN, is_final
 from apps.requeststore.stores import story
 from apps.requeststore.stores.base import (
+    HistoryStepKind,
     NewRequest,
     Shard,
-    StepKind,
     StoredRequest,
 )
 from apps.requeststore.stores.sqlite import statements
@@ -26,7 +26,7 @@ def insert(
     files: Files, shard: Shard, requests: Sequence[NewRequest], by: str, now: int
 ) -> list[bool]:
     """See ``StorageNode.insert``."""
-    step = story.written(now, StepKind.STORED, by)
+    step = story.written(now, HistoryStepKind.STORED, by)
 
     def before(connection: sqlite3.Connection) -> None:
         rows = (
@@ -42,7 +42,7 @@ def insert(
         table.execute(statements.INSERT_DATA)
         return []
 
-    keep = sum(len(one.data) for one in requests) <= _KEPT_BYTES
+    keep = sum(len(request.data) for request in requests) <= _KEPT_BYTES
     return files.writing(shard.database, work, before=before, after=_new, make=True, keep=keep)
 
 
@@ -50,7 +50,7 @@ def receive(
     files: Files, shard: Shard, requests: Sequence[StoredRequest], by: str, now: int
 ) -> list[bool]:
     """Return which were new; see ``StorageNode.receive``."""
-    step = story.written(now, StepKind.MOVED, by)
+    step = story.written(now, HistoryStepKind.MOVED, by)
 
     def before(connection: sqlite3.Connection) -> None:
         rows = ((place, *story.whole_row(one, step)) for place, one in enumerate(requests))
@@ -63,7 +63,7 @@ def receive(
         table.execute(statements.INSERT_DATA)
         return []
 
-    keep = sum(len(one.data) for one in requests) <= _KEPT_BYTES
+    keep = sum(len(request.data) for request in requests) <= _KEPT_BYTES
     return files.writing(shard.database, work, before=before, after=_new, make=True, keep=keep)
 
 
@@ -75,7 +75,7 @@ def overdue(
     files: Files, shard: Shard, now: int, cutoff: int, limit: int, by: str
 ) -> list[StoredRequest]:
     """See ``StorageNode.overdue``."""
-    step = story.written(now, StepKind.OVERDUE, by)
+    step = story.written(now, HistoryStepKind.OVERDUE, by)
 
     def work(connection: sqlite3.Connection) -> list[Row]:
         table = SqliteShard(connection, shard)
@@ -94,7 +94,7 @@ def overdue(
 
 def expire(files: Files, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
     """See ``StorageNode.expire``."""
-    step = story.written(now, StepKind.EXPIRED, by)
+    step = story.written(now, HistoryStepKind.EXPIRED, by)
 
     def work(connection: sqlite3.Connection) -> int:
         table = SqliteShard(connection, shard)

@@ -17,14 +17,15 @@ from apps.requeststore.stores.base import (
     NodeHealth,
     QueueEntry,
     Shard,
-    Size,
+    ShardSize,
     StoredRequest,
     Take,
     TakeCode,
 )
 from apps.requeststore.stores.checked import CheckedNode
+from apps.requeststore.stores.guards import MissingShard
 from apps.requeststore.stores.sqlite import inserts, statements, updates
-from apps.requeststore.stores.sqlite.files import Files, Missing
+from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Row, SqliteShard, request_of
 from apps.runtime.engine.sqlite_files import BUSY_SECONDS
 
@@ -77,7 +78,7 @@ class SqliteNode(CheckedNode):
         try:
             self._ensure(shard, 0)
             return work(self._files, shard, *args, **kwargs)
-        except Missing:
+        except MissingShard:
             self._made.discard(shard)
             self._ensure(shard, 0)
             return work(self._files, shard, *args, **kwargs)
@@ -111,7 +112,7 @@ class SqliteNode(CheckedNode):
 
     def _find(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
         def work(table: SqliteShard) -> list[StoredRequest]:
-            rows = (table.execute(statements.FIND, (one,)).fetchone() for one in ids)
+            rows = (table.execute(statements.FIND, (number,)).fetchone() for number in ids)
             return [request_of(row) for row in rows if row]
 
         return self._read(shard, work, [])
@@ -177,14 +178,14 @@ class SqliteNode(CheckedNode):
 
         return self._read(shard, work, None)
 
-    def _size(self, shard: Shard) -> Size:
-        def work(table: SqliteShard) -> Size:
+    def _size(self, shard: Shard) -> ShardSize:
+        def work(table: SqliteShard) -> ShardSize:
             (count,) = table.execute(statements.SIZE).fetchone()
             sample = [row[0] for row in table.execute(statements.SAMPLE)]
             mean = sum(sample) / len(sample) if sample else 0
-            return Size(count, round(count * (mean + _ROW_BYTES)))
+            return ShardSize(count, round(count * (mean + _ROW_BYTES)))
 
-        return self._read(shard, work, Size(0, 0))
+        return self._read(shard, work, ShardSize(0, 0))
 
     # --- sweeping and moving ----------------------------------------------------------------
 
@@ -219,7 +220,7 @@ class SqliteNode(CheckedNode):
                 SqliteShard(connection, shard).execute(statement)
 
         self._made.discard(shard)
-        with suppress(Missing):
+        with suppress(MissingShard):
             self._files.writing(shard.database, work)
 
     # --- the node ---------------------------------------------------------------------------
@@ -249,7 +250,7 @@ class SqliteNode(CheckedNode):
 
         try:
             return self._files.reading(shard.database, look)
-        except Missing:
+        except MissingShard:
             return nothing
 
     def _found(
@@ -263,5 +264,5 @@ class SqliteNode(CheckedNode):
         """Run ``work``; a missing shard counts as empty."""
         try:
             return work(self._files, shard, *args, **kwargs)
-        except Missing:
+        except MissingShard:
             return nothing

@@ -12,9 +12,9 @@ from apps.requeststore.stores.base import (
     EndCode,
     Finish,
     GiveBack,
+    HistoryStepKind,
     QueueEntry,
     Shard,
-    StepKind,
     Take,
     TakeCode,
 )
@@ -26,7 +26,7 @@ from apps.requeststore.stores.sqlite.table import Row, SqliteShard, request_of, 
 
 def queued(files: Files, shard: Shard, ids: Sequence[int], by: str, now: int, again: bool) -> None:
     """See ``StorageNode.queued``."""
-    kind = StepKind.REQUEUED if again else StepKind.QUEUED
+    kind = HistoryStepKind.REQUEUED if again else HistoryStepKind.QUEUED
     values = {"now": now, "step": story.written(now, kind, by)}
 
     def before(connection: sqlite3.Connection) -> None:
@@ -50,7 +50,7 @@ def take(
     cutoff: int,
 ) -> list[Take]:
     """See ``StorageNode.take``."""
-    step = story.written(now, StepKind.TAKEN, owner)
+    step = story.written(now, HistoryStepKind.TAKEN, owner)
 
     def before(connection: sqlite3.Connection) -> None:
         rows = ((place, one.id, one.biz, one.ts) for place, one in enumerate(entries))
@@ -69,7 +69,7 @@ def take(
 
     rows = files.writing(shard.database, work, before=before, after=after)
     found = {row[0]: row for row in rows}
-    return [_taken(one, found.get(one.id), owner, deadline, cutoff, step) for one in entries]
+    return [_taken(entry, found.get(entry.id), owner, deadline, cutoff, step) for entry in entries]
 
 
 def _taken(
@@ -98,7 +98,7 @@ def finish(files: Files, shard: Shard, ends: list[Finish], owner: str, now: int)
             one.tries,
             one.flag,
             one.result,
-            story.written(now, StepKind.FINISHED, owner, one.text),
+            story.written(now, HistoryStepKind.FINISHED, owner, one.text),
         )
         for place, one in enumerate(ends)
     ]
@@ -110,7 +110,14 @@ def give_back(
 ) -> list[EndCode]:
     """See ``StorageNode.give_back``."""
     rows = [
-        (place, one.id, one.tries, NEW, b"", story.written(now, StepKind.RETURNED, owner, one.text))
+        (
+            place,
+            one.id,
+            one.tries,
+            NEW,
+            b"",
+            story.written(now, HistoryStepKind.RETURNED, owner, one.text),
+        )
         for place, one in enumerate(ends)
     ]
     return _end(files, shard, statements.GIVE_BACK, {}, ends, rows, owner)
@@ -140,12 +147,12 @@ def _end(
 
     found = {row[0]: row for row in files.writing(shard.database, work, before=before, after=after)}
     answers: list[EndCode] = []
-    for one in ends:
-        row = found.get(one.id)
+    for end in ends:
+        row = found.get(end.id)
         if row is not None and row[1]:
             answers.append(EndCode.DONE)
         else:
-            answers.append(why_not_ended(one, state_of(row) if row else None, owner=owner))
+            answers.append(why_not_ended(end, state_of(row) if row else None, owner=owner))
     return answers
 
 
@@ -160,7 +167,7 @@ def reopen(
 ) -> list[int]:
     """See ``StorageNode.reopen``. Returns the IDs that changed."""
     ended = {"cutoff": cutoff, "flags": json.dumps(flags)}
-    step = story.written(now, StepKind.REOPENED, by)
+    step = story.written(now, HistoryStepKind.REOPENED, by)
 
     def before(connection: sqlite3.Connection) -> None:
         SqliteShard(connection, shard).many(statements.STAGE_ID, enumerate(ids))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.agents.downloader.fetchers.address_switch import BANNED, Switch
+from apps.agents.downloader.fetchers.address_switch import BANNED, BanPattern
 from apps.agents.downloader.fetchers.redial import RedialOptions
 from tests.agents.downloader.fetchers.conftest import Opener, get
 from tests.agents.downloader.fetchers.proxy_server import serve_proxy
@@ -50,7 +50,7 @@ class Turns:
 
 @pytest.mark.covers("S1.28")
 async def test_it_is_searched_in_status_and_text() -> None:
-    switch = Switch(PATTERN)
+    switch = BanPattern(PATTERN)
     for fetched in (
         answer(b"anything", 403),
         answer(b"solve this captcha"),
@@ -63,11 +63,11 @@ async def test_it_is_searched_in_status_and_text() -> None:
     assert await switch.matches(answer("请验证".encode("gb18030")), "gb18030")
     for fetched in (answer(b"HTTP 403"), answer(b"", 404), answer(b"\xff\xfe\x00", 200)):
         assert not await switch.matches(fetched, "")
-    assert not await Switch("").matches(answer(b"", 403), "")
+    assert not await BanPattern("").matches(answer(b"", 403), "")
 
 
 async def test_its_time_grows_with_the_text_alone() -> None:
-    switch = Switch(r"(a+)+$")
+    switch = BanPattern(r"(a+)+$")
     started = time.process_time()
     assert not await switch.matches(answer(b"a" * 200_000 + b"b"), "")
     assert time.process_time() - started < 5.0
@@ -75,7 +75,7 @@ async def test_its_time_grows_with_the_text_alone() -> None:
 
 async def test_an_odd_character_set_is_no_failure() -> None:
     for name in ("idna", "punycode", "unicode_escape", "base64", "no-such", "rot13", "utf-7"):
-        assert await Switch("captcha").matches(
+        assert await BanPattern("captcha").matches(
             answer(b"captcha \\u12", content_type=f"text/html; charset={name}"), ""
         )
 
@@ -83,10 +83,10 @@ async def test_an_odd_character_set_is_no_failure() -> None:
 @pytest.mark.parametrize("bad", ["(", "a{2", r"(?=look)", "x{1000}{1000}"])
 def test_expressions_that_are_none(bad: str) -> None:
     if bad == "a{2":
-        Switch(bad)  # a brace that opens nothing is a brace
+        BanPattern(bad)  # a brace that opens nothing is a brace
         return
     with pytest.raises(ValueError, match="switch_pattern is no expression"):
-        Switch(bad)
+        BanPattern(bad)
 
 
 # --- what follows -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ ALLOCATIONS_EXPIRED: Final = "center.allocations_expired"
 HEARTBEATS_MISSED: Final = "center.heartbeats_missed"
 
 
-class Tallies:
+class PendingCounters:
     """Counters that are reported until confirmed. Thread-safe except for ``report``."""
 
     def __init__(self, *, broker: Broker, name: str, incarnation: str, clock: Clock) -> None:
@@ -42,7 +42,10 @@ class Tallies:
         messages = self._rates.reports(ending=ending)
         if messages:
             self._under_way = self._broker.publish(
-                [Outgoing(body=encode(one), key=topology.STATISTICS.name) for one in messages]
+                [
+                    Outgoing(body=encode(message), key=topology.STATISTICS.name)
+                    for message in messages
+                ]
             )
             self._under_way.add_done_callback(partial(self._reported, messages))
 
@@ -54,7 +57,7 @@ class Tallies:
 def report_runs(runs: RunTable, broker: Broker) -> None:
     """Publish the counters of runs that changed; lost reports are repeated."""
     # Only of runs: a fetcher's requests are counted where they are stored.
-    counters = [each for each in runs.drain_counters() if each.run > 0]
+    counters = [counter for counter in runs.drain_counters() if counter.run > 0]
     if not counters:
         return
 
@@ -63,5 +66,5 @@ def report_runs(runs: RunTable, broker: Broker) -> None:
             runs.report_again(counters)
 
     broker.publish(
-        [Outgoing(body=encode(each), key=topology.STATISTICS.name) for each in counters]
+        [Outgoing(body=encode(counter), key=topology.STATISTICS.name) for counter in counters]
     ).add_done_callback(reported)

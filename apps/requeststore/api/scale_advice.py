@@ -13,7 +13,7 @@ from apps.access.api.base import ApiView
 from apps.access.models import User
 from apps.projects.models import Project
 from apps.requeststore.engine.forecast import Lateness, Outlook
-from apps.requeststore.services.scaling import wanted_fetchers
+from apps.requeststore.services.scale_advice import wanted_fetchers
 
 
 class BizAdviceSerializer(serializers.Serializer[Any]):

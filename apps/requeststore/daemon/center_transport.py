@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apps.requeststore.daemon.ways import Done, WayClosed, downloader_settings
+from apps.requeststore.daemon.transports import Done, TransportClosed, downloader_settings
 from apps.requeststore.daemon.work import (
     LeasedRequest,
     RequestFailure,
@@ -60,7 +60,7 @@ class _Flight:
     attempt: int = 1
 
 
-class CenterWay:
+class CenterTransport:
     """Allocation of agents for one biz of one fetcher; the center knows it as run ``-slot``."""
 
     def __init__(
@@ -94,7 +94,7 @@ class CenterWay:
             allocation = await transport.allocate()
         except RunFailed as error:
             await transport.close()
-            raise WayClosed(str(error)) from error
+            raise TransportClosed(str(error)) from error
         except BaseException:
             await transport.close()
             raise
@@ -191,7 +191,7 @@ class CenterWay:
     async def _reopen(self) -> None:
         try:
             await self.open()
-        except WayClosed as error:
+        except TransportClosed as error:
             self.problem = str(error)
             await asyncio.sleep(SKIPPED_SECONDS)
         else:

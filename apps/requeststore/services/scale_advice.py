@@ -15,7 +15,7 @@ from apps.requeststore.models import ScaleState
 from apps.requeststore.queries.outlook import (
     FETCHERS,
     BizStatus,
-    Standings,
+    BizStatuses,
     capacity_key,
     standings,
 )
@@ -67,7 +67,7 @@ class Advice:
             "most": self.most,
             "at": self.at,
             "bizzes": [
-                {name: getattr(each, name) for name in BizAdvice.__slots__} for each in self.bizzes
+                {name: getattr(biz, name) for name in BizAdvice.__slots__} for biz in self.bizzes
             ],
         }
 
@@ -77,7 +77,7 @@ def wanted_fetchers(now: datetime | None = None) -> Advice:
     return advice_of(standings(now=now))
 
 
-def advice_of(found: Standings) -> Advice:
+def advice_of(found: BizStatuses) -> Advice:
     """Return the advice for these standings."""
     needs = [(float(at), int(number)) for at, number in found.state.needs]
     need = _need(found)
@@ -111,19 +111,19 @@ def decide_scale(now: datetime | None = None) -> Advice:
     return advice
 
 
-def _need(found: Standings) -> int:
+def _need(found: BizStatuses) -> int:
     """Return the largest need of a biz: each fetcher serves all bizzes."""
-    return max((each.forecast.needed for each in found.bizzes if each.plan.enabled), default=1)
+    return max((biz.forecast.needed for biz in found.bizzes if biz.plan.enabled), default=1)
 
 
-def _advice(found: Standings, need: int, wanted: int) -> Advice:
+def _advice(found: BizStatuses, need: int, wanted: int) -> Advice:
     most = settings.FETCHERS_MAX
     return Advice(
         running=found.fetchers,
         wanted=max(1, min(most, wanted)),
         needed=need,
         most=most,
-        bizzes=[_of_biz(each, found.now) for each in found.bizzes],
+        bizzes=[_of_biz(biz, found.now) for biz in found.bizzes],
         at=found.now,
     )
 
@@ -153,15 +153,15 @@ def _rounded(rate: float | None) -> float | None:
 def _capacities(known: dict[str, float], bizzes: list[BizStatus]) -> dict[str, float]:
     """Return measured capacities, kept for idle times, of existing bizzes."""
     measured = {}
-    for each in bizzes[:MOST_CAPACITIES]:
-        key = capacity_key((each.project_id, each.biz))
-        capacity = each.forecast.capacity if each.forecast.measured else known.get(key)
+    for biz in bizzes[:MOST_CAPACITIES]:
+        key = capacity_key((biz.project_id, biz.biz))
+        capacity = biz.forecast.capacity if biz.forecast.measured else known.get(key)
         if capacity:
             measured[key] = capacity
     return measured
 
 
-def _gauges(found: Standings, advice: Advice) -> dict[tuple[str, int | None, str], float]:
+def _gauges(found: BizStatuses, advice: Advice) -> dict[tuple[str, int | None, str], float]:
     """Record the gauges that no other part measures (seed S4.26), see
     ``apps.requeststore.gauges``.
 
@@ -170,11 +170,11 @@ def _gauges(found: Standings, advice: Advice) -> dict[tuple[str, int | None, str
     gauges: dict[tuple[str, int | None, str], float] = {
         (FETCHERS.name, FETCHERS.project, FETCHERS.label): float(advice.running),
     }
-    for each in found.bizzes:
-        if each.queue is None or each.queue.problem:
+    for biz in found.bizzes:
+        if biz.queue is None or biz.queue.problem:
             continue
-        place = each.project_id, each.biz
-        gauges["queue.waiting", *place] = each.queue.waiting
-        if each.queue.memory_bytes is not None:
-            gauges["queue.memory_bytes", *place] = each.queue.memory_bytes
+        place = biz.project_id, biz.biz
+        gauges["queue.waiting", *place] = biz.queue.waiting
+        if biz.queue.memory_bytes is not None:
+            gauges["queue.memory_bytes", *place] = biz.queue.memory_bytes
     return gauges

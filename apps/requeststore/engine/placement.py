@@ -1,6 +1,6 @@
 """Mapping from biz and ID to node, database, collection and queue (seed S4.11, S4.12, S4.14).
 
-``Spread(...).place(id, ts)`` is where a request is stored, ``.candidates(id)`` where it may be
+``Placement(...).place(id, ts)`` is where a request is stored, ``.candidates(id)`` where it may be
 found.
 """
 
@@ -19,7 +19,7 @@ from yardkit.snowflake import decode
 _MASK: Final = (1 << 64) - 1
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class ShardPlace(msgspec.Struct, frozen=True, order=True):
     """Shard on a storage node."""
 
     node: str
@@ -48,7 +48,7 @@ def split_of(number: int, epoch: Epoch) -> int:
     return _jump(_mixed(number), epoch.splits)
 
 
-class Spread:
+class Placement:
     """Places of one biz. Immutable and thread-safe."""
 
     def __init__(self, *, prefix: str, project_id: int, name: str, biz: Biz) -> None:
@@ -57,27 +57,27 @@ class Spread:
         self._since = [epoch.since for epoch in biz.epochs]
         self._by_epoch = [self._places_of(epoch) for epoch in biz.epochs]
         # Newest epoch first: most look-ups are for recent requests.
-        self.places: tuple[Place, ...] = tuple(
+        self.places: tuple[ShardPlace, ...] = tuple(
             dict.fromkeys(place for places in reversed(self._by_epoch) for place in places)
         )
 
-    def place(self, number: int, ts: int) -> Place:
+    def place(self, number: int, ts: int) -> ShardPlace:
         """Return the place of a request stored at ``ts`` (ms): by the last epoch that had begun,
         or the first one for earlier times.
         """
         index = max(bisect_right(self._since, ts), 1) - 1
         return self._by_epoch[index][split_of(number, self._biz.epochs[index])]
 
-    def group(self, pairs: Iterable[tuple[int, int]]) -> dict[Place, list[int]]:
+    def group(self, pairs: Iterable[tuple[int, int]]) -> dict[ShardPlace, list[int]]:
         """Group positions of (ID, ts) pairs by place, in their order."""
-        groups: dict[Place, list[int]] = {}
+        groups: dict[ShardPlace, list[int]] = {}
         for position, (number, ts) in enumerate(pairs):
             groups.setdefault(self.place(number, ts), []).append(position)
         return groups
 
     def candidates(
-        self, number: int, ts: int | None = None, former: Sequence[Place] = ()
-    ) -> list[Place]:
+        self, number: int, ts: int | None = None, former: Sequence[ShardPlace] = ()
+    ) -> list[ShardPlace]:
         """Return every place where the request may be, the likeliest first.
 
         Without ``ts`` the time in the ID is used. Then follow its places under other epochs (after
@@ -87,15 +87,15 @@ class Spread:
         first = self.place(number, time_of(number) if ts is None else ts)
         return list(dict.fromkeys([first, *self.by_epochs(number), *self.places, *former]))
 
-    def by_epochs(self, number: int) -> list[Place]:
+    def by_epochs(self, number: int) -> list[ShardPlace]:
         """Return the places of an ID under each epoch, newest epoch first, without duplicates."""
         pairs = zip(reversed(self._biz.epochs), reversed(self._by_epoch), strict=True)
         found = [places[split_of(number, epoch)] for epoch, places in pairs]
         return list(dict.fromkeys(found))
 
-    def _places_of(self, epoch: Epoch) -> list[Place]:
+    def _places_of(self, epoch: Epoch) -> list[ShardPlace]:
         return [
-            Place(
+            ShardPlace(
                 epoch.nodes[split % len(epoch.nodes)],
                 Shard(self._database, collection_of(self._biz, split)),
             )

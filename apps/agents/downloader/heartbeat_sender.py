@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 CONFIRM_SECONDS = 5.0
 
 
-class Pulse:
+class HeartbeatSender:
     """Registers an agent and sends its heartbeats.
 
     Args:

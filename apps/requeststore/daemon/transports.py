@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from apps.requeststore.daemon.host_limits import HostLimits, pause_of
+from apps.requeststore.daemon.host_limits import HostThrottle, pause_of
 from apps.requeststore.daemon.work import (
     LeasedRequest,
     RequestFailure,
@@ -32,15 +32,15 @@ Done = Callable[[LeasedRequest, Result], None]
 _BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
-class WayClosed(Exception):
+class TransportClosed(Exception):
     """The downloader is not available now; the text says why."""
 
 
-class Way(Protocol):
+class PageTransport(Protocol):
     """Downloader of one biz. Belongs to one event loop."""
 
     async def open(self) -> None:
-        """Open it. Raises ``WayClosed``: try again later."""
+        """Open it. Raises ``TransportClosed``: try again later."""
 
     def begin(self, work: LeasedRequest) -> None:
         """Start a download; its result is passed to ``done`` exactly once."""
@@ -67,13 +67,13 @@ def downloader_settings(fetch: Fetch, networks: Sequence[str]) -> DownloaderSett
         raise BadSetting(f"fetch.downloader: {error}") from error
 
 
-class DirectWay:
+class DirectTransport:
     """Downloads in this process. Refuses private networks that the project may not reach."""
 
     problem = ""
 
     def __init__(
-        self, fetch: Fetch, networks: Sequence[str], *, hosts: HostLimits, done: Done
+        self, fetch: Fetch, networks: Sequence[str], *, hosts: HostThrottle, done: Done
     ) -> None:
         """Raises ``BadSetting``."""
         settings = downloader_settings(fetch, networks)

@@ -30,11 +30,11 @@ from apps.requeststore.queries.outlook import (
     FAILED,
     PROCESSED,
     BizStatus,
-    Standings,
+    BizStatuses,
     standings,
 )
 from apps.requeststore.services.forecast_text import per_second, sentence
-from apps.requeststore.services.scaling import Advice, advice_of
+from apps.requeststore.services.scale_advice import Advice, advice_of
 
 MEDIA: Final = [
     "dashboard/dashboard.css",
@@ -47,7 +47,7 @@ _SECONDS: Final = (1, 5, 60)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RateRow:
     """Row of rates per second: means of the last second, five seconds and minute."""
 
     name: str
@@ -60,7 +60,7 @@ class BizRates:
     """Row of one biz. ``created`` and ``processed``: points of two sparklines."""
 
     standing: BizStatus
-    paces: list[Pace]
+    paces: list[RateRow]
     sentence: str
     tone: str
     created: str
@@ -84,7 +84,7 @@ class MonitoringView:
     bizzes: list[BizRates]
     nodes: list[ShownNode]
     advice: Advice
-    found: Standings
+    found: BizStatuses
 
     @property
     def told(self) -> bool:
@@ -136,7 +136,7 @@ class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
         asked = request.GET.get("project", "")
         if not asked:
             return None, projects
-        found = next((each for each in projects if str(each.pk) == asked), None)
+        found = next((project for project in projects if str(project.pk) == asked), None)
         if found is None:
             raise Http404
         return found, projects
@@ -155,8 +155,8 @@ def monitoring(projects: Collection[int], now: datetime | None = None) -> Monito
     everything = standings(now=now, curves_of=projects)
     now = everything.now
     seen = set(projects)
-    found = Standings(
-        [each for each in everything.bizzes if each.project_id in seen],
+    found = BizStatuses(
+        [biz for biz in everything.bizzes if biz.project_id in seen],
         everything.fetchers,
         everything.state,
         now,
@@ -165,8 +165,8 @@ def monitoring(projects: Collection[int], now: datetime | None = None) -> Monito
     )
     lines = nodes(now)
     return MonitoringView(
-        troubles=[trouble(each, now) for each in concerns(found, lines)],
-        bizzes=[_line(each, found.curves, now) for each in found.bizzes],
+        troubles=[trouble(concern, now) for concern in concerns(found, lines)],
+        bizzes=[_line(biz, found.curves, now) for biz in found.bizzes],
         nodes=[ShownNode(line, node_label(line.state), node_tone(line.state)) for line in lines],
         # Invisible bizzes count, too: all of them share the fetchers.
         advice=advice_of(everything),
@@ -181,7 +181,9 @@ def _line(each: BizStatus, curves: dict[SeriesKey, list[float]], now: datetime) 
     return BizRates(
         standing=each,
         paces=[
-            Pace(name.partition(".")[2], title, [per_second(each.rates[name][s]) for s in _SECONDS])
+            RateRow(
+                name.partition(".")[2], title, [per_second(each.rates[name][s]) for s in _SECONDS]
+            )
             for name, title in (
                 (CREATED, _("created")),
                 (PROCESSED, _("processed")),

@@ -88,22 +88,24 @@ class BizAccounting:
     @property
     def size_bytes(self) -> int:
         """Return the size of all shards."""
-        return sum(each.size_bytes for each in self.shards)
+        return sum(shard.size_bytes for shard in self.shards)
 
     @property
     def oldest_new_at(self) -> datetime | None:
         """Return when the oldest waiting request was stored."""
-        return min((each.oldest_new_at for each in self.shards if each.oldest_new_at), default=None)
+        return min(
+            (shard.oldest_new_at for shard in self.shards if shard.oldest_new_at), default=None
+        )
 
     @property
     def reported_at(self) -> datetime | None:
         """Return the time of the oldest report."""
-        return min((each.reported_at for each in self.shards), default=None)
+        return min((shard.reported_at for shard in self.shards), default=None)
 
     @property
     def problems(self) -> list[str]:
         """Return the problems of shards and queue, without duplicates."""
-        told = [each.problem for each in self.shards]
+        told = [shard.problem for shard in self.shards]
         told.append("" if self.queue is None else self.queue.problem)
         return list(dict.fromkeys(each for each in told if each))
 
@@ -152,7 +154,7 @@ def _closed(
         return
     # Only recent slices are read one by one.
     ends = [each for one in found.values() for each in one.closed_until.values()]
-    since = min((each for each in ends if each is not None), default=_ANY)
+    since = min((end for end in ends if end is not None), default=_ANY)
     lately = Case(When(start_at__gte=since, then=F("start_at")), default=None)
     sums = slices.annotate(lately=lately).values_list(*_OF_SHARD, "lately")
     counted = sums.annotate(ended=Sum("processed"), over=Sum("expired"))
