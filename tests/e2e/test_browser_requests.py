@@ -63,9 +63,9 @@ def test_requests_are_handed_in_looked_up_and_rebalanced(
     page.goto(ROOT)
     page.get_by_role("link", name="news", exact=True).click()
     expect(page.locator("#names-title")).to_be_visible()
-    tab(page, "Try out")
+    tab(page, "Submit")
     page.locator("#id_url").fill("https://example.com/one")
-    page.get_by_role("button", name="Hand in").click()
+    page.get_by_role("button", name="Submit").click()
     number = page.locator("[data-id]").get_attribute("data-id") or ""
     expect(page.locator("[data-step]")).to_have_count(2)
     keep(page, "requests-story")
@@ -73,7 +73,7 @@ def test_requests_are_handed_in_looked_up_and_rebalanced(
     ids = hand_in(installation, 80)
     page.goto(ROOT)
     page.locator('input[name="id"]').fill(f" {number} ")
-    page.get_by_role("button", name="Look up", exact=True).click()
+    page.get_by_role("button", name="Find", exact=True).click()
     expect(page.locator("[data-id]")).to_have_text(number)
     tab(page, "Requests")
     expect(page.locator(f'a[href$="/request/{ids[-1]}"]')).to_be_visible()
@@ -85,13 +85,13 @@ def test_requests_are_handed_in_looked_up_and_rebalanced(
     would = page.locator("[data-would]")
     expect(would).to_have_text(re.compile(r"\d+ of 81 requests would move to 16 splits\."))
     keep(page, "requests-rebalance")
-    moved = (re.search(r"move (\d+)", would.inner_text()) or ["", ""])[1]
+    moved = (re.search(r"(\d+) of", would.inner_text()) or ["", ""])[1]
     page.get_by_role("button", name="Start re-balance").click()
     row = page.locator("tr[data-rebalance]").first
     # The page follows the worker without being asked.
     expect(row).to_have_attribute("data-state", "done", timeout=SLOW)
     expect(row.locator("[data-moved]")).to_have_text(moved)
-    expect(page.locator("body")).to_contain_text("The older epochs can go from the settings")
+    expect(page.locator("body")).to_contain_text("Remove the older epochs from the settings")
     for each in (ids[0], ids[-1], number):
         page.goto(f"{ROOT}request/{each}")
         expect(page.locator("[data-id]")).to_have_text(each)

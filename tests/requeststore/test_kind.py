@@ -50,7 +50,7 @@ def test_yaml_and_json_are_read_and_written() -> None:
     assert kind.read(kind.write(data).encode()) == data
     assert kind.read(json.dumps(data, ensure_ascii=False).encode()) == data
     assert kind.read(b"") == {}
-    assert kind.summary(data) == "1 biz: news"
+    assert kind.summary(data) == "1 request group: news"
     assert (
         kind.summary({"bizzes": {str(n): {} for n in range(9)}}) == "9 bizzes: 0, 1, 2, 3, 4, 5 …"
     )
@@ -103,7 +103,7 @@ def test_a_file_is_tried_saved_and_activated(tmp_path: Path) -> None:
     assert not ConfigVersion.objects.exists()
     config("apply", "biz", path, "--project", "crawls", "--no-activate")
     version = ConfigVersion.objects.get()
-    assert (version.configuration.project, version.summary) == (project, "1 biz: news")
+    assert (version.configuration.project, version.summary) == (project, "1 request group: news")
     path.write_text(TEXT.replace("4", "0"), "utf-8")
     with pytest.raises(CommandError) as caught:
         config("apply", "biz", path, "--project", "crawls", "--dry-run")

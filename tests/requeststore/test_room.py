@@ -89,7 +89,7 @@ def test_people_are_told_in_their_language(project: Project) -> None:
         page = client.post(
             address, {"url": URL, "method": "GET"}, headers={"Accept-Language": "zh-hans"}
         )
-    assert "该业务已有 3 个请求在等待；达到 3 个后不再接收新请求。" in page.content.decode()
+    assert "队列中有 3 个请求，上限为 3 个。" in page.content.decode()
     assert stored(project) == 3
     page = client.get(f"/admin/requeststore/shardreport/biz/{project.pk}.news/")
     assert "queue limit" in page.content.decode()
@@ -102,7 +102,7 @@ def test_the_command_says_how_far_it_came(
     fill(project, 3)
     file = tmp_path / "urls.txt"
     file.write_text(URL)
-    with pytest.raises(CommandError, match="3 requests of this biz wait") as error:
+    with pytest.raises(CommandError, match="The queue holds 3 requests") as error:
         call_command("requests", "submit", "news", str(file))
     assert error.value.returncode == 1
     assert "so far 0 of 1 are stored" in capsys.readouterr().err

@@ -41,7 +41,7 @@ class BizKind(YamlKind):
     def summary(self, data: Data) -> str:
         """Return the number of bizzes and the first names."""
         names = list(data.get("bizzes") or {})
-        count = ngettext("%(count)d request group", ("%(count)d request groups"), len(names)) % {
+        count = ngettext("%(count)d request group", "%(count)d request groups", len(names)) % {
             "count": len(names)
         }
         shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
