@@ -1,1 +1,1 @@
-"""`crawlyard`: the command line of the product, over its REST API alone."""
+"""`crawlyard`: the command line of the product, over its REST API only."""

@@ -1,4 +1,4 @@
-"""REST calls: one session, retries that cannot do anything twice, errors in the server's words."""
+"""REST client: one session, retries with idempotency keys, errors in the server's words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from yardcli.profiles import Login
 if TYPE_CHECKING:
     import requests
 
-# Seconds between tries; a server that says how long it wants is believed, up to a limit.
+# Seconds between attempts; a server's ``Retry-After`` is obeyed up to a limit.
 WAITS: Final = (0.5, 1.0, 2.0, 4.0)
 LONGEST_WAIT: Final = 60.0
 TIMEOUT: Final = (5.0, 60.0)
@@ -27,18 +27,18 @@ _LANGUAGE = re.compile(r"([a-z]{2,3})(?:_([A-Z]{2}))?(?:[.@].*)?")
 
 
 class Client:
-    """Talks to one server with one token."""
+    """Client of one server with one token."""
 
     def __init__(self, login: Login, *, tell: Callable[[str], None] | None = None) -> None:
-        """``tell`` is called with a line of text when a call has to be repeated."""
-        # Half of the time of a short command: only for those that call.
+        """``tell`` gets a line of text when a call has to be repeated."""
+        # Imported late: takes half of the time of a short command.
         import requests
 
         self._errors = requests.exceptions
         self._server = login.server
         self._tell = tell or (lambda _line: None)
         self._session = requests.Session()
-        # As an authenticator, because a ~/.netrc would replace a header.
+        # As an authenticator: a ~/.netrc would replace a header.
         self._session.auth = _bearer(login.token)
         self._session.headers.update(
             {
@@ -49,23 +49,23 @@ class Client:
         )
 
     def close(self) -> None:
-        """Let its connection go."""
+        """Close the connection."""
         self._session.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """What is at ``path`` below /api/v1/; ``None`` is left out of the query."""
+        """Return the answer at ``path`` below /api/v1/; None is left out of the query."""
         return self.call("GET", path, query=query)
 
     def post(self, path: str, body: Any = None, **query: Any) -> Any:
-        """A POST, repeated with the same key when no answer comes."""
+        """POST, repeated with the same idempotency key when no answer arrives."""
         return self.call("POST", path, body=body, query=query)
 
     def patch(self, path: str, body: Any) -> Any:
-        """A change of some fields."""
+        """Change some fields."""
         return self.call("PATCH", path, body=body)
 
     def rows(self, path: str, limit: int | None, **query: Any) -> Iterator[dict[str, Any]]:
-        """The rows of a list, page after page, up to ``limit`` (``None``: all)."""
+        """Yield the rows of a list, page after page, up to ``limit`` (``None``: all)."""
         after: str | None = None
         left = limit
         while left is None or left > 0:
@@ -79,7 +79,7 @@ class Client:
             left = None if left is None else left - len(found)
 
     def upload(self, path: str, file: BinaryIO, content_type: str) -> Any:
-        """A POST with the bytes of a file, sent again from its beginning if need be."""
+        """POST the bytes of a file; a retry starts at its beginning."""
         start = file.tell() if file.seekable() else None
 
         def body() -> BinaryIO:
@@ -101,7 +101,7 @@ class Client:
         data: Callable[[], BinaryIO] | None = None,
         repeat: bool = True,
     ) -> Any:
-        """The decoded answer, None for an empty one. Raises ``CommandFailed``."""
+        """Return the decoded answer, None for an empty one. Raises ``CommandFailed``."""
         sent = dict(headers or {})
         content: Any = None
         if method == "POST":
@@ -119,7 +119,7 @@ class Client:
                     data=content if data is None else data(),
                     headers=sent,
                     timeout=TIMEOUT,
-                    # A token goes nowhere but to the server that it is for.
+                    # Never send the token to another server.
                     allow_redirects=False,
                 )
             except self._errors.RequestException as error:
@@ -140,14 +140,14 @@ class Client:
 
 
 def language_of(environ: Mapping[str, str]) -> str:
-    """``Accept-Language`` as the locale of the shell has it: ``zh-CN`` for ``zh_CN.UTF-8``."""
+    """Return ``Accept-Language`` for the shell's locale: ``zh-CN`` for ``zh_CN.UTF-8``."""
     names = (environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
     found = _LANGUAGE.fullmatch(next(filter(None, names), ""))
     return "en" if found is None else "-".join(filter(None, found.groups()))
 
 
 def retry_after(header: str | None) -> float:
-    """Seconds; 0 without the header, or with one that is no number."""
+    """Return the seconds; 0 without the header or for another form of it."""
     return float(header) if header and header.isascii() and header.isdigit() else 0.0
 
 
@@ -160,7 +160,7 @@ def _bearer(token: str) -> Any:
 
 
 def _asked(query: Mapping[str, Any]) -> dict[str, Any]:
-    """As an address says it: nothing for what was not asked, and ``true`` in small letters."""
+    """Return query parameters without None, booleans in lower case."""
     return {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in query.items()
@@ -169,13 +169,13 @@ def _asked(query: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _passes(error: Exception, errors: Any) -> bool:
-    # A wrong certificate or address is wrong the next time too.
+    # A wrong certificate or address does not become valid by a retry.
     lasting = (errors.SSLError, errors.InvalidURL, errors.InvalidHeader, errors.MissingSchema)
     return not isinstance(error, lasting)
 
 
 def _reason(error: BaseException) -> str:
-    # The libraries wrap what the system said in several layers of their own.
+    # The libraries wrap the system's error in several layers.
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:

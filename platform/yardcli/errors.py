@@ -1,4 +1,4 @@
-"""What ends a command early, and with which exit status."""
+"""Errors that end a command, with their exit status."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Exits(IntEnum):
-    """What scripts can rely on; docs/cli.md says the same."""
+    """Exit statuses for scripts, documented in docs/cli.md."""
 
     OK = 0
     NEGATIVE = 1
@@ -36,7 +36,7 @@ _BY_STATUS = {
 
 
 class CommandFailed(Exception):
-    """``text`` is for people; ``more`` are lines behind it."""
+    """``text`` is for people; ``more`` are further lines."""
 
     def __init__(self, exit_code: Exits, text: str, *more: str) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class CommandFailed(Exception):
 
 
 class Refused(CommandFailed):
-    """An answer of the server that is an error, in its own words."""
+    """An error answered by the server, in its words."""
 
     def __init__(
         self, status: int, code: str, detail: str, fields: Mapping[str, Sequence[str]], request: str
@@ -60,5 +60,5 @@ class Refused(CommandFailed):
 
 
 def usage(text: str, *more: str) -> CommandFailed:
-    """Wrong arguments or input."""
+    """Return the error for invalid arguments or input."""
     return CommandFailed(Exits.USAGE, text, *more)

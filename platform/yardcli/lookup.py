@@ -1,4 +1,4 @@
-"""Things by what people call them: a name, ``project/name``, or the id of the row."""
+"""Lookup of objects by a name, ``project/name``, or the row's id."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 from yardcli.client import Client
 from yardcli.errors import CommandFailed, Exits
 
-# More of the same name than these are counted instead of listed.
+# Limit of listed candidates when a name is ambiguous; more are only counted.
 _MOST_TOLD = 10
 
 
 def project_id(api: Client, text: str | None) -> int | None:
-    """Of a project by slug, name or id; None for None."""
+    """Return the id of a project by slug, name or id; None for None."""
     return None if text is None else int(find_project(api, text)["id"])
 
 
 def find_project(api: Client, text: str) -> dict[str, Any]:
-    """A project by slug, name or id. Raises ``CommandFailed``."""
+    """Return a project by slug, name or id. Raises ``CommandFailed``."""
     if _is_id(text):
         found: dict[str, Any] = api.get(f"projects/{text}")
         return found
-    # Asked for "" a list has all of them.
+    # The filter "" would match all projects.
     by_slug = [each for each in api.rows("projects", 2, slug=text) if each["slug"] == text]
     if by_slug:
         return by_slug[0]
@@ -29,28 +29,26 @@ def find_project(api: Client, text: str) -> dict[str, Any]:
 
 
 def find_job(api: Client, text: str, project: str | None = None) -> dict[str, Any]:
-    """A job."""
     return _find(api, "job", "jobs", "name", text, project)
 
 
 def find_frontier(api: Client, text: str, project: str | None = None) -> dict[str, Any]:
-    """A frontier of seeds."""
     return _find(api, "frontier", "frontiers", "name", text, project)
 
 
 def find_agent(api: Client, text: str) -> dict[str, Any]:
-    """An agent by its own name, by its id among agents, or by the id of the row."""
+    """Return an agent by its name, its agent id, or the row's id."""
     if _is_id(text):
         found: dict[str, Any] = api.get(f"agents/{text}")
         return found
     rows = list(api.rows("agents", None))
-    # Agents may have no name.
+    # An agent's name may be empty.
     named = [each for each in rows if text and text in (each["agent_id"], each["name"])]
     return _only("agent", text, named)
 
 
 def find_configuration(api: Client, kind: str, project: str | None) -> dict[str, Any]:
-    """What is configured of a kind, for a project or the platform."""
+    """Return the configuration of a kind, for a project or the platform."""
     query = {"platform": "true"} if project is None else {"project": project_id(api, project)}
     rows = list(api.rows("config", 2, kind=kind, **query))
     if not rows:
@@ -60,7 +58,7 @@ def find_configuration(api: Client, kind: str, project: str | None) -> dict[str,
 
 
 def find_version(api: Client, configuration: dict[str, Any], number: int) -> dict[str, Any]:
-    """A version of a configuration by its number."""
+    """Return a version of a configuration by its number."""
     whose = configuration["project"]
     query = {"platform": "true"} if whose is None else {"project": whose}
     rows = list(api.rows("config/versions", 2, kind=configuration["kind"], number=number, **query))
@@ -92,7 +90,7 @@ def _called(
     api: Client, path: str, field: str, name: str, project: int | None
 ) -> list[dict[str, Any]]:
     rows = api.rows(path, None, name=name, project=project)
-    # The filters of some lists find a part of the name too.
+    # Some filters also match a part of the name.
     return [each for each in rows if each[field] == name]
 
 

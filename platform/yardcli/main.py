@@ -1,4 +1,4 @@
-"""``crawlyard``: everything that REST can do, for people at a terminal and for scripts."""
+"""``crawlyard``: the REST API for people at a terminal and for scripts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from yardcli.context import Output, Profile, forget_choices
 from yardcli.errors import CommandFailed
 from yardcli.groups import (
     agents,
@@ -27,14 +28,13 @@ from yardcli.groups import (
     sources,
     stored,
 )
-from yardcli.here import Output, Profile, forget_choices
 from yardcli.output import note
 
 app = typer.Typer(
     name="crawlyard",
     help="Jobs, runs, agents, routing and stored requests of a Crawlyard server, over REST.",
     no_args_is_help=True,
-    # Rich is loaded when a terminal is written to, not for every call.
+    # Rich is imported only for output to a terminal.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -71,10 +71,11 @@ def options(
     output: Output = None,
     profile: Profile = None,
     version: Annotated[
-        bool, typer.Option("--version", help="Say which.", callback=_tell_version, is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Options before a command hold for it."""
+    """Set options for the command that follows."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -85,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             app(args=None if argv is None else list(argv), prog_name="crawlyard")
         finally:
             forget_choices()
-            # Here and not at the very end, where a broken pipe could not be reported.
+            # Flush here: at interpreter exit a broken pipe could not be handled.
             sys.stdout.flush()
     except CommandFailed as error:
         note(f"error: {error}")
@@ -93,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             note(line)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader of the output has seen enough (`| head`); nothing is left to flush either.
+        # The reader has closed the pipe (`| head`); discard the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 

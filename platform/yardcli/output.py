@@ -1,6 +1,6 @@
-"""Answers as tables for people, as JSON or YAML for programs.
+"""Output of answers as tables for people, as JSON or YAML for programs.
 
-Colours and progress only on a terminal; control characters of others never reach it.
+Colours and progress only on a terminal; control characters from the server are escaped.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-# What it is called in the answer, behind the title where that is another one.
+# Name of the field, or (title, name of the field).
 Column = str | tuple[str, str]
 
-# What would move the cursor, change colours, or end a line that is not ours.
+# Characters that move the cursor, change colours or end a line.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _COLOURS: Final = {
     "red": {"failed", "lost", "rejected", "dead", "ERROR", "CRITICAL", "critical", "no", "expired"},
@@ -37,7 +37,7 @@ _COLOURS: Final = {
 
 
 class Format(StrEnum):
-    """How answers are printed."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -45,12 +45,12 @@ class Format(StrEnum):
 
 
 def inert(text: str) -> str:
-    """``text`` without anything that a terminal would obey."""
+    """Escape everything in ``text`` that a terminal would interpret."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], form: Format) -> None:
-    """A list: of chosen columns as a table, of everything else."""
+    """Print a list: chosen columns in a table, all fields in other formats."""
     found = list(rows)
     if form is not Format.TABLE:
         _dump(found, form)
@@ -61,7 +61,7 @@ def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], form
 
 
 def show_one(row: Mapping[str, Any], form: Format, names: Sequence[str] = ()) -> None:
-    """One thing: name and value in lines, the given names or all that say something."""
+    """Print one object: the given fields, or all with a value."""
     if form is not Format.TABLE:
         _dump(row, form)
         return
@@ -80,17 +80,17 @@ def _dump(value: Any, form: Format) -> None:
 
 
 def say(line: str) -> None:
-    """A line of an answer."""
+    """Print a line of the answer."""
     sys.stdout.write(inert(line) + "\n")
 
 
 def note(line: str) -> None:
-    """A line about the work, for people: never among the answers."""
+    """Print a line about the progress to standard error."""
     sys.stderr.write(inert(line) + "\n")
 
 
 def on_terminal() -> bool:
-    """Whether the output is a terminal: only then progress is shown."""
+    """Return whether standard error is a terminal."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -103,7 +103,7 @@ def _cell(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, Mapping | list):
         return inert(json.dumps(value, ensure_ascii=False))
-    # A row is one line, whatever characters are in a name.
+    # A row must be one line, whatever characters are in a name.
     return inert(str(value).replace("\n", " ").replace("\t", " "))
 
 
@@ -111,7 +111,7 @@ def _table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     if not sys.stdout.isatty():
         _plain_table(titles, lines)
         return
-    # A tenth of a second that pipes and scripts need not spend.
+    # Imported late: takes a tenth of a second.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""Where to log in and with what: the environment, else a profile of a file that only we may read.
+"""Server and token: from the environment, else from a profile in a private file.
 
 The file is ``$XDG_CONFIG_HOME/crawlyard/profiles.json`` (``~/.config`` by default).
 """
@@ -23,7 +23,7 @@ URL, TOKEN, PROFILE = "CRAWLYARD_URL", "CRAWLYARD_TOKEN", "CRAWLYARD_PROFILE"
 
 @dataclass(frozen=True)
 class Login:
-    """A server, such as ``https://yard.example.com``, and a token for it."""
+    """URL of a server, such as ``https://yard.example.com``, and a token for it."""
 
     server: str
     token: str = field(repr=False)
@@ -31,20 +31,20 @@ class Login:
 
 @dataclass
 class Profiles:
-    """What is in the file."""
+    """Content of the file."""
 
     current: str = DEFAULT
     logins: dict[str, Login] = field(default_factory=dict)
 
 
 def path_of_profiles(environ: Mapping[str, str]) -> Path:
-    """Where the file is."""
+    """Return the path of the file."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(home) / "crawlyard" / "profiles.json"
 
 
 def read_profiles(environ: Mapping[str, str]) -> Profiles:
-    """Those of the file, none where there is no file. Raises ``CommandFailed``."""
+    """Read the file; empty if it does not exist. Raises ``CommandFailed``."""
     path = path_of_profiles(environ)
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -64,7 +64,7 @@ def read_profiles(environ: Mapping[str, str]) -> Profiles:
 
 
 def write_profiles(environ: Mapping[str, str], profiles: Profiles) -> Path:
-    """Replace the file, for us alone to read. Raises ``CommandFailed``."""
+    """Replace the file with mode 0600. Raises ``CommandFailed``."""
     path = path_of_profiles(environ)
     plain = {
         "current": profiles.current,
@@ -75,7 +75,7 @@ def write_profiles(environ: Mapping[str, str], profiles: Profiles) -> Path:
     }
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made with mode 600, so that there is no moment in which others may read it.
+        # Created with mode 600, so that others can never read it.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".profiles-")
         try:
             with open(handle, "w", encoding="utf-8") as file:
@@ -90,7 +90,7 @@ def write_profiles(environ: Mapping[str, str], profiles: Profiles) -> Path:
 
 
 def chosen_login(environ: Mapping[str, str], profile: str | None) -> Login:
-    """Whom to ask. A token of a profile goes to the server of that profile only.
+    """Return the login to use. A profile's token is sent to that profile's server only.
 
     Raises ``CommandFailed``.
     """
@@ -113,7 +113,7 @@ def chosen_login(environ: Mapping[str, str], profile: str | None) -> Login:
 
 
 def checked_server(text: str) -> str:
-    """``https://host[:port][/path]`` without a last slash. Raises ``CommandFailed``."""
+    """Return ``https://host[:port][/path]`` without a final slash. Raises ``CommandFailed``."""
     try:
         parts = urlsplit(text.strip())
         sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

@@ -1,4 +1,4 @@
-"""Waiting for a run or a build to end, and following its log."""
+"""Wait for the end of a run or a build, and follow its log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _GOOD: Final = frozenset({"exited", "succeeded"})
 def wait(
     api: Client, path: str, *, patience: float | None = None, begin: str = ""
 ) -> dict[str, Any]:
-    """What ``path`` (``runs/7``) became. Ctrl-C ends the waiting alone, and says so.
+    """Wait until ``path`` (``runs/7``) has ended; return it. Ctrl-C ends only the waiting.
 
-    After ``patience`` seconds it is answered as it is then, still active. ``begin`` is noted first.
+    After ``patience`` seconds it is returned still active. ``begin`` is printed first.
     """
     deadline = None if patience is None else time.monotonic() + patience
     progress = _Progress(path)
@@ -43,12 +43,12 @@ def wait(
 
 
 def outcome_of(row: dict[str, Any]) -> Exits:
-    """0 for what ended well."""
+    """Return the exit status: 0 for success."""
     return Exits.OK if row["state"] in _GOOD else Exits.NEGATIVE
 
 
 def follow(api: Client, path: str, *, tail: int, show: Callable[[dict[str, Any]], None]) -> None:
-    """Show the last lines of the log of ``path``, and those that come, until it has ended."""
+    """Print the last lines of the log of ``path``, and new ones until it has ended."""
     page = api.get(f"{path}/logs", tail=tail)
     last: str | None = None
     while True:
@@ -58,7 +58,7 @@ def follow(api: Client, path: str, *, tail: int, show: Callable[[dict[str, Any]]
             last = line["ref"]
         if not page["next"]:
             ended = not api.get(path)["active"]
-            # Asked once more after it was known to have ended: its last words came before that.
+            # Read once more after the end was seen: the last lines were written before it.
             page = _lines_behind(api, path, last)
             if ended and not page["results"]:
                 return
@@ -69,7 +69,7 @@ def follow(api: Client, path: str, *, tail: int, show: Callable[[dict[str, Any]]
 
 
 def line_shown(line: dict[str, Any]) -> None:
-    """``2026-11-22 08:00:00 ERROR text`` on standard output, at once."""
+    """Print ``2026-11-22 08:00:00 ERROR text`` and flush."""
     at = str(line["at"])[:19].replace("T", " ")
     text = f"{at} {line['level'] or '-':<8} {line['text']}"
     if sys.stdout.isatty() and line["level"] in ("ERROR", "CRITICAL", "WARNING"):
@@ -92,7 +92,7 @@ def _lines_behind(api: Client, path: str, last: str | None) -> Any:
 
 
 class _Progress:
-    """One line that changes, on a terminal only."""
+    """Progress in one line that is overwritten, on a terminal only."""
 
     def __init__(self, path: str) -> None:
         self._name = path

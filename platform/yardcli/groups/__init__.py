@@ -1,1 +1,1 @@
-"""The groups of commands, one module each."""
+"""Groups of commands, one module each."""

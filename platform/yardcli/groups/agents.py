@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -33,7 +33,7 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Agents that have registered."""
+    """List registered agents."""
     columns = (
         *("id", ("agent", "agent_id"), "name", "mode", "alive", "downloaders", "qps"),
         *(("cpu", "cpu_percent"), "version"),
@@ -43,36 +43,38 @@ def list_(
 
 @commands.command()
 def show(agent: Agent, output: Output = None, profile: Profile = None) -> None:
-    """One of them."""
+    """Show an agent."""
     one_shown(find_agent(api(), agent))
 
 
 @commands.command()
 def drain(agent: Agent, output: Output = None, profile: Profile = None) -> None:
-    """Give it nothing new; what it has it ends."""
+    """Assign no new work to an agent; it finishes its current work."""
     _ask(agent, "drain")
 
 
 @commands.command()
 def enable(agent: Agent, output: Output = None, profile: Profile = None) -> None:
-    """Give it work again."""
+    """Assign work to an agent again."""
     _ask(agent, "enable")
 
 
 @commands.command()
 def disable(agent: Agent, output: Output = None, profile: Profile = None) -> None:
-    """Take its work away at once."""
+    """Withdraw all work from an agent at once."""
     _ask(agent, "disable")
 
 
 @commands.command("exit")
 def exit_(
     agent: Agent,
-    reason: Annotated[str, typer.Option("--reason", help="For its log.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Reason, written to the agent's log.")
+    ] = "",
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Have its process end."""
+    """Stop an agent's process."""
     _ask(agent, "exit", {"reason": reason})
 
 

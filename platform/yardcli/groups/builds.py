@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.groups.projects import BUILD
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -19,6 +18,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.groups.projects import BUILD
 from yardcli.lookup import project_id
 from yardcli.watch import follow, line_shown
 
@@ -35,7 +35,7 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Builds, newest first."""
+    """List builds, newest first."""
     columns = ("id", "project", "tag", "state", "step", "reason", "created_at")
     of = project_id(api(), project)
     rows_shown("builds", columns, limit=limit, everything=everything, project=of, state=state)
@@ -43,20 +43,20 @@ def list_(
 
 @commands.command()
 def show(build: Build, output: Output = None, profile: Profile = None) -> None:
-    """One of them."""
+    """Show a build."""
     one_shown(api().get(f"builds/{build}"))
 
 
 @commands.command()
 def cancel(build: Build, output: Output = None, profile: Profile = None) -> None:
-    """End one that waits or runs."""
+    """Cancel a waiting or running build."""
     one_shown(api().post(f"builds/{build}/cancel"), BUILD)
 
 
 @commands.command()
 def rebuild(
     build: Build,
-    cached: Annotated[bool, typer.Option("--cached", help="Take layers of earlier ones.")] = False,
+    cached: Annotated[bool, typer.Option("--cached", help="Reuse cached layers.")] = False,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
@@ -67,11 +67,13 @@ def rebuild(
 @commands.command()
 def logs(
     build: Build,
-    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="And what comes.")] = False,
-    tail: Annotated[int, typer.Option("--tail", "-n", min=1, help="So many last lines.")] = 200,
+    follow_it: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show new lines as they arrive.")
+    ] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", min=1, help="Number of last lines.")] = 200,
     profile: Profile = None,
 ) -> None:
-    """What it has written."""
+    """Show the log of a build."""
     client = api()
     if follow_it:
         follow(client, f"builds/{build}", tail=tail, show=line_shown)

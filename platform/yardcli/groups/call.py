@@ -1,4 +1,4 @@
-"""``crawlyard api``: any call of REST, with the login, the retries and the errors of the rest."""
+"""``crawlyard api``: any REST call, with the login, retries and errors of other commands."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from yardcli.context import Output, Profile, api, data_of, format_in_use
 from yardcli.errors import usage
-from yardcli.here import Output, Profile, api, data_of, format_in_use
 from yardcli.output import Format, say, show_one, show_rows
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def add_to(app: typer.Typer) -> None:
-    """It is no group."""
+    """Add the command, which belongs to no group."""
     app.command(name="api")(call)
 
 
@@ -23,15 +23,16 @@ def call(
     path: Annotated[str, typer.Argument(help="Below /api/v1/, such as jobs/7/clone.")],
     query: Annotated[list[str] | None, typer.Option("--query", "-q", help="KEY=VALUE.")] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="A file of JSON or YAML to send; - is stdin.")
+        str | None, typer.Option("--data", help="JSON or YAML file to send; - is stdin.")
     ] = None,
     if_match: Annotated[
-        str | None, typer.Option("--if-match", help="An ETag: refused when it is not current.")
+        str | None,
+        typer.Option("--if-match", help="ETag; the call is refused if it is not current."),
     ] = None,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Call an address of REST by hand; JSON unless -o says otherwise."""
+    """Call a REST address by hand; prints JSON unless -o says otherwise."""
     if method.upper() not in _METHODS:
         raise usage(f"METHOD: one of {', '.join(_METHODS)}")
     asked: dict[str, list[str]] = {}

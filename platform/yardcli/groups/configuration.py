@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from yardcli.client import Client
-from yardcli.errors import CommandFailed, Exits, usage
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -25,12 +24,13 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.errors import CommandFailed, Exits, usage
 from yardcli.lookup import find_configuration, find_version, project_id
 from yardcli.output import Format, note, say
 
 commands = group("config", "Configuration: versions of rules and settings.")
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="routing, biz, sources, agents, ...")]
-Note = Annotated[str, typer.Option("--note", "-m", help="Why; kept with the version.")]
+Note = Annotated[str, typer.Option("--note", "-m", help="Reason, stored with the version.")]
 _MARKS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
 
 
@@ -43,7 +43,7 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """What is configured, and which version is active."""
+    """List configurations and their active versions."""
     columns = ("id", "kind", "project", "newest", "active", "running", "changed_at")
     of = project_id(api(), project)
     rows_shown("config", columns, limit=limit, everything=everything, kind=kind, project=of)
@@ -58,7 +58,7 @@ def versions(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Its versions, newest first."""
+    """List versions of a configuration, newest first."""
     names = ("number", "active", "author_label", "created_at", "summary", "note")
     rows_shown(
         "config/versions",
@@ -75,12 +75,13 @@ def get(
     kind: Kind,
     project: ProjectOption = None,
     version: Annotated[
-        int | None, typer.Option("--version", min=1, help="Else the active, else the newest one.")
+        int | None,
+        typer.Option("--version", min=1, help="Default: the active, else the newest one."),
     ] = None,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Print a version as its file, which `apply` takes back; with -o its bare data."""
+    """Print a version as a file, which `apply` accepts; with -o its bare data."""
     client = api()
     found = find_configuration(client, kind, project)
     chosen = find_version(client, found, version or found["active"] or found["newest"])
@@ -96,15 +97,17 @@ def apply(
     kind: Kind,
     file: Annotated[str, typer.Argument(metavar="FILE", help="- is stdin.")],
     project: ProjectOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
     activate_it: Annotated[
-        bool, typer.Option("--activate/--no-activate", help="Have processes run it.")
+        bool, typer.Option("--activate/--no-activate", help="Activate the version.")
     ] = True,
     text: Note = "",
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Save a file as a version and activate it. Status 2: it is wrong; 6: another was saved."""
+    """Save a file as a version and activate it. Status 2: invalid; 6: another was saved."""
     client = api()
     content = content_of(file)
     configuration = _configuration_or_none(client, kind, project)
@@ -138,7 +141,7 @@ def activate(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Have every process run this version."""
+    """Activate a version in every process."""
     client = api()
     found = find_version(client, find_configuration(client, kind, project), number)
     one_shown(client.post(f"config/versions/{found['id']}/activate", {"note": text}))
@@ -149,7 +152,7 @@ def revert(
     kind: Kind,
     project: ProjectOption = None,
     to: Annotated[
-        int | None, typer.Option("--to", min=1, help="Else what was active before.")
+        int | None, typer.Option("--to", min=1, help="Default: the version active before.")
     ] = None,
     text: Note = "",
     output: Output = None,
@@ -164,13 +167,13 @@ def revert(
 @commands.command()
 def diff(
     kind: Kind,
-    old: Annotated[int | None, typer.Argument(min=0, help="Else the active one.")] = None,
-    new: Annotated[int | None, typer.Argument(min=1, help="Else the newest one.")] = None,
+    old: Annotated[int | None, typer.Argument(min=0, help="Default: the active one.")] = None,
+    new: Annotated[int | None, typer.Argument(min=1, help="Default: the newest one.")] = None,
     project: ProjectOption = None,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """What changes between two versions. Status 1 where anything does."""
+    """Show the changes between two versions. Status 1 if there are any."""
     client = api()
     found = find_configuration(client, kind, project)
     newest = new or found["newest"]
@@ -188,7 +191,7 @@ def diff(
 def running(
     kind: Kind, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Which processes run which version. Status 1 where one is behind."""
+    """Show which processes run which version. Status 1 if one is behind."""
     client = api()
     found = find_configuration(client, kind, project)
     rows = client.get(f"config/{found['id']}/running")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -18,7 +18,7 @@ from yardcli.here import (
     rows_shown,
 )
 
-commands = group("dead-letters", "Messages that nobody could use; for superusers.")
+commands = group("dead-letters", "Messages that no consumer could process; for superusers.")
 Letter = Annotated[int, typer.Argument(metavar="LETTER", min=1)]
 _SHOWN = ("id", "state", "queue", "reason", "resolved_by", "resolved_at")
 
@@ -28,13 +28,15 @@ def list_(
     state: Annotated[
         str | None, typer.Option("--state", "-s", help="held, requeued or dropped.")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Where it died.")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="Queue where the message failed.")
+    ] = None,
     limit: Limit = DEFAULT_LIMIT,
     everything: Everything = False,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Dead letters, newest first."""
+    """List dead letters, newest first."""
     columns = ("id", "state", "queue", "body_size", "died_at", "reason")
     rows_shown(
         "dead-letters", columns, limit=limit, everything=everything, state=state, queue=queue
@@ -43,17 +45,17 @@ def list_(
 
 @commands.command()
 def show(letter: Letter, output: Output = None, profile: Profile = None) -> None:
-    """One of them, with what can be read of it."""
+    """Show a dead letter with its readable content."""
     one_shown(api().get(f"dead-letters/{letter}"))
 
 
 @commands.command()
 def requeue(letter: Letter, output: Output = None, profile: Profile = None) -> None:
-    """Send it back to the queue where it died."""
+    """Send a message back to the queue where it failed."""
     one_shown(api().post(f"dead-letters/{letter}/requeue"), _SHOWN)
 
 
 @commands.command()
 def drop(letter: Letter, output: Output = None, profile: Profile = None) -> None:
-    """Drop the message for good."""
+    """Drop a message for good."""
     one_shown(api().post(f"dead-letters/{letter}/drop"), _SHOWN)

@@ -1,4 +1,4 @@
-"""``crawlyard incidents``: what the alert rules have found."""
+"""``crawlyard incidents``: incidents of alert rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -22,7 +22,7 @@ from yardcli.lookup import project_id
 
 commands = group("incidents", "Incidents: what alert rules have found.")
 Incident = Annotated[int, typer.Argument(metavar="INCIDENT", min=1)]
-Note = Annotated[str, typer.Option("--note", help="For whoever reads it.")]
+Note = Annotated[str, typer.Option("--note", help="Note for readers of the incident.")]
 _SHOWN = ("id", "rule", "severity", "state", "text", "acknowledged_by", "snoozed_until")
 
 
@@ -36,7 +36,7 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Incidents, newest first."""
+    """List incidents, newest first."""
     of = project_id(api(), project)
     rows_shown(
         "incidents",
@@ -51,7 +51,7 @@ def list_(
 
 @commands.command()
 def show(incident: Incident, output: Output = None, profile: Profile = None) -> None:
-    """One of them."""
+    """Show an incident."""
     one_shown(api().get(f"incidents/{incident}"))
 
 
@@ -67,5 +67,5 @@ def ack(
 def close(
     incident: Incident, note: Note = "", output: Output = None, profile: Profile = None
 ) -> None:
-    """Close one that its rule does not close."""
+    """Close an incident that its rule does not close."""
     one_shown(api().post(f"incidents/{incident}/close", {"note": note}), _SHOWN)

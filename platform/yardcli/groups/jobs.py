@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -28,9 +28,9 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="Name, PROJECT/NAME, or 
 Arguments = Annotated[
     list[str] | None, typer.Option("--argument", "-a", help="KEY=VALUE for the spider.")
 ]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="Until it has ended.")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until the run has ended.")]
 Patience = Annotated[
-    float | None, typer.Option("--timeout", min=0, help="Wait so many seconds at most.")
+    float | None, typer.Option("--timeout", min=0, help="Limit of waiting in seconds.")
 ]
 RUN = (
     "id",
@@ -48,7 +48,7 @@ RUN = (
 @commands.command("list")
 def list_(
     project: ProjectOption = None,
-    name: Annotated[str | None, typer.Option("--name", help="A part of it.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Part of the name.")] = None,
     enabled: Annotated[bool | None, typer.Option("--enabled/--disabled")] = None,
     tag: Annotated[str | None, typer.Option("--tag")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -56,7 +56,7 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Jobs that you see."""
+    """List jobs."""
     rows_shown(
         "jobs",
         ("id", "project", "name", "enabled", "cron", "spider"),
@@ -73,7 +73,7 @@ def list_(
 def show(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """One of them."""
+    """Show a job."""
     one_shown(find_job(api(), job, project))
 
 
@@ -87,7 +87,7 @@ def start(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Start a run of it; with --wait the exit status says how it ended."""
+    """Start a run of a job; with --wait the exit status says how it ended."""
     client = api()
     found = find_job(client, job, project)
     body = {"arguments": pairs(arguments, option="--argument")} if arguments else {}
@@ -107,7 +107,7 @@ def start(
 def enable(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Let it be started, by its schedule too."""
+    """Allow a job to be started, also by its schedule."""
     _switch(job, project, enabled=True)
 
 
@@ -115,7 +115,7 @@ def enable(
 def disable(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Let nothing start it. What runs goes on."""
+    """Let nothing start a job. Active runs go on."""
     _switch(job, project, enabled=False)
 
 
@@ -123,7 +123,7 @@ def disable(
 def pause(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Ask every run of it to pause."""
+    """Pause every run of a job."""
     _ask_all(job, project, "pause")
 
 
@@ -131,7 +131,7 @@ def pause(
 def resume(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Ask every paused run of it to go on."""
+    """Resume every paused run of a job."""
     _ask_all(job, project, "resume")
 
 
@@ -139,7 +139,7 @@ def resume(
 def stop(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Ask every run of it to stop."""
+    """Stop every run of a job."""
     _ask_all(job, project, "stop")
 
 
@@ -147,7 +147,7 @@ def stop(
 def schedule(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """When it is started next."""
+    """Show the next planned starts of a job."""
     client = api()
     one_shown(client.get(f"jobs/{find_job(client, job, project)['id']}/schedule"))
 

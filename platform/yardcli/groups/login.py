@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import typer
 
 from yardcli.client import Client
+from yardcli.context import Output, Profile, api, list_shown, one_shown, profile_in_use
 from yardcli.errors import CommandFailed, Exits, usage
-from yardcli.here import Output, Profile, api, list_shown, one_shown, profile_in_use
 from yardcli.output import note, say
 from yardcli.profiles import (
     DEFAULT,
@@ -28,7 +28,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def add_to(app: typer.Typer) -> None:
-    """These are no group of their own."""
+    """Add the commands, which belong to no group."""
     app.command()(login)
     app.command()(logout)
     app.command()(whoami)
@@ -44,7 +44,7 @@ def login(
     ] = False,
     profile: Profile = None,
 ) -> None:
-    """Keep a server and a token, after a look whether they work.
+    """Store a server and a token after verifying that they work.
 
     Make the token in the browser: your name, then API tokens.
     """
@@ -60,7 +60,7 @@ def login(
     if token_stdin:
         token = sys.stdin.readline().strip()
     else:
-        # Never an argument: those are seen in the list of processes.
+        # Never an argument: arguments are visible in the list of processes.
         token = typer.prompt("Token", hide_input=True).strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise usage("that is no token")
@@ -93,17 +93,17 @@ def logout(profile: Profile = None) -> None:
 
 
 def whoami(output: Output = None, profile: Profile = None) -> None:
-    """Who the server takes you for, and what you may do."""
+    """Show the user and permissions of the token."""
     one_shown(api().get("me"))
 
 
 def profiles(
     use: Annotated[
-        str | None, typer.Option("--use", help="Use this one from now on.", show_default=False)
+        str | None, typer.Option("--use", help="Make this profile the default.", show_default=False)
     ] = None,
     output: Output = None,
 ) -> None:
-    """The logins that are kept."""
+    """List stored logins."""
     found = read_profiles(os.environ)
     if use is not None:
         if use not in found.logins:

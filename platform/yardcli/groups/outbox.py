@@ -1,4 +1,4 @@
-"""``crawlyard outbox``: what is committed and not yet published."""
+"""``crawlyard outbox``: committed messages that are not published yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -27,33 +27,34 @@ _SHOWN = ("id", "message_id", "exchange", "key", "attempts", "next_try_at", "err
 @commands.command("list")
 def list_(
     failed: Annotated[
-        bool | None, typer.Option("--failed/--fresh", help="Those with an error, or without.")
+        bool | None,
+        typer.Option("--failed/--fresh", help="Messages with or without a failed attempt."),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="The routing key.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Routing key.")] = None,
     limit: Limit = DEFAULT_LIMIT,
     everything: Everything = False,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """What waits, oldest first."""
+    """List waiting messages, oldest first."""
     columns = ("id", "exchange", "key", "attempts", "created_at", "next_try_at", "error")
     rows_shown("outbox", columns, limit=limit, everything=everything, failed=failed, key=key)
 
 
 @commands.command()
 def show(message: Message, output: Output = None, profile: Profile = None) -> None:
-    """One of them, with what can be read of it."""
+    """Show a message with its readable content."""
     one_shown(api().get(f"outbox/{message}"))
 
 
 @commands.command()
 def retry(message: Message, output: Output = None, profile: Profile = None) -> None:
-    """Send it now instead of at its next try."""
+    """Publish a message now instead of at its next attempt."""
     one_shown(api().post(f"outbox/{message}/retry"), _SHOWN)
 
 
 @commands.command()
 def drop(message: Message, output: Output = None, profile: Profile = None) -> None:
-    """Drop a message that waits in the outbox; periodic sweeps find later what it announced."""
+    """Drop a waiting message; periodic sweeps find later what it announced."""
     api().call("DELETE", f"outbox/{message}")
     note(f"message {message} is dropped")

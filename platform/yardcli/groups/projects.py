@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.errors import Exits
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -19,6 +18,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.errors import Exits
 from yardcli.lookup import find_project
 from yardcli.watch import outcome_of, wait
 
@@ -35,20 +35,20 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Projects that you see."""
+    """List projects."""
     columns = ("id", "slug", "name", "git_url", ("builds", "builds_enabled"))
     rows_shown("projects", columns, limit=limit, everything=everything, name=name)
 
 
 @commands.command()
 def show(project: Project, output: Output = None, profile: Profile = None) -> None:
-    """One of them."""
+    """Show a project."""
     one_shown(find_project(api(), project))
 
 
 @commands.command()
 def check(project: Project, output: Output = None, profile: Profile = None) -> None:
-    """Ask whether its repository can be read."""
+    """Check that the project's repository is readable."""
     client = api()
     found = find_project(client, project)
     one_shown(client.post(f"projects/{found['id']}/test-connection"))
@@ -56,7 +56,7 @@ def check(project: Project, output: Output = None, profile: Profile = None) -> N
 
 @commands.command()
 def sync(project: Project, output: Output = None, profile: Profile = None) -> None:
-    """Read which images its registry has."""
+    """Read the list of images from the project's registry."""
     client = api()
     found = find_project(client, project)
     answer = client.post(f"projects/{found['id']}/images/refresh")
@@ -69,12 +69,14 @@ def sync(project: Project, output: Output = None, profile: Profile = None) -> No
 @commands.command()
 def build(
     project: Project,
-    tag: Annotated[str, typer.Argument(help="Of its repository.")],
-    wait_for_it: Annotated[bool, typer.Option("--wait", help="Until it has ended.")] = False,
+    tag: Annotated[str, typer.Argument(help="Tag in the project's repository.")],
+    wait_for_it: Annotated[
+        bool, typer.Option("--wait", help="Wait until the build has ended.")
+    ] = False,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Build an image of a tag."""
+    """Build the image of a tag."""
     client = api()
     body = {"project": find_project(client, project)["id"], "tag": tag}
     made = client.post("builds", body)

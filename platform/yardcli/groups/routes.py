@@ -1,4 +1,4 @@
-"""``crawlyard route``: what the routing rules do with an item."""
+"""``crawlyard route``: evaluation of routing rules, and routed tasks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from yardcli.errors import Exits, usage
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -21,6 +20,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.errors import Exits, usage
 from yardcli.lookup import find_project, project_id
 from yardcli.output import Format, say
 
@@ -29,19 +29,20 @@ commands = group("route", "Routing: rules, and the items that went by them.")
 
 @commands.command()
 def explain(
-    project: Annotated[str, typer.Argument(metavar="PROJECT", help="Whose rules.")],
-    item: Annotated[str, typer.Argument(metavar="FILE", help="Of JSON or YAML; - is stdin.")],
-    inbound: Annotated[str, typer.Option("--inbound", help="By which it would come in.")] = "",
+    project: Annotated[str, typer.Argument(metavar="PROJECT", help="Project of the rules.")],
+    item: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON or YAML file with the task; - is stdin.")
+    ],
+    inbound: Annotated[str, typer.Option("--inbound", help="Inbound of the task.")] = "",
     version: Annotated[
-        int | None, typer.Option("--version", min=1, help="Of the rules, not the active one.")
+        int | None,
+        typer.Option("--version", min=1, help="Version of the rules instead of the active one."),
     ] = None,
-    draft: Annotated[
-        str | None, typer.Option("--draft", help="A file of rules that are not saved.")
-    ] = None,
+    draft: Annotated[str | None, typer.Option("--draft", help="File with unsaved rules.")] = None,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Say where an item would go, and why. Nothing is sent. Status 1 where no rule takes it."""
+    """Explain where the rules send a task. Nothing is sent. Status 1 if no rule matches."""
     found = data_of(item)
     if not isinstance(found, dict):
         raise usage(f"{item}: an item is an object")
@@ -71,7 +72,7 @@ def items(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Items that have been routed, newest first."""
+    """List routed tasks, newest first."""
     rows_shown(
         "routing/items",
         ("id", "task_uuid", "state", "inbound", "outbound", "reason", "received_at"),

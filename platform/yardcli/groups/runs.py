@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from yardcli.groups.jobs import RUN, Patience
-from yardcli.groups.jobs import start as start_job
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -21,6 +19,8 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.groups.jobs import RUN, Patience
+from yardcli.groups.jobs import start as start_job
 from yardcli.lookup import find_job, project_id
 from yardcli.output import Format, note
 from yardcli.watch import follow, line_shown, outcome_of, wait
@@ -32,16 +32,18 @@ Run = Annotated[int, typer.Argument(metavar="RUN", min=1)]
 
 @commands.command("list")
 def list_(
-    job: Annotated[str | None, typer.Option("--job", "-j", help="Of this job.")] = None,
+    job: Annotated[str | None, typer.Option("--job", "-j", help="Runs of this job.")] = None,
     project: ProjectOption = None,
     state: Annotated[list[str] | None, typer.Option("--state", "-s", help="Repeatable.")] = None,
-    since: Annotated[str | None, typer.Option("--since", help="Queued then or later.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Queued at this time or later.")
+    ] = None,
     limit: Limit = DEFAULT_LIMIT,
     everything: Everything = False,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Runs, newest first."""
+    """List runs, newest first."""
     names = (
         "id",
         "job_name",
@@ -68,7 +70,7 @@ def list_(
 
 @commands.command()
 def show(run: Run, output: Output = None, profile: Profile = None) -> None:
-    """One of them, with the states it has been in."""
+    """Show a run with the history of its states."""
     one_shown(api().get(f"runs/{run}"))
 
 
@@ -76,7 +78,7 @@ def show(run: Run, output: Output = None, profile: Profile = None) -> None:
 def wait_(
     run: Run, timeout: Patience = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Until it has ended; the exit status says how."""
+    """Wait until a run has ended; the exit status says how."""
     found = wait(api(), f"runs/{run}", patience=timeout)
     one_shown(found, RUN)
     if found["active"]:
@@ -86,45 +88,51 @@ def wait_(
 
 @commands.command()
 def pause(run: Run, output: Output = None, profile: Profile = None) -> None:
-    """Ask it to send nothing more until it is resumed."""
+    """Pause a run: it sends nothing until it is resumed."""
     one_shown(api().post(f"runs/{run}/pause"), RUN)
 
 
 @commands.command()
 def resume(run: Run, output: Output = None, profile: Profile = None) -> None:
-    """Ask it to go on."""
+    """Resume a run."""
     one_shown(api().post(f"runs/{run}/resume"), RUN)
 
 
 @commands.command()
 def stop(run: Run, output: Output = None, profile: Profile = None) -> None:
-    """Ask it to stop."""
+    """Stop a run."""
     one_shown(api().post(f"runs/{run}/stop"), RUN)
 
 
 @commands.command()
 def restart(run: Run, output: Output = None, profile: Profile = None) -> None:
-    """Ask it to exit, and start it again in the same place."""
+    """Stop a run and start it again on the same host."""
     one_shown(api().post(f"runs/{run}/restart"), RUN)
 
 
 @commands.command()
 def counters(run: Run, output: Output = None, profile: Profile = None) -> None:
-    """Its requests, counted."""
+    """Show the request counters of a run."""
     one_shown(api().get(f"runs/{run}/counters"))
 
 
 @commands.command()
 def logs(
     run: Run,
-    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="And what comes.")] = False,
-    tail: Annotated[int, typer.Option("--tail", "-n", min=1, help="So many last lines.")] = 200,
-    level: Annotated[list[str] | None, typer.Option("--level", help="Only of these.")] = None,
-    contains: Annotated[str | None, typer.Option("--contains", help="Only with this.")] = None,
+    follow_it: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show new lines as they arrive.")
+    ] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", min=1, help="Number of last lines.")] = 200,
+    level: Annotated[
+        list[str] | None, typer.Option("--level", help="Only lines of these levels.")
+    ] = None,
+    contains: Annotated[
+        str | None, typer.Option("--contains", help="Only lines with this text.")
+    ] = None,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """What it has written; -o json: one object a line."""
+    """Show the log of a run; -o json prints one object a line."""
     client = api()
     show_line = line_shown if format_in_use() is Format.TABLE else _line_as_json
     if follow_it:
@@ -145,7 +153,7 @@ def errors(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Requests of it that failed; the first error of its log goes to stderr."""
+    """List failed requests of a run; the first error of its log goes to stderr."""
     first = api().get(f"runs/{run}/logs/first-error")["line"]
     if first is not None:
         note(f"{first['at']} {first['level']} {first['text']}")

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.errors import Exits, usage
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -23,6 +22,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.errors import Exits, usage
 from yardcli.lookup import find_frontier, project_id
 from yardcli.output import Format
 
@@ -38,7 +38,7 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Frontiers that you see."""
+    """List frontiers."""
     names = ("id", "project", "name", "segments", "is_paused", "is_frozen", "description")
     of = project_id(api(), project)
     columns = [(each.removeprefix("is_"), each) for each in names]
@@ -52,13 +52,13 @@ def add(
         str, typer.Argument(metavar="FILE", help="One seed a line, or .jsonl; - is stdin.")
     ],
     lines: Annotated[
-        str | None, typer.Option("--lines", help="text or json, instead of by the file's name.")
+        str | None, typer.Option("--lines", help="text or json; default: by the file's name.")
     ] = None,
     project: ProjectOption = None,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Add the seeds of a file; known ones stay as they are. Status 1 where one is refused."""
+    """Add the seeds of a file; known ones stay unchanged. Status 1 if one is refused."""
     if lines not in (None, "text", "json"):
         raise usage("--lines: text or json")
     is_json = lines == "json" or (lines is None and file.endswith((".jsonl", ".ndjson")))
@@ -83,12 +83,12 @@ def add(
 @commands.command()
 def lookup(
     frontier: Frontier,
-    seed: Annotated[str, typer.Argument(help="As it would be added, such as an address.")],
+    seed: Annotated[str, typer.Argument(help="Data of the seed, such as a URL.")],
     project: ProjectOption = None,
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Would it be new, and if not, how far is it? Status 1 where it is not known."""
+    """Check whether a seed would be new, and its state if not. Status 1 if it is unknown."""
     client = api()
     found = find_frontier(client, frontier, project)
     answer = client.get(f"frontiers/{found['id']}/look-up", data=seed)["results"][0]
@@ -104,7 +104,7 @@ def stats(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Its seeds, counted by state and segment."""
+    """Show counts of seeds by state and segment."""
     client = api()
     found = find_frontier(client, frontier, project)
     answer = client.get(f"frontiers/{found['id']}/stats")

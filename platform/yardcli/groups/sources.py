@@ -1,4 +1,4 @@
-"""``crawlyard sources``: record APIs and what was harvested from them."""
+"""``crawlyard sources``: record APIs and their imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -23,13 +23,13 @@ from yardcli.lookup import find_project, project_id
 commands = group("sources", "Sources: record APIs that are read again and again.")
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Slug, name or id.")]
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Without one: all of them.")
+    list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Default: all sources.")
 ]
 
 
 @commands.command("list")
 def list_(project: Project, output: Output = None, profile: Profile = None) -> None:
-    """Sources of a project."""
+    """List sources of a project."""
     client = api()
     found = client.get(f"sources/projects/{find_project(client, project)['id']}")
     columns = ("name", "kind", "enabled", "activity", "queue", "cron", "next_run_at", "problem")
@@ -40,7 +40,7 @@ def list_(project: Project, output: Output = None, profile: Profile = None) -> N
 def run(
     project: Project, sources: Names = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Harvest these, or every enabled one; each goes on where it was."""
+    """Import from these sources, or all enabled ones; each continues where it stopped."""
     _ask(project, sources, "start")
 
 
@@ -48,7 +48,7 @@ def run(
 def stop(
     project: Project, sources: Names = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Stop these, or all, after the batch in hand."""
+    """Stop these sources, or all, after the current batch."""
     _ask(project, sources, "stop")
 
 
@@ -62,7 +62,7 @@ def history(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Harvests, newest first."""
+    """List imports, newest first."""
     counts = ("read", "published", "filtered", "refused")
     of = project_id(api(), project)
     rows_shown(

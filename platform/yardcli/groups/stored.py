@@ -1,4 +1,4 @@
-"""``crawlyard requests``: the store of download requests."""
+"""``crawlyard requests``: the store of requests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from yardcli.errors import usage
-from yardcli.here import (
+from yardcli.context import (
     DEFAULT_LIMIT,
     Everything,
     Limit,
@@ -21,6 +20,7 @@ from yardcli.here import (
     one_shown,
     rows_shown,
 )
+from yardcli.errors import usage
 from yardcli.lookup import find_project, project_id
 
 commands = group("requests", "Stored requests: each one durable, each one's story known.")
@@ -38,7 +38,7 @@ def list_(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Requests, newest first."""
+    """List requests, newest first."""
     of = project_id(api(), project)
     rows_shown(
         "requests",
@@ -59,7 +59,7 @@ def add(
     urls: Annotated[list[str] | None, typer.Argument(metavar="[URL]...")] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", help="An address or object a line; - is stdin."),
+        typer.Option("--file", "-f", help="A URL or JSON object on each line; - is stdin."),
     ] = None,
     output: Output = None,
     profile: Profile = None,
@@ -84,13 +84,13 @@ def trace(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Where a request stands, and everything that happened to it."""
+    """Show the state and history of a request."""
     one_shown(api().get(f"requests/{request}"))
 
 
 @commands.command()
 def stats(project: ProjectOption = None, output: Output = None, profile: Profile = None) -> None:
-    """Every biz, with its requests counted by state."""
+    """List bizzes with counts of requests by state."""
     client = api()
     of = project_id(client, project)
     rows = [

@@ -1,4 +1,4 @@
-"""What every command shares: the options that all take, the login, and how answers are shown."""
+"""Common options of all commands, the current login, and printing in the chosen format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _chosen: dict[str, Any] = {}
 
 
 def _choose_format(value: Format | None) -> Format | None:
-    # Behind the command or before it: the last that was said counts.
+    # The option may precede or follow the command: the last one counts.
     if value is not None:
         _chosen["format"] = value
     return value
@@ -39,21 +39,21 @@ Profile = Annotated[
     str | None,
     typer.Option("--profile", help="The login to use.", callback=_choose_profile),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows at most.")]
-Everything = Annotated[bool, typer.Option("--all", help="Every row, however many pages it takes.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")]
+Everything = Annotated[bool, typer.Option("--all", help="All rows.")]
 ProjectOption = Annotated[
-    str | None, typer.Option("--project", "-p", help="Of this project: slug, name or id.")
+    str | None, typer.Option("--project", "-p", help="Slug, name or id of a project.")
 ]
 DEFAULT_LIMIT = 50
 
 
 def group(name: str, text: str) -> typer.Typer:
-    """A group of commands."""
+    """Return a group of commands."""
     return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def forget_choices() -> None:
-    """Before a command line is read, and after it."""
+    """Reset the options and close the connection; called before and after a command line."""
     client: Client | None = _chosen.pop("client", None)
     if client is not None:
         client.close()
@@ -61,19 +61,17 @@ def forget_choices() -> None:
 
 
 def profile_in_use() -> str | None:
-    """What ``--profile`` says."""
     chosen: str | None = _chosen.get("profile")
     return chosen
 
 
 def format_in_use() -> Format:
-    """What ``-o`` says."""
     chosen: Format = _chosen.get("format", Format.TABLE)
     return chosen
 
 
 def api() -> Client:
-    """The server, by the login in use: one connection a command. Raises ``CommandFailed``."""
+    """Return the client of the chosen login, one for each command. Raises ``CommandFailed``."""
     client: Client | None = _chosen.get("client")
     if client is None:
         tell = note if on_terminal() else None
@@ -85,23 +83,20 @@ def api() -> Client:
 def rows_shown(
     path: str, columns: Sequence[Column], *, limit: int, everything: bool, **query: Any
 ) -> None:
-    """Print a list of the server."""
     found = api().rows(path, None if everything else limit, **query)
     show_rows(found, columns, format_in_use())
 
 
 def list_shown(rows: Sequence[dict[str, Any]], columns: Sequence[Column]) -> None:
-    """Print these."""
     show_rows(rows, columns, format_in_use())
 
 
 def one_shown(row: dict[str, Any], names: Sequence[str] = ()) -> None:
-    """Print one thing."""
     show_one(row, format_in_use(), names)
 
 
 def pairs(texts: Sequence[str], *, option: str) -> dict[str, Any]:
-    """``KEY=VALUE`` each; a value that reads as JSON is that, else text.
+    """Parse ``KEY=VALUE`` texts; values that are valid JSON are decoded, others are texts.
 
     Raises ``CommandFailed``.
     """
@@ -120,7 +115,7 @@ def pairs(texts: Sequence[str], *, option: str) -> dict[str, Any]:
 
 
 def content_of(path: str) -> str:
-    """The text of a file, ``-`` for standard input. Raises ``CommandFailed``."""
+    """Return the text of a file, ``-`` for standard input. Raises ``CommandFailed``."""
     import sys
     from pathlib import Path
 
@@ -134,7 +129,9 @@ def content_of(path: str) -> str:
 
 
 def data_of(path: str) -> Any:
-    """What a file of JSON or YAML holds, ``-`` for standard input. Raises ``CommandFailed``."""
+    """Return the data of a JSON or YAML file, ``-`` for standard input. Raises
+    ``CommandFailed``.
+    """
     import json
 
     text = content_of(path)
