@@ -58,7 +58,7 @@ from apps.agents.services.lookups import load
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription, drain
-from yardkit.broker.gateway import flaw_of_sender
+from yardkit.broker.gateway import sender_problem
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
 from yardkit.errors import first_line
@@ -303,7 +303,7 @@ class CenterDaemon:
         if not verify_run_token(settings.SECRET_KEY, message.run, message.token):
             raise InvalidControlMessage(f"the token is not that of run {message.run}")
         reply_to = message.reply_to if isinstance(message, Allocate) else ""
-        flaw = flaw_of_sender(delivery, run=message.run, reply_to=reply_to)
+        flaw = sender_problem(delivery, run=message.run, reply_to=reply_to)
         if flaw:
             raise InvalidControlMessage(flaw)
         if isinstance(message, Release):

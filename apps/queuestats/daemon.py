@@ -23,7 +23,7 @@ from apps.runtime.services import (
 )
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
-from yardkit.broker.gateway import flaw_of_sender, sender_of
+from yardkit.broker.gateway import sender_of, sender_problem
 from yardkit.clock import Clock
 from yardkit.outage import Outage
 from yardkit.protocol import (
@@ -180,6 +180,6 @@ class StatisticsDaemon:
 def _sender_error(delivery: Delivery, message: AnyMessage) -> str:
     """Return why the sender may not send this, or "": a run reports only its own counters."""
     if isinstance(message, RunCounters):
-        return flaw_of_sender(delivery, run=message.run, boot=message.boot)
+        return sender_problem(delivery, run=message.run, boot=message.boot)
     sender = sender_of(delivery)
     return f"{sender} sends {type(message).__name__}" if sender else ""

@@ -19,7 +19,7 @@ from apps.routing.querysets import IN_FLIGHT
 from apps.routing.states import FINAL, ItemState
 from yardkit import metrics, queues
 from yardkit.metrics import Reading
-from yardkit.queues import QueueReading, Way
+from yardkit.queues import QueueDirection, QueueReading
 
 # Engine of the external system of an inbound or outbound, by the first part of its class name.
 _ENGINES: Final = {
@@ -92,7 +92,7 @@ def _queues() -> list[QueueReading]:
                     project=project,
                     engine=_engine(None if entrance is None else entrance.rule),
                     address=_address(None if entrance is None else entrance.rule),
-                    way=Way.IN,
+                    way=QueueDirection.IN,
                     waiting=inbound.depth,
                     readers=len(status.routers),
                     out_total=inbound.taken,
@@ -108,7 +108,7 @@ def _queues() -> list[QueueReading]:
                     project=project,
                     engine=_engine(rule),
                     address=_address(rule),
-                    way=Way.OUT,
+                    way=QueueDirection.OUT,
                     waiting=outbound.depth,
                     in_total=outbound.sent,
                     epoch=routers,

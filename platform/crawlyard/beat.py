@@ -35,7 +35,7 @@ STANDBY_SECONDS: Final = 2.0
 MUTE_SECONDS: Final = 5.0
 
 
-class Entry(ModelEntry):  # type: ignore[misc]
+class ExpiringEntry(ModelEntry):  # type: ignore[misc]
     """Entry whose message expires in the broker when no worker takes it in time.
 
     Celery writes a wall-clock time into the message instead; a worker whose clock is ahead would
@@ -52,7 +52,7 @@ class Entry(ModelEntry):  # type: ignore[misc]
 class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
     """Scheduler that ticks only while it holds the lease; other instances stand by."""
 
-    Entry = Entry
+    Entry = ExpiringEntry
     # Messages use connections of the application's pool: while the broker is unreachable, waiting
     # for an own connection would lose the lease.
     producer = None

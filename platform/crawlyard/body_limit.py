@@ -37,7 +37,7 @@ DISCARDED_BYTES: Final = 256 * 1024 * 1024
 DISCARD_SECONDS: Final = 10.0
 
 
-class BodyTooLarge(Exception):
+class BodyLimitExceeded(Exception):
     """The body exceeds the limit; its length was not declared in ``Content-Length``."""
 
 
@@ -66,12 +66,12 @@ class BodyLimit:
             message = await receive()
             read += len(message.get("body", b""))
             if read > limit:
-                raise BodyTooLarge
+                raise BodyLimitExceeded
             return message
 
         try:
             await self._application(scope, counted, send)
-        except BodyTooLarge:
+        except BodyLimitExceeded:
             # Raised while the body is read, so no response has begun.
             await _refuse(scope, receive, send, limit)
 

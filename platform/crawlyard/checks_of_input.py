@@ -16,7 +16,7 @@ from yardkit.addresses import check_address, resolve_name
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class InputCheck:
     """Result for one input: accepted, or the reason and the index of the first wrong character."""
 
     accepted: bool
@@ -24,36 +24,36 @@ class Answer:
     position: int | None = None
 
 
-def _address(value: str) -> Answer:
+def _address(value: str) -> InputCheck:
     verdict = check_address(value)
-    return Answer(accepted=verdict.accepted, reason=verdict.reason)
+    return InputCheck(accepted=verdict.accepted, reason=verdict.reason)
 
 
-def _tag(value: str) -> Answer:
+def _tag(value: str) -> InputCheck:
     try:
         check_tag(value)
     except ProjectInputError as error:
-        return Answer(accepted=False, reason=text_of(error))
-    return Answer(accepted=True)
+        return InputCheck(accepted=False, reason=text_of(error))
+    return InputCheck(accepted=True)
 
 
-def _clone_url(value: str) -> Answer:
+def _clone_url(value: str) -> InputCheck:
     try:
         check_clone_url(value, allowed_networks=settings.GIT_ALLOWED_NETWORKS, resolve=resolve_name)
     except ProjectInputError as error:
-        return Answer(accepted=False, reason=text_of(error))
-    return Answer(accepted=True)
+        return InputCheck(accepted=False, reason=text_of(error))
+    return InputCheck(accepted=True)
 
 
-def _selector(value: str) -> Answer:
+def _selector(value: str) -> InputCheck:
     try:
         compile_selector(value)
     except SelectorError as error:
-        return Answer(accepted=False, reason=error.text, position=error.offset)
-    return Answer(accepted=True)
+        return InputCheck(accepted=False, reason=error.text, position=error.offset)
+    return InputCheck(accepted=True)
 
 
-KINDS: dict[str, Callable[[str], Answer]] = {
+KINDS: dict[str, Callable[[str], InputCheck]] = {
     "addresses": _address,
     "clone_urls": _clone_url,
     "selectors": _selector,

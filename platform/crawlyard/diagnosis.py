@@ -46,7 +46,7 @@ from yardkit.masks import masked
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StoreCheck:
     """Row of the table. ``how`` says how to fix it when it is not ok."""
 
     setting: str
@@ -56,9 +56,9 @@ class Finding:
     how: str = ""
 
 
-def diagnose() -> list[Finding]:
+def diagnose() -> list[StoreCheck]:
     """Return every finding; unreachable stores are findings, not exceptions."""
-    checks: list[Callable[[], Finding]] = [
+    checks: list[Callable[[], StoreCheck]] = [
         _python,
         _data,
         _database,
@@ -79,17 +79,17 @@ def diagnose() -> list[Finding]:
     return [check() for check in checks]
 
 
-def _python() -> Finding:
+def _python() -> StoreCheck:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    return Finding("Python", version, ok=sys.version_info >= (3, 11), detail=sys.executable)
+    return StoreCheck("Python", version, ok=sys.version_info >= (3, 11), detail=sys.executable)
 
 
-def _data() -> Finding:
+def _data() -> StoreCheck:
     # Importing the settings has verified that the folder is writable.
-    return Finding("CRAWLYARD_DATA", str(settings.DATA_DIR), ok=True, detail="writable")
+    return StoreCheck("CRAWLYARD_DATA", str(settings.DATA_DIR), ok=True, detail="writable")
 
 
-def _database() -> Finding:
+def _database() -> StoreCheck:
     shown = masked(settings.DATABASE_URL)
     try:
         with connection.cursor() as cursor:
@@ -101,7 +101,7 @@ def _database() -> Finding:
         executor = MigrationExecutor(connection)
         waiting = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DatabaseError as error:
-        return Finding(
+        return StoreCheck(
             "DATABASE_URL",
             shown,
             ok=False,
@@ -109,22 +109,22 @@ def _database() -> Finding:
             how="is the server up, and do name, user and password fit?",
         )
     if waiting:
-        return Finding(
+        return StoreCheck(
             "DATABASE_URL",
             shown,
             ok=False,
             detail=f"{connection.vendor} {version}, {len(waiting)} migrations not applied",
             how="make up applies them; without it, run manage.py migrate",
         )
-    return Finding("DATABASE_URL", shown, ok=True, detail=f"{connection.vendor} {version}")
+    return StoreCheck("DATABASE_URL", shown, ok=True, detail=f"{connection.vendor} {version}")
 
 
-def _broker() -> Finding:
+def _broker() -> StoreCheck:
     shown = masked(settings.BROKER_URL)
     try:
         broker = connect(settings.BROKER_URL, name="crawlyard doctor", timeout=5.0)
     except BrokerError as error:
-        return Finding(
+        return StoreCheck(
             "BROKER_URL",
             shown,
             ok=False,
@@ -132,42 +132,44 @@ def _broker() -> Finding:
             how="sqlite:///path/to/file or amqp://user:password@host:5672/vhost",
         )
     broker.close()
-    return Finding("BROKER_URL", shown, ok=True, detail="connected")
+    return StoreCheck("BROKER_URL", shown, ok=True, detail="connected")
 
 
-def _cache() -> Finding:
+def _cache() -> StoreCheck:
     if not settings.REDIS_URL:
-        return Finding("REDIS_URL", "", ok=True, detail="not set: memory of each process")
+        return StoreCheck("REDIS_URL", "", ok=True, detail="not set: memory of each process")
     shown = masked(settings.REDIS_URL)
     try:
         cache.set("doctor", "ok", 5)
         found = cache.get("doctor") == "ok"
     except (redis.RedisError, ValueError) as error:
-        return Finding("REDIS_URL", shown, ok=False, detail=str(error), how="redis://host:6379/0")
-    return Finding("REDIS_URL", shown, ok=found, detail="connected")
+        return StoreCheck(
+            "REDIS_URL", shown, ok=False, detail=str(error), how="redis://host:6379/0"
+        )
+    return StoreCheck("REDIS_URL", shown, ok=found, detail="connected")
 
 
-def _seeds() -> Finding:
+def _seeds() -> StoreCheck:
     url = settings.SEEDS_URL
     shown = masked(url)
     try:
         services = live_daemons(kind="seeds").count()
         frontiers = Frontier.objects.count()
     except DatabaseError:
-        return Finding("SEEDS_URL", shown, ok=True, detail="not known: see DATABASE_URL")
+        return StoreCheck("SEEDS_URL", shown, ok=True, detail="not known: see DATABASE_URL")
     running = f"services: {services}, frontiers: {frontiers}"
     try:
         open_store(url).close()
     except StoreInUse as error:
         # It accepts connections, so a process listens.
         if services:
-            return Finding("SEEDS_URL", shown, ok=True, detail=f"in use by run_seeds, {running}")
+            return StoreCheck("SEEDS_URL", shown, ok=True, detail=f"in use by run_seeds, {running}")
         how = "is a run_seeds of another installation, or without this database, at work?"
-        return Finding("SEEDS_URL", shown, ok=False, detail=str(error), how=how)
+        return StoreCheck("SEEDS_URL", shown, ok=False, detail=str(error), how=how)
     except SeedError as error:
         how = "rocksdb:///folder that can be written, or postgresql://user:password@host:5432/name"
-        return Finding("SEEDS_URL", shown, ok=False, detail=str(error), how=how)
-    return Finding(
+        return StoreCheck("SEEDS_URL", shown, ok=False, detail=str(error), how=how)
+    return StoreCheck(
         "SEEDS_URL",
         shown,
         ok=bool(services) or not frontiers,
@@ -176,7 +178,7 @@ def _seeds() -> Finding:
     )
 
 
-def _requests(name: str) -> Finding:
+def _requests(name: str) -> StoreCheck:
     """Check a storage node of requests: ``default`` is REQUESTS_URL, others are in
     REQUESTS_NODES.
     """
@@ -189,12 +191,12 @@ def _requests(name: str) -> Finding:
             health = node.health()
     except RequestStoreError as error:
         how = "sqlite:///folder, postgresql://host/name or mongodb://host/?replicaSet=rs0"
-        return Finding(setting, shown, ok=False, detail=str(error), how=how)
+        return StoreCheck(setting, shown, ok=False, detail=str(error), how=how)
     members = f", {', '.join(health.members)}" if health.members else ""
-    return Finding(setting, shown, ok=True, detail=f"{health.kind} {health.version}{members}")
+    return StoreCheck(setting, shown, ok=True, detail=f"{health.kind} {health.version}{members}")
 
 
-def _logs() -> Finding:
+def _logs() -> StoreCheck:
     url = settings.LOGS_URL
     shown = masked(url)
     how = "sqlite:///folder, postgresql://user:password@host:5432/name or http://host:9200"
@@ -205,46 +207,48 @@ def _logs() -> Finding:
             detail = store.check()
             kept = store.usages()
     except (BadAddress, LogsAway) as error:
-        return Finding("LOGS_URL", shown, ok=False, detail=str(error), how=how)
+        return StoreCheck("LOGS_URL", shown, ok=False, detail=str(error), how=how)
     lines, size = sum(one.lines for one in kept), sum(one.bytes for one in kept)
     said = f"{detail}, {lines} lines, {size / 2**20:.1f} MiB of text"
-    return Finding("LOGS_URL", shown, ok=True, detail=said)
+    return StoreCheck("LOGS_URL", shown, ok=True, detail=said)
 
 
-def _runner() -> Finding:
+def _runner() -> StoreCheck:
     url = settings.RUNNER_URL
     try:
         in_containers = runner_kind(url) == DOCKER
     except EnvError as error:
-        return Finding(
+        return StoreCheck(
             "RUNNER_URL", url, ok=False, detail=str(error), how="process:// or docker://"
         )
     if not in_containers:
-        return Finding("RUNNER_URL", url, ok=True, detail="runs are local processes")
+        return StoreCheck("RUNNER_URL", url, ok=True, detail="runs are local processes")
     runner = make_runner(url, installation="", host="", network=settings.RUN_NETWORK)
     try:
         engine = runner.engine()
     except RunnerAway as error:
         how = "is the engine up, and may this user open its socket?"
-        return Finding("RUNNER_URL", url, ok=False, detail=str(error), how=how)
+        return StoreCheck("RUNNER_URL", url, ok=False, detail=str(error), how=how)
     finally:
         runner.close()
     if settings.RUN_BROKER_URL.startswith("sqlite:"):
-        return Finding(
+        return StoreCheck(
             "RUNNER_URL",
             url,
             ok=False,
             detail=f"{engine}, but a container cannot reach the embedded broker",
             how="set BROKER_URL to an amqp:// URL, and RUN_BROKER_URL to one that containers reach",
         )
-    return Finding("RUNNER_URL", url, ok=True, detail=f"{engine}, network {settings.RUN_NETWORK}")
+    return StoreCheck(
+        "RUNNER_URL", url, ok=True, detail=f"{engine}, network {settings.RUN_NETWORK}"
+    )
 
 
-def _accounts() -> Finding:
+def _accounts() -> StoreCheck:
     """Check that spiders have accounts limited to their own queues."""
     name, url = "BROKER_MANAGEMENT_URL", settings.BROKER_MANAGEMENT_URL
     if not url:
-        return Finding(
+        return StoreCheck(
             name, "", ok=True, detail="not set: runs share the broker with the platform, as trusted"
         )
     try:
@@ -252,19 +256,21 @@ def _accounts() -> Finding:
         who = accounts.check()
     except (ValueError, RunnerAway) as error:
         how = "http://user:password@host:15672 of a RabbitMQ user with the tag administrator"
-        return Finding(name, masked(url), ok=False, detail=str(error), how=how)
-    return Finding(name, masked(url), ok=True, detail=f"{who} makes each run an account of its own")
+        return StoreCheck(name, masked(url), ok=False, detail=str(error), how=how)
+    return StoreCheck(
+        name, masked(url), ok=True, detail=f"{who} makes each run an account of its own"
+    )
 
 
-def _celery() -> Finding:
+def _celery() -> StoreCheck:
     shown = urlsplit(settings.CELERY_BROKER_URL).scheme
     try:
         workers, beats = (live_daemons(kind=kind).count() for kind in ("worker", "beat"))
         schedules = Schedule.objects.filter(next_at__isnull=False).count()
     except DatabaseError:
         # Reported by the check of the database.
-        return Finding("Celery", shown, ok=True, detail="not known: see DATABASE_URL")
-    return Finding(
+        return StoreCheck("Celery", shown, ok=True, detail="not known: see DATABASE_URL")
+    return StoreCheck(
         "Celery",
         shown,
         ok=not schedules or bool(workers and beats),
@@ -273,13 +279,13 @@ def _celery() -> Finding:
     )
 
 
-def _routers() -> Finding:
+def _routers() -> StoreCheck:
     try:
         routers = live_daemons(kind="router").count()
         rules = Configuration.objects.filter(kind=KIND, active__isnull=False).count()
     except DatabaseError:
-        return Finding("Router", "", ok=True, detail="not known: see DATABASE_URL")
-    return Finding(
+        return StoreCheck("Router", "", ok=True, detail="not known: see DATABASE_URL")
+    return StoreCheck(
         "Router",
         "",
         ok=bool(routers) or not rules,
@@ -288,16 +294,16 @@ def _routers() -> Finding:
     )
 
 
-def _fetchers() -> Finding:
+def _fetchers() -> StoreCheck:
     try:
         fetchers = live_daemons(kind="fetcher").count()
         found = Configuration.objects.filter(kind=BIZZES, active__isnull=False)
         rows = found.select_related("active")
         books = [read_settings(row.active.data)[0] for row in rows if row.active is not None]
     except DatabaseError:
-        return Finding("Fetcher", "", ok=True, detail="not known: see DATABASE_URL")
+        return StoreCheck("Fetcher", "", ok=True, detail="not known: see DATABASE_URL")
     count = sum(biz.enabled for book in books if book for biz in book.bizzes.values())
-    return Finding(
+    return StoreCheck(
         "Fetcher",
         "",
         ok=bool(fetchers) or not count,
@@ -306,7 +312,7 @@ def _fetchers() -> Finding:
     )
 
 
-def _collectors() -> Finding:
+def _collectors() -> StoreCheck:
     try:
         collectors = live_daemons(kind="collector").count()
         found = Configuration.objects.filter(kind=SOURCES, active__isnull=False)
@@ -317,11 +323,13 @@ def _collectors() -> Finding:
             for source in book_of(row.active.data).sources.values()
         )
     except DatabaseError:
-        return Finding("Collector", "", ok=True, detail="not known: see DATABASE_URL")
+        return StoreCheck("Collector", "", ok=True, detail="not known: see DATABASE_URL")
     except msgspec.ValidationError as error:
         how = "save the sources of that project anew"
-        return Finding("Collector", "", ok=False, detail=f"settings of sources: {error}", how=how)
-    return Finding(
+        return StoreCheck(
+            "Collector", "", ok=False, detail=f"settings of sources: {error}", how=how
+        )
+    return StoreCheck(
         "Collector",
         "",
         ok=bool(collectors) or not count,
@@ -330,7 +338,7 @@ def _collectors() -> Finding:
     )
 
 
-def _placeholders() -> Finding:
+def _placeholders() -> StoreCheck:
     """List the names only: a value may be a password."""
     name, shown = "ROUTING_PLACEHOLDERS", ", ".join(sorted(placeholders("project")))
     rules = Configuration.objects.filter(kind=KIND).select_related("active", "project")
@@ -342,19 +350,19 @@ def _placeholders() -> Finding:
             for problem in problems(each.active.data)
         ]
     except DatabaseError:
-        return Finding(name, shown, ok=True, detail="rules not known: see DATABASE_URL")
+        return StoreCheck(name, shown, ok=True, detail="rules not known: see DATABASE_URL")
     if found:
-        return Finding(
+        return StoreCheck(
             name, shown, ok=False, detail=found[0], how="or mend the rules of the project"
         )
-    return Finding(name, shown, ok=True, detail="all that active rules name have a value")
+    return StoreCheck(name, shown, ok=True, detail="all that active rules name have a value")
 
 
-def _failure_folders() -> Finding:
+def _failure_folders() -> StoreCheck:
     shown = ", ".join(map(str, settings.ROUTING_FAILURE_DIRS))
     bad = [each for each in settings.ROUTING_FAILURE_DIRS if not _may_write(_nearest(each))]
     how = f"let this user write to {bad[0]}" if bad else ""
-    return Finding("ROUTING_FAILURE_DIRS", shown, ok=not bad, detail="failure files", how=how)
+    return StoreCheck("ROUTING_FAILURE_DIRS", shown, ok=not bad, detail="failure files", how=how)
 
 
 def _may_write(folder: Path) -> bool:

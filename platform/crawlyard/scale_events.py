@@ -22,7 +22,7 @@ ASK_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FetcherDemand:
     """``running``: names of fetchers on all hosts. ``most``: FETCHERS_MAX."""
 
     running: frozenset[str]
@@ -42,7 +42,7 @@ class FetcherScale:
         self,
         supervisor: Supervisor,
         write_line: Callable[[str], None],
-        ask: Callable[[], Wanted] | None = None,
+        ask: Callable[[], FetcherDemand] | None = None,
         every: float = ASK_SECONDS,
     ) -> None:
         self._supervisor = supervisor
@@ -50,7 +50,7 @@ class FetcherScale:
         self._ask = ask or _from_database
         self._every = every
         self._stopped = threading.Event()
-        self._answer: Wanted | None = None
+        self._answer: FetcherDemand | None = None
         # Numbers of this box's fetchers, the first one included.
         self._numbers = [1]
         self._thread = threading.Thread(target=self._run, name="fetcher-scale", daemon=True)
@@ -103,7 +103,7 @@ class FetcherScale:
                 failing = True
 
 
-def _from_database() -> Wanted:
+def _from_database() -> FetcherDemand:
     try:
         advice = wanted_fetchers()
         names = frozenset(live_daemons(kind="fetcher").values_list("name", flat=True))
@@ -112,4 +112,4 @@ def _from_database() -> Wanted:
         connection.close()
     needy = [each for each in advice.bizzes if each.needed == advice.needed]
     why = f"{needy[0].project_name}/{needy[0].biz} {needy[0].reason}" if needy else "nothing waits"
-    return Wanted(names, advice.wanted, advice.most, why)
+    return FetcherDemand(names, advice.wanted, advice.most, why)

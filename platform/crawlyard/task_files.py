@@ -43,7 +43,7 @@ def _next_moment() -> int:
         return _last_moment
 
 
-class Channel(filesystem.Channel):
+class FileChannel(filesystem.Channel):
     """Channel that writes under a temporary name first."""
 
     def _get(self, queue: Any, timeout: Any = None) -> Any:
@@ -66,10 +66,10 @@ class Channel(filesystem.Channel):
             raise ChannelError(f"cannot write {path}: {error}") from error
 
 
-class Transport(filesystem.Transport):
+class FileTransport(filesystem.Transport):
     """Kombu's transport with the atomic channel."""
 
-    Channel = Channel
+    Channel = FileChannel
 
 
-TRANSPORT_ALIASES[NAME] = f"{__name__}:Transport"
+TRANSPORT_ALIASES[NAME] = f"{__name__}:FileTransport"

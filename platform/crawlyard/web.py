@@ -12,7 +12,7 @@ from typing import Final
 import uvicorn
 
 from yardkit.env import EnvError
-from yardkit.life import LifeFile
+from yardkit.liveness import LivenessReporter
 
 # Seconds in which keep-alive connections close with their next response. A connection unused
 # for that long is unlikely to send a request just when it closes.
@@ -54,10 +54,10 @@ def listens(host: str, port: int) -> bool:
     return True
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """uvicorn server that notifies its supervisor when it listens and while its loop turns."""
 
-    def __init__(self, config: uvicorn.Config, life: LifeFile) -> None:
+    def __init__(self, config: uvicorn.Config, life: LivenessReporter) -> None:
         super().__init__(config)
         self._life = life
 

@@ -16,7 +16,7 @@ from celery.platforms import SecurityWarning
 from celery.worker import state
 
 from crawlyard.task_files import hand_out_no_more
-from yardkit.life import FEED_SECONDS, LifeFile
+from yardkit.liveness import FEED_SECONDS, LivenessReporter
 from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Worker:
         self, app: Any, *, name: str, queues: Sequence[str], concurrency: int, stop: Stop
     ) -> None:
         self.name = name
-        self._life = LifeFile.take(name, os.environ)
+        self._life = LivenessReporter.take(name, os.environ)
         self._stop = stop
         self._ended = threading.Event()
         # Running as root is the operator's choice; messages are plain JSON, so Celery's warning is

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import quote
 
-from yardcli.errors import CommandFailed, Exits, Refused
+from yardcli.errors import CommandFailed, Exits, ServerRefused
 from yardcli.profiles import Login
 
 if TYPE_CHECKING:
@@ -203,8 +203,10 @@ def _read(response: requests.Response) -> Any:
         raise CommandFailed(Exits.UNREACHABLE, text)
     if not is_json or not isinstance(answer, dict) or "detail" not in answer:
         request = response.headers.get("X-Request-Id", "")
-        raise Refused(response.status_code, "no_json", response.reason or "error", {}, request)
-    raise Refused(
+        raise ServerRefused(
+            response.status_code, "no_json", response.reason or "error", {}, request
+        )
+    raise ServerRefused(
         response.status_code,
         str(answer.get("code", "error")),
         str(answer["detail"]),

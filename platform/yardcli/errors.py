@@ -44,7 +44,7 @@ class CommandFailed(Exception):
         self.more = more
 
 
-class Refused(CommandFailed):
+class ServerRefused(CommandFailed):
     """An error answered by the server, in its words."""
 
     def __init__(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from yardkit.heartbeat import read_beat
-from yardkit.life import FILE_SETTING
+from yardkit.liveness import FILE_SETTING
 
 # Longer than any step of a healthy daemon.
 OLDEST_SECONDS: Final = 60.0

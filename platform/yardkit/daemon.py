@@ -24,7 +24,7 @@ from yardkit.backoff import back_off
 from yardkit.broker.base import BadBrokerURL, BrokerError
 from yardkit.env import EnvError
 from yardkit.heartbeat import Beat, read_beat, write_beat
-from yardkit.life import LifeFile
+from yardkit.liveness import LivenessReporter
 from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class _Loop:
         self._options = options
         self._beat = beat
         self._stop = stop
-        self._life = LifeFile.take(options.name, os.environ)
+        self._life = LivenessReporter.take(options.name, os.environ)
         self._boot = uuid.uuid4().hex
         self._started = time.monotonic()
         self._next_beat = 0.0

@@ -11,7 +11,7 @@ from enum import StrEnum
 logger = logging.getLogger(__name__)
 
 
-class Way(StrEnum):
+class QueueDirection(StrEnum):
     """Direction of a queue: who produces and who consumes."""
 
     # This platform produces and consumes.
@@ -45,7 +45,7 @@ class QueueReading:
     engine: str
     project: int | None = None
     address: str = ""
-    way: Way = Way.INSIDE
+    way: QueueDirection = QueueDirection.INSIDE
     waiting: int | None = None
     taken: int | None = None
     readers: int | None = None

@@ -95,7 +95,7 @@ class RedisServer:
             self._holders.add(holder)
             if self._keeper is None:
                 self._ended = threading.Event()
-                run: Callable[[], None] = _Keeping(self, self._ended, self.lease_seconds / 3)
+                run: Callable[[], None] = _RenewalLoop(self, self._ended, self.lease_seconds / 3)
                 self._keeper = threading.Thread(target=run, name="redis-leases", daemon=True)
                 self._keeper.start()
 
@@ -123,7 +123,7 @@ class RedisServer:
         self._keeper = None
 
 
-class _Keeping:
+class _RenewalLoop:
     """Loop of the renewing thread. Holds the server weakly, so that it can be collected."""
 
     def __init__(self, server: RedisServer, ended: threading.Event, seconds: float) -> None:

@@ -186,7 +186,7 @@ def die_with_parent(
     return True
 
 
-def die_with_parent_if_told(environ: Mapping[str, str]) -> None:
+def die_with_parent_if_asked(environ: Mapping[str, str]) -> None:
     """Apply ``CRAWLYARD_DIE_WITH_PARENT``; called first in a supervised process."""
     told = environ.get(DIE_WITH_PARENT, "").strip()
     if told.isdecimal() and int(told) > 1:

@@ -20,7 +20,7 @@ import msgspec
 
 from yardkit.env import EnvError
 from yardkit.protocol import DownloaderSettings
-from yardkit.stop import Stop, die_with_parent_if_told
+from yardkit.stop import Stop, die_with_parent_if_asked
 from yardspider import environment
 from yardspider.accounting import CrawlAccounting
 from yardspider.engine import CrawlOutcome
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "init":
             return _init(options)
         with Stop() as stop:
-            die_with_parent_if_told(os.environ)
+            die_with_parent_if_asked(os.environ)
             run_dir = environment.read_run_dir(os.environ)
             return _run(options, run_dir, stop)
     except (BadInput, EnvError, RunFailed) as error:

@@ -10,7 +10,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from crawlyard.upgrades.classification import Verdict, classify
+from crawlyard.upgrades.classification import MigrationVerdict, classify
 from tools.released_migrations import present, released
 
 CREATED = migrations.CreateModel(
@@ -82,7 +82,7 @@ CONTRACTS: dict[str, tuple[Operation, str]] = {
 }
 
 
-def verdict(operation: Operation, **attributes: Any) -> Verdict:
+def verdict(operation: Operation, **attributes: Any) -> MigrationVerdict:
     """Of a migration with this operation, where the table is in use already."""
     state = ProjectState()
     CREATED.state_forwards("app", state)

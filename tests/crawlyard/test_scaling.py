@@ -10,7 +10,7 @@ import pytest
 from django.db import DatabaseError
 
 from crawlyard import scale_events
-from crawlyard.scale_events import FetcherScale, Wanted
+from crawlyard.scale_events import FetcherDemand, FetcherScale
 from crawlyard.supervisor import Supervisor, Unit
 from crawlyard.units import fetcher, fetcher_name
 
@@ -41,10 +41,10 @@ class Box:
         self.supervisor.start()
         self.scale.start()
 
-    def wanted(self, number: int, *elsewhere: str, most: int = 4) -> Wanted:
-        return Wanted(frozenset(elsewhere), number, most, "news: never at this pace")
+    def wanted(self, number: int, *elsewhere: str, most: int = 4) -> FetcherDemand:
+        return FetcherDemand(frozenset(elsewhere), number, most, "news: never at this pace")
 
-    def ask(self) -> Wanted:
+    def ask(self) -> FetcherDemand:
         self.asked += 1
         if self.asked == 1:
             raise DatabaseError("away")

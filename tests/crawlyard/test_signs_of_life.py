@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.daemon_processes import Daemons
 from yardkit import alive
-from yardkit.life import FILE_SETTING
+from yardkit.liveness import FILE_SETTING
 
 pytestmark = pytest.mark.slow("daemons as processes")
 

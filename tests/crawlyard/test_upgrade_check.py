@@ -22,7 +22,7 @@ from apps.runtime.services import close_shared_broker, depths, shared_broker
 from apps.runtime.states import DaemonState
 from crawlyard.settings.names import KNOWN
 from crawlyard.upgrades import readiness
-from crawlyard.upgrades.readiness import Item, Level, check
+from crawlyard.upgrades.readiness import UpgradeItem, UpgradeLevel, check
 from tests.test_docs import _TABLE_SETTING, read
 from yardkit.broker import Outgoing, QueueSpec
 from yardkit.secretbox import generate_key
@@ -30,7 +30,7 @@ from yardkit.secretbox import generate_key
 pytestmark = pytest.mark.django_db
 
 
-def items(what: str, environ: dict[str, str] | None = None) -> list[Item]:
+def items(what: str, environ: dict[str, str] | None = None) -> list[UpgradeItem]:
     return [each for each in check(environ or {}) if each.what.startswith(what)]
 
 
@@ -47,23 +47,23 @@ def test_a_migration_that_is_not_applied_is_judged() -> None:
     recorder.filter(app="runtime").delete()
     recorder.filter(app="jobs", name__gte="0013").delete()
     found = {each.what: each for each in items("migration ")}
-    assert found["migration jobs.0013_active_runs_by_their_end"].level is Level.OK
+    assert found["migration jobs.0013_active_runs_by_their_end"].level is UpgradeLevel.OK
     assert "expands" in found["migration runtime.0001_initial"].detail
 
 
 def test_a_contracting_one_waits_for_older_processes() -> None:
     MigrationRecorder.Migration.objects.filter(app="projects", name__gte="0002").delete()
     (found,) = items("migration projects.0002")
-    assert (found.level, "contracts" in found.detail) == (Level.NOTE, True)
+    assert (found.level, "contracts" in found.detail) == (UpgradeLevel.NOTE, True)
     daemon("9.8.7")
     (found,) = items("migration projects.0002")
-    assert found.level is Level.BAD
+    assert found.level is UpgradeLevel.BAD
 
 
 def test_a_database_of_a_newer_version_is_told() -> None:
     MigrationRecorder.Migration.objects.create(app="jobs", name="9999_later")
     found = items("migrations")
-    assert found[0].level is Level.BAD
+    assert found[0].level is UpgradeLevel.BAD
     assert "jobs.9999_later" in found[0].detail
     with pytest.raises(CommandError, match="migrations"):
         call_command("upgrade_check", stdout=io.StringIO())
@@ -85,21 +85,21 @@ def daemon(version: str) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "level"),
     [
-        ("0.3.0", "0.3.0", Level.OK),
-        ("0.3.0", "0.2.9", Level.NOTE),
-        ("0.3.0", "0.1.0", Level.BAD),
-        ("1.0.0", "0.9.0", Level.BAD),
-        ("0.3.0", "", Level.NOTE),
+        ("0.3.0", "0.3.0", UpgradeLevel.OK),
+        ("0.3.0", "0.2.9", UpgradeLevel.NOTE),
+        ("0.3.0", "0.1.0", UpgradeLevel.BAD),
+        ("1.0.0", "0.9.0", UpgradeLevel.BAD),
+        ("0.3.0", "", UpgradeLevel.NOTE),
     ],
 )
 def test_processes_of_other_versions(
-    monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str, level: Level
+    monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str, level: UpgradeLevel
 ) -> None:
     monkeypatch.setattr(readiness, "own_version", lambda: ours)
     daemon(theirs)
     (found,) = items("processes")
     assert found.level is level
-    assert level is Level.OK or f"center c-{theirs}" in found.detail
+    assert level is UpgradeLevel.OK or f"center c-{theirs}" in found.detail
 
 
 def test_processes_are_read_before_their_table_has_the_columns_of_this_version() -> None:
@@ -110,8 +110,8 @@ def test_processes_are_read_before_their_table_has_the_columns_of_this_version()
     assert "center c-9.8.7" in found.detail
 
 
-@pytest.mark.parametrize(("age", "level"), [(5, Level.NOTE), (120, Level.BAD)])
-def test_an_outbox_that_is_not_sent(age: int, level: Level) -> None:
+@pytest.mark.parametrize(("age", "level"), [(5, UpgradeLevel.NOTE), (120, UpgradeLevel.BAD)])
+def test_an_outbox_that_is_not_sent(age: int, level: UpgradeLevel) -> None:
     created = timezone.now() - timedelta(seconds=age)
     OutboxMessage.objects.create(message_id="m", key="q", body=b"x", created_at=created)
     (found,) = items("outbox")
@@ -121,10 +121,11 @@ def test_an_outbox_that_is_not_sent(age: int, level: Level) -> None:
 
 @pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
-    ("version", "level"), [(0, Level.NOTE), (1, Level.OK), (2, Level.BAD), (-1, Level.BAD)]
+    ("version", "level"),
+    [(0, UpgradeLevel.NOTE), (1, UpgradeLevel.OK), (2, UpgradeLevel.BAD), (-1, UpgradeLevel.BAD)],
 )
 def test_messages_of_other_versions_are_found_and_stay(
-    monkeypatch: pytest.MonkeyPatch, version: int, level: Level
+    monkeypatch: pytest.MonkeyPatch, version: int, level: UpgradeLevel
 ) -> None:
     body = msgspec.msgpack.encode({"type": "run_counters", "v": version})
     broker = shared_broker(timeout=5, name="test")
@@ -135,9 +136,11 @@ def test_messages_of_other_versions_are_found_and_stay(
     # Readings serve everybody for two seconds.
     monkeypatch.setattr(depths._asker, "_asked_at", float("-inf"))
     try:
-        found = [each for each in items("queue") if "statistics" in each.what or level is Level.OK]
+        found = [
+            each for each in items("queue") if "statistics" in each.what or level is UpgradeLevel.OK
+        ]
         assert [each.level for each in found] == [level]
-        assert level is Level.OK or f"1 messages of version {version}" in found[0].detail
+        assert level is UpgradeLevel.OK or f"1 messages of version {version}" in found[0].detail
         assert shared_broker(timeout=5, name="test").depth("statistics").ready == 2
     finally:
         shared_broker(timeout=5, name="test").purge("statistics")
@@ -149,7 +152,7 @@ def test_dead_letters_are_better_decided_before() -> None:
         message_id="m", queue="q", body=b"x", body_size=1, died_at=timezone.now()
     )
     (found,) = items("dead letters")
-    assert found.level is Level.NOTE
+    assert found.level is UpgradeLevel.NOTE
 
 
 def test_keys_that_are_still_needed(settings: Any) -> None:
@@ -159,7 +162,7 @@ def test_keys_that_are_still_needed(settings: Any) -> None:
     project.git_password = "canary"
     project.save()
     (found,) = items("SECRETBOX_KEYS")
-    assert (found.level, found.detail) == (Level.OK, "one key, 1 secrets")
+    assert (found.level, found.detail) == (UpgradeLevel.OK, "one key, 1 secrets")
     settings.SECRETBOX_KEYS = [new, old]
     (found,) = items("SECRETBOX_KEYS")
     assert "still needed for 1 secrets" in found.detail
@@ -169,7 +172,7 @@ def test_keys_that_are_still_needed(settings: Any) -> None:
     assert "needed for nothing" in found.detail
     settings.SECRETBOX_KEYS = [old]
     (found,) = items("SECRETBOX_KEYS")
-    assert found.level is Level.BAD
+    assert found.level is UpgradeLevel.BAD
 
 
 def test_what_the_database_has_not_yet_holds_no_secret() -> None:
@@ -178,7 +181,7 @@ def test_what_the_database_has_not_yet_holds_no_secret() -> None:
         cursor.execute("ALTER TABLE sources_credential RENAME TO of_the_next_version")
         cursor.execute("ALTER TABLE projects_project RENAME COLUMN git_password TO of_another")
     (found,) = items("SECRETBOX_KEYS")
-    assert found.level is Level.OK
+    assert found.level is UpgradeLevel.OK
 
 
 def test_a_setting_that_nothing_reads_is_named() -> None:
@@ -191,7 +194,7 @@ def test_a_setting_that_nothing_reads_is_named() -> None:
     (found,) = items("settings", environ)
     assert found.detail == "ROUTING_WORKER is read by nothing"
     (found,) = items("settings", {"PATH": "/bin", "ROUTING_WORKER": ""})
-    assert found.level is Level.OK
+    assert found.level is UpgradeLevel.OK
 
 
 def test_the_names_are_those_of_the_document() -> None:

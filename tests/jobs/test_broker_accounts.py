@@ -30,7 +30,7 @@ from tests.yardspider.commands import run as run_command
 from tests.yardspider.test_remote import SITE, exit_state, tree, variables
 from yardkit import topology
 from yardkit.broker import BadBrokerURL, Broker, BrokerUnavailable, Outgoing, Unroutable, connect
-from yardkit.broker.gateway import GATEWAY, flaw_of_sender, sender_of
+from yardkit.broker.gateway import GATEWAY, sender_of, sender_problem
 from yardkit.clock import SystemClock
 from yardkit.protocol import RunCounters, encode
 from yardkit.shared_queues import declare_shared
@@ -105,11 +105,11 @@ def test_what_it_sends_bears_its_name(broker: Broker, accounts: BrokerAccounts) 
         taken.ack([delivery])
     taken.close()
     assert sender_of(delivery) == "run.7.b2"
-    assert flaw_of_sender(delivery, run=7, boot="b2", reply_to="run.7.b2.commands") == ""
-    assert flaw_of_sender(delivery, run=7, boot="b3") == "run.7.b2 speaks for run.7.b3"
-    assert flaw_of_sender(delivery, run=70) == "run.7.b2 speaks for run.70"
-    assert "wants answers in 'runners'" in flaw_of_sender(delivery, run=7, reply_to="runners")
-    assert "wants answers in 'run.7.b22'" in flaw_of_sender(delivery, run=7, reply_to="run.7.b22")
+    assert sender_problem(delivery, run=7, boot="b2", reply_to="run.7.b2.commands") == ""
+    assert sender_problem(delivery, run=7, boot="b3") == "run.7.b2 speaks for run.7.b3"
+    assert sender_problem(delivery, run=70) == "run.7.b2 speaks for run.70"
+    assert "wants answers in 'runners'" in sender_problem(delivery, run=7, reply_to="runners")
+    assert "wants answers in 'run.7.b22'" in sender_problem(delivery, run=7, reply_to="run.7.b22")
 
 
 def test_it_asks_and_is_answered(broker: Broker, accounts: BrokerAccounts) -> None:

@@ -147,8 +147,8 @@ def test_a_child_dies_with_its_parent() -> None:
 )
 def test_a_child_whose_parent_was_gone_before_it_asked_ends_at_once(told: str, status: int) -> None:
     source = (
-        "import sys; from yardkit.stop import die_with_parent_if_told;"
-        "die_with_parent_if_told({'CRAWLYARD_DIE_WITH_PARENT': sys.argv[1]})"
+        "import sys; from yardkit.stop import die_with_parent_if_asked;"
+        "die_with_parent_if_asked({'CRAWLYARD_DIE_WITH_PARENT': sys.argv[1]})"
     )
     assert finish(start(source, told)) == (status, "", "")
 

@@ -21,7 +21,7 @@ from yardkit.broker import (
     Outgoing,
     Subscription,
 )
-from yardkit.broker.gateway import flaw_of_sender
+from yardkit.broker.gateway import sender_problem
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
 from yardkit.errors import first_line
@@ -122,7 +122,7 @@ class BatchDispatcher:
             check_name("a queue", message.reply_to)
         except ValueError as error:
             return f"reply_to: {error}"
-        flaw = flaw_of_sender(delivery, run=message.run, reply_to=message.reply_to)
+        flaw = sender_problem(delivery, run=message.run, reply_to=message.reply_to)
         if flaw:
             return flaw
         # Checking a signature is slow; a token that was valid before is valid.

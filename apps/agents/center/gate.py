@@ -33,7 +33,7 @@ from yardkit.broker import (
     Subscription,
     Unroutable,
 )
-from yardkit.broker.gateway import flaw_of_sender, open_gateway, sender_of
+from yardkit.broker.gateway import open_gateway, sender_of, sender_problem
 from yardkit.clock import Clock
 from yardkit.errors import first_line
 from yardkit.guard import settle
@@ -257,7 +257,7 @@ class PolitenessGate:
 
     def _withdraw(self, delivery: Delivery, message: Withdraw) -> bool:
         """Return the held requests of a paused run."""
-        flaw = flaw_of_sender(delivery, run=message.run)
+        flaw = sender_problem(delivery, run=message.run)
         if flaw:
             return self._refuse(delivery, flaw)
         entry = self.runs.get(message.run)

@@ -19,10 +19,10 @@ from yardkit.bridge import in_daemon_thread
 from yardkit.broker import BadBrokerURL, Broker, BrokerError, connect
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK
 from yardkit.env import Env, EnvError
-from yardkit.life import FEED_SECONDS, LifeFile
+from yardkit.liveness import FEED_SECONDS, LivenessReporter
 from yardkit.log_lines import OneLineFormatter
 from yardkit.outage import Outage
-from yardkit.stop import die_with_parent_if_told, stop_event
+from yardkit.stop import die_with_parent_if_asked, stop_event
 
 logger = logging.getLogger("apps.agents.downloader")
 
@@ -36,7 +36,7 @@ _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 def main(arguments: Sequence[str]) -> int:
     """Run the agent; return the exit status, 2 for a bad setting."""
-    die_with_parent_if_told(os.environ)
+    die_with_parent_if_asked(os.environ)
     env = Env()
     try:
         level = env.str("LOG_LEVEL", "INFO", choices=_LEVELS)
@@ -58,7 +58,7 @@ async def serve(url: str, identity: AgentIdentity, options: AgentOptions) -> int
     """Connect, serve, disconnect. Raises ``BadBrokerURL``."""
     stop = stop_event()
     limit = asyncio.ensure_future(_limit_stop(stop))
-    life = LifeFile.take(f"agent {identity.name}", os.environ)
+    life = LivenessReporter.take(f"agent {identity.name}", os.environ)
     telling = asyncio.ensure_future(_beat(life))
     broker = await _connect(url, identity, options, stop)
     try:
@@ -112,7 +112,7 @@ async def _connect(
         stopping.cancel()
 
 
-async def _beat(life: LifeFile) -> None:
+async def _beat(life: LivenessReporter) -> None:
     """Write the heartbeat file from the event loop. Ready at once, even while the broker is
     unreachable.
     """

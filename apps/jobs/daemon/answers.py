@@ -8,7 +8,7 @@ from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.services import acknowledge
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
-from yardkit.broker.gateway import flaw_of_sender
+from yardkit.broker.gateway import sender_problem
 from yardkit.protocol import LifecycleAnswer, ProtocolError, decode
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class AnswerListener:
         if not isinstance(message, LifecycleAnswer):
             answers.dead_letter(delivery, f"{type(message).__name__} is no answer of a run")
             return
-        flaw = flaw_of_sender(delivery, run=message.run, boot=message.boot)
+        flaw = sender_problem(delivery, run=message.run, boot=message.boot)
         if flaw:
             answers.dead_letter(delivery, flaw)
             return

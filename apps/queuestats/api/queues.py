@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from apps.access.api.base import ApiView
 from apps.access.api.pagination import PageQuerySerializer, PageSerializer, page_in
 from apps.queuestats.queries.queues import QueueLine, QueueStatus, queues_of
-from yardkit.queues import Way
+from yardkit.queues import QueueDirection
 
 
 class QueueStatusSerializer(serializers.Serializer[Any]):
@@ -26,7 +26,7 @@ class QueueStatusSerializer(serializers.Serializer[Any]):
     engine = serializers.CharField(help_text="rabbitmq, sqlite, redis, kafka, files, …")
     address = serializers.CharField(help_text="Name of the queue at its engine.")
     way = serializers.ChoiceField(
-        choices=[way.value for way in Way],
+        choices=[direction.value for direction in QueueDirection],
         help_text="in: external producers; out: external consumers.",
     )
     standing = serializers.ChoiceField(choices=[status.value for status in QueueStatus])

@@ -10,7 +10,7 @@ from typing import Final
 from apps.queuestats.models import QueueState, Sample
 from apps.queuestats.queries.series import MINUTE, FoundRates, SeriesKey, rates
 from yardkit.broker.base import DEAD_QUEUE
-from yardkit.queues import Way
+from yardkit.queues import QueueDirection
 
 READY: Final = "queue.ready"
 IN: Final = "queue.in"
@@ -143,7 +143,7 @@ def _status(
     if row.name == DEAD_QUEUE and row.project_id is None:
         return QueueStatus.HELD
     # Consumers of outbound queues are external and need not be connected.
-    if row.readers == 0 and row.way != Way.OUT:
+    if row.readers == 0 and row.way != QueueDirection.OUT:
         return QueueStatus.ABANDONED
     return QueueStatus.BEHIND if _is_behind(row.waiting, published, consumed) else QueueStatus.BUSY
 

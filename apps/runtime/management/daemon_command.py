@@ -24,7 +24,7 @@ from yardkit.broker import Broker, BrokerError
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, Daemon, Options, run
 from yardkit.env import EnvError
 from yardkit.errors import first_line
-from yardkit.stop import Stop, die_with_parent_if_told
+from yardkit.stop import Stop, die_with_parent_if_asked
 
 # Long enough for a slow handshake; a supervisor restarts the process.
 CONNECT_SECONDS = 5.0
@@ -88,7 +88,7 @@ class DaemonCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until a signal; exit with the daemon's status."""
         # Requested by a supervisor, so that its own SIGKILL leaves no orphans.
-        die_with_parent_if_told(os.environ)
+        die_with_parent_if_asked(os.environ)
         try:
             status = self._status() if options["status"] else self._run(options)
         except CommandError as error:

@@ -20,10 +20,10 @@ from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 from apps.runtime.daemon import own_version
 from apps.runtime.errors import DATABASE_ERRORS
 from crawlyard.backup import manifest, postgres
-from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.errors import BackupError, RestoreRefused
 from crawlyard.backup.freeze import Frozen, frozen
-from crawlyard.backup.manifest import Key, Manifest, PartNote
-from crawlyard.backup.parts import Kind, Outside, Part
+from crawlyard.backup.manifest import KeyFingerprint, Manifest, PartNote
+from crawlyard.backup.parts import BackupPart, PartKind, UncoveredStore
 from crawlyard.rotation import keys_in_use
 from yardkit.errors import first_line
 
@@ -32,17 +32,17 @@ Say = Callable[[str], None]
 
 
 def make_backup(
-    target: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Say
+    target: Path, parts: Sequence[BackupPart], outside: Sequence[UncoveredStore], say: Say
 ) -> Manifest:
     """Write a backup to the folder ``target``, which must not exist.
 
     Raises ``BackupError``; the folder is then absent.
     """
     if target.exists() or target.is_symlink():
-        raise Refused(f"{target} is there already; name a folder that is not")
+        raise RestoreRefused(f"{target} is there already; name a folder that is not")
     for part in parts:
-        if part.kind is Kind.FOLDER and target.resolve().is_relative_to(part.path.resolve()):
-            raise Refused(f"{target} lies inside {part.path}, which is backed up itself")
+        if part.kind is PartKind.FOLDER and target.resolve().is_relative_to(part.path.resolve()):
+            raise RestoreRefused(f"{target} lies inside {part.path}, which is backed up itself")
     partial = target.with_name(f".{target.name}.partial")
     with _told(target):
         # Left by a killed backup.
@@ -74,8 +74,10 @@ def _told(target: Path) -> Iterator[None]:
         raise BackupError(f"{error.filename or target}: {error.strerror or error}") from error
 
 
-def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Say) -> Manifest:
-    files: list[manifest.File] = []
+def _fill(
+    root: Path, parts: Sequence[BackupPart], outside: Sequence[UncoveredStore], say: Say
+) -> Manifest:
+    files: list[manifest.BackupFile] = []
     notes: list[PartNote] = []
     scratch = root / "scratch"
     scratch.mkdir()
@@ -116,28 +118,31 @@ def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Sa
     return made
 
 
-def needed_keys() -> list[Key]:
+def needed_keys() -> list[KeyFingerprint]:
     """Return fingerprints of SECRET_KEY and of the keys that seal stored secrets."""
     counted, lost = keys_in_use(settings.SECRETBOX_KEYS)
     found = [
-        Key("SECRETBOX_KEYS", manifest.fingerprint(key), count) for key, count in counted.items()
+        KeyFingerprint("SECRETBOX_KEYS", manifest.fingerprint(key), count)
+        for key, count in counted.items()
     ]
     if lost:
-        found.append(Key("SECRETBOX_KEYS", "unknown", lost))
-    return [*found, Key("SECRET_KEY", manifest.fingerprint(settings.SECRET_KEY))]
+        found.append(KeyFingerprint("SECRETBOX_KEYS", "unknown", lost))
+    return [*found, KeyFingerprint("SECRET_KEY", manifest.fingerprint(settings.SECRET_KEY))]
 
 
-def _copy(part: Part, moment: Frozen, folder: Path) -> None:
-    if part.kind is Kind.POSTGRES:
+def _copy(part: BackupPart, moment: Frozen, folder: Path) -> None:
+    if part.kind is PartKind.POSTGRES:
         postgres.dump(part.place, moment.postgres[part.place], folder / "dump", part.setting)
-    elif part.kind is Kind.ROCKS:
+    elif part.kind is PartKind.ROCKS:
         if part.path in moment.rocks:
             _copy_rocks(moment.rocks[part.path], folder / "db")
-    elif part.kind is Kind.FOLDER:
+    elif part.kind is PartKind.FOLDER:
         _copy_folder(part, folder)
     else:
         for file, reader in moment.sqlite.items():
-            if file == part.path or (part.kind is Kind.SQLITE_FOLDER and file.parent == part.path):
+            if file == part.path or (
+                part.kind is PartKind.SQLITE_FOLDER and file.parent == part.path
+            ):
                 _copy_sqlite(reader, file, folder / file.name)
 
 
@@ -176,7 +181,7 @@ def _copy_rocks(source: Rdict, target: Path) -> None:
         (target / name).unlink(missing_ok=True)
 
 
-def _copy_folder(part: Part, folder: Path) -> None:
+def _copy_folder(part: BackupPart, folder: Path) -> None:
     """Copy regular files; links are not followed, and files that vanish meanwhile are skipped."""
     for source in sorted(part.path.glob(part.glob)):
         if source.is_symlink() or not source.is_file():

@@ -11,5 +11,5 @@ class Damaged(BackupError):
     """A backup that differs from its checksums: the file and the position."""
 
 
-class Refused(BackupError):
+class RestoreRefused(BackupError):
     """Refused because it would destroy data: the reason and how to continue."""

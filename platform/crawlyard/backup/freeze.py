@@ -21,7 +21,7 @@ import psycopg
 from rocksdict import AccessType, Options, Rdict
 
 from crawlyard.backup.errors import BackupError
-from crawlyard.backup.parts import Kind, Part, sqlite_files
+from crawlyard.backup.parts import BackupPart, PartKind, sqlite_files
 from yardkit.errors import first_line
 
 # A process that holds one file may wait for another: then all locks are released and retried.
@@ -39,7 +39,7 @@ class Frozen:
 
 
 @contextmanager
-def frozen(parts: Sequence[Part], scratch: Path) -> Iterator[Frozen]:
+def frozen(parts: Sequence[BackupPart], scratch: Path) -> Iterator[Frozen]:
     """Return readers of all databases among ``parts``; ``scratch`` is a temporary folder.
 
     Raises ``BackupError``.
@@ -51,10 +51,10 @@ def frozen(parts: Sequence[Part], scratch: Path) -> Iterator[Frozen]:
         servers = {
             part.place: stack.enter_context(_transaction(part))
             for part in parts
-            if part.kind is Kind.POSTGRES
+            if part.kind is PartKind.POSTGRES
         }
         for part in parts:
-            if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
+            if part.kind is PartKind.ROCKS and (part.path / "db").is_dir():
                 moment.rocks[part.path] = _follower(part, scratch / part.name)
                 stack.callback(moment.rocks[part.path].close)
         for file in files:
@@ -70,11 +70,11 @@ def frozen(parts: Sequence[Part], scratch: Path) -> Iterator[Frozen]:
         yield moment
 
 
-def files_of(part: Part) -> list[Path]:
+def files_of(part: BackupPart) -> list[Path]:
     """Return the existing SQLite files of a part."""
-    if part.kind is Kind.SQLITE:
+    if part.kind is PartKind.SQLITE:
         return [part.path] if part.path.exists() else []
-    return sqlite_files(part.path) if part.kind is Kind.SQLITE_FOLDER else []
+    return sqlite_files(part.path) if part.kind is PartKind.SQLITE_FOLDER else []
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _ask(file: Path, connection: sqlite3.Connection, *statements: str) -> None:
 
 
 @contextmanager
-def _transaction(part: Part) -> Iterator[psycopg.Cursor[Any]]:
+def _transaction(part: BackupPart) -> Iterator[psycopg.Cursor[Any]]:
     """Open a repeatable-read transaction for as long as the context lasts."""
     try:
         with (
@@ -148,7 +148,7 @@ def _transaction(part: Part) -> Iterator[psycopg.Cursor[Any]]:
         raise BackupError(f"{part.setting}: {first_line(error)}") from error
 
 
-def _follower(part: Part, scratch: Path) -> Rdict:
+def _follower(part: BackupPart, scratch: Path) -> Rdict:
     options = Options(raw_mode=True)
     # Files that the service deletes stay readable while they are open.
     options.set_max_open_files(-1)

@@ -18,7 +18,7 @@ SUM_NAME: Final = "manifest.json.sha256"
 BLOCK_BYTES: Final = 16 * 1024 * 1024
 
 
-class File(msgspec.Struct, frozen=True):
+class BackupFile(msgspec.Struct, frozen=True):
     """File of a backup. ``path`` is relative to the backup; ``part`` names its part."""
 
     path: str
@@ -28,7 +28,7 @@ class File(msgspec.Struct, frozen=True):
     blocks: list[str]
 
 
-class Key(msgspec.Struct, frozen=True):
+class KeyFingerprint(msgspec.Struct, frozen=True):
     """Fingerprint of a key that opens ``secrets`` of the sealed values."""
 
     setting: str
@@ -51,16 +51,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     created_at: str
     migrations: list[str]
-    keys: list[Key]
+    keys: list[KeyFingerprint]
     parts: list[PartNote]
     outside: dict[str, str]
-    files: list[File]
+    files: list[BackupFile]
 
     @property
     def total_bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
-    def files_of(self, part: str) -> list[File]:
+    def files_of(self, part: str) -> list[BackupFile]:
         return [file for file in self.files if file.part == part]
 
 
@@ -69,7 +69,7 @@ def fingerprint(key: str) -> str:
     return hashlib.sha256(b"crawlyard key " + key.encode()).hexdigest()[:16]
 
 
-def described(root: Path, path: Path, part: str) -> File:
+def described(root: Path, path: Path, part: str) -> BackupFile:
     """Return the entry of a file in the backup at ``root``, with its checksums."""
     whole, blocks, size = hashlib.sha256(), [], 0
     with path.open("rb") as opened:
@@ -78,7 +78,7 @@ def described(root: Path, path: Path, part: str) -> File:
             blocks.append(hashlib.sha256(block).hexdigest())
             size += len(block)
     relative = path.relative_to(root).as_posix()
-    return File(relative, part, size, whole.hexdigest(), blocks)
+    return BackupFile(relative, part, size, whole.hexdigest(), blocks)
 
 
 def written(manifest: Manifest) -> tuple[bytes, bytes]:
@@ -116,7 +116,7 @@ def verify(root: Path, manifest: Manifest) -> None:
         _verify_file(root / file.path, file)
 
 
-def _verify_file(path: Path, file: File) -> None:
+def _verify_file(path: Path, file: BackupFile) -> None:
     try:
         size = path.stat().st_size
         if size < file.bytes:

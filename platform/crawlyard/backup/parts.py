@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 SQLITE_MAGIC: Final = b"SQLite format 3\0"
 
 
-class Kind(StrEnum):
+class PartKind(StrEnum):
     """Method of copying and restoring a part."""
 
     SQLITE = "sqlite"  # one file
@@ -26,11 +26,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BackupPart:
     """A store. ``place`` is a path or PostgreSQL's URL; ``glob`` selects files of a folder."""
 
     name: str
-    kind: Kind
+    kind: PartKind
     setting: str
     place: str
     glob: str = "**/*"
@@ -42,99 +42,105 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class UncoveredStore:
     """A store that backups do not cover, and how to back it up."""
 
     what: str
     how: str
 
 
-def parts() -> list[Part]:
+def parts() -> list[BackupPart]:
     """Return the parts of this installation, the database first."""
     found = list(_stores())
     data = settings.DATA_DIR
     found += [
-        Part("runs", Kind.FOLDER, "CRAWLYARD_DATA", str(settings.RUNS_DIR)),
-        Part("record-files", Kind.FOLDER, "RECORDS_DIR", str(settings.RECORDS_DIR)),
+        BackupPart("runs", PartKind.FOLDER, "CRAWLYARD_DATA", str(settings.RUNS_DIR)),
+        BackupPart("record-files", PartKind.FOLDER, "RECORDS_DIR", str(settings.RECORDS_DIR)),
         # Positions of file inbounds, and the files themselves.
-        Part("inbounds", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "routing" / "inbounds")),
-        Part("inbound-files", Kind.FOLDER, "ROUTING_FILES_DIR", str(settings.ROUTING_FILES_DIR)),
-        Part("spiders", Kind.FOLDER, "SPIDERS_DIR", str(settings.SPIDERS_DIR), "**/*"),
+        BackupPart(
+            "inbounds", PartKind.FOLDER, "CRAWLYARD_DATA", str(data / "routing" / "inbounds")
+        ),
+        BackupPart(
+            "inbound-files", PartKind.FOLDER, "ROUTING_FILES_DIR", str(settings.ROUTING_FILES_DIR)
+        ),
+        BackupPart("spiders", PartKind.FOLDER, "SPIDERS_DIR", str(settings.SPIDERS_DIR), "**/*"),
         # State of agents. Centers send their allocations again.
-        Part("agents", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "agents"), "*.id"),
+        BackupPart("agents", PartKind.FOLDER, "CRAWLYARD_DATA", str(data / "agents"), "*.id"),
     ]
     found += [
-        Part(f"failures-{number}", Kind.FOLDER, "ROUTING_FAILURE_DIRS", str(folder))
+        BackupPart(f"failures-{number}", PartKind.FOLDER, "ROUTING_FAILURE_DIRS", str(folder))
         for number, folder in enumerate(settings.ROUTING_FAILURE_DIRS, 1)
     ]
     if settings.EMAIL_FILE_PATH:
         # Mail written into files where there is no mail server.
-        found.append(Part("mails", Kind.FOLDER, "EMAIL_URL", str(settings.EMAIL_FILE_PATH)))
+        found.append(
+            BackupPart("mails", PartKind.FOLDER, "EMAIL_URL", str(settings.EMAIL_FILE_PATH))
+        )
     return found
 
 
-def _stores() -> Iterator[Part]:
+def _stores() -> Iterator[BackupPart]:
     """Yield every database once, even if several settings name it."""
     seen: set[tuple[str, ...]] = set()
     for part in _named_stores():
-        key = _database_of(part.place) if part.kind is Kind.POSTGRES else ("", part.place)
+        key = _database_of(part.place) if part.kind is PartKind.POSTGRES else ("", part.place)
         if key not in seen:
             seen.add(key)
             yield part
 
 
-def _named_stores() -> Iterator[Part]:
+def _named_stores() -> Iterator[BackupPart]:
     database = settings.DATABASES["default"]
     if database["ENGINE"].endswith("sqlite3"):
-        yield Part("database", Kind.SQLITE, "DATABASE_URL", str(database["NAME"]))
+        yield BackupPart("database", PartKind.SQLITE, "DATABASE_URL", str(database["NAME"]))
     else:
-        yield Part("database", Kind.POSTGRES, "DATABASE_URL", settings.DATABASE_URL)
+        yield BackupPart("database", PartKind.POSTGRES, "DATABASE_URL", settings.DATABASE_URL)
     if _is_postgres(settings.SEEDS_URL):
-        yield Part("seeds", Kind.POSTGRES, "SEEDS_URL", settings.SEEDS_URL)
+        yield BackupPart("seeds", PartKind.POSTGRES, "SEEDS_URL", settings.SEEDS_URL)
     else:
-        yield Part("seeds", Kind.ROCKS, "SEEDS_URL", _path_of(settings.SEEDS_URL))
+        yield BackupPart("seeds", PartKind.ROCKS, "SEEDS_URL", _path_of(settings.SEEDS_URL))
     for name, url in settings.REQUESTS_NODES.items():
         setting = "REQUESTS_URL" if name == "default" else "REQUESTS_NODES"
         if _is_postgres(url):
-            yield Part(f"requests-{name}", Kind.POSTGRES, setting, url)
+            yield BackupPart(f"requests-{name}", PartKind.POSTGRES, setting, url)
         elif url.startswith("sqlite:"):
-            yield Part(f"requests-{name}", Kind.SQLITE_FOLDER, setting, _path_of(url))
+            yield BackupPart(f"requests-{name}", PartKind.SQLITE_FOLDER, setting, _path_of(url))
     if _is_postgres(settings.LOGS_URL):
-        yield Part("logs", Kind.POSTGRES, "LOGS_URL", settings.LOGS_URL)
+        yield BackupPart("logs", PartKind.POSTGRES, "LOGS_URL", settings.LOGS_URL)
     elif settings.LOGS_URL.startswith("sqlite:"):
-        yield Part("logs", Kind.SQLITE_FOLDER, "LOGS_URL", _path_of(settings.LOGS_URL))
+        yield BackupPart("logs", PartKind.SQLITE_FOLDER, "LOGS_URL", _path_of(settings.LOGS_URL))
     if settings.RECORDS_URL == settings.DATABASE_URL:
         return
     if _is_postgres(settings.RECORDS_URL):
-        yield Part("records", Kind.POSTGRES, "RECORDS_URL", settings.RECORDS_URL)
+        yield BackupPart("records", PartKind.POSTGRES, "RECORDS_URL", settings.RECORDS_URL)
     elif settings.RECORDS_URL.startswith("sqlite:"):
-        yield Part("records", Kind.SQLITE, "RECORDS_URL", _path_of(settings.RECORDS_URL))
+        yield BackupPart("records", PartKind.SQLITE, "RECORDS_URL", _path_of(settings.RECORDS_URL))
 
 
-def outside() -> list[Outside]:
+def outside() -> list[UncoveredStore]:
     """Return the stores of this installation that backups do not cover."""
     found = [
-        Outside(
+        UncoveredStore(
             "SECRET_KEY and SECRETBOX_KEYS",
             "keep them apart from the backup: with both in hand, all secrets can be read",
         ),
-        Outside(
+        UncoveredStore(
             "messages in queues (BROKER_URL)",
             "the platform sends its own again; what others have not yet taken out of their queues "
             "(records, items) is kept by the broker's own means",
         ),
-        Outside("images of spiders", "the registry keeps them, or Rebuild makes them anew"),
+        UncoveredStore("images of spiders", "the registry keeps them, or Rebuild makes them anew"),
     ]
     for name, url in settings.REQUESTS_NODES.items():
         if url.startswith("mongodb"):
             found.append(
-                Outside(f"stored requests of the node {name} (MongoDB)", "mongodump --oplog")
+                UncoveredStore(f"stored requests of the node {name} (MongoDB)", "mongodump --oplog")
             )
     if settings.LOGS_URL.startswith("http"):
-        found.append(Outside("log lines (LOGS_URL, Elasticsearch)", "its snapshots"))
+        found.append(UncoveredStore("log lines (LOGS_URL, Elasticsearch)", "its snapshots"))
     if settings.REDIS_URL:
         found.append(
-            Outside(
+            UncoveredStore(
                 "REDIS_URL", "what the platform keeps there is rebuilt; lists of others are not"
             )
         )

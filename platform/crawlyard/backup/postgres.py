@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.errors import BackupError, RestoreRefused
 from yardkit.errors import first_line
 
 _LOADED: Final = "crawlyard: loaded"
@@ -153,7 +153,7 @@ def _target(url: str) -> tuple[list[str], dict[str, str]]:
 def _program(name: str, setting: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise Refused(
+        raise RestoreRefused(
             f"{setting} is PostgreSQL, and {name} is not on PATH; install PostgreSQL's client "
             "programs (postgresql-client), as new as the server or newer"
         )

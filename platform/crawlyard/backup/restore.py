@@ -23,10 +23,10 @@ from apps.runtime.queries import live_daemons
 from apps.seeds.engine.errors import SeedStoreUnavailable, StoreInUse
 from apps.seeds.stores.factory import open_store
 from crawlyard.backup import manifest, postgres
-from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.errors import BackupError, RestoreRefused
 from crawlyard.backup.freeze import files_of
 from crawlyard.backup.manifest import Manifest
-from crawlyard.backup.parts import Kind, Part, sqlite_files
+from crawlyard.backup.parts import BackupPart, PartKind, sqlite_files
 
 _SIDES: Final = ("", "-wal", "-shm")
 Say = Callable[[str], None]
@@ -42,7 +42,12 @@ class Move:
 
 
 def restore(
-    root: Path, parts: Sequence[Part], say: Say, *, force: bool = False, other_keys: bool = False
+    root: Path,
+    parts: Sequence[BackupPart],
+    say: Say,
+    *,
+    force: bool = False,
+    other_keys: bool = False,
 ) -> Manifest:
     """Restore the backup at ``root`` into the configured stores.
 
@@ -63,7 +68,7 @@ def restore(
     taken = [part for part in matched if not _is_empty(part)]
     if taken and not force:
         listed = ", ".join(part.name for part in taken)
-        raise Refused(
+        raise RestoreRefused(
             f"there is something already in: {listed}; restore into an empty installation, or say "
             "--force: files are then moved aside, databases of PostgreSQL emptied"
         )
@@ -79,8 +84,8 @@ def restore(
 def _prepared(
     root: Path,
     known: Manifest,
-    parts: Sequence[Part],
-    taken: Sequence[Part],
+    parts: Sequence[BackupPart],
+    taken: Sequence[BackupPart],
     stack: ExitStack,
 ) -> tuple[list[Move], list[postgres.Loading]]:
     """Do everything that takes time and may fail: copies beside targets, open transactions."""
@@ -89,7 +94,7 @@ def _prepared(
     loadings: list[postgres.Loading] = []
     try:
         for part in parts:
-            if part.kind is Kind.POSTGRES:
+            if part.kind is PartKind.POSTGRES:
                 file = root / part.name / "dump"
                 loading = postgres.Loading(
                     part.place, file, part.setting, empty_first=part in taken
@@ -111,14 +116,14 @@ def _prepared(
 def _refuse_newer(known: Manifest) -> None:
     ours = own_version()
     if _numbers(known.version) > _numbers(ours):
-        raise Refused(
+        raise RestoreRefused(
             f"the backup was made by version {known.version}, this is {ours}; install "
             f"{known.version} or newer and restore with that"
         )
     disk = {f"{app}.{name}" for app, name in MigrationLoader(None).disk_migrations}
     foreign = sorted(set(known.migrations) - disk)
     if foreign:
-        raise Refused(
+        raise RestoreRefused(
             f"the backup was made by a newer version: this one has no migration {foreign[0]}"
             f" ({len(foreign)} are missing); restore with the version that made it"
         )
@@ -139,14 +144,14 @@ def _refuse_other_keys(known: Manifest) -> None:
     ]
     if missing:
         listed = ", ".join(f"{key.fingerprint} ({key.secrets} secrets)" for key in missing)
-        raise Refused(
+        raise RestoreRefused(
             f"SECRETBOX_KEYS lacks the keys with these fingerprints: {listed}; set them first (or "
             "put the old file secretbox_key into the data folder), or say --other-keys: those "
             "secrets must then be typed in again"
         )
 
 
-def _matched(known: Manifest, parts: Sequence[Part]) -> list[Part]:
+def _matched(known: Manifest, parts: Sequence[BackupPart]) -> list[BackupPart]:
     """Return the parts of this installation that the backup contains."""
     ours = {part.name: part for part in parts}
     found = []
@@ -157,7 +162,7 @@ def _matched(known: Manifest, parts: Sequence[Part]) -> list[Part]:
             if not files:
                 continue
             here = f"is {part.kind} here" if part else "is nothing here"
-            raise Refused(
+            raise RestoreRefused(
                 f"{note.name} is {note.kind} in the backup and {here}; give {note.setting} the "
                 "kind of address that it had"
             )
@@ -165,24 +170,26 @@ def _matched(known: Manifest, parts: Sequence[Part]) -> list[Part]:
     return found
 
 
-def _refuse_running(parts: Sequence[Part], root: Path) -> None:
+def _refuse_running(parts: Sequence[BackupPart], root: Path) -> None:
     """Refuse to restore while a process uses a store that would be replaced."""
     if not all(_is_empty(part) for part in parts if part.name == "database"):
         _refuse_alive()
     for part in parts:
         for file in files_of(part):
             _refuse_open(file)
-        if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
+        if part.kind is PartKind.ROCKS and (part.path / "db").is_dir():
             try:
                 # A damaged store may be replaced.
                 with suppress(SeedStoreUnavailable):
                     open_store(settings.SEEDS_URL).close()
             except StoreInUse as error:
-                raise Refused(str(error)) from None
-        if part.path.exists() and part.kind is not Kind.POSTGRES:
+                raise RestoreRefused(str(error)) from None
+        if part.path.exists() and part.kind is not PartKind.POSTGRES:
             inside = root.resolve()
             if part.path.resolve() in (inside, *inside.parents):
-                raise Refused(f"the backup lies inside {part.path}, which it replaces; move it")
+                raise RestoreRefused(
+                    f"the backup lies inside {part.path}, which it replaces; move it"
+                )
 
 
 def _refuse_alive() -> None:
@@ -190,7 +197,7 @@ def _refuse_alive() -> None:
     with suppress(DatabaseError), closing(connection):
         alive = [f"{each.kind} {each.name}" for each in live_daemons()]
         if alive:
-            raise Refused(
+            raise RestoreRefused(
                 f"these processes are alive: {', '.join(alive)}; stop them first, killed ones "
                 "count as alive for 15 s"
             )
@@ -203,20 +210,22 @@ def _refuse_open(file: Path) -> None:
             opened.execute("PRAGMA journal_mode=DELETE").fetchall()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-            raise Refused(f"{file} is in use; stop every process of the installation") from None
+            raise RestoreRefused(
+                f"{file} is in use; stop every process of the installation"
+            ) from None
     except sqlite3.DatabaseError:
         # A damaged store may be replaced.
         return
 
 
-def _is_empty(part: Part) -> bool:
-    if part.kind is Kind.POSTGRES:
+def _is_empty(part: BackupPart) -> bool:
+    if part.kind is PartKind.POSTGRES:
         return postgres.is_empty(part.place, part.setting)
-    if part.kind is Kind.SQLITE:
+    if part.kind is PartKind.SQLITE:
         return not part.path.exists() or _has_no_table(part.path)
-    if part.kind is Kind.SQLITE_FOLDER:
+    if part.kind is PartKind.SQLITE_FOLDER:
         return all(_has_no_table(file) for file in sqlite_files(part.path))
-    if part.kind is Kind.ROCKS:
+    if part.kind is PartKind.ROCKS:
         return not (part.path / "db").is_dir()
     return not any(each.is_file() for each in part.path.glob(part.glob))
 
@@ -230,23 +239,23 @@ def _has_no_table(file: Path) -> bool:
     return bool(found[0] == 0)
 
 
-def _stage(root: Path, known: Manifest, part: Part, suffix: str, moves: list[Move]) -> None:
+def _stage(root: Path, known: Manifest, part: BackupPart, suffix: str, moves: list[Move]) -> None:
     """Copy a part beside its target, on the same file system."""
     source = root / part.name
-    if part.kind in (Kind.SQLITE, Kind.SQLITE_FOLDER):
-        folder = part.path.parent if part.kind is Kind.SQLITE else part.path
+    if part.kind in (PartKind.SQLITE, PartKind.SQLITE_FOLDER):
+        folder = part.path.parent if part.kind is PartKind.SQLITE else part.path
         names = {Path(file.path).name for file in known.files_of(part.name)}
-        there = {part.path.name} if part.kind is Kind.SQLITE else set()
+        there = {part.path.name} if part.kind is PartKind.SQLITE else set()
         there |= {file.name for file in sqlite_files(folder)} if not there else set()
         for name in sorted(names | there):
-            target = folder / (part.path.name if part.kind is Kind.SQLITE else name)
+            target = folder / (part.path.name if part.kind is PartKind.SQLITE else name)
             staged = _copied(source / name, target, moves) if name in names else None
             for side in _SIDES:
                 beside = target.with_name(target.name + side)
                 aside = beside.with_name(beside.name + suffix)
                 moves.append(Move(None if side else staged, beside, aside))
-    elif part.kind is Kind.FOLDER and part.glob != "**/*":
-        # Part of a folder: other content of the folder stays.
+    elif part.kind is PartKind.FOLDER and part.glob != "**/*":
+        # BackupPart of a folder: other content of the folder stays.
         for file in known.files_of(part.name):
             target = part.path / Path(file.path).relative_to(part.name)
             staged = _copied(root / file.path, target, moves)

@@ -53,7 +53,7 @@ _NOT_OF_THE_COLUMN: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MigrationVerdict:
     """``problems``: what the previous version cannot work with; ``marked``: the declared reason."""
 
     name: str
@@ -66,7 +66,7 @@ class Verdict:
         return bool(self.problems)
 
 
-def classify(plan: Sequence[tuple[Migration, bool]], state: ProjectState) -> list[Verdict]:
+def classify(plan: Sequence[tuple[Migration, bool]], state: ProjectState) -> list[MigrationVerdict]:
     """Return a verdict for each migration of ``plan``; ``state`` is the one before, and changes."""
     # Tables unknown to older code.
     fresh: set[tuple[str, str]] = set()
@@ -76,7 +76,7 @@ def classify(plan: Sequence[tuple[Migration, bool]], state: ProjectState) -> lis
         if vars(type(migration)).get("expand"):
             problems = tuple(each for each in problems if not each.endswith(_UNKNOWN))
         why: str = vars(type(migration)).get("contract", "")
-        found.append(Verdict(f"{migration.app_label}.{migration.name}", problems, why))
+        found.append(MigrationVerdict(f"{migration.app_label}.{migration.name}", problems, why))
     return found
 
 

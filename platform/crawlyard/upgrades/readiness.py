@@ -38,7 +38,7 @@ _PEEKED: Final = 100
 _FOREIGN: Final = re.compile(r"celery\.|requests\.p|records\.p|dead$")
 
 
-class Level(StrEnum):
+class UpgradeLevel(StrEnum):
     """``note``: information that does not prevent an upgrade."""
 
     OK = "ok"
@@ -47,19 +47,19 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class UpgradeItem:
     """Row of the table. ``how`` says what to do."""
 
     what: str
-    level: Level
+    level: UpgradeLevel
     detail: str
     how: str = ""
 
 
-def check(environ: Mapping[str, str] | None = None) -> list[Item]:
+def check(environ: Mapping[str, str] | None = None) -> list[UpgradeItem]:
     """Return every item; an unreachable store is an item, too."""
-    found: list[Item] = []
-    looks: list[Callable[[], Iterable[Item]]] = [
+    found: list[UpgradeItem] = []
+    looks: list[Callable[[], Iterable[UpgradeItem]]] = [
         _migrations,
         _processes,
         _outbox,
@@ -73,27 +73,27 @@ def check(environ: Mapping[str, str] | None = None) -> list[Item]:
             found += look()
         except DatabaseError as error:
             line = first_line(error)
-            found.append(Item("database", Level.BAD, line, "manage.py doctor"))
+            found.append(UpgradeItem("database", UpgradeLevel.BAD, line, "manage.py doctor"))
         except (BrokerError, TimeoutError) as error:
-            found.append(Item("broker", Level.BAD, str(error), "manage.py doctor"))
+            found.append(UpgradeItem("broker", UpgradeLevel.BAD, str(error), "manage.py doctor"))
     return found
 
 
-def _migrations() -> Iterable[Item]:
+def _migrations() -> Iterable[UpgradeItem]:
     executor = MigrationExecutor(connection)
     loader = executor.loader
     newer = sorted(set(loader.applied_migrations) - set(loader.disk_migrations))
     if newer:
         name = ".".join(newer[0])
-        yield Item(
+        yield UpgradeItem(
             "migrations",
-            Level.BAD,
+            UpgradeLevel.BAD,
             f"the database has {len(newer)} that this version does not know, {name} first",
             "this version is older than the one that migrated; install that one or a newer one",
         )
     plan = executor.migration_plan(loader.graph.leaf_nodes())
     if not plan:
-        yield Item("migrations", Level.OK, "all are applied")
+        yield UpgradeItem("migrations", UpgradeLevel.OK, "all are applied")
         return
     state = loader.project_state(
         [key for key in loader.applied_migrations if key in loader.graph.nodes]
@@ -101,12 +101,12 @@ def _migrations() -> Iterable[Item]:
     others = _other_versions()
     for verdict in classify(plan, state):
         if not verdict.contracts:
-            yield Item(f"migration {verdict.name}", Level.OK, "not applied, expands")
+            yield UpgradeItem(f"migration {verdict.name}", UpgradeLevel.OK, "not applied, expands")
             continue
         why = verdict.marked or "; ".join(verdict.problems)
-        yield Item(
+        yield UpgradeItem(
             f"migration {verdict.name}",
-            Level.BAD if others else Level.NOTE,
+            UpgradeLevel.BAD if others else UpgradeLevel.NOTE,
             f"not applied, contracts: {why}",
             "apply it when no process of an older version is alive",
         )
@@ -122,15 +122,17 @@ def _other_versions() -> dict[str, list[str]]:
     return found
 
 
-def _processes() -> Iterable[Item]:
+def _processes() -> Iterable[UpgradeItem]:
     others = _other_versions()
     if not others:
-        yield Item("processes", Level.OK, f"none alive of another version than {own_version()}")
+        yield UpgradeItem(
+            "processes", UpgradeLevel.OK, f"none alive of another version than {own_version()}"
+        )
     for version, names in sorted(others.items()):
         far = _apart(version, own_version()) > 1
-        yield Item(
+        yield UpgradeItem(
             "processes",
-            Level.BAD if far else Level.NOTE,
+            UpgradeLevel.BAD if far else UpgradeLevel.NOTE,
             f"{len(names)} of version {version}: {', '.join(names[:5])}",
             "never skip a minor version: install those between first"
             if far
@@ -148,21 +150,21 @@ def _apart(old: str, new: str) -> int:
     return abs(int(first[2]) - int(second[2]))
 
 
-def _outbox() -> Iterable[Item]:
+def _outbox() -> Iterable[UpgradeItem]:
     counted = OutboxMessage.objects.aggregate(count=Count("pk"), oldest=Min("created_at"))
     if not counted["count"]:
-        yield Item("outbox", Level.OK, "empty")
+        yield UpgradeItem("outbox", UpgradeLevel.OK, "empty")
         return
     age = database_now() - counted["oldest"]
-    yield Item(
+    yield UpgradeItem(
         "outbox",
-        Level.BAD if age > _STUCK else Level.NOTE,
+        UpgradeLevel.BAD if age > _STUCK else UpgradeLevel.NOTE,
         f"{counted['count']} messages wait, the oldest for {age.total_seconds():.0f} s",
         "is the broker up, and does any process run that can send them?",
     )
 
 
-def _queues() -> Iterable[Item]:
+def _queues() -> Iterable[UpgradeItem]:
     """Read waiting messages and return them unchanged."""
     broker = shared_broker(timeout=5.0, name="crawlyard upgrade_check")
     try:
@@ -180,17 +182,19 @@ def _queues() -> Iterable[Item]:
     older = {key: count for key, count in seen.items() if key[1] == protocol.VERSION - 1}
     for level, found, how in (
         (
-            Level.BAD,
+            UpgradeLevel.BAD,
             unread,
             "let processes of their version work them off before they are replaced",
         ),
-        (Level.NOTE, older, "this version reads them; the next one will not"),
+        (UpgradeLevel.NOTE, older, "this version reads them; the next one will not"),
     ):
         for (name, version), count in sorted(found.items()):
-            yield Item(f"queue {name}", level, f"{count} messages of version {version}", how)
+            yield UpgradeItem(f"queue {name}", level, f"{count} messages of version {version}", how)
     if not unread and not older:
         total = sum(waiting.values())
-        yield Item("queues", Level.OK, f"{total} messages wait, none of an older version")
+        yield UpgradeItem(
+            "queues", UpgradeLevel.OK, f"{total} messages wait, none of an older version"
+        )
 
 
 def _versions(broker: Broker, queue: str) -> Iterable[int]:
@@ -204,48 +208,53 @@ def _versions(broker: Broker, queue: str) -> Iterable[int]:
     return [version for version in versions if version is not None]
 
 
-def _dead_letters() -> Iterable[Item]:
+def _dead_letters() -> Iterable[UpgradeItem]:
     count = DeadLetter.objects.exclude(state__in=DEAD_LETTER_FINAL).count()
-    yield Item(
+    yield UpgradeItem(
         "dead letters",
-        Level.NOTE if count else Level.OK,
+        UpgradeLevel.NOTE if count else UpgradeLevel.OK,
         f"{count} wait for a decision",
         "requeue or drop them now, while the version that wrote them runs" if count else "",
     )
 
 
-def _keys() -> Iterable[Item]:
+def _keys() -> Iterable[UpgradeItem]:
     keys = settings.SECRETBOX_KEYS
     counted, lost = keys_in_use(keys)
     if lost:
-        yield Item(
+        yield UpgradeItem(
             "SECRETBOX_KEYS",
-            Level.BAD,
+            UpgradeLevel.BAD,
             f"{lost} stored secrets are opened by none of the keys",
             "put the key that sealed them back, behind the others",
         )
     for number, key in enumerate(keys[1:], 2):
         count = counted.get(key, 0)
-        yield Item(
+        yield UpgradeItem(
             "SECRETBOX_KEYS",
-            Level.NOTE,
+            UpgradeLevel.NOTE,
             f"key {number} ({fingerprint(key)}) is still needed for {count} secrets"
             if count
             else f"key {number} ({fingerprint(key)}) is needed for nothing any more",
             "manage.py rotate_secrets" if count else "it may be taken away",
         )
     if not lost and len(keys) == 1:
-        yield Item("SECRETBOX_KEYS", Level.OK, f"one key, {sum(counted.values())} secrets")
+        yield UpgradeItem(
+            "SECRETBOX_KEYS", UpgradeLevel.OK, f"one key, {sum(counted.values())} secrets"
+        )
 
 
-def _settings(environ: Mapping[str, str]) -> Iterable[Item]:
+def _settings(environ: Mapping[str, str]) -> Iterable[UpgradeItem]:
     given = (name for name, value in environ.items() if value and name.startswith(OURS))
     unknown = sorted(
         name for name in given if not (KNOWN | FOREIGN) & {name, name.removesuffix("_FILE")}
     )
     for name in unknown:
-        yield Item(
-            "settings", Level.NOTE, f"{name} is read by nothing", "docs/settings.md lists all names"
+        yield UpgradeItem(
+            "settings",
+            UpgradeLevel.NOTE,
+            f"{name} is read by nothing",
+            "docs/settings.md lists all names",
         )
     if not unknown:
-        yield Item("settings", Level.OK, "all names are known")
+        yield UpgradeItem("settings", UpgradeLevel.OK, "all names are known")

@@ -42,7 +42,7 @@ def sender_of(delivery: Delivery) -> str:
     return found[1] if found else ""
 
 
-def flaw_of_sender(delivery: Delivery, *, run: int, boot: str = "", reply_to: str = "") -> str:
+def sender_problem(delivery: Delivery, *, run: int, boot: str = "", reply_to: str = "") -> str:
     """Return why a limited account may not send this message (another run or queue), else "".
 
     Args:

@@ -109,7 +109,7 @@ class RabbitSubscription:
             ),
         )
         traffic.settled(self._queue, 1)
-        self._core.post(partial(self._bury, tag, dead))
+        self._core.post(partial(self._publish_dead_letter, tag, dead))
 
     def cancel(self) -> None:
         self._wait_for(self._consume_no_more, _CANCEL_SECONDS)
@@ -184,7 +184,7 @@ class RabbitSubscription:
             return
         self._lose_channel()
         if self._is_ending:
-            self._tell_closed()
+            self._notify_closed()
         elif not isinstance(reason, ChannelClosed) or self._connection is None:
             return  # the connection went with it, and ``down`` follows
         elif self.accepted.done():
@@ -206,7 +206,7 @@ class RabbitSubscription:
             tags.clear()
         self._order.clear()
         self._inbox.clear()
-        self._tell_cancelled()
+        self._notify_cancelled()
 
     def _come_back(self) -> None:
         """Consume again after the queue was deleted; declare it first if it is ours."""
@@ -230,14 +230,14 @@ class RabbitSubscription:
         self._when_cancelled.append(done)
         channel = self._channel
         if channel is None or not channel.is_open or not self._consumer:
-            self._tell_cancelled()
+            self._notify_cancelled()
             return
         consumer, self._consumer = self._consumer, ""
-        channel.basic_cancel(consumer, callback=lambda _: self._tell_cancelled())
+        channel.basic_cancel(consumer, callback=lambda _: self._notify_cancelled())
         # pika rejects what comes until the broker has confirmed, and it would come again.
         channel._cancelled.discard(consumer)
 
-    def _tell_cancelled(self) -> None:
+    def _notify_cancelled(self) -> None:
         self._hand_over()
         while self._when_cancelled:
             self._when_cancelled.pop()()
@@ -253,11 +253,11 @@ class RabbitSubscription:
         if not self._is_ending or self._burying:
             return  # a dead letter is on its way: its original must not come back meanwhile
         if self._channel is None:
-            self._tell_closed()
+            self._notify_closed()
         elif self._channel.is_open:
             self._channel.close()
 
-    def _tell_closed(self) -> None:
+    def _notify_closed(self) -> None:
         while self._when_closed:
             self._when_closed.pop()()
 
@@ -355,16 +355,18 @@ class RabbitSubscription:
             channel.basic_ack(number)
         acked.clear()
 
-    def _bury(self, tag: Tag, dead: Outgoing, attempt: int = 1) -> None:
+    def _publish_dead_letter(self, tag: Tag, dead: Outgoing, attempt: int = 1) -> None:
         if attempt == 1:
             if not self._is_open(*tag):
                 return
             self._burying.add(tag.number)
         batch = PublishedBatch([dead])
-        batch.future.add_done_callback(partial(self._buried, tag, dead, attempt))
+        batch.future.add_done_callback(partial(self._dead_letter_published, tag, dead, attempt))
         self._core.send(batch)
 
-    def _buried(self, tag: Tag, dead: Outgoing, attempt: int, confirm: Future[None]) -> None:
+    def _dead_letter_published(
+        self, tag: Tag, dead: Outgoing, attempt: int, confirm: Future[None]
+    ) -> None:
         error = confirm.exception()
         if tag.generation != self._generation or tag.number not in self._burying:
             return  # the connection was lost: the original comes again
@@ -372,7 +374,7 @@ class RabbitSubscription:
             if isinstance(error, Unroutable):
                 self._core.control.submit(declare_queue(QueueSpec(DEAD_QUEUE)))
             self._core.loop.later(
-                self._backoff.seconds(), partial(self._bury, tag, dead, attempt + 1)
+                self._backoff.seconds(), partial(self._publish_dead_letter, tag, dead, attempt + 1)
             )
             return
         self._burying.discard(tag.number)

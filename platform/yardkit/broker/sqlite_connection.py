@@ -265,7 +265,7 @@ class FileConnection:
         subscription.detach()
         self.wake_others(queue_ids)
 
-    def look_around(self, subscriptions: Sequence[SqliteSubscription]) -> None:
+    def check_for_changes(self, subscriptions: Sequence[SqliteSubscription]) -> None:
         """Check cheaply whether another process changed something."""
         (version,) = self.database.execute("PRAGMA data_version").fetchone()
         if version == self._seen_version:

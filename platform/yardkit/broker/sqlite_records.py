@@ -60,7 +60,7 @@ def unpack(queue: str, claim: int, row: tuple[int, int, bytes, bytes]) -> Delive
     )
 
 
-def bury_envelope(envelope: bytes, *, reason: str, queue: str, died_at: float) -> bytes:
+def dead_letter_envelope(envelope: bytes, *, reason: str, queue: str, died_at: float) -> bytes:
     """Return the envelope with the headers of a dead letter."""
     *fields, headers = _decoder.decode(envelope)
     return _encoder.encode(
@@ -68,7 +68,7 @@ def bury_envelope(envelope: bytes, *, reason: str, queue: str, died_at: float) -
     )
 
 
-def bury_delivery(delivery: Delivery, *, reason: str, died_at: float) -> bytes:
+def dead_letter_delivery(delivery: Delivery, *, reason: str, died_at: float) -> bytes:
     """Return the envelope of a rejected delivery for the dead-letter queue."""
     return _encoder.encode(
         (

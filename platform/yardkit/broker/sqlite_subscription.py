@@ -10,7 +10,7 @@ from yardkit.broker import traffic
 from yardkit.broker.base import Delivery
 from yardkit.broker.inbox import Inbox
 from yardkit.broker.sqlite_operations import AckOperation, DeadLetterOperation
-from yardkit.broker.sqlite_records import SqliteTag, bury_delivery
+from yardkit.broker.sqlite_records import SqliteTag, dead_letter_delivery
 
 if TYPE_CHECKING:
     from yardkit.broker.sqlite_worker import SqliteWorker
@@ -60,7 +60,7 @@ class SqliteSubscription:
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         if isinstance(delivery.tag, SqliteTag):
             traffic.settled(self._queue, 1)
-            envelope = bury_delivery(delivery, reason=reason, died_at=time.time())
+            envelope = dead_letter_delivery(delivery, reason=reason, died_at=time.time())
             self._worker.submit(DeadLetterOperation(self, delivery.tag, envelope))
 
     def cancel(self) -> None:

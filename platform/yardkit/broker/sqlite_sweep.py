@@ -12,7 +12,7 @@ from pathlib import Path
 
 from yardkit.broker.base import DEAD_QUEUE
 from yardkit.broker.deadletters import EXPIRED
-from yardkit.broker.sqlite_records import bury_envelope
+from yardkit.broker.sqlite_records import dead_letter_envelope
 from yardkit.broker.sqlite_routes import Topology
 from yardkit.broker.sqlite_schema import side_folder
 from yardkit.broker.sqlite_sessions import find_dead, remove_files
@@ -90,7 +90,7 @@ class Sweeper:
             dead: bytes | None = None
             if queue is not None and queue.spec.dead_letter:
                 news.add(topology.queues[DEAD_QUEUE].id)
-                dead = bury_envelope(
+                dead = dead_letter_envelope(
                     envelope, reason=EXPIRED, queue=queue.spec.name, died_at=died_at
                 )
             expiring.append((id_, queue_id, rank, dead))

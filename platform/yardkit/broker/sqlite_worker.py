@@ -303,7 +303,7 @@ class SqliteWorker:
         now = time.monotonic()
         if now >= self._next_poll:
             self._next_poll = now + _POLL_SECONDS
-            connection.look_around(self.subscriptions)
+            connection.check_for_changes(self.subscriptions)
         if now >= self._next_sweep:
             more = connection.sweep(self.subscriptions)
             # Spread, so that not all processes look in the same moment.

@@ -19,8 +19,8 @@ from apps.runtime.checks import restore_mark
 from apps.seeds.stores.postgres import PostgresStore
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.creation import make_backup
-from crawlyard.backup.errors import BackupError, Refused
-from crawlyard.backup.parts import Kind, Part
+from crawlyard.backup.errors import BackupError, RestoreRefused
+from crawlyard.backup.parts import BackupPart, PartKind
 from crawlyard.backup.restore import restore
 from tests.plugins.stores import lend_empty_database, lend_postgres_database
 from tests.seeds.stores import calls as seeds
@@ -57,10 +57,10 @@ def empty() -> Iterator[str]:
         yield url
 
 
-def parts(database: str, seed_store: str) -> list[Part]:
+def parts(database: str, seed_store: str) -> list[BackupPart]:
     return [
-        Part("database", Kind.POSTGRES, "DATABASE_URL", database),
-        Part("seeds", Kind.POSTGRES, "SEEDS_URL", seed_store),
+        BackupPart("database", PartKind.POSTGRES, "DATABASE_URL", database),
+        BackupPart("seeds", PartKind.POSTGRES, "SEEDS_URL", seed_store),
     ]
 
 
@@ -135,7 +135,7 @@ def test_what_is_there_is_replaced_on_request_only(full: str, tmp_path: Path) ->
     with psycopg.connect(full, autocommit=True) as connection:
         connection.execute("CREATE TABLE later (x int)")
         connection.execute("DROP TABLE runtime_daemon CASCADE")
-    with pytest.raises(Refused, match="--force"):
+    with pytest.raises(RestoreRefused, match="--force"):
         restore(tmp_path / "one", only, said)
     restore(tmp_path / "one", only, said, force=True)
     with psycopg.connect(full) as connection:
@@ -231,7 +231,7 @@ def test_without_the_programs_it_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        Refused, match=r"DATABASE_URL is PostgreSQL, and pg_dump .*postgresql-client"
+        RestoreRefused, match=r"DATABASE_URL is PostgreSQL, and pg_dump .*postgresql-client"
     ):
         make_backup(tmp_path / "one", parts(full, full)[:1], [], said)
     assert not list(tmp_path.glob("*one*"))

@@ -26,8 +26,8 @@ from apps.seeds.engine.errors import SeedStoreUnavailable
 from apps.seeds.stores.rocks import RocksStore
 from crawlyard.backup import manifest
 from crawlyard.backup.creation import make_backup
-from crawlyard.backup.errors import BackupError, Damaged, Refused
-from crawlyard.backup.parts import Kind, Part
+from crawlyard.backup.errors import BackupError, Damaged, RestoreRefused
+from crawlyard.backup.parts import BackupPart, PartKind
 from crawlyard.backup.restore import restore
 from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.plugins.migrated import fill_data_folder
@@ -50,15 +50,15 @@ def data(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.fixture
-def parts(data: Path) -> list[Part]:
+def parts(data: Path) -> list[BackupPart]:
     return [
-        Part("database", Kind.SQLITE, "DATABASE_URL", str(data / "crawlyard.sqlite3")),
-        Part("spiders", Kind.FOLDER, "SPIDERS_DIR", str(data / "spiders")),
+        BackupPart("database", PartKind.SQLITE, "DATABASE_URL", str(data / "crawlyard.sqlite3")),
+        BackupPart("spiders", PartKind.FOLDER, "SPIDERS_DIR", str(data / "spiders")),
     ]
 
 
 @pytest.fixture
-def backup(parts: list[Part], data: Path, tmp_path: Path) -> Path:
+def backup(parts: list[BackupPart], data: Path, tmp_path: Path) -> Path:
     make_backup(tmp_path / "one", parts, [], said)
     (data / "spiders" / "mine.py").write_text("new")
     return tmp_path / "one"
@@ -120,7 +120,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 @pytest.mark.slow("3 s")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_backup_is_refused_and_says_what_and_where(
-    parts: list[Part], backup: Path, data: Path, damage: str
+    parts: list[BackupPart], backup: Path, data: Path, damage: str
 ) -> None:
     break_it, told = DAMAGES[damage]
     break_it(backup)
@@ -142,20 +142,20 @@ def test_where_in_a_large_file_the_damage_is(tmp_path: Path) -> None:
         manifest._verify_file(file, described)
 
 
-def test_a_newer_version_is_refused(parts: list[Part], backup: Path) -> None:
+def test_a_newer_version_is_refused(parts: list[BackupPart], backup: Path) -> None:
     changed_manifest(backup, version="99.1")
-    with pytest.raises(Refused, match=r"99\.1"):
+    with pytest.raises(RestoreRefused, match=r"99\.1"):
         restore(backup, parts, said, force=True)
     changed_manifest(backup, version="0.0.1", migrations=["jobs.9999_later"])
-    with pytest.raises(Refused, match=r"jobs\.9999_later"):
+    with pytest.raises(RestoreRefused, match=r"jobs\.9999_later"):
         restore(backup, parts, said, force=True)
 
 
 def test_what_is_there_is_moved_aside_on_request_only(
-    parts: list[Part], backup: Path, data: Path
+    parts: list[BackupPart], backup: Path, data: Path
 ) -> None:
     before = state_of(data)
-    with pytest.raises(Refused, match=r"database, spiders; .*--force"):
+    with pytest.raises(RestoreRefused, match=r"database, spiders; .*--force"):
         restore(backup, parts, said)
     assert state_of(data) == before | {DATABASE_NAME: (data / DATABASE_NAME).read_bytes()}
     restore(backup, parts, said, force=True)
@@ -168,42 +168,44 @@ def test_what_is_there_is_moved_aside_on_request_only(
 
 
 def test_keys_that_open_nothing_are_refused(
-    parts: list[Part], data: Path, tmp_path: Path, settings: Any
+    parts: list[BackupPart], data: Path, tmp_path: Path, settings: Any
 ) -> None:
     project = Project(name="P", slug="p")
     project.git_password = "canary"
     project.save()
     made = make_backup(tmp_path / "one", parts, [], said)
     settings.SECRETBOX_KEYS = [generate_key()]
-    with pytest.raises(Refused, match=r"SECRETBOX_KEYS lacks .*\(1 secrets\)"):
+    with pytest.raises(RestoreRefused, match=r"SECRETBOX_KEYS lacks .*\(1 secrets\)"):
         restore(tmp_path / "one", parts, said, force=True)
     restore(tmp_path / "one", parts, said, force=True, other_keys=True)
     assert [key.setting for key in made.keys] == ["SECRETBOX_KEYS", "SECRET_KEY"]
 
 
-def test_a_store_of_another_kind_is_refused(parts: list[Part], backup: Path) -> None:
-    elsewhere = Part("database", Kind.POSTGRES, "DATABASE_URL", "postgresql://nobody@127.0.0.1:9/x")
-    with pytest.raises(Refused, match="sqlite in the backup and is postgresql here"):
+def test_a_store_of_another_kind_is_refused(parts: list[BackupPart], backup: Path) -> None:
+    elsewhere = BackupPart(
+        "database", PartKind.POSTGRES, "DATABASE_URL", "postgresql://nobody@127.0.0.1:9/x"
+    )
+    with pytest.raises(RestoreRefused, match="sqlite in the backup and is postgresql here"):
         restore(backup, [elsewhere, *parts[1:]], said)
 
 
 def test_a_store_somebody_has_open_is_not_replaced(
-    parts: list[Part], backup: Path, data: Path
+    parts: list[BackupPart], backup: Path, data: Path
 ) -> None:
     with closing(sqlite3.connect(data / DATABASE_NAME)) as idle:
         idle.execute("PRAGMA journal_mode=WAL")
         idle.execute("SELECT count(*) FROM runtime_daemon").fetchall()
-        with pytest.raises(Refused, match="in use"):
+        with pytest.raises(RestoreRefused, match="in use"):
             restore(backup, parts, said, force=True)
 
 
 def test_a_damaged_store_of_seeds_is_what_a_restore_is_for(
-    parts: list[Part], data: Path, tmp_path: Path, settings: Any
+    parts: list[BackupPart], data: Path, tmp_path: Path, settings: Any
 ) -> None:
     folder = data / "seeds"
     settings.SEEDS_URL = f"rocksdb://{folder}"
     RocksStore(folder).close()
-    parts = [*parts, Part("seeds", Kind.ROCKS, "SEEDS_URL", str(folder))]
+    parts = [*parts, BackupPart("seeds", PartKind.ROCKS, "SEEDS_URL", str(folder))]
     make_backup(tmp_path / "two", parts, [], said)
     (folder / "db" / "CURRENT").write_text("nothing of RocksDB")
     with pytest.raises(SeedStoreUnavailable):
@@ -212,7 +214,7 @@ def test_a_damaged_store_of_seeds_is_what_a_restore_is_for(
     RocksStore(folder).close()
 
 
-def test_a_daemon_that_is_alive_is_named(parts: list[Part], backup: Path) -> None:
+def test_a_daemon_that_is_alive_is_named(parts: list[BackupPart], backup: Path) -> None:
     Daemon.objects.create(
         kind="statistics",
         name="counter",
@@ -222,12 +224,12 @@ def test_a_daemon_that_is_alive_is_named(parts: list[Part], backup: Path) -> Non
         state=DaemonState.RUNNING,
         beat_at=timezone.now(),
     )
-    with pytest.raises(Refused, match="statistics counter"):
+    with pytest.raises(RestoreRefused, match="statistics counter"):
         restore(backup, parts, said, force=True)
 
 
 def test_a_step_that_fails_takes_all_of_them_back(
-    parts: list[Part], backup: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    parts: list[BackupPart], backup: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = state_of(data)
     rename, renamed = Path.rename, []
@@ -248,7 +250,7 @@ def test_a_step_that_fails_takes_all_of_them_back(
 
 
 def test_without_a_folder_for_its_mark_nothing_is_replaced(
-    parts: list[Part], backup: Path, data: Path, tmp_path: Path, settings: Any
+    parts: list[BackupPart], backup: Path, data: Path, tmp_path: Path, settings: Any
 ) -> None:
     settings.DATA_DIR = tmp_path / "gone"
     before = state_of(data)
@@ -265,16 +267,16 @@ def test_no_daemon_starts_on_what_a_killed_restore_left(data: Path) -> None:
     assert "restore" in str(problem.hint)
 
 
-def test_a_backup_that_is_there_is_not_touched(parts: list[Part], backup: Path) -> None:
+def test_a_backup_that_is_there_is_not_touched(parts: list[BackupPart], backup: Path) -> None:
     before = state_of(backup)
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(RestoreRefused, match="is there already"):
         make_backup(backup, parts, [], said)
     assert state_of(backup) == before
 
 
-def test_a_backup_into_what_it_holds_is_refused(parts: list[Part], data: Path) -> None:
+def test_a_backup_into_what_it_holds_is_refused(parts: list[BackupPart], data: Path) -> None:
     """The next one would hold this one."""
-    with pytest.raises(Refused, match="lies inside"):
+    with pytest.raises(RestoreRefused, match="lies inside"):
         make_backup(data / "spiders" / "one", parts, [], said)
     assert [each.name for each in (data / "spiders").iterdir()] == ["mine.py"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from crawlyard.backup.creation import make_backup
-from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.errors import BackupError, RestoreRefused
 from crawlyard.backup.parts import outside, parts
 
 
@@ -33,12 +33,14 @@ class Command(BaseCommand):
             unknown = set(options["without"]) - {part.name for part in chosen}
             if unknown:
                 names = ", ".join(part.name for part in chosen)
-                raise Refused(f"--without {min(unknown)}: there is no such part, only {names}")
+                raise RestoreRefused(
+                    f"--without {min(unknown)}: there is no such part, only {names}"
+                )
             kept = [part for part in chosen if part.name not in options["without"]]
             if "database" not in {part.name for part in kept}:
-                raise Refused("--without database: nothing else is of use without it")
+                raise RestoreRefused("--without database: nothing else is of use without it")
             made = make_backup(options["dest"].absolute(), kept, outside(), self.stdout.write)
-        except Refused as error:
+        except RestoreRefused as error:
             raise CommandError(str(error), returncode=2) from error
         except BackupError as error:
             raise CommandError(f"{error}; there is no backup", returncode=1) from error

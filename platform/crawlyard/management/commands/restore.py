@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
 from crawlyard.backup import manifest
-from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.errors import BackupError, RestoreRefused
 from crawlyard.backup.parts import parts
 from crawlyard.backup.restore import restore
 
@@ -50,7 +50,7 @@ class Command(BaseCommand):
                 force=options["force"],
                 other_keys=options["other_keys"],
             )
-        except Refused as error:
+        except RestoreRefused as error:
             raise CommandError(str(error), returncode=2) from error
         except BackupError as error:
             raise CommandError(str(error), returncode=1) from error

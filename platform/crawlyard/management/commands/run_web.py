@@ -13,11 +13,11 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from crawlyard.head_limit import ShortHeads
-from crawlyard.web import GRACE_SECONDS, Server, check_port
+from crawlyard.web import GRACE_SECONDS, WebServer, check_port
 from yardkit.daemon import EXIT_FAILED
 from yardkit.garbage_collector import spare_the_collector
-from yardkit.life import LifeFile
-from yardkit.stop import die_with_parent_if_told
+from yardkit.liveness import LivenessReporter
+from yardkit.stop import die_with_parent_if_asked
 
 
 class Command(BaseCommand):
@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Serve until a signal."""
-        die_with_parent_if_told(os.environ)
+        die_with_parent_if_asked(os.environ)
         check_port(options["host"], options["port"])
         # Load all views before freezing the heap: otherwise one page in thirty waits 0.1 s longer
         # for a garbage collection of all code.
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             timeout_graceful_shutdown=GRACE_SECONDS,
             server_header=False,
         )
-        server = Server(config, LifeFile.take("web", os.environ))
+        server = WebServer(config, LivenessReporter.take("web", os.environ))
         # uvicorn raises the signal again after its shutdown.
         with contextlib.suppress(KeyboardInterrupt):
             server.run()

@@ -14,7 +14,7 @@ from crawlyard.supervisor import Supervisor, UnitFailed
 from crawlyard.units import box
 from crawlyard.web import check_port, listens
 from yardkit.broker import connect
-from yardkit.life import LifeFile
+from yardkit.liveness import LivenessReporter
 from yardkit.stop import Stop
 
 
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         )
         scale = FetcherScale(supervisor, lambda line: self._say(f"{'up':<10} | {line}"))
         # Before the children start: they must not inherit the variables of the supervisor of `up`.
-        life = LifeFile.take("up", os.environ)
+        life = LivenessReporter.take("up", os.environ)
         with Stop() as stop:
             supervisor.start()
             life.ready()

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.upgrades.readiness import Level, check
+from crawlyard.upgrades.readiness import UpgradeLevel, check
 
 
 class Command(BaseCommand):
@@ -29,8 +29,8 @@ class Command(BaseCommand):
             width = max(len(each.what) for each in items)
             for each in items:
                 self.stdout.write(f"{each.level.upper():<4} {each.what:<{width}}  {each.detail}")
-                if each.how and each.level is not Level.OK:
+                if each.how and each.level is not UpgradeLevel.OK:
                     self.stdout.write(f"     {'':<{width}}  → {each.how}")
-        bad = sorted({each.what for each in items if each.level is Level.BAD})
+        bad = sorted({each.what for each in items if each.level is UpgradeLevel.BAD})
         if bad:
             raise CommandError(f"not ready: {', '.join(bad)}", returncode=1)

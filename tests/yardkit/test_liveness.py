@@ -18,7 +18,7 @@ import pytest
 
 from yardkit import alive
 from yardkit.heartbeat import Beat, read_beat, write_beat
-from yardkit.life import FILE_SETTING, LifeFile
+from yardkit.liveness import FILE_SETTING, LivenessReporter
 
 PLATFORM = Path(__file__).parents[2] / "platform"
 PROGRAM = """
@@ -63,7 +63,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 
 
 def test_without_a_supervisor_nothing_is_told(tmp_path: Path) -> None:
-    life = LifeFile.take("x", {})
+    life = LivenessReporter.take("x", {})
     life.ready()
     life.feed(now=True)
     life.stopping()
@@ -71,7 +71,7 @@ def test_without_a_supervisor_nothing_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_told_in_its_order(supervisor: Supervisor) -> None:
-    life = LifeFile.take("x", {"NOTIFY_SOCKET": supervisor.path})
+    life = LivenessReporter.take("x", {"NOTIFY_SOCKET": supervisor.path})
     life.ready()
     life.feed("failing", "OSError: two\nlines", now=True)
     life.stopping()
@@ -86,22 +86,22 @@ def test_a_socket_without_a_file(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(f"\0{name}")
         listener.settimeout(5)
-        LifeFile.take("x", {"NOTIFY_SOCKET": f"@{name}"}).ready()
+        LivenessReporter.take("x", {"NOTIFY_SOCKET": f"@{name}"}).ready()
         assert listener.recv(100) == b"READY=1"
 
 
 def test_it_is_not_handed_on_to_children() -> None:
     environ = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", FILE_SETTING: "/y", "PATH": "/bin"}
-    LifeFile.take("x", environ)
+    LivenessReporter.take("x", environ)
     assert environ == {"PATH": "/bin"}
 
 
 def test_a_supervisor_that_is_away_or_does_not_read_stops_nothing(
     tmp_path: Path, supervisor: Supervisor
 ) -> None:
-    LifeFile.take("x", {"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready()
-    LifeFile.take("x", {FILE_SETTING: "/proc/nowhere/file"}).ready()
-    life = LifeFile.take("x", {"NOTIFY_SOCKET": supervisor.path})
+    LivenessReporter.take("x", {"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready()
+    LivenessReporter.take("x", {FILE_SETTING: "/proc/nowhere/file"}).ready()
+    life = LivenessReporter.take("x", {"NOTIFY_SOCKET": supervisor.path})
     for _ in range(2000):
         life.feed(now=True)
 

@@ -22,7 +22,7 @@ FEED_SECONDS: Final = 5.0
 _NOTIFY: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
-class LifeFile:
+class LivenessReporter:
     """Send the notifications. No method raises."""
 
     def __init__(
@@ -36,7 +36,7 @@ class LifeFile:
         self._next_feed = 0.0
 
     @classmethod
-    def take(cls, name: str, environ: MutableMapping[str, str]) -> LifeFile:
+    def take(cls, name: str, environ: MutableMapping[str, str]) -> LivenessReporter:
         """Create from ``environ`` and remove its variables: they are for this process only."""
         told = [environ.pop(key, "") for key in _NOTIFY]
         file = environ.pop(FILE_SETTING, "").strip()
