@@ -45,7 +45,7 @@ JUNK: dict[str, tuple[bytes, str]] = {
     "an id that is no number": (b'{"id":"0x10","biz":"news","ts":1}', "id is no whole number"),
     "no name": (b'{"id":"1","biz":"news; drop","ts":1}', "biz is no name"),
     "a name with a line": (b'{"id":"1","biz":"news\\n","ts":1}', "biz is no name"),
-    "deep": (b'{"x":' + b"[" * 2000 + b"]" * 2000 + b"}", "recursion"),
+    "deep": (b'{"x":' + b"[" * 2000 + b"]" * 2000 + b"}", "nested deeper than 100"),
     "large": (b'{"id":"1","biz":"news","ts":1,"x":"' + b"x" * 300_000 + b'"}', "at most 4096"),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from apps.jobs.arguments import is_unicode
+from yardkit.nesting import check_json
 from yardkit.protocol import CutRule
 
 # The same limits as on agents.
@@ -220,9 +220,11 @@ def parse_cookies(text: str) -> dict[str, str]:
     text = text.strip().removeprefix("Cookie:").strip()
     if text.startswith("{"):
         try:
-            return check_cookies(json.loads(text))
-        except (json.JSONDecodeError, RecursionError) as error:
+            check_json(text.encode())
+            cookies = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError) as error:
             raise ValidationError(_("This is not a JSON object.")) from error
+        return check_cookies(cookies)
     cookies: dict[str, Any] = {}
     for number, part in enumerate(filter(None, map(str.strip, text.split(";"))), 1):
         name, separator, value = part.partition("=")

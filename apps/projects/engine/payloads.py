@@ -13,10 +13,10 @@ from urllib.parse import parse_qs
 from apps.projects.engine.refs import RefRefused, check_commit
 from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.senders import WebhookSender
+from yardkit.nesting import MAX_DEPTH
 
 TAGS: Final = "refs/tags/"
 FORM: Final = "application/x-www-form-urlencoded"
-MAX_DEPTH: Final = 100
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 Payload = Mapping[str, Any]
 

@@ -10,6 +10,7 @@ import msgspec
 
 from apps.requeststore.engine.errors import InvalidRequest, TooLarge
 from apps.requeststore.engine.limits import MAX_DATA_BYTES
+from yardkit.nesting import check_json, check_msgpack
 
 MAX_URL: Final = 8000
 MAX_PRIORITY: Final = 9
@@ -41,6 +42,7 @@ def encode_entity(entity: Entity) -> bytes:
     """Serialize. Raises ``InvalidRequest`` (not serializable) and ``TooLarge``."""
     try:
         data = _encoder.encode(entity)
+        check_msgpack(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"the request cannot be serialised: {error}") from error
     if len(data) > MAX_DATA_BYTES:
@@ -57,6 +59,7 @@ def decode_entity(data: bytes) -> Entity:
     """
     is_json = data.lstrip()[:1] == b"{"
     try:
+        check_json(data) if is_json else check_msgpack(data)
         return _json_decoder.decode(data) if is_json else _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise InvalidRequest(f"the data is no request of this platform: {error}") from error

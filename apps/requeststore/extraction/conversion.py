@@ -18,6 +18,7 @@ import msgspec
 from apps.requeststore.extraction.limits import MAX_INTEGER
 from apps.requeststore.extraction.page import Document, absolute
 from apps.requeststore.extraction.problems import BadValue
+from yardkit.nesting import check_json
 
 _SHOWN: Final = 60
 _NUMBER: Final = re.compile(r"([+-]?)(\d+(?:,\d{3})*|\d*)(\.\d*)?(?:[eE]([+-]?\d{1,3}))?([万亿]?)")
@@ -66,8 +67,9 @@ def to_json(value: Any, _document: Document) -> Any:
     if not isinstance(value, str):
         return value
     try:
+        check_json(value.encode())
         return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise BadValue(f"{shown(value)} is no JSON: {str(error)[:100]}") from None
 
 

@@ -11,6 +11,7 @@ from lxml import etree
 from apps.requeststore.extraction.limits import MAX_PAGE_BYTES, MAX_URL
 from apps.requeststore.extraction.problems import PageError
 from yardkit import charsets
+from yardkit.nesting import check_json
 
 _SCHEMES: Final = frozenset({"http", "https"})
 # Control characters that XML forbids; libxml2 would stop at the first.
@@ -130,8 +131,10 @@ class Document:
         """Return the page parsed as JSON."""
         if not self._has_data:
             try:
-                self._data = msgspec.json.decode(self.text.lstrip("\ufeff"))
-            except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+                text = self.text.lstrip("\ufeff")
+                check_json(text.encode())
+                self._data = msgspec.json.decode(text)
+            except (msgspec.DecodeError, UnicodeError) as error:
                 raise PageError("no_json", f"the page is no JSON: {str(error)[:200]}") from None
             self._has_data = True
         return self._data

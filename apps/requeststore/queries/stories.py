@@ -25,6 +25,7 @@ from apps.requeststore.engine.errors import InvalidRequest
 from apps.requeststore.engine.flags import EXPIRED, FAILED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.engine.placement import ShardPlace
 from apps.requeststore.stores.base import HistoryStepKind, StoredRequest
+from yardkit.nesting import check_json
 from yardkit.snowflake import decode
 
 # Characters of a body that are shown.
@@ -186,8 +187,9 @@ def result_of(raw: bytes) -> Any:
     if not raw:
         return None
     try:
+        check_json(raw)
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return raw[:MOST_BODY].decode("utf-8", "replace")
 
 

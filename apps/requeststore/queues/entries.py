@@ -12,6 +12,7 @@ from apps.requeststore.engine.entity import MAX_PRIORITY
 from apps.requeststore.engine.errors import BadEntry
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.stores.base import QueueEntry
+from yardkit.nesting import check_json
 
 # Ours have about 70 bytes; foreign producers may add fields.
 MAX_ENTRY_BYTES: Final = 4096
@@ -47,8 +48,9 @@ def read_entry(body: bytes) -> QueueEntry:
     if len(body) > MAX_ENTRY_BYTES:
         raise BadEntry(f"an entry has at most {MAX_ENTRY_BYTES} bytes; this one has {len(body)}")
     try:
+        check_json(body)
         found = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadEntry(f"no entry {{id, biz, ts}}: {error}") from None
     entry = QueueEntry(
         _whole("id", found.id, MAX_ID),

@@ -19,6 +19,8 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from yardkit.nesting import NestedTooDeeply, check_json
+
 Item = dict[str, Any]
 
 MAX_BYTES: Final = 1024 * 1024
@@ -135,6 +137,10 @@ def _check_size(size: int) -> None:
 
 
 def _read(raw: bytes) -> Any:
+    try:
+        check_json(raw)
+    except NestedTooDeeply as error:
+        raise NoItem("too_deep", f"this JSON is {error}") from None
     try:
         value = _decoder.decode(raw)
         written = _encode(value)

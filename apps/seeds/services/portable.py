@@ -25,6 +25,7 @@ from apps.seeds.services.operations import beat_operation, begin_import, end_ope
 from apps.seeds.states import OperationState
 from apps.seeds.stores.base import Known, SeedPage
 from apps.seeds.stores.operations import ReadSegment, Restore, now_ms
+from yardkit.nesting import check_json
 from yardkit.protocol import SeedAnswer
 from yardkit.protocol.seeds import GRAB
 
@@ -137,8 +138,9 @@ def read_line(line: bytes, *, max_retry: int, now: int) -> Known:
     if len(line) > MAX_LINE_BYTES:
         raise BadLine(_("the line has more than %(most)d bytes") % {"most": MAX_LINE_BYTES})
     try:
+        check_json(line)
         parsed = _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadLine(str(error)) from None
     named = parsed.state or "init"
     state = _STATES.get(named)

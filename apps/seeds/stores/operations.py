@@ -30,6 +30,7 @@ from apps.seeds.stores.base import (
     Segment,
     SegmentCounts,
 )
+from yardkit.nesting import check_msgpack
 from yardkit.protocol import SeedAnswer
 
 # Frontier number under which the seeds of a frontier are staged during a move.
@@ -181,8 +182,9 @@ _decoder: msgspec.msgpack.Decoder[AnyOperation] = msgspec.msgpack.Decoder(AnyOpe
 def decode_operation(raw: msgspec.Raw | bytes) -> AnyOperation:
     """Decode an operation. Raises ``BadCall``."""
     try:
+        check_msgpack(bytes(raw))
         return _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadCall(f"not an operation on seeds: {error}") from None
 
 
