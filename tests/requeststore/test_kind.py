@@ -52,7 +52,8 @@ def test_yaml_and_json_are_read_and_written() -> None:
     assert kind.read(b"") == {}
     assert kind.summary(data) == "1 request group: news"
     assert (
-        kind.summary({"bizzes": {str(n): {} for n in range(9)}}) == "9 bizzes: 0, 1, 2, 3, 4, 5 …"
+        kind.summary({"bizzes": {str(n): {} for n in range(9)}})
+        == "9 request groups: 0, 1, 2, 3, 4, 5 …"
     )
     other = kind.read(TEXT.replace("4", "8").encode())
     (change,) = kind.diff(data, other)

@@ -141,20 +141,20 @@ def test_what_is_wrong_stands_first(project: Project, now: datetime) -> None:
         "Storage node away has a problem.",
         "no &lt;primary&gt; answers",
         "7\xa0minutes ago",
-        "Nobody has looked at storage node lost lately",
+        "Storage node lost is not checked",
         "Storage node slow is slow: 4 s for one operation.",
         "news will be late: never at this rate: 40/s created, 8/s processed",
         "more fetchers needed to finish in time",
         "The clock of box 7 is 5 min ahead; its counts are corrected.",
     ):
         assert part in html, part
-    assert html.index("has a problem") < html.index("The clock of") < html.index("Bizzes")
+    assert html.index("has a problem") < html.index("The clock of") < html.index("Request groups")
 
 
 def test_without_statistics_rates_are_no_zeros(project: Project) -> None:
     make_bizzes(project, news={})
     html = logged_in(make_superuser()).get(LIVE).content.decode()
-    assert "no process run_statistics runs" in html
+    assert "no run_statistics process is running" in html
     assert "<td>–</td><td>–</td><td>–</td>" in html
 
 

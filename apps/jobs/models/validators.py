@@ -221,10 +221,9 @@ def parse_cookies(text: str) -> dict[str, str]:
     if text.startswith("{"):
         try:
             check_json(text.encode())
-            cookies = msgspec.json.decode(text)
+            return check_cookies(msgspec.json.decode(text))
         except (msgspec.DecodeError, UnicodeError) as error:
             raise ValidationError(_("This is not a JSON object.")) from error
-        return check_cookies(cookies)
     cookies: dict[str, Any] = {}
     for number, part in enumerate(filter(None, map(str.strip, text.split(";"))), 1):
         name, separator, value = part.partition("=")

@@ -64,7 +64,7 @@ def test_the_page_begins_with_the_active_rule(project: Project, sample: SamplePa
     assert f"#{sample.pk} https://shop.example/list" in html
     assert 'value="download"' not in html
     html = person(project, Role.EDITOR).get(reverse(VIEW), {"rule": "new"}).content.decode()
-    assert "The active settings have no such rule" in html
+    assert "The active settings have no rule of this name" in html
     assert 'value="download"' in html
 
 
@@ -72,7 +72,7 @@ def test_strangers_and_other_projects_see_nothing(project: Project, sample: Samp
     assert Client().get(reverse(VIEW)).status_code == 302
     html = person(make_project(), Role.ADMIN).get(reverse(VIEW)).content.decode()
     assert "shop.example" not in html
-    assert "There is no biz that you may see." in html
+    assert "Request groups of your projects appear here." in html
 
 
 def test_a_rule_is_tried_on_kept_pages(project: Project, sample: SamplePage) -> None:
@@ -118,7 +118,7 @@ def test_a_page_is_pasted_or_uploaded_and_kept_by_editors_alone(project: Project
 
 def test_refusals_stand_at_their_fields(project: Project) -> None:
     editor = person(project, Role.EDITOR)
-    assert "There is no page to try it on" in posted(editor, asked(project))
+    assert "No page to test on" in posted(editor, asked(project))
     assert "Enter a URL." in posted(editor, asked(project, what="download"))
     html = posted(editor, asked(project, what="download", url="http://127.0.0.1:1/"))
     assert "The page could not be downloaded." in html
