@@ -147,6 +147,7 @@ def test_plain_python_stays_free_of_django(package: str) -> None:
     assert result.stdout.split() == [], f"{package} loads Django"
 
 
+@pytest.mark.slow("2 s")
 def test_entry_of_the_agent_needs_no_django() -> None:
     result = run_python(
         "import importlib, sys\n"

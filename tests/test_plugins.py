@@ -125,6 +125,7 @@ def test_each_test_is_in_one_tier(tmp_path: Path, options: list[str], found: set
     assert set(re.findall(r"::(test_\w+)", result.stdout)) == found
 
 
+@pytest.mark.slow("1 s")
 def test_a_slow_test_must_say_what_it_costs(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, TIERS.replace('"starts a cluster"', ""))
     assert result.returncode == pytest.ExitCode.USAGE_ERROR
@@ -165,6 +166,7 @@ def test_short(): pass
 """
 
 
+@pytest.mark.slow("2 s")
 def test_long_ones_are_left_out_and_say_what_stands_in_for_them(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, LONG)
     assert " 1 passed, 1 skipped, 1 warning in " in result.stdout
@@ -184,6 +186,7 @@ def test_long_ones_that_break_something_are_among_the_faults(tmp_path: Path) -> 
         assert " 2 passed, 2 warnings in " in result.stdout
 
 
+@pytest.mark.slow("1 s")
 def test_a_long_one_must_say_what_stands_in_for_it(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, LONG.replace('"test_short"', ""))
     assert result.returncode == pytest.ExitCode.USAGE_ERROR
@@ -201,6 +204,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow("2 s")
 def test_a_tenth_is_tried_and_all_in_a_full_run(tmp_path: Path) -> None:
     assert " 1 passed in " in run_pytest(tmp_path, PARTS).stdout
     full = run_pytest(
@@ -216,6 +220,7 @@ def test_it():
     assert " 1 passed in " in full.stdout
 
 
+@pytest.mark.slow("2 s")
 def test_empty_covers_mark_is_refused(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, "import pytest\n@pytest.mark.covers()\ndef test_it(): pass\n")
     assert result.returncode == pytest.ExitCode.USAGE_ERROR
@@ -239,6 +244,7 @@ def test_missing_services_skip_and_the_summary_says_which(tmp_path: Path) -> Non
     assert "1 skipped" in result.stdout
 
 
+@pytest.mark.slow("1 s")
 def test_missing_services_fail_when_required(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, SERVICES_TEST, CRAWLYARD_REQUIRE="services", **UNREACHABLE)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED
@@ -251,6 +257,7 @@ def test_requiring_one_kind_leaves_the_others_skippable(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.slow("1 s")
 def test_missing_browser_skips(tmp_path: Path) -> None:
     source = "import pytest\n@pytest.mark.browser\ndef test_it(): pass\n"
     result = run_pytest(tmp_path, source, CRAWLYARD_TEST_CHROMIUM="no-such-browser")
@@ -258,6 +265,7 @@ def test_missing_browser_skips(tmp_path: Path) -> None:
     assert "Chromium: no no-such-browser on PATH" in result.stdout
 
 
+@pytest.mark.slow("1 s")
 def test_mistyped_require_is_refused(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, "def test_it(): pass\n", CRAWLYARD_REQUIRE="service")
     assert result.returncode == pytest.ExitCode.USAGE_ERROR

@@ -94,6 +94,7 @@ def test_no_fault(measured):
 KILL, BAD = "test_sample.py::test_kill[router.sent=kill@3]", "test_sample.py::test_bad"
 
 
+@pytest.mark.slow("2 s")
 def test_a_run_keeps_what_its_tests_of_faults_have_measured(tmp_path: Path) -> None:
     kept = tmp_path / "faults.jsonl"
     before = [{"test": name, "passed": True} for name in ("other", BAD)]
@@ -131,6 +132,7 @@ pytest_collection_modifyitems = measured.pytest_collection_modifyitems
 """
 
 
+@pytest.mark.slow("1 s")
 def test_a_run_goes_on_with_what_has_not_passed(tmp_path: Path) -> None:
     lines = [{"test": KILL, "passed": False}, {"test": KILL, "passed": True}]
     lines.append({"test": BAD, "passed": False})

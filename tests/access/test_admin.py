@@ -91,6 +91,7 @@ def test_pages_of_one_object_open(model: Any, root: User, project: Project) -> N
         assert client.get(page(model, "delete", obj.pk)).status_code == status
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("model", OURS, ids=lambda model: model._meta.label)
 def test_lists_cost_the_same_however_long(
     model: Any, root: User, project: Project, django_assert_max_num_queries: Any
@@ -369,6 +370,7 @@ def test_the_trail_is_read_only_and_scoped(root: User, project: Project) -> None
     assert editor.get(page(AuditRecord, "changelist")).status_code == 403
 
 
+@pytest.mark.slow("1 s")
 def test_the_trail_is_filtered_by_object_and_person(root: User, project: Project) -> None:
     record(actor=root, action="test.mine", obj=project)
     record(actor=None, action="test.system", obj=project)

@@ -24,6 +24,7 @@ def root() -> User:
     return make_superuser()
 
 
+@pytest.mark.slow("1 s")
 def test_a_token_is_shown_once(project: Project) -> None:
     user = make_user(roles={project: Role.VIEWER})
     client = enter(user)
@@ -45,6 +46,7 @@ def test_a_token_is_shown_once(project: Project) -> None:
     assert token.digest not in again
 
 
+@pytest.mark.slow("1 s")
 def test_a_token_form_refuses(project: Project) -> None:
     client = enter(make_user())
     for changed in (

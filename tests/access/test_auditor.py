@@ -64,6 +64,7 @@ def test_the_whole_trail_is_theirs(auditor: User, project: Project) -> None:
     assert "test.x" in text
 
 
+@pytest.mark.slow("2 s")
 def test_forms_are_shown_and_not_saved(auditor: User, project: Project) -> None:
     job = make_job(project=project)
     client = enter(auditor)

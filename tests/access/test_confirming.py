@@ -222,6 +222,7 @@ def test_it_names_what_goes_and_does_nothing_before_it_is_told_to(
     assert AuditRecord.objects.count() > trail
 
 
+@pytest.mark.slow("2 s")
 def test_one_is_not_counted_and_many_are_named_by_the_first() -> None:
     client = enter(make_superuser())
     job = make_job()
@@ -262,6 +263,7 @@ def test_deleting_many_is_all_or_nothing() -> None:
     assert not AuditRecord.objects.filter(action="access.delete_user").exists()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("name", ["jobs_run_stop", "jobs_run_restart", "jobs_run_freeze"])
 def test_buttons_of_one_ask_as_well(name: str, client: Client) -> None:
     run = make_run(state=RunState.RUNNING)

@@ -127,6 +127,7 @@ def test_where_a_superuser_exists_no_first_link_is_made_and_none_is_good() -> No
     assert User.objects.count() == 1
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("given", "why"),
     [

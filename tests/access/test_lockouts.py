@@ -57,6 +57,7 @@ def test_after_so_many_wrong_passwords_even_the_right_one_waits() -> None:
     assert log_in(make_user()).status_code == 302
 
 
+@pytest.mark.slow("1 s")
 def test_it_is_told_in_the_readers_language() -> None:
     user = make_user()
     guess(user)
@@ -79,6 +80,7 @@ def test_the_password_is_kept_nowhere() -> None:
     assert "stable" not in str([getattr(row, each.attname) for each in row._meta.fields])
 
 
+@pytest.mark.slow("1 s")
 def test_a_superuser_lets_somebody_try_again() -> None:
     user, root = make_user(), make_superuser()
     guess(user)

@@ -36,6 +36,7 @@ def test_more_than_are_counted_are_told_so() -> None:
     assert html.count('name="_selected_action"') == 5
 
 
+@pytest.mark.slow("1 s")
 def test_who_selects_more_than_are_counted_is_asked_to_narrow_the_list() -> None:
     client = enter(make_superuser())
     job = make_job()

@@ -65,6 +65,7 @@ def make_tokens(user: User, *offsets: int) -> None:
         )
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])
 @pytest.mark.parametrize(
     "ordering",
@@ -85,6 +86,7 @@ def test_every_row_once_over_ties(user: User, ordering: tuple[str, ...], limit: 
     assert [each.pk for each in seen] == [each.pk for each in rows.order_by(*ordering, *tie)]
 
 
+@pytest.mark.slow("1 s")
 @settings(
     max_examples=30,
     deadline=None,

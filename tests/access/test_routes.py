@@ -433,6 +433,7 @@ def test_nothing_can_be_made_in_projects_of_others(path: str, world: World) -> N
     assert Api(user).post(f"/{path}", body | {"project": mine.pk}).status_code == 201
 
 
+@pytest.mark.slow("1 s")
 def test_the_schema_is_made_without_complaints() -> None:
     with GENERATOR_STATS.silence():
         GENERATOR_STATS.reset()

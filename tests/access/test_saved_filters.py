@@ -101,6 +101,7 @@ def test_a_list_offers_to_keep_its_filter_and_shows_those_kept(person: User) -> 
     assert not SavedFilter.objects.exists()
 
 
+@pytest.mark.slow("1 s")
 def test_buttons_lead_to_no_other_server(person: User) -> None:
     client = enter(person)
     for back in ("https://evil.example/", "//evil.example", "javascript:alert(1)", ""):

@@ -36,6 +36,7 @@ def with_factor(user: User) -> tuple[SecondFactor, list[str]]:
     return factor, codes
 
 
+@pytest.mark.slow("2 s")
 def test_it_is_set_up_on_a_page_and_asked_for_at_login() -> None:
     user = make_user()
     client = Client()
@@ -121,6 +122,7 @@ def test_after_five_wrong_codes_even_the_right_one_waits() -> None:
     verify_factor(user=user, code=codes[0], now=now + timedelta(minutes=5))
 
 
+@pytest.mark.slow("1 s")
 def test_superusers_may_be_made_to_have_one(settings: Any) -> None:
     settings.ADMIN_TOTP = "admins"
     root, other = make_superuser(), make_user()

@@ -233,6 +233,7 @@ def test_the_account_is_for_whoever_is_logged_in() -> None:
 # --- who needs a second factor --------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("said", "kind", "needed"),
     [

@@ -86,6 +86,7 @@ def test_every_route_is_here() -> None:
         assert issubclass(each.callback.consumer_class, consumers.LiveConsumer)
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("role", list(Role))
 async def test_members_of_every_role_listen(route: str, role: Role) -> None:

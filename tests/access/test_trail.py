@@ -109,6 +109,7 @@ def test_machinery_has_a_history_too() -> None:
     assert "runtime.drop_dead_letter" in answer.content.decode()
 
 
+@pytest.mark.slow("2 s")
 def test_history_is_not_offered_to_those_who_may_not_read_it() -> None:
     project: Project = make_project()
     job = make_job(project=project)

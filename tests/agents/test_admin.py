@@ -254,6 +254,7 @@ def test_exit_asks_first_and_then_tells() -> None:
     assert OutboxMessage.objects.count() == 2
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.15", "S1.36")
 def test_the_preview_page_says_who_and_why_not() -> None:
     project = make_project()

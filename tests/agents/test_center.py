@@ -97,6 +97,7 @@ def test_with_every_agent_silent_the_run_is_told_what_was_skipped(yard: Yard, ru
     assert [number for number, _attempt in answer.items] == list(range(20))
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.46")
 def test_stale_requests_are_dropped_and_counted(yard: Yard, run: Run) -> None:
     yard.agent("a")
@@ -107,6 +108,7 @@ def test_stale_requests_are_dropped_and_counted(yard: Yard, run: Run) -> None:
     assert (counters.received, counters.dispatched, counters.expired) == (20, 0, 20)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.31", "S1.46")
 def test_an_allocate_that_is_too_old_is_dropped_and_counted(yard: Yard, run: Run) -> None:
     agent = yard.agent("a")

@@ -119,6 +119,7 @@ def test_a_rule_holds_even_for_this_machine_itself(yard: Yard, run: Run) -> None
     collect(yard, REPLY, Dispatched, 7)
 
 
+@pytest.mark.slow("1 s")
 def test_reports_of_the_agents_make_room_and_a_busy_host_is_left_alone(
     yard: Yard, open_run: Run
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_held_request_does_not_expire(
     assert sums(yard, open_run)["expired"] == 0
 
 
+@pytest.mark.slow("1 s")
 def test_agents_that_die_while_requests_are_held(yard: Yard, open_run: Run) -> None:
     held(yard, open_run)
     yard.silence("a")
@@ -284,6 +286,7 @@ def withdraw(run: Run, token: str = "") -> Withdraw:
     return Withdraw(run=run.pk, token=token or sign_run_token(settings.SECRET_KEY, run.pk))
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.11")
 def test_a_run_that_pauses_gets_back_what_is_held_and_nothing_of_it_is_sent(
     yard: Yard, open_run: Run

@@ -57,6 +57,7 @@ def test_names_of_hosts(host: str) -> None:
     HostRule(host=host).full_clean()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "host",
     [
@@ -122,6 +123,7 @@ def test_a_center_writes_its_hosts_in_two_queries_and_takes_idle_ones_away(
     assert not HostState.objects.exists()
 
 
+@pytest.mark.slow("1 s")
 def test_a_rule_is_made_changed_and_deleted_in_the_admin() -> None:
     client = logged_in(make_superuser())
     values = {"host": "a.test", "requests_per_second": "0.5", "obey_robots": "unknown"}

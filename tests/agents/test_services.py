@@ -248,6 +248,7 @@ def test_one_heartbeat_that_cannot_be_stored_does_not_take_the_others_with_it() 
     assert Agent.objects.get(agent_id="a").heartbeat_at == NOW
 
 
+@pytest.mark.slow("1 s")
 def test_heartbeats_change_only_what_they_carry(
     django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]],
 ) -> None:

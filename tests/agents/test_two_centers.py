@@ -58,6 +58,7 @@ def both(yard: Yard) -> Callable[[str, Run], int]:
     return lambda name, run: counted(yard.center, run, name) + counted(second, run, name)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.48")
 def test_both_know_the_agents_and_what_both_count_adds_up(
     yard: Yard, run: Run, both: Callable[[str, Run], int]
@@ -80,6 +81,7 @@ def test_both_know_the_agents_and_what_both_count_adds_up(
         assert one.received == parts
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.48")
 @pytest.mark.parametrize("gone", [0, 1])
 def test_one_is_gone_and_nothing_changes(yard: Yard, run: Run, gone: int) -> None:

@@ -200,6 +200,7 @@ def test_in_quiet_hours_notices_wait() -> None:
     assert (notice.state, Notice.objects.count()) == (NoticeState.DROPPED, 1)
 
 
+@pytest.mark.slow("1 s")
 def test_of_a_muted_rule_nobody_is_told() -> None:
     use_rules(DEPTH)
     person = make_user(username="ada")
@@ -236,6 +237,7 @@ def test_who_snoozes_into_quiet_hours_is_told_after_them() -> None:
     assert len(told()) == 2
 
 
+@pytest.mark.slow("1 s")
 def test_that_it_is_over_is_told_to_who_heard_that_it_had_come_back() -> None:
     use_rules(DEPTH)
     rig = Rig(gauges={LOGS: 11})
@@ -321,6 +323,7 @@ def test_a_condition_is_open_while_it_is_listed(source: Conditions) -> None:
     assert incident().state == IncidentState.RECOVERED
 
 
+@pytest.mark.slow("1 s")
 def test_a_source_that_knows_no_beginning_fires_after_for_seconds(source: Conditions) -> None:
     use_rules(SO)
     rig = Rig()

@@ -46,6 +46,7 @@ def test_a_new_kind_of_error() -> None:
     assert found.address == reverse("joblogs:errors")
 
 
+@pytest.mark.slow("1 s")
 def test_a_new_error_that_ends_its_run_opens_no_second_incident() -> None:
     rig = Rig(clock=ManualClock(timezone.now() - timedelta(seconds=10)))
     rig.run(5)
@@ -67,6 +68,7 @@ def test_a_new_error_that_ends_its_run_opens_no_second_incident() -> None:
     ]
 
 
+@pytest.mark.slow("1 s")
 def test_a_failed_runs_new_error_is_reported_where_failures_are_not() -> None:
     use_rules({"name": "run failed", "enabled": False}, builtin=True)
     rig = Rig(clock=ManualClock(timezone.now() - timedelta(seconds=10)))

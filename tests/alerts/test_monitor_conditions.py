@@ -36,6 +36,7 @@ def keys(rule: str) -> list[str]:
     return sorted(Incident.objects.open().filter(rule=rule).values_list("key", flat=True))
 
 
+@pytest.mark.slow("1 s")
 def test_what_a_source_leaves_out_neither_opens_nor_recovers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

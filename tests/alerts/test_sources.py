@@ -385,6 +385,7 @@ def test_every_built_in_rule_watches_something() -> None:
         assert str(rule.title)
 
 
+@pytest.mark.slow("1 s")
 def test_built_in_rules_open_incidents_without_any_configuration() -> None:
     at = timezone.now()
     DeadLetter.objects.create(message_id="1", queue="q", body=b"", body_size=0, died_at=at)

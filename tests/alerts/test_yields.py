@@ -218,6 +218,7 @@ def test_a_run_under_way_that_has_items_is_not_stale() -> None:
     assert not yields_of(job, now=later).stale
 
 
+@pytest.mark.slow("1 s")
 def test_a_policy_switches_off_and_changes_limits() -> None:
     job = make_job(cron="0 12 * * *")
     daily_runs(job, until=NOW, days=10)
@@ -241,6 +242,7 @@ def test_limits_that_make_no_sense_are_refused(bad: float) -> None:
     assert list(refused.value.message_dict) == ["drop_below"]
 
 
+@pytest.mark.slow("1 s")
 def test_learning_anew_takes_the_new_for_usual() -> None:
     job = make_job()
     daily_runs(job, until=NOW, days=10)

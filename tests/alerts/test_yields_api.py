@@ -82,6 +82,7 @@ def test_bad_limits_are_refused_by_name(job: Job, bad: dict[str, object]) -> Non
     assert not YieldPolicy.objects.exists()
 
 
+@pytest.mark.slow("1 s")
 def test_learning_anew_ends_what_was_found(job: Job) -> None:
     address = f"jobs/{job.pk}/yields/learn"
     assert member(job, Role.OPERATOR).post(address).status_code == 403
@@ -90,6 +91,7 @@ def test_learning_anew_ends_what_was_found(job: Job) -> None:
     assert told["policy"]["learn_from"] is not None
 
 
+@pytest.mark.slow("1 s")
 def test_jobs_of_other_projects_do_not_exist(job: Job) -> None:
     stranger = member(make_job(), Role.ADMIN)
     for address in ("yields", "yields/standing"):

@@ -165,6 +165,7 @@ def test_the_usual_interval_is_the_median_and_the_longest_is_told() -> None:
     assert usual_interval(ends[:5]) is None
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("seed", range(3))
 def test_steady_jobs_raise_hardly_any_false_alarm(seed: int) -> None:
     dice = random.Random(seed)

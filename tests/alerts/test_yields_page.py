@@ -35,6 +35,7 @@ def page(job: Job, role: Role = Role.VIEWER) -> str:
     return str(answer.content.decode())
 
 
+@pytest.mark.slow("1 s")
 def test_the_page_says_what_is_unusual(job: Job) -> None:
     text = page(job)
     assert "100 items; usually 1,000" in text
@@ -59,6 +60,7 @@ def test_only_editors_may_change_what_is_watched(job: Job) -> None:
     assert stranger.post(reverse("alerts:yield-policy", args=[job.pk])).status_code == 404
 
 
+@pytest.mark.slow("1 s")
 def test_the_form_changes_limits_and_an_empty_one_is_not_looked_at(job: Job) -> None:
     editor = enter(make_user(roles={job.project: Role.EDITOR}, is_staff=True))
     address = reverse("alerts:yield-policy", args=[job.pk])

@@ -61,6 +61,7 @@ def test_a_drop_opens_an_incident_that_the_next_usual_run_ends(rig: Rig, job: Jo
     assert not {"yield dropped", "fields left empty", "requests fail"} & set(open_ones())
 
 
+@pytest.mark.slow("2 s")
 def test_a_job_that_brings_nothing_any_more_opens_one(rig: Rig) -> None:
     job = make_job(name="news")
     daily_runs(job, until=NOW, days=10, trigger="link")

@@ -66,6 +66,7 @@ def run_it(name: str, *, problem: str = "") -> ConfigWatcher:
 # --- what is seen -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 def test_the_pages_tell_what_is_active_and_who_runs_it(project: Project) -> None:
     one = save(project, 1, note="<b>first</b>")
     activate(version=one, actor=None, now=NOW)
@@ -109,6 +110,7 @@ def test_a_version_is_compared_with_any_other(project: Project) -> None:
         assert client.get(f"{address}?against={bad}").status_code == 404
 
 
+@pytest.mark.slow("1 s")
 def test_a_kind_that_is_gone_is_still_shown(project: Project) -> None:
     version = make_version(project)
     client = person(project)
@@ -118,6 +120,7 @@ def test_a_kind_that_is_gone_is_still_shown(project: Project) -> None:
     assert "There is no such kind" in refused.content.decode()
 
 
+@pytest.mark.slow("1 s")
 def test_things_of_other_projects_do_not_exist(project: Project) -> None:
     version = save(project, 1)
     client = person(make_project(), Role.ADMIN)
@@ -154,6 +157,7 @@ def test_lists_ask_a_fixed_number_of_questions(model: Any) -> None:
 # --- buttons ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 def test_activate_revert_deactivate(project: Project) -> None:
     one, two = save(project, 1), save(project, 2)
     client = person(project)
@@ -200,6 +204,7 @@ def test_who_may_press(project: Project, verb: str, needed: Role, held: Role) ->
 # --- a new version ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 def test_a_version_is_typed_looked_at_and_saved(project: Project) -> None:
     client = person(project)
     assert "Of which configuration?" in text_of(client, reverse(ADD))

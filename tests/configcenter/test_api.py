@@ -66,6 +66,7 @@ def test_a_version_is_saved_of_text_and_activated_at_once(project: Project) -> N
     assert Activation.objects.get().version == ConfigVersion.objects.get()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("change", "status", "code", "field"),
     [
@@ -151,6 +152,7 @@ def test_what_would_change_is_told_before_it_is_saved(project: Project) -> None:
     assert ConfigVersion.objects.count() == 2
 
 
+@pytest.mark.slow("1 s")
 def test_activate_revert_and_deactivate(project: Project) -> None:
     api = editor(project)
     one, two = save(project, 1), save(project, 2)
@@ -190,6 +192,7 @@ def test_a_repeated_call_has_one_effect(project: Project) -> None:
     assert answers[0].json() == answers[1].json()
 
 
+@pytest.mark.slow("1 s")
 def test_configurations_tell_who_runs_them(project: Project) -> None:
     version = save(project, 1)
     activate(version=version, actor=None, now=NOW)

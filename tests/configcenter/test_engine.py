@@ -75,6 +75,7 @@ def test_what_can_be_kept_is_written_and_read_back(data: dict[str, Any]) -> None
     assert kind.read(kind.write(check_plain(data)).encode()) == data
 
 
+@pytest.mark.slow("2 s")
 @given(DATA)
 def test_the_digest_minds_values_and_not_their_order(data: dict[str, Any]) -> None:
     turned = dict(reversed(list(data.items())))

@@ -102,6 +102,7 @@ def test_only_those_who_see_everything_read_and_write_it() -> None:
     assert (row["project"], row["active"]) == (None, 2)
 
 
+@pytest.mark.slow("2 s")
 def test_the_pages_name_the_platform() -> None:
     version = save_platform(1)
     activate(version=version, actor=None, now=NOW)

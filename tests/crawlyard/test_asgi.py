@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools.requirement_marks import ROOT
 
 
+@pytest.mark.slow("2 s")
 def test_a_bad_setting_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "crawlyard.settings.base",

@@ -18,6 +18,7 @@ from tests.queuestats.factories import report
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.slow("2 s")
 def test_its_last_run_alone_is_unusual_and_all_say_that_they_are_made_up() -> None:
     make_job(url="http://127.0.0.1:1/", name="Sample site")
     assert history.make()
@@ -33,6 +34,7 @@ def test_its_last_run_alone_is_unusual_and_all_say_that_they_are_made_up() -> No
     assert all(books.balanced for books in run_totals(run.owner for run in runs).values())
 
 
+@pytest.mark.slow("2 s")
 def test_its_past_is_written_after_the_sample_job_was() -> None:
     make_job(url="http://127.0.0.1:1/", name="Sample site")
     now = timezone.now()

@@ -64,6 +64,7 @@ async def test_other_pages_may_not(origin: str, host: str) -> None:
     assert not await connects(origin, host)
 
 
+@pytest.mark.slow("1 s")
 async def test_a_proxy_in_front_is_named_in_the_settings(settings: Any) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://front.example"]
     assert await connects("https://front.example", "10.0.0.7:8000")

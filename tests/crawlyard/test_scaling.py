@@ -73,6 +73,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     box.supervisor.stop()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.28")
 def test_fetchers_are_started_and_the_youngest_stopped_gently(box: Box) -> None:
     box.answer = box.wanted(3)

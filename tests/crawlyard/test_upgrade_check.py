@@ -155,6 +155,7 @@ def test_dead_letters_are_better_decided_before() -> None:
     assert found.level is UpgradeLevel.NOTE
 
 
+@pytest.mark.slow("2 s")
 def test_keys_that_are_still_needed(settings: Any) -> None:
     old, new = generate_key(), generate_key()
     settings.SECRETBOX_KEYS = [old]

@@ -114,6 +114,7 @@ async def test_home_hears_of_the_projects_its_owner_sees() -> None:
         await socket.disconnect()
 
 
+@pytest.mark.slow("1 s")
 async def test_updates_are_thinned_out_and_the_last_one_arrives() -> None:
     run = await watched_run()
     socket = Socket(f"/ws/runs/{run.pk}", await cookie())
@@ -148,6 +149,7 @@ async def test_what_a_browser_says_changes_nothing() -> None:
     assert run.state == "queued"
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("what", ["role", "logout", "account", "project"])
 async def test_a_right_that_is_taken_away_closes_the_socket(
     what: str, monkeypatch: pytest.MonkeyPatch

@@ -106,6 +106,7 @@ def test_the_sidebar_counts_what_nobody_has_taken_on() -> None:
     assert "acknowledged by" in html
 
 
+@pytest.mark.slow("1 s")
 def test_times_that_passed_are_told() -> None:
     now = timezone.now()
     job = make_job(name="Papers")
@@ -157,6 +158,7 @@ def test_charts_are_of_what_one_sees() -> None:
     )
 
 
+@pytest.mark.slow("2 s")
 def test_few_queries_bring_all_of_it(django_assert_max_num_queries: Any) -> None:
     """Also where everything needs a person; a page opens on a platform with a lot of it."""
     project, now = make_project(), timezone.now()

@@ -80,6 +80,7 @@ def said(response: object) -> list[str]:
     return [str(message) for message in response.context["messages"]]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("model", ["deadletter", "daemon", "outboxmessage"])
 def test_only_those_who_see_everything_see_the_machinery(model: str, admin: Client) -> None:
     address = reverse(f"admin:runtime_{model}_changelist")
@@ -301,6 +302,7 @@ def test_the_outbox_shows_what_waits_and_why(admin: Client) -> None:
     assert b"run_queued" in page
 
 
+@pytest.mark.slow("1 s")
 def test_what_waits_is_sent_now_or_never_and_is_on_record(admin: Client) -> None:
     stuck, unwanted, *rest = [make_outgoing() for _each in range(4)]
     page = admin.get(reverse("admin:runtime_outboxmessage_change", args=[stuck.pk])).content

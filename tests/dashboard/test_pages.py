@@ -133,6 +133,7 @@ def test_a_broker_that_is_away_is_said_and_the_page_comes_anyway(
     assert "Nothing. All runs" not in text
 
 
+@pytest.mark.slow("1 s")
 def test_home_names_what_does_not_answer_the_router() -> None:
     project, other = make_project(), make_project()
     broken = OutboundReport(problem="redis://10.0.0.1:6379/0 cannot be reached", problem_at_ms=1)
@@ -162,6 +163,7 @@ def test_home_costs_the_same_however_much_there_is(django_assert_max_num_queries
             client.get("/home/live")
 
 
+@pytest.mark.slow("1 s")
 def test_the_sidebar_leads_only_to_what_a_person_may_see() -> None:
     viewer = logged_in(make_user(roles={make_project(): Role.VIEWER})).get("/admin/")
     superuser = logged_in(make_superuser()).get("/admin/")
@@ -304,6 +306,7 @@ def test_the_sidebar_marks_runs_on_the_page_of_a_run() -> None:
     assert [item["title"] for item in items if item["active"]] == ["Runs"]
 
 
+@pytest.mark.slow("1 s")
 def test_an_active_run_has_a_stop_button_for_operators_alone() -> None:
     run = played_run(None, total=1, in_flight=1)
     stop = f'action="/admin/jobs/run/{run.pk}/stop"'

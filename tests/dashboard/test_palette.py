@@ -35,6 +35,7 @@ def test_ours_answers_and_not_the_themes() -> None:
     assert reverse("admin:search") == reverse("dashboard:search")
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("written", ["{}", "#{}", "run {}", "run #{}", " {} "])
 def test_a_run_is_found_by_its_number(root: User, written: str) -> None:
     run = make_run()
@@ -66,6 +67,7 @@ def test_pages_are_found_in_the_language_of_the_person(root: User) -> None:
     assert any(link == "/admin/jobs/run/" for _title, link in found(client, "运行"))
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("typed", ["", " ", "\x00", "9" * 400, "<b>", "'; --", "%", "\U0001f600"])
 def test_nonsense_finds_nothing_and_breaks_nothing(root: User, typed: str) -> None:
     answer = enter(root).get(reverse("admin:search"), {"s": typed})

@@ -227,6 +227,7 @@ def test_events_come_through_rabbitmq(rabbit_vhost: str, received: Received) -> 
         broker.close()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("lifespan_ends")
 async def test_from_the_broker_to_the_browser(
@@ -254,6 +255,7 @@ async def test_from_the_broker_to_the_browser(
     await server.wait(WAIT_SECONDS)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.usefixtures("lifespan_ends")
 async def test_the_web_starts_and_stops_without_a_broker(settings: Any) -> None:
     settings.BROKER_URL = "amqp://guest:guest@127.0.0.1:1/"

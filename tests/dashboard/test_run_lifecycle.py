@@ -97,6 +97,7 @@ def test_the_pace_shown_is_the_one_the_run_goes_by() -> None:
     assert "tune unanswered by ann" in text_of(page(run))
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.8")
 def test_a_command_shows_as_asked_then_as_unanswered_then_as_acknowledged() -> None:
     run = make_run(state=S.RUNNING)
@@ -124,6 +125,7 @@ def test_a_command_shows_as_asked_then_as_unanswered_then_as_acknowledged() -> N
     assert re.search(r"pause acknowledged by ann answered [\d:]+ 2 requests are still", text)
 
 
+@pytest.mark.slow("1 s")
 def test_a_frozen_run_says_so_and_what_was_left_unanswered_is_void_after_a_restart() -> None:
     now = timezone.now() - timedelta(minutes=1)
     run = make_run(state=S.RUNNING)

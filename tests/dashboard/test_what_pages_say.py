@@ -29,6 +29,7 @@ def html(client: Client, address: str) -> str:
     return answer.content.decode()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("address", ["/admin/jobs/run/", "/admin/health", "/logs"])
 def test_every_page_tells_the_zone_of_its_times(
     client: Client, settings: Any, address: str

@@ -122,6 +122,7 @@ def test_lines_are_found_by_level_and_text(api: Api, run: Run) -> None:
     assert seqs(page(api, run, "?contains=o&tail=1")) == [4]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "query",
     [
@@ -233,6 +234,7 @@ async def text_of(answer: Any) -> str:
     return b"".join([chunk async for chunk in answer.streaming_content]).decode()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db(transaction=True)
 async def test_a_whole_log_comes_as_text() -> None:
     run, user = await watched()

@@ -47,6 +47,7 @@ def shown(client: Client, query: str = "", status: int = 200) -> str:
     return str(answer.content.decode())
 
 
+@pytest.mark.slow("1 s")
 def test_kinds_are_shown_with_how_often_and_since_when(run: Run) -> None:
     client = enter(make_user(roles={run.job.project: Role.VIEWER}))
     page = shown(client)
@@ -67,6 +68,7 @@ def test_kinds_are_shown_with_how_often_and_since_when(run: Run) -> None:
     assert 'role="alert"' in shown(other, f"?job={run.job_id}")
 
 
+@pytest.mark.slow("2 s")
 def test_operators_put_a_kind_aside_on_the_page(run: Run) -> None:
     group = ErrorGroup.objects.get(sample="ERROR page 1")
     address = f"/logs/errors/{group.pk}/ignore"

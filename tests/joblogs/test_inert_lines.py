@@ -146,6 +146,7 @@ def is_inert(text: str) -> bool:
     )
 
 
+@pytest.mark.slow("1 s")
 @SOURCES
 def test_each_stays_one_line_that_does_nothing(
     broker: Broker, run: Run, tmp_path: Path, source: Any
@@ -177,6 +178,7 @@ async def downloaded(run: Run, user: User) -> tuple[str, str]:
     return answer["Content-Type"], b"".join(parts).decode()
 
 
+@pytest.mark.slow("2 s")
 @SOURCES
 def test_no_page_takes_it_for_its_own(
     broker: Broker, run: Run, tmp_path: Path, source: Any, client: Client

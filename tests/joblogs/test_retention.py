@@ -79,6 +79,7 @@ def test_a_job_at_its_limit_keeps_nobody_from_being_tidied(
     assert tidied == [NOW]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.usefixtures("days")
 def test_who_has_deleted_all_that_is_to_go_waits_a_while(
     monkeypatch: pytest.MonkeyPatch, sqlite_broker_url: str

@@ -138,6 +138,7 @@ def test_lines_of_others_are_not_found(run: Run) -> None:
     assert len(ask(everything, f"?build={build.pk}")["results"]) == 1
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     "query",
     [
@@ -176,6 +177,7 @@ def shown(user: Any, query: str = "", status: int = 200) -> str:
     return str(answer.content.decode())
 
 
+@pytest.mark.slow("2 s")
 def test_the_page_shows_lines_that_lead_to_their_logs(run: Run) -> None:
     viewer = make_user(roles={run.job.project: Role.VIEWER})
     page = shown(viewer, "?text=refused")

@@ -111,6 +111,7 @@ def test_a_batch_costs_few_queries() -> None:
     assert len(queries) <= 3
 
 
+@pytest.mark.slow("1 s")
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

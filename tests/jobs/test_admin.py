@@ -148,6 +148,7 @@ def test_starting_takes_a_post_and_a_csrf_token(project: Project) -> None:
     assert not Run.objects.exists()
 
 
+@pytest.mark.slow("1 s")
 def test_a_viewer_sees_no_button_and_cannot_start(project: Project) -> None:
     job = make_job(project=project)
     client = member(project, Role.VIEWER)
@@ -211,6 +212,7 @@ def test_the_bulk_action_needs_the_role_in_each_project(project: Project) -> Non
     assert Run.objects.get().job == mine
 
 
+@pytest.mark.slow("1 s")
 def test_the_list_shows_the_newest_run_in_a_fixed_number_of_queries(
     project: Project, django_assert_max_num_queries: Any
 ) -> None:

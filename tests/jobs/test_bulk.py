@@ -56,6 +56,7 @@ def test_jobs_are_switched_on_and_off_with_their_schedules(project: Project) -> 
     ]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.8", "S1.9", "S1.10")
 def test_the_runs_of_jobs_are_paused_resumed_and_stopped(project: Project) -> None:
     client = member(project, Role.OPERATOR)
@@ -149,6 +150,7 @@ def test_the_list_is_narrowed_by_tag_image_and_project(project: Project) -> None
     assert names(client.get(f"{LIST}?tag=%00")) == []
 
 
+@pytest.mark.slow("2 s")
 def test_filters_over_rest(project: Project) -> None:
     image = make_image(project)
     make_job(project=project, name="one", tags=["news", "数据"], image=image, cron="0 6 * * *")

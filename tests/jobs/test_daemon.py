@@ -21,6 +21,7 @@ from yardkit.broker import Broker
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 def test_a_module_that_raises_fails_the_run_with_its_reason(runner: RunnerDaemon) -> None:
     run = start("raises")
@@ -29,6 +30,7 @@ def test_a_module_that_raises_fails_the_run_with_its_reason(runner: RunnerDaemon
     assert "no such luck" in run.reason
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("module", "hint"),
@@ -66,6 +68,7 @@ def test_a_run_that_does_not_listen_is_killed_after_its_grace(
     until(runner, run, lambda: run.state == RunState.CANCELLED)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 def test_no_more_runs_than_the_host_has_room_for(runner: RunnerDaemon) -> None:
     runs = [start("sleeps") for _ in range(3)]
@@ -91,6 +94,7 @@ def test_the_runners_end_is_the_end_of_its_runs(
         os.kill(pid, 0)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 def test_a_new_runner_takes_over_what_still_runs_and_names_what_is_lost(
     broker: Broker, tmp_path: Path, spiders: Path

@@ -28,6 +28,7 @@ def test_a_runner_registers_its_host(runner: RunnerDaemon) -> None:
 
 
 # The SDK of Docker drops sockets that could not connect.
+@pytest.mark.slow("1 s")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_host_whose_engine_is_away_says_so_and_gets_no_runs(
@@ -75,6 +76,7 @@ def test_a_command_gets_its_environment_and_its_secrets_and_no_shell(
     assert seen == f"red s3cret $HOME; {run.pk} {run.topic}"
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

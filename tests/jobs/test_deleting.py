@@ -159,6 +159,7 @@ def test_over_rest(project: Project, editor: User) -> None:
     assert api.get(f"jobs/{job.pk}").status_code == 200
 
 
+@pytest.mark.slow("2 s")
 def test_on_pages(project: Project, editor: User) -> None:
     job = make_job(project=project)
     make_run(job=job, state=RunState.EXITED)

@@ -261,6 +261,7 @@ def test_every_field_is_kept_over_rest(project: Project) -> None:
         assert shown[name] == FULL[name], name
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db
 @pytest.mark.covers("S1.3", "S1.13")
 def test_every_field_is_kept_by_the_form_and_shown_back(project: Project) -> None:
@@ -303,6 +304,7 @@ def test_every_field_is_kept_by_the_form_and_shown_back(project: Project) -> Non
     assert AuditRecord.objects.count() == records
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 def test_secrets_are_laid_over_the_stored_ones_over_rest(project: Project) -> None:
     api = Api(make_user(roles={project: Role.EDITOR}))

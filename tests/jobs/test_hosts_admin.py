@@ -82,6 +82,7 @@ def test_of_many_refusals_the_first_are_told_and_the_others_counted() -> None:
     assert "3 more were refused." in page
 
 
+@pytest.mark.slow("2 s")
 def test_the_page_of_a_job_tells_where_a_run_would_go() -> None:
     make_host("<b>plain</b>", beat_at=timezone.now())
     job = make_job(host_labels={"gpu": "yes"})

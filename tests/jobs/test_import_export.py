@@ -57,6 +57,7 @@ def _has_large_float(value: object) -> bool:
 # --- out and in -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 @pytest.mark.parametrize("kind", list(JobFileFormat))
 def test_what_is_exported_is_equal_where_it_is_imported(
@@ -277,6 +278,7 @@ def test_jobs_go_only_where_the_person_may_change_jobs(project: Project) -> None
     assert "has no image" in str(answer.json()["fields"])
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "content_type", ["text/yaml", "application/yaml", "application/x-yaml", "text/csv"]
@@ -384,6 +386,7 @@ def test_the_page_shows_first_and_writes_then(project: Project) -> None:
     assert said(stale)[1:] == ["The jobs have changed meanwhile; look at the preview again."]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db
 def test_the_page_tells_every_problem_and_offers_nothing(project: Project) -> None:
     client = member(project, Role.EDITOR)

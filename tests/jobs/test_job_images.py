@@ -38,6 +38,7 @@ def test_an_image_of_another_project_is_as_good_as_none(project: Project) -> Non
     assert not Job.objects.exists()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 def test_a_job_does_not_leave_its_images_project(project: Project) -> None:
     other = make_project()
@@ -56,6 +57,7 @@ def test_a_job_does_not_leave_its_images_project(project: Project) -> None:
     assert moved.status_code == 200, moved.content
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db
 def test_a_job_keeps_an_image_that_was_removed_since(project: Project) -> None:
     image = make_image(project)

@@ -36,6 +36,7 @@ def end(job: Job, state: RunState) -> Run:
     return run
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("condition", "states"),
     [
@@ -153,6 +154,7 @@ def test_jobs_of_others_have_no_name_in_a_refusal() -> None:
     assert "A → … → B → A" in str(refused.value)
 
 
+@pytest.mark.slow("1 s")
 @given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=25))
 def test_paths_are_those_of_the_closure(edges: set[tuple[int, int]]) -> None:
     reach = {(n, n) for n in range(8)} | edges

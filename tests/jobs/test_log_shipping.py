@@ -208,6 +208,7 @@ def test_a_restarted_run_is_another_execution(queue: Broker, arrived: Arrived) -
 # --- limits ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 def test_a_step_is_bounded_and_serves_every_run(queue: Broker, arrived: Arrived) -> None:
     shipper = LogShipper(queue)
     loud = [Given(*([["x" * 10] * BATCH_LINES] * 100)) for _ in range(5)]

@@ -231,6 +231,7 @@ def test_the_words_are_those_of_the_protocol() -> None:
     assert contradictions(vars(Job())) == {}
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 def test_cookies_are_sealed_and_only_said_to_be_there() -> None:
     project = make_project()

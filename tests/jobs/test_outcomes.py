@@ -48,6 +48,7 @@ def test_a_count_that_is_none_is_left_out(tmp_path: Path, count: Any) -> None:
     assert read_exit(tmp_path, 0).failed is None
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.django_db
 def test_a_run_with_failed_requests_finishes_with_errors(
     runner: RunnerDaemon, spiders: Path

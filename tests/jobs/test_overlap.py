@@ -14,6 +14,7 @@ from tests.jobs.factories import NOW, make_job, make_run
 S = RunState
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db
 @pytest.mark.covers("S1.13")
 @pytest.mark.parametrize("own", list(OverlapPolicy))

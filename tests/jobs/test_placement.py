@@ -260,6 +260,7 @@ def test_one_pass_looks_so_often_at_most(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sum("LIMIT 2" in each["sql"] for each in asked) == 1
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "died", [{"beat_at": NOW - timedelta(seconds=20)}, {"problem": "x"}, {"mode": "draining"}]
 )

@@ -93,6 +93,7 @@ def test_planned_runs_are_listed_and_filtered(api: Api, job: Job) -> None:
     assert api.get("planned-runs?outcome=lost").status_code == 400
 
 
+@pytest.mark.slow("1 s")
 def test_links_are_made_listed_and_removed(api: Api, job: Job) -> None:
     other = make_job(project=job.project, name="B")
     made = api.post("job-links", {"job": other.pk, "after": job.pk, "condition": "always"})

@@ -65,6 +65,7 @@ def said(response: Any) -> str:
     return " ".join(str(message) for message in get_messages(response.wsgi_request))
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.1")
 def test_a_project_is_added_with_its_git_settings_and_a_secret() -> None:
     client = enter(make_superuser())
@@ -174,6 +175,7 @@ def test_a_tag_is_tried() -> None:
     assert client.get(at(make_git_project(), "tags")).status_code == 404
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.1")
 def test_the_connection_is_tested(git_server: GitServer, settings: LazySettings) -> None:
     settings.GIT_ALLOWED_NETWORKS = LOOPBACK
@@ -236,6 +238,7 @@ def test_a_delivery_is_shown_with_headers_and_body() -> None:
     assert str(delivery.build) in shown
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "body",
     [

@@ -97,6 +97,7 @@ def refusal(call: Callable[[], object]) -> BuildStepFailed:
 # --- the context --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 def test_the_context_is_the_same_for_the_same_commit(
     fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:
@@ -179,6 +180,7 @@ def test_links_that_lead_out_are_refused_by_name_and_others_stay_links(
     make_context(ignored, make_plan(tmp_path / "3"), BuildControl(limit_seconds=60))
 
 
+@pytest.mark.slow("1 s")
 def test_the_size_of_the_files_is_limited_however_small_they_travel(
     fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:

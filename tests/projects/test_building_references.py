@@ -128,6 +128,7 @@ def test_the_engine_is_told_ids_in_the_place_of_names() -> None:
     ]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("line", ["A b", "FROM x", "# escape="])
 def test_a_long_dockerfile_is_judged_in_proportion(line: str) -> None:
     began = time.process_time()

@@ -22,6 +22,7 @@ def person(project: Project, role: Role = Role.OPERATOR) -> Client:
     return enter(make_user(roles={project: role}))
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("state", list(BuildState))
 def test_the_page_shows_state_steps_reason_and_the_log(state: BuildState) -> None:
     steps = [
@@ -115,6 +116,7 @@ def test_several_are_cancelled_and_repeated_at_once() -> None:
     assert Build.objects.filter(repeats__in=[ended, waits]).count() == 2
 
 
+@pytest.mark.slow("1 s")
 def test_lists_are_cheap_however_long() -> None:
     project = make_git_project()
     client = person(project, Role.VIEWER)

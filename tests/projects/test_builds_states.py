@@ -269,6 +269,7 @@ def test_the_tasks_bear_what_they_do_not_know(sent: list[tuple[str, dict[str, An
     assert "housekeeping: projects.sweep_builds" in settings.CELERY_BEAT_SCHEDULE
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("error", [InterfaceError("closed"), RuntimeError("unforeseen")])
 @pytest.mark.django_db(transaction=True)
 def test_a_failing_beat_is_repeated(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:

@@ -81,6 +81,7 @@ def children() -> list[psutil.Process]:
 # --- what works ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.4")
 def test_a_tag_is_fetched_with_the_password(
     remote: Callable[..., GitRemote], repository: Repository, tmp_path: Path
@@ -98,6 +99,7 @@ def test_a_tag_is_fetched_with_the_password(
     ]
 
 
+@pytest.mark.slow("1 s")
 def test_tags_are_listed_highest_version_first_with_their_commits(
     git_server: GitServer, remote: Callable[..., GitRemote]
 ) -> None:
@@ -113,6 +115,7 @@ def test_tags_are_listed_highest_version_first_with_their_commits(
     assert {each.commit for each in tags} == {commit}
 
 
+@pytest.mark.slow("1 s")
 def test_an_annotated_tag_leads_to_its_commit_and_some_tags_to_none(
     git_server: GitServer, remote: Callable[..., GitRemote], tmp_path: Path
 ) -> None:
@@ -229,6 +232,7 @@ def test_what_a_server_says_is_told_without_the_password(remote: Callable[..., G
     assert password not in repr(remote(password=password))
 
 
+@pytest.mark.slow("1 s")
 def test_time_is_limited_and_nothing_stays_running(remote: Callable[..., GitRemote]) -> None:
     released = threading.Event()
 
@@ -272,6 +276,7 @@ def test_a_process_list_shows_no_secret_and_git_sees_none_of_ours(
         assert environment.get("GIT_DIR") != "/nowhere"
 
 
+@pytest.mark.slow("2 s")
 def test_the_size_is_limited_while_it_grows(
     git_server: GitServer, remote: Callable[..., GitRemote], tmp_path: Path
 ) -> None:

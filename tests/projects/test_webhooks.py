@@ -222,6 +222,7 @@ def test_who_is_not_believed_learns_nothing(sent: Signed) -> None:
     assert Delivery.objects.count() == 2
 
 
+@pytest.mark.slow("1 s")
 def test_only_the_newest_refused_ones_are_kept() -> None:
     project, other = make_git_project(), make_git_project()
     good = deliver(project, github("ping", {}))

@@ -35,6 +35,7 @@ def said(response: Any) -> list[str]:
     return [str(message) for message in get_messages(response.wsgi_request)]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.17")
 def test_the_list_shows_the_books_with_one_query_more_for_the_page(
     django_assert_max_num_queries: Any,
@@ -74,6 +75,7 @@ def test_the_filters_name_only_visible_jobs() -> None:
     assert "their pages" not in page
 
 
+@pytest.mark.slow("1 s")
 def test_the_stop_button_stops_one_run_and_the_trail_says_so() -> None:
     run = make_run(state=RunState.RUNNING)
     client = logged_in(make_user(roles={run.job.project: Role.OPERATOR}))
@@ -112,6 +114,7 @@ def test_stopping_several_reports_counts_and_reasons() -> None:
     assert sorted(said(response)) == ["2 runs are stopping.", f"Run {ended.pk} has already ended."]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("action", "state", "said_of_one"),
     [
@@ -150,6 +153,7 @@ def test_many_refusals_are_summed_up() -> None:
     assert "3 more were refused." in texts
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("action", ["pause", "resume", "restart", "freeze", "thaw", "stop"])
 def test_every_button_is_for_operators_and_by_post(action: str) -> None:
     run = make_run(state=RunState.RUNNING)
@@ -254,6 +258,7 @@ def test_runs_are_found_by_job_number_person_and_the_reason_of_a_bad_end() -> No
     assert found(" ") == {mine.pk, failed.pk, fine.pk}
 
 
+@pytest.mark.slow("1 s")
 def test_reasons_are_searched_among_the_newest(
     monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
 ) -> None:

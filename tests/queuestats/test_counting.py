@@ -59,6 +59,7 @@ def until(daemon: StatisticsDaemon, wanted: float) -> None:
         daemon.step()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.24", "S4.25")
 def test_what_is_counted_is_stored_by_itself(daemon: StatisticsDaemon) -> None:
     project = make_project()

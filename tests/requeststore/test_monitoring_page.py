@@ -175,6 +175,7 @@ def test_each_sees_the_bizzes_of_their_projects(project: Project) -> None:
     assert 'data-biz="theirs"' in everything
 
 
+@pytest.mark.slow("1 s")
 def test_the_number_of_queries_does_not_grow(project: Project, now: datetime) -> None:
     furnish(project, now)
     # As every platform has done within ten seconds.

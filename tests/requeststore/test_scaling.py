@@ -180,6 +180,7 @@ def test_never_more_than_the_setting_allows(project: Project) -> None:
     assert (advice.wanted, advice.needed, advice.most) == (3, 36, 3)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.28")
 def test_up_at_once_down_after_ten_minutes(project: Project) -> None:
     make_bizzes(project, news={})

@@ -386,6 +386,7 @@ def test_shards_that_others_made_get_into_the_books(yard: RequestStore) -> None:
     assert books(bound) == {NEW: 8}
 
 
+@pytest.mark.slow("1 s")
 def test_old_slices_become_days_and_the_sums_stay(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR, ttl_seconds=60, keep_seconds=3600)
     now = yard.now()

@@ -66,6 +66,7 @@ def _project(pk: int) -> Any:
     return Project.objects.get(pk=pk)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.14", "S4.29")
 def test_old_ids_stay_reachable_whatever_is_saved(yard: RequestStore) -> None:
     bound = begin(yard, **FOUR)

@@ -202,6 +202,7 @@ NO_CURSORS = ["x", "W10", "e30", "WzEsMl0", "WyJhIiwgImIiLCAiYyIsICJkIl0", "bnVs
 NO_CURSORS += ["9" * 3000]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("path", ["alert-rules", "bizzes", "queues", "series"])
 @pytest.mark.parametrize("cursor", NO_CURSORS)
 def test_what_is_no_cursor_is_refused(path: str, cursor: str, world: World) -> None:
@@ -220,6 +221,7 @@ def truths() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow("1 s")
 def test_what_is_neither_true_nor_false_filters_nothing_away_in_silence(world: World) -> None:
     api = Api(make_superuser())
     asked = [(path, name) for path, name in truths() if "{" not in path]

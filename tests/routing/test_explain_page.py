@@ -151,6 +151,7 @@ def test_a_huge_item_is_explained_and_shown_cut(client: Client, project: Project
     assert len(answer.content.decode()) < 300_000 + 150_000
 
 
+@pytest.mark.slow("1 s")
 def test_what_items_hold_is_text_and_never_markup(client: Client, project: Project) -> None:
     nasty = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
     activate_rules(
@@ -199,6 +200,7 @@ def test_it_answers_as_if_the_ledger_knew_the_item(
     assert said in page
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "fields",
     [

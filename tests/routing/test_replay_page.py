@@ -95,6 +95,7 @@ def test_the_first_offer_is_the_newest_that_is_not_active(client: Client, projec
     assert "found" not in answer.context
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "asked",
     [

@@ -129,6 +129,7 @@ def test_keys_of_the_message_say_what_the_seed_is(
     assert seed.ext == {"task_uuid": "u-9", "company": item["company"]}
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "value", [1_890_000_000_000, "2029-11-22T05:20:00+08:00", "2029-11-21T21:20:00Z"]
 )
@@ -146,6 +147,7 @@ def test_a_seed_waits_for_its_time(service: Service, frontier: Frontier, value: 
     assert known(service, frontier, "b").due == known(service, frontier, "c").due == 1
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("urgent", "item", "due"),
     [
@@ -211,6 +213,7 @@ def test_a_frontier_of_another_project_is_unknown(service: Service, frontier: Fr
     assert service.store.segments(frontier.pk) == []
 
 
+@pytest.mark.slow("1 s")
 def test_where_nobody_serves_no_item_is_lost(service: Service, frontier: Frontier) -> None:
     service.stop()
     target = outbound(frontier.project, timeout=0.3)
@@ -314,6 +317,7 @@ def test_while_the_service_is_away_a_router_parks_and_then_delivers(
     assert reconcile_items(router.project.pk).holds
 
 
+@pytest.mark.slow("1 s")
 def test_a_full_frontier_holds_items_up(
     service: Service, frontier: Frontier, router: Router
 ) -> None:

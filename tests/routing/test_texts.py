@@ -95,6 +95,7 @@ def test_codes_that_are_kept_in_tables_have_words_too() -> None:
     assert yaml <= RULES.keys()
 
 
+@pytest.mark.slow("1 s")
 def test_no_file_of_the_engine_refuses_unseen() -> None:
     """Every file that creates such errors is in the list above."""
     seen = {(ENGINE / where).resolve() for where, _, _ in MAKERS}
@@ -111,6 +112,7 @@ def test_no_file_of_the_engine_refuses_unseen() -> None:
             assert seen & {file, *file.parents}, file
 
 
+@pytest.mark.slow("1 s")
 def test_no_words_are_left_over() -> None:
     """Texts of error codes that no longer exist must be removed."""
     used: dict[int, set[str]] = {}

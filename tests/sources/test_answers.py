@@ -80,6 +80,7 @@ def test_what_does_not_pass_ends_a_harvest_that_goes_on_later(
     assert yard.state.marker == 250
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.37")
 def test_one_token_is_used_for_all_requests_and_renewed_before_its_end(
     yard: Yard, double: OctoparseDouble
@@ -164,6 +165,7 @@ def test_a_redirect_is_not_followed(yard: Yard, double: OctoparseDouble) -> None
     assert harvest.error == "it leads elsewhere, to http://elsewhere.example"
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.40")
 def test_requests_are_spread_evenly_below_the_limit(
     make_yard: MakeYard, double: OctoparseDouble
@@ -252,6 +254,7 @@ def test_the_open_api_is_spoken_too(make_yard: MakeYard, double: OctoparseDouble
     assert sorted(yard.numbers()) == list(range(150))
 
 
+@pytest.mark.slow("1 s")
 def test_any_json_api_can_be_a_source(make_yard: MakeYard, double: OctoparseDouble) -> None:
     double.total = 250
     yard = make_yard()

@@ -202,6 +202,7 @@ def test_an_exception_at_a_failpoint_ends_a_harvest_and_loses_nothing(
     assert len(found) - 250 <= 100
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.17", "S0.20")
 def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
     yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +272,7 @@ def test_a_collector_that_lost_its_lease_publishes_nothing_more(
     assert (first.state, first.reason, first.published) == ("interrupted", "lost", 300)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.20")
 def test_a_stop_is_kept_though_its_collector_dies(
     yard: Yard, double: OctoparseDouble, fate: Fate
@@ -295,6 +297,7 @@ def test_a_stop_is_kept_though_its_collector_dies(
     assert {each.headers["offset"] for each in yard.deliveries()} == set(range(1000))
 
 
+@pytest.mark.slow("1 s")
 def test_a_start_takes_back_a_stop_that_was_acted_on_already(
     yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +338,7 @@ def test_two_collectors_never_have_the_same_source(yard: Yard, double: Octoparse
     assert [held.generation for held in again] == [first[0].generation + 1]
 
 
+@pytest.mark.slow("1 s")
 def test_a_broker_that_is_away_is_waited_for(
     yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:

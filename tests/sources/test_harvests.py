@@ -33,6 +33,7 @@ def counts(harvest: Harvest) -> tuple[int, int, int, int, int]:
     )
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S0.3", "S0.4", "S0.5", "S0.6", "S0.8", "S0.9", "S0.10", "S0.11", "S0.12")
 @pytest.mark.covers("S0.1", "S0.2", "S0.13", "S0.18", "S0.19", "S0.25")
 def test_the_seeds_two_runs(yard: Yard, double: OctoparseDouble) -> None:
@@ -146,6 +147,7 @@ def test_only_a_first_run_ends_with_expired_batches(yard: Yard, double: Octopars
     assert harvest.filtered == 1100
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S0.16")
 def test_a_source_that_was_cleared_is_read_anew(yard: Yard, double: OctoparseDouble) -> None:
     double.total = 500
@@ -191,6 +193,7 @@ def test_a_source_that_was_cleared_and_filled_again_is_noted(
     assert counts(harvest) == (300, 300, 0, 0, 0)
 
 
+@pytest.mark.slow("1 s")
 def test_growth_during_a_harvest_is_read_by_the_next(yard: Yard, double: OctoparseDouble) -> None:
     double.total = 1000
 

@@ -66,6 +66,7 @@ def losing_answers(server: str, count: int) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow("2 s")
 def test_a_lost_answer_starts_no_second_run(
     entered: Crawlyard, project: Project, live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_lost_answer_starts_no_second_run(
     assert [run.pk for run in Run.objects.all()] == [json.loads(said.out)["id"]]
 
 
+@pytest.mark.slow("1 s")
 def test_whoever_does_not_answer(
     entered: Crawlyard, live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +90,7 @@ def test_whoever_does_not_answer(
     assert said.err == f"error: {nobody} does not answer: Connection refused\n"
 
 
+@pytest.mark.slow("1 s")
 def test_as_long_as_the_server_asks_to_wait(
     entered: Crawlyard, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def test_exit_codes(entered: Crawlyard, project: Project, person: User) -> None:
     assert (wrong.code, "  state: " in wrong.err) == (2, True)
 
 
+@pytest.mark.slow("1 s")
 def test_a_role_that_is_missing(
     crawlyard: Crawlyard, live_server: Any, monkeypatch: pytest.MonkeyPatch, project: Project
 ) -> None:
@@ -128,6 +132,7 @@ def test_a_role_that_is_missing(
     assert (said.code, "role_required" in said.err) == (3, True)
 
 
+@pytest.mark.slow("1 s")
 def test_the_server_speaks_the_language_of_the_shell(
     entered: Crawlyard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +187,7 @@ def test_names_and_ids(entered: Crawlyard, project: Project, person: User) -> No
     assert entered("jobs", "show", "daily", "-p", "news").code == 0
 
 
+@pytest.mark.slow("2 s")
 def test_forms_of_answers(entered: Crawlyard, project: Project) -> None:
     make_job(project=project, name="采集\x1b[31m")
     rows = json.loads(entered("-o", "json", "jobs", "list").out)
@@ -198,6 +204,7 @@ def test_nothing_of_others_moves_the_cursor() -> None:
     assert inert("a\x1b[2Jb\r\x9bc\u202ed\n\t") == "a\ufffd[2Jb\ufffd\ufffdc\ufffdd\n\t"
 
 
+@pytest.mark.slow("2 s")
 def test_any_call(entered: Crawlyard, project: Project) -> None:
     job = make_job(project=project, name="daily")
     said = entered("api", "patch", f"jobs/{job.pk}", "--data", "-", stdin="{enabled: false}")

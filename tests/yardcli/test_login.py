@@ -18,6 +18,7 @@ from yardcli.profiles import checked_server
 FILE = Path("xdg/crawlyard/profiles.json")
 
 
+@pytest.mark.slow("1 s")
 def test_a_login_is_kept_for_us_alone(
     crawlyard: Crawlyard, person: User, live_server: Any, tmp_path: Path
 ) -> None:
@@ -48,6 +49,7 @@ def test_a_token_that_does_not_work_is_not_kept(
     assert not (tmp_path / FILE).exists()
 
 
+@pytest.mark.slow("2 s")
 def test_profiles_beside_each_other(crawlyard: Crawlyard, person: User, live_server: Any) -> None:
     for name in ("one", "two"):
         token = make_token(person).secret
@@ -61,6 +63,7 @@ def test_profiles_beside_each_other(crawlyard: Crawlyard, person: User, live_ser
     assert (missing.code, "one, two" in missing.err) == (2, True)
 
 
+@pytest.mark.slow("2 s")
 def test_a_kept_token_goes_to_its_own_server_only(
     crawlyard: Crawlyard, person: User, live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +76,7 @@ def test_a_kept_token_goes_to_its_own_server_only(
     assert crawlyard("whoami").code == 0
 
 
+@pytest.mark.slow("1 s")
 def test_a_netrc_does_not_replace_the_token(
     entered: Crawlyard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

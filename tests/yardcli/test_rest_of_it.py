@@ -188,6 +188,7 @@ def test_config(entered: Crawlyard, project: Project, tmp_path: Path) -> None:
     assert entered("config", "get", "biz", "-p", "news").code == 4
 
 
+@pytest.mark.slow("1 s")
 def test_incidents(entered: Crawlyard, project: Project) -> None:
     incident = make_incident(project=project)
     assert str(incident.pk) in entered("incidents", "list", "-p", "news").out
@@ -196,6 +197,7 @@ def test_incidents(entered: Crawlyard, project: Project) -> None:
     assert entered("incidents", "show", incident.pk).code == 0
 
 
+@pytest.mark.slow("2 s")
 def test_messages(entered: Crawlyard, monkeypatch: pytest.MonkeyPatch) -> None:
     back, gone = make_letter(), make_letter(queue="runners")
     now, never = make_outgoing(), make_outgoing(key="logs")

@@ -43,6 +43,7 @@ def move(run: Run, state: str) -> None:
     Run.objects.filter(pk=run.pk).update(state=state, ended_at=ended)
 
 
+@pytest.mark.slow("2 s")
 def test_starting_without_waiting(entered: Crawlyard, project: Project) -> None:
     make_job(project=project, name="daily")
     said = entered("runs", "start", "daily", "-a", "pages=3", "-a", "site=a=b", "-o", "json")
@@ -64,12 +65,14 @@ def test_what_waiting_ends_with(
     assert entered("runs", "wait", run.pk).code == code
 
 
+@pytest.mark.slow("1 s")
 def test_waiting_no_longer_than_that(entered: Crawlyard, project: Project) -> None:
     run = make_run(job=make_job(project=project), state="running")
     said = entered("runs", "wait", run.pk, "--timeout", "0.1")
     assert (said.code, f"run {run.pk} goes on" in said.err) == (1, True)
 
 
+@pytest.mark.slow("2 s")
 def test_interrupted_waiting_leaves_the_run(entered: Crawlyard, project: Project) -> None:
     make_job(project=project, name="daily")
     waiting = started(
@@ -123,6 +126,7 @@ def test_colours_on_a_terminal_unless_unwanted(
         assert (b"\x1b[31m" in shown) is wanted
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.usefixtures("entered")
 def test_a_log_is_followed_to_the_end(project: Project) -> None:
     run = make_run(job=make_job(project=project), state="running")
@@ -146,6 +150,7 @@ def test_a_log_is_followed_to_the_end(project: Project) -> None:
     assert following.returncode == 0
 
 
+@pytest.mark.slow("1 s")
 def test_logs_and_errors(entered: Crawlyard, project: Project) -> None:
     run = make_run(job=make_job(project=project), state="failed")
     store_texts(f"run:{run.pk}", "all is well", "ERROR it broke", level="ERROR")
@@ -168,6 +173,7 @@ def test_jobs_are_switched(entered: Crawlyard, project: Project) -> None:
     assert entered("jobs", "pause", "daily").code == 0
 
 
+@pytest.mark.slow("2 s")
 def test_whoever_has_read_enough_gets_no_traceback(entered: Crawlyard, project: Project) -> None:
     job = make_job(project=project)
     for _number in range(3):
@@ -197,6 +203,7 @@ def test_it_starts_without_what_it_does_not_need() -> None:
     assert not loaded & {"requests", "rich", "yaml", "django", "urllib3", "asyncio", "apps"}
 
 
+@pytest.mark.slow("1 s")
 def test_completion_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     # Else typer asks which shell has started it, and under make or CI none has.
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")

@@ -68,6 +68,7 @@ def test_a_rejected_message_is_kept_with_the_reason(broker: Broker, queue: str) 
     assert ready(broker, queue) == 0
 
 
+@pytest.mark.slow("1 s")
 def test_an_expired_message_is_kept_where_the_queue_asks_for_it(
     broker: Broker, brokers: Brokers
 ) -> None:

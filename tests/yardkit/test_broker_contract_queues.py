@@ -90,6 +90,7 @@ def test_a_subscription_survives_the_deletion_of_its_queue(
     assert bodies(take(subscription, 1)) == [b"x"]
 
 
+@pytest.mark.slow("2 s")
 def test_unused_queues_expire(broker: Broker, brokers: Brokers) -> None:
     unused, used = brokers.name(), brokers.name()
     broker.declare(QueueSpec(unused, expires_seconds=0.5), QueueSpec(used, expires_seconds=0.5))

@@ -103,6 +103,7 @@ def test_nobody_listens() -> None:
     assert PASSWORD not in str(caught.value)
 
 
+@pytest.mark.slow("1 s")
 def test_somebody_else_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -131,6 +131,7 @@ def test_a_file_of_a_newer_version(brokers: Brokers, file: Path) -> None:
         brokers.connect()
 
 
+@pytest.mark.slow("2 s")
 def test_processes_that_start_at_once_make_one_file(brokers: Brokers, file: Path) -> None:
     command = [sys.executable, str(WORKER), "declare", brokers.url, "shared"]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
@@ -193,6 +194,7 @@ def test_a_deleted_queue_leaves_the_file(brokers: Brokers, queue: str, file: Pat
     wait_until(lambda: count(file, "garbage") == 0, "the list of such queues is empty")
 
 
+@pytest.mark.slow("1 s")
 def test_a_file_that_is_replaced_is_opened_again(
     brokers: Brokers, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -284,6 +284,7 @@ def test_many_brokers_write_one_file(brokers: Brokers, queue: str) -> None:
     assert all(sequences == list(range(each + 1)) for sequences in seen.values())
 
 
+@pytest.mark.slow("1 s")
 def test_one_line_is_logged_when_the_file_is_lost_and_found(
     brokers: Brokers, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,6 +74,7 @@ def test_bad_content_is_refused(encoding: str, raw: bytes, words: str) -> None:
         decode(raw, encoding, 10_000, partial=False)
 
 
+@pytest.mark.slow("2 s")
 def test_a_bomb_stays_small_in_memory() -> None:
     packer = zlib.compressobj(9, wbits=31)
     piece = b"\0" * (1 << 20)

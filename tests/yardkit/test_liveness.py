@@ -131,6 +131,7 @@ def test_a_daemon_tells_from_its_start_to_its_end(tmp_path: Path, supervisor: Su
     assert alive.check_file(file) == "run_yard: stopped"
 
 
+@pytest.mark.slow("1 s")
 def test_a_daemon_that_hangs_in_a_step_tells_nothing(
     tmp_path: Path, supervisor: Supervisor
 ) -> None:

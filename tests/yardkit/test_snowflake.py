@@ -123,6 +123,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow("1 s")
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_unique_and_rising_whatever_happens(steps: list[tuple[str, int]]) -> None:

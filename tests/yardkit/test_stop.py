@@ -79,6 +79,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_wait(signum: signal.Signals) -> None:
     process = start(WAITER)
@@ -138,6 +139,7 @@ def test_a_child_dies_with_its_parent() -> None:
         assert time.monotonic() < deadline, "the child outlived its parent"
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of a parent")
 @pytest.mark.parametrize(
     ("told", "status"),

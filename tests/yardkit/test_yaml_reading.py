@@ -127,6 +127,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow("1 s")
 @settings(deadline=None)
 @given(value=VALUES, width=st.sampled_from([20, 100, 10_000]))
 def test_whatever_is_written_is_read_again(value: Any, width: int) -> None:

@@ -147,6 +147,7 @@ def test_the_summary_for_people(folder: Path) -> None:
     assert (quiet.status, quiet.output, quiet.errors) == (0, "", "")
 
 
+@pytest.mark.slow("1 s")
 def test_items_and_exit_state_in_the_folder_of_the_run(folder: Path) -> None:
     (folder / "run").mkdir()
     (folder / "run" / "items.jsonl").write_text('{"kept": true}\n')
@@ -265,6 +266,7 @@ def test_an_unreachable_site_fails_the_run(folder: Path) -> None:
     assert (done.summary["total"], done.summary["failed"]) == (1, 1)
 
 
+@pytest.mark.slow("1 s")
 def test_no_message_forges_a_log_line(folder: Path) -> None:
     with serve(pages) as site:
         done = run(folder, "run", "shop:Forges", "--local", "--argument", f"url={site.url}/")
@@ -274,6 +276,7 @@ def test_no_message_forges_a_log_line(folder: Path) -> None:
     assert all(re.match(r"20\d\d-\d\d-\d\d .* ERROR ", line) for line in done.errors.splitlines())
 
 
+@pytest.mark.slow("1 s")
 def test_help_says_how(folder: Path) -> None:
     assert run(folder, "run", "--help").status == 0
     assert run(folder, "crawl").status == 2

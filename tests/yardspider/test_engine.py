@@ -189,6 +189,7 @@ class Many(Spider):
             yield Request(f"http://h/{number}")
 
 
+@pytest.mark.slow("1 s")
 def test_start_is_asked_only_for_what_can_be_sent_soon() -> None:
     spider = Many({"made": 0})
     most = 0

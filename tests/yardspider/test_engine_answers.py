@@ -70,6 +70,7 @@ def test_total_silence_fails_the_run() -> None:
     assert result.outcome.accounting.left == 1
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.44")
 def test_an_idle_run_is_not_a_silent_one() -> None:
     class Rare(Spider):

@@ -17,6 +17,7 @@ from yardspider.testing import FakeCenter, HeldBack, PageLike, Refusal, Slow, cr
 from yardspider.transports.base import Answer
 
 
+@pytest.mark.slow("1 s")
 def test_a_request_that_is_held_does_not_time_out() -> None:
     result = run(One, lambda request: HeldBack(500, "fine"))
     assert (result.outcome.state, result.counters.success) == ("exited", 1)
@@ -145,6 +146,7 @@ async def test_one_slow_host_does_not_stop_the_others() -> None:
     assert (early.held, early.out, early.queued) == (50, 50, 0)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.44")
 async def test_so_many_may_be_held_and_no_more() -> None:
     class Slow(Spider):

@@ -33,6 +33,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow("1 s")
 def test_a_project_is_made(tmp_path: Path) -> None:
     done = init(tmp_path, "book-shop")
     assert (done.status, done.errors) == (0, "")
@@ -83,6 +84,7 @@ def test_it_is_tidy(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow("2 s")
 def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "here" / ".git").mkdir(parents=True)
     (tmp_path / "here" / "notes.txt").write_text("mine")
@@ -94,6 +96,7 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path) -> None:
     (tmp_path / "book-shop").mkdir()
     (tmp_path / "book-shop" / "README.md").write_text("mine")
@@ -130,6 +133,7 @@ def test_names_that_would_hide_a_module(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow("1 s")
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     done = init(tmp_path, "book-shop", "--dir", "file")
@@ -140,6 +144,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     assert "cannot write into file/below" in done.errors
 
 
+@pytest.mark.slow("1 s")
 def test_local_needs_its_extra(tmp_path: Path) -> None:
     init(tmp_path, "book-shop")
     program = "import sys; sys.modules['aiohttp'] = None\nfrom yardspider.cli import main\nmain()"

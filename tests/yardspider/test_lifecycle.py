@@ -78,6 +78,7 @@ async def play(spider: Any, center: FakeCenter) -> CrawlResult:
 # --- pausing ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S1.8", "S1.9", "S1.11")
 async def test_nothing_is_sent_while_paused_and_the_run_goes_on_where_it_was() -> None:
     center = Told(lambda request: "", (5.5, PAUSE), (600, RESUME))
@@ -388,6 +389,7 @@ COMMANDS = st.lists(
 ROUNDED = [(4.4, PAUSE), (15.0, RESUME), (26.55857301787427, RESUME), (58.327420004954554, PAUSE)]
 
 
+@pytest.mark.slow("1 s")
 @given(answers=st.lists(PAGES, min_size=1, max_size=30), commands=COMMANDS)
 @example(
     answers=[Skip(), None, None, Slow(30, "late")],

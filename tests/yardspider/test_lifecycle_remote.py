@@ -180,6 +180,7 @@ def test_a_paused_run_sends_nothing_and_gets_all_its_pages_after_it(
     check_counters(center.reports[-1])
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.10")
 def test_an_exit_is_answered_before_the_end(
     start: Start, center: SmallCenter, jobs: Jobs, tmp_path: Path
@@ -196,6 +197,7 @@ def test_an_exit_is_answered_before_the_end(
     assert center.releases
 
 
+@pytest.mark.slow("1 s")
 def test_repeated_and_outdated_commands(start: Start, center: SmallCenter, jobs: Jobs) -> None:
     process = start("speed=2")
     center.wait_for(lambda: center.items)
@@ -215,6 +217,7 @@ def test_repeated_and_outdated_commands(start: Start, center: SmallCenter, jobs:
     ended(process)
 
 
+@pytest.mark.slow("1 s")
 def test_what_is_no_command_is_set_aside_with_its_reason(
     start: Start, center: SmallCenter, jobs: Jobs
 ) -> None:
@@ -237,6 +240,7 @@ def test_what_is_no_command_is_set_aside_with_its_reason(
     ended(process)
 
 
+@pytest.mark.slow("2 s")
 def test_every_run_of_a_job_can_be_told_at_once(
     start: Start, center: SmallCenter, jobs: Jobs
 ) -> None:
@@ -280,6 +284,7 @@ def test_the_center_is_asked_for_what_it_holds(
     assert (left["success"], left["skipped"], left["retried"]) == (61, 1, 1)
 
 
+@pytest.mark.slow("1 s")
 def test_a_run_without_a_topic_hears_nothing(
     start: Start, center: SmallCenter, jobs: Jobs, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S3.2", "S3.4", "S3.11", "S3.15")
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(history=st.lists(steps, max_size=30))

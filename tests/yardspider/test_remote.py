@@ -134,6 +134,7 @@ def test_a_run_through_center_and_agents(
     assert len((tmp_path / "items.jsonl").read_text().splitlines()) == 61
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.19", "S1.35")
 def test_counters_and_release_reach_the_platform(
     center: SmallCenter, broker_url: str, tmp_path: Path
@@ -302,6 +303,7 @@ def item(number: int) -> RequestItem:
     return RequestItem(number, 1, "site.test", "", raw)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.42")
 async def test_requests_are_sent_again_when_the_queue_was_gone(
     transport_of: Any, center: SmallCenter, broker_url: str

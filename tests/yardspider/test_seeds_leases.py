@@ -93,6 +93,7 @@ def test_a_call_that_is_refused_for_good_fails_the_run() -> None:
 # --- leases -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 def test_leases_last_as_long_as_the_work() -> None:
     frontier = MemoryFrontier(["http://h/"], lease_seconds=5)
     pages = {"http://h/": Slow(200, "")}

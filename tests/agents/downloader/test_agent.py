@@ -132,6 +132,7 @@ async def test_release(start: Start, other: OtherSide, site: WebServer) -> None:
     await other.emptied()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.26")
 async def test_it_looks_for_idle_downloaders_every_second(start: Start, other: OtherSide) -> None:
     assert SWEEP_SECONDS == 1.0
@@ -265,6 +266,7 @@ async def test_answers_to_a_run_that_is_gone_are_dropped_at_once(
     assert len(answers) == 2, "the downloader's, and one batch that was not offered again"
 
 
+@pytest.mark.slow("1 s")
 async def test_a_broker_that_is_away_does_not_fill_the_memory(
     start: Start, broker: Broker, other: OtherSide, site: WebServer
 ) -> None:

@@ -76,6 +76,7 @@ async def ended_in_time(process: subprocess.Popen[str]) -> tuple[int, str]:
     return outcome
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_an_idle_agent(
     launch: Launch, broker: Broker, signum: signal.Signals
@@ -201,6 +202,7 @@ async def test_it_ends_with_its_supervisor(
     await until(lambda: broker.depth(other.commands.name).consumers == 0)
 
 
+@pytest.mark.slow("2 s")
 def test_it_needs_no_django() -> None:
     source = (
         "import sys, apps.agents.downloader.__main__\n"

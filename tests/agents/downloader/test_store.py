@@ -191,6 +191,7 @@ def test_a_disk_that_takes_half_a_file_keeps_the_whole_one(folder: Path) -> None
     assert [one.settings.timeout_seconds for one in AllocationStore(folder).load()] == [2.0]
 
 
+@pytest.mark.slow("1 s")
 @settings(deadline=None)
 @given(st.data())
 def test_no_damage_is_taken_for_an_allocation(data: st.DataObject) -> None:

@@ -15,6 +15,7 @@ from yardkit.protocol import HostResult, RequestItem
 UNLIMITED = Defaults(requests_per_second=0, concurrency=0)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("rate", [0.5, 3.0, 10.0, 250.0])
 def test_a_host_is_asked_so_often_a_second_and_no_more(rate: float) -> None:
     world = World(Defaults(requests_per_second=rate, concurrency=0))

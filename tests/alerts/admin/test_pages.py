@@ -70,6 +70,7 @@ def test_notices_lead_to_the_page_of_the_incident() -> None:
     assert reverse("admin:alerts_incident_change", args=[7]) == f"{INCIDENTS}7/change/"
 
 
+@pytest.mark.slow("1 s")
 def test_the_list_shows_what_is_open(project: Project) -> None:
     make_incident(project=project, facts={"job": "news", "reason": "exit 1"})
     make_incident(
@@ -86,6 +87,7 @@ def test_the_list_shows_what_is_open(project: Project) -> None:
     assert "of the platform" in text_of(login(make_superuser()).get(LIST))
 
 
+@pytest.mark.slow("1 s")
 def test_the_list_costs_the_same_for_many(
     project: Project, django_assert_max_num_queries: Any
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_notice_is_sent_again_by_operators(project: Project) -> None:
     assert operator.get(f"/admin/alerts/notice/{notice.pk}/change/").status_code == 200
 
 
+@pytest.mark.slow("2 s")
 def test_a_channel_is_made_by_its_kind(project: Project) -> None:
     editor = person(project, Role.EDITOR)
     assert "Feishu" in text_of(editor.get(f"{CHANNELS}add/"))
@@ -270,6 +273,7 @@ def test_channels_of_the_platform_are_for_its_people(project: Project) -> None:
     assert person(project, Role.VIEWER).get(f"{CHANNELS}add/").status_code == 403
 
 
+@pytest.mark.slow("2 s")
 def test_a_test_is_sent_and_its_answer_shown(project: Project) -> None:
     channel = make_channel(project=project)
     editor = person(project, Role.EDITOR)

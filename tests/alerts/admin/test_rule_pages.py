@@ -58,6 +58,7 @@ def editor(project: Project) -> Client:
     return person(project, Role.EDITOR)
 
 
+@pytest.mark.slow("1 s")
 def test_built_in_rules_are_shown_to_all_and_changed_by_the_platforms_people(
     project: Project,
 ) -> None:
@@ -75,6 +76,7 @@ def test_built_in_rules_are_shown_to_all_and_changed_by_the_platforms_people(
     assert name is None
 
 
+@pytest.mark.slow("2 s")
 def test_a_rule_leads_to_its_series_and_the_list_shows_one_project(project: Project) -> None:
     other = make_project()
     gauges = {("queue.ready", each.pk, "a&b"): 11.0 for each in (project, other)}
@@ -106,6 +108,7 @@ def test_a_rule_leads_to_its_series_and_the_list_shows_one_project(project: Proj
     assert viewer.get(f"{LIST}live?project={other.pk}").context["lines"] == []
 
 
+@pytest.mark.slow("1 s")
 def test_a_rule_is_made_by_the_form(project: Project, editor: Client) -> None:
     address = f"{RULE}?project={project.pk}"
     assert "Alert when the value" in text_of(editor.get(address))
@@ -184,6 +187,7 @@ def test_a_rule_is_tried_on_the_last_day_before_it_is_saved(
     assert "No matches." in text
 
 
+@pytest.mark.slow("1 s")
 def test_a_built_in_rule_is_changed_for_the_platform() -> None:
     root = login(make_superuser())
     make_channel(name="ops")
@@ -203,6 +207,7 @@ def test_a_built_in_rule_is_changed_for_the_platform() -> None:
     assert active_data(None)[0] == {"rules": []}
 
 
+@pytest.mark.slow("1 s")
 def test_what_others_saved_meanwhile_is_not_lost(project: Project, editor: Client) -> None:
     address = f"{RULE}?project={project.pk}"
     editor.post(address, LONG)
@@ -219,6 +224,7 @@ def test_what_others_saved_meanwhile_is_not_lost(project: Project, editor: Clien
     assert "v3 is newer and not active" in text_of(editor.get(address))
 
 
+@pytest.mark.slow("2 s")
 def test_rules_are_muted_and_tested(project: Project, editor: Client) -> None:
     make_channel(name="ops", project=project)
     make_channel(name="oncall")
@@ -239,6 +245,7 @@ def test_rules_are_muted_and_tested(project: Project, editor: Client) -> None:
     assert Notice.objects.get().kind == NoticeKind.TEST
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("verb", ["mute", "unmute", "remove", "test"])
 def test_buttons_are_for_those_who_may(project: Project, verb: str) -> None:
     viewer, stranger = person(project, Role.VIEWER), person(make_project(), Role.ADMIN)

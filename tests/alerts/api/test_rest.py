@@ -47,6 +47,7 @@ def test_incidents_are_listed_and_filtered(
     assert len(Api(make_superuser()).get("/api/v1/incidents").json()["results"]) == 3
 
 
+@pytest.mark.slow("1 s")
 def test_operators_acknowledge_snooze_and_close(project: Project) -> None:
     incident = make_incident(project=project, opened_at=timezone.now())
     path = f"/api/v1/incidents/{incident.pk}"

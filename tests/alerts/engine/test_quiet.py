@@ -82,6 +82,7 @@ def is_quiet(hours: QuietHours, now: datetime) -> bool:
     return begun or ((today - 1) % 7 in hours.days and clock < hours.end)
 
 
+@pytest.mark.slow("1 s")
 @given(CLOCKS, CLOCKS, DAYS, st.sampled_from(ZONES), st.integers(0, 9 * 24 * 60))
 def test_it_is_quiet_until_the_first_minute_in_which_it_is_not(
     begin: time, end: time, days: frozenset[int], zone: str, minute: int
@@ -100,6 +101,7 @@ def test_it_is_quiet_until_the_first_minute_in_which_it_is_not(
         assert not is_quiet(hours, until), "not a minute too early"
 
 
+@pytest.mark.slow("1 s")
 @given(CLOCKS, CLOCKS, DAYS, st.sampled_from(SHIFTING), st.integers(0, 366 * 24 * 4))
 def test_where_clocks_are_moved_nobody_is_woken_in_quiet_hours(
     begin: time, end: time, days: frozenset[int], zone: str, quarter: int

@@ -100,6 +100,7 @@ def test_few_days_can_be_kept(double: ElasticDouble, keep_days: int) -> None:
     store.close()
 
 
+@pytest.mark.slow("1 s")
 @with_library
 def test_a_line_acknowledged_while_its_day_is_dropped_is_kept(
     store: LogStore, double: ElasticDouble

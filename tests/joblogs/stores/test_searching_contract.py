@@ -81,6 +81,7 @@ def test_words(filled: LogStore, text: str, expected: list[int]) -> None:
     assert found(filled, text) == expected
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("text", ["-", "*", '"', '""', "\0", "\ud800", "。", "( ) !", "\ue000"])
 def test_what_holds_no_word_is_said_so(filled: LogStore, text: str) -> None:
     with pytest.raises(BadQuery, match="no word"):

@@ -12,6 +12,7 @@ from apps.joblogs.stores.base import BEGINNING, GAP_SECONDS, LogStore, Ref, Stor
 from tests.joblogs.stores.lines import DAY, LONG_AGO, SECOND, batch, line, seqs
 
 
+@pytest.mark.slow("1 s")
 def test_setup_can_be_repeated_and_check_names_the_engine(store: LogStore) -> None:
     store.setup()
     assert any(name in store.check() for name in ("SQLite", "PostgreSQL", "Elasticsearch"))
@@ -211,6 +212,7 @@ def test_highest_numbers(store: LogStore) -> None:
     assert store.stream_state("run:7").missing == {1: [(1, 2**63 - 2)]}  # type: ignore[union-attr]
 
 
+@pytest.mark.slow("1 s")
 def test_several_write_at_the_same_time(store: LogStore) -> None:
     new: list[int] = []
 

@@ -119,6 +119,7 @@ def test_an_id_leads_to_its_whole_story(project: Project, yard: RequestStore) ->
     assert "Only operators can view" in viewer
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.29")
 def test_an_id_that_is_gone_is_told_with_the_counts_of_its_time(
     project: Project, yard: RequestStore
@@ -172,6 +173,7 @@ def test_the_list_and_a_biz_show_their_books(project: Project, yard: RequestStor
     )
 
 
+@pytest.mark.slow("2 s")
 def test_pages_belong_to_people_of_the_project(project: Project, yard: RequestStore) -> None:
     (number,) = store(yard, project, 1)
     row = Rebalance.objects.create(project=project, biz="news", config_version=1)
@@ -280,6 +282,7 @@ def test_one_is_tried_out_and_ended_ones_are_tried_again(
     assert operator.post(address("reopen_one", 5)).status_code == 404
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.14")
 def test_a_rebalance_is_looked_at_begun_and_done(project: Project, yard: RequestStore) -> None:
     ids = store(yard, project, 60)

@@ -58,6 +58,7 @@ def upkeep(yard: RequestStore, later_ms: int = 0) -> None:
     Upkeep(yard).round(yard.now() + later_ms)
 
 
+@pytest.mark.slow("1 s")
 def test_requests_are_taken_finished_and_counted_once(
     caller: Caller, project: Project, yard: RequestStore, counted: Counter[str]
 ) -> None:

@@ -140,6 +140,7 @@ def test_requests_of_others_do_not_exist(caller: Caller, project: Project) -> No
     assert Api(make_user(roles={other: Role.ADMIN})).get("requests?biz=shop").status_code == 404
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("requests", "place"),
     [

@@ -44,6 +44,7 @@ def answer(body: bytes, status: int = 200) -> DownloadedPage:
     return DownloadedPage("https://shop.example/", status, [("Content-Type", "text/html")], body)
 
 
+@pytest.mark.slow("1 s")
 def test_a_page_that_cannot_be_read_in_time_is_a_trouble_of_its_own() -> None:
     """And the pages after it are read."""
     reader = PageExtractor(RULES)

@@ -225,6 +225,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow("1 s")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PLAIN)
 def test_whatever_is_given_is_read_or_refused_with_words(value: Any) -> None:

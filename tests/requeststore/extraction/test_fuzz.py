@@ -107,12 +107,14 @@ def read(rules: RuleMap, name: str, page: ResponsePage) -> None:
     msgspec.json.encode(explain(rules, name, page))
 
 
+@pytest.mark.slow("1 s")
 @FEW
 @given(st.sampled_from(sorted(RULES)), bodies | documents, headers, st.integers(0, 700))
 def test_any_page(name: str, body: bytes, head: list[tuple[str, str]], status: int) -> None:
     read(MAP, name, ResponsePage(url="http://a.cn/x", body=body, headers=head, status=status))
 
 
+@pytest.mark.slow("1 s")
 @FEW
 @given(st.text(max_size=40), markup)
 def test_any_address(url: str, body: str) -> None:
@@ -196,6 +198,7 @@ def test_any_rules(rules: Any, body: bytes) -> None:
         read(compiled, name, ResponsePage(url="http://a.cn/", body=body))
 
 
+@pytest.mark.slow("1 s")
 @FEW
 @given(expressions, sources, bodies)
 def test_any_expression(expression: str, source: str, body: bytes) -> None:

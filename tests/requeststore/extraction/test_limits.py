@@ -119,6 +119,7 @@ def test_what_takes_too_long_is_ended_and_the_next_page_is_read() -> None:
         assert box.explain("k", RULES, "quick", page("<div>a</div>")).matched[0].count == 1
 
 
+@pytest.mark.slow("2 s")
 def test_what_takes_too_much_memory_is_ended() -> None:
     """The rule may write its page fifty times; the process has room for less."""
     body = b'["' + b"x" * 7_000_000 + b'"]'
@@ -158,6 +159,7 @@ def test_no_secret_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
     assert box.pid is None
 
 
+@pytest.mark.slow("1 s")
 def test_the_process_ends_with_its_owner() -> None:
     """However that ends."""
     program = (

@@ -104,6 +104,7 @@ def test_the_books(say: Said, project: Project) -> None:
     assert (status, text) == (1, f"unaccounted requests: {project.slug}/news")
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.14")
 def test_a_rebalance_with_its_dry_run(say: Said, project: Project, tmp_path: Path) -> None:
     file = tmp_path / "urls.txt"

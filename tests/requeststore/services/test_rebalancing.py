@@ -126,6 +126,7 @@ def work(row: Rebalance, told: Callable[[Rebalance], None] | None = None) -> Reb
     raise AssertionError(row.cursor)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.14")
 def test_the_dry_run_tells_what_would_be_moved(store: Store) -> None:
     wrong = store.misplaced(store.ids)
@@ -275,6 +276,7 @@ def test_a_cancelled_one_leaves_nothing_between_two_places(
     assert store.misplaced(store.ids) == []
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.14")
 def test_other_settings_meanwhile(store: Store) -> None:
     row = store.start()
@@ -324,6 +326,7 @@ def test_entries_are_found_wherever_their_requests_were_moved(store: Store) -> N
     assert len(store.take(store.ids, store.now)) == len(store.ids)
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S4.14")
 def test_a_look_that_a_move_overtakes_finds_the_request_all_the_same(
     store: Store, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def test_an_index_of_other_make_learns_to_delete(
     assert "made_by_hand" in found.index_information()
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S4.16")
 def test_the_server_deletes_what_is_old_by_itself() -> None:
     with lend_mongodb(sweep_seconds=0.2) as server:
@@ -337,6 +338,7 @@ def test_what_has_expired_and_is_not_deleted_yet_is_no_work(
     assert found.count_documents({"flag": EXPIRED}) == 1
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.20")
 def test_of_many_who_take_one_gets_it(mongodb_server: MongoServer, node: MongoNode) -> None:
     ids = list(range(1, 41))

@@ -119,6 +119,7 @@ def test_nothing_is_asked_of_an_empty_batch(node: StorageNode) -> None:
 # --- what is refused ------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     "bad",
     [

@@ -75,6 +75,7 @@ def test_strangers_and_other_projects_see_nothing(project: Project, sample: Samp
     assert "Request groups of your projects appear here." in html
 
 
+@pytest.mark.slow("1 s")
 def test_a_rule_is_tried_on_kept_pages(project: Project, sample: SamplePage) -> None:
     client = person(project)
     same = posted(client, asked(project))

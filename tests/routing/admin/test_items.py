@@ -93,6 +93,7 @@ def test_what_is_typed_wrongly_is_said(project: Project) -> None:
     assert client.get(address(ITEMS, project, **{"from": "x"})).status_code == 200
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("name", [ITEMS, DEAD, PARKED])
 def test_pages_go_by_ids_and_never_count(name: str, project: Project) -> None:
     if name == PARKED:

@@ -104,6 +104,7 @@ def test_outbounds_stand_in_their_effective_order(project: Project) -> None:
     assert row_with(html, 'data-outbound="o_b_1"').startswith("3 o_b_1")
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S2.8", "S2.16")
 def test_a_thousand_outbounds_come_by_pages_and_by_their_names(project: Project) -> None:
     names = [f"o_{number % 2}_{number:04d}" for number in range(1000)]

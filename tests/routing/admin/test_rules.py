@@ -135,6 +135,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow("1 s")
 @given(st.dictionaries(TEXTS.filter(bool), VALUES, max_size=4), st.lists(TEXTS | st.integers()))
 def test_pairs_and_lines_are_read_as_they_are_shown(
     constants: dict[str, Any], statuses: list[int | str]

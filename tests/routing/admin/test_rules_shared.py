@@ -62,6 +62,7 @@ def test_an_older_version_can_be_gone_on_with(project: Project) -> None:
         assert person(project).get(where).status_code == 404
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_those_who_may_not_edit_look_and_see_no_password(project: Project, role: Role) -> None:
     rules = rule_set(

@@ -113,6 +113,7 @@ def test_when_every_inbound_of_http_is_disabled_nothing_is_taken(project: Projec
     assert (answer.status_code, answer.json()["code"]) == (409, "inbound_disabled")
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("body", "code", "place"),
     [

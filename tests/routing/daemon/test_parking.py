@@ -200,6 +200,7 @@ def test_each_value_of_a_scope_has_its_own_tokens(router: Router) -> None:
     assert [each for each in numbers(router, "o") if each != 3] == [0, 1, 2]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S2.31")
 def test_a_crowd_that_waits_for_tokens_is_not_looked_at_all_the_time(router: Router) -> None:
     router.use(
@@ -219,6 +220,7 @@ def test_a_crowd_that_waits_for_tokens_is_not_looked_at_all_the_time(router: Rou
     assert latest - now > timedelta(seconds=2 * BATCH)
 
 
+@pytest.mark.slow("1 s")
 def test_parked_items_of_an_outbound_that_is_gone_go_by_the_rules_again(router: Router) -> None:
     router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=0), outbound("p", "n < 2")])
     put(router, 0, 1, 2)
@@ -229,6 +231,7 @@ def test_parked_items_of_an_outbound_that_is_gone_go_by_the_rules_again(router: 
     assert router.target("p").messages[0]["routed_count"] == 1
 
 
+@pytest.mark.slow("2 s")
 def test_parked_items_of_a_disabled_outbound_wait_and_are_not_asked_about_for_ever(
     router: Router,
 ) -> None:
@@ -274,6 +277,7 @@ def test_what_the_last_batch_by_the_old_rules_parks_is_asked_of_the_new_ones(
     assert reconcile_items(router.project.pk).holds
 
 
+@pytest.mark.slow("1 s")
 def test_what_another_router_has_parked_is_found(router: Router) -> None:
     router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=1)])
     put(router, 0, 1, 2)

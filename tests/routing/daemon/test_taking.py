@@ -263,6 +263,7 @@ def test_an_item_that_ends_every_router_is_dead_at_last(router: Router) -> None:
     assert "11 attempts to process it" in RoutedItem.objects.get().detail
 
 
+@pytest.mark.slow("1 s")
 def test_a_router_tells_of_its_lines(router: Router) -> None:
     router.use(
         [inbound("in.jsonl", selector=["n >= 0"])],

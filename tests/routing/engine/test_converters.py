@@ -214,6 +214,7 @@ INITS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow("2 s")
 @settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=6), st.permutations(sorted(BUILT_IN)))
 def test_whatever_comes_is_converted_or_refused_and_never_changed(

@@ -133,6 +133,7 @@ def test_an_explained_event_is_what_is_decided(
     check(track, told.outbounds, decided, full)
 
 
+@pytest.mark.slow("1 s")
 @settings(max_examples=150, deadline=None)
 @given(
     st.binary(max_size=60)

@@ -201,6 +201,7 @@ def test_processes_share_a_file_and_its_rotation(
     assert all(name.endswith(".gz") for name in files_in(folder)[:-1])
 
 
+@pytest.mark.slow("1 s")
 def test_killed_in_the_middle_it_has_what_it_said_was_written(
     folder: Path, workers: list[subprocess.Popen[str]]
 ) -> None:
@@ -224,6 +225,7 @@ def test_killed_in_the_middle_it_has_what_it_said_was_written(
         assert len(own) <= (batches + 1) * 3
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "point",
     ["routing.failures_set_aside", "routing.failures_packed", "routing.failures_renamed"],

@@ -194,6 +194,7 @@ def test_what_json_says_is_read_as_it_was(item: dict[str, Any], ascii_only: bool
     check_item(item)
 
 
+@pytest.mark.slow("1 s")
 @settings(deadline=None)
 @given(TEXTS, VALUES, VALUES, st.booleans(), st.integers(0, 3))
 def test_a_key_that_is_there_twice_is_always_found(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ TAKES = st.lists(st.sets(st.sampled_from(["new", *STATUSES])), min_size=4, max_s
 LIMITS = st.integers(-1, 6)
 
 
+@pytest.mark.slow("2 s")
 @settings(deadline=None)
 @given(outbounds(), TAKES, LIMITS, st.lists(st.sampled_from(STATUSES), min_size=1, max_size=5))
 def test_the_engine_decides_as_the_second_opinion_does(
@@ -78,6 +80,7 @@ def test_the_engine_decides_as_the_second_opinion_does(
 EVENTS = st.sampled_from(["log", "echo", "wrapped", "silent", "forged", "stale", "time-out"])
 
 
+@pytest.mark.slow("2 s")
 @settings(deadline=None)
 @given(
     outbounds(),

@@ -239,6 +239,7 @@ VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(
 ITEMS = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=3), max_size=8)
 
 
+@pytest.mark.slow("1 s")
 @settings(deadline=None)
 @given(ITEMS, ITEMS, st.none() | st.lists(NAMES, max_size=6), st.booleans())
 def test_every_message_can_be_read_back(

@@ -210,6 +210,7 @@ def test_buttons_need_their_role(
         assert answer.status_code == 403
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("name", ["drop", "wipe", "seeds"])
 def test_questions_need_the_role_of_their_answers(
     name: str, project: Project, frontier: Frontier

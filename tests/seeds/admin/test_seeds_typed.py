@@ -82,6 +82,7 @@ def test_what_is_refused_is_shown_and_keeps_no_other_out(
     assert "The seed is too long." in text
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
@@ -159,6 +160,7 @@ def test_who_has_leased_it_is_shown_and_it_stays_his(
     assert "Only a finished seed can be reopened." in said(answer)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("verb", ["reopen", "forget"])
 def test_an_ended_seed_is_opened_again_or_forgotten(
     verb: str, project: Project, frontier: Frontier, desk: Desk

@@ -51,6 +51,7 @@ def test_without_the_service_callers_shall_come_again(
     assert is_away(caller.call("post", f"{caller.base}/{path}", _json(CALLS[path])))
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("path", ["stats?live=1", "export", "look-up?data=x", "granularity?keys=x"])
 def test_questions_too(caller: Caller, impatient: None, path: str) -> None:
     path = path.replace("keys=x", "keys=page")

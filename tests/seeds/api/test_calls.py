@@ -155,6 +155,7 @@ def test_a_failed_seed_is_tried_again(service: Service, caller: Caller) -> None:
         assert caller.ask("finish", told)["answers"] == [{"code": code, "state": state}]
 
 
+@pytest.mark.slow("1 s")
 def test_a_lease_waits_for_what_comes(service: Service, caller: Caller) -> None:
     caller.ask("add", {"data": "tomorrow", "active_at": service.now() + DAY_MS})
     nothing = caller.ask("lease", {"wait_seconds": 0.1})

@@ -161,6 +161,7 @@ def test_only_the_first_problems_are_told(service: Service, caller: Caller) -> N
     assert (taken["refused"], len(taken["problems"])) == (50, 20)
 
 
+@pytest.mark.slow("1 s")
 def test_many_lines_go_in_batches(service: Service, caller: Caller) -> None:
     raw = b"".join(b"https://a/%d\n" % number for number in range(10_000))
     packed = gzip.compress(raw[:60_000]) + gzip.compress(raw[60_000:])
@@ -187,6 +188,7 @@ def test_parts_without_end_are_refused(service: Service, caller: Caller) -> None
     assert "more than 20000 parts" in answer.json()["detail"]
 
 
+@pytest.mark.slow("2 s")
 def test_a_bomb_is_not_unpacked(
     service: Service, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_frontier_is_made_and_changed(editor: Api, project: Project) -> None:
     assert set(actions) == {("seeds.add_frontier",), ("seeds.change_frontier",)}
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [

@@ -83,6 +83,7 @@ def test_another_file_is_another_body(
     assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
 
 
+@pytest.mark.slow("2 s")
 def test_a_large_file_is_compared_and_taken_in_whole(service: Service, caller: Caller) -> None:
     """More than is held in memory, and than is read at once."""
     number = 30_000

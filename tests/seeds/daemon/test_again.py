@@ -29,6 +29,7 @@ def taken_by_another(service: Service, asker: Broker, call: AnyMessage) -> Later
     return asked
 
 
+@pytest.mark.slow("1 s")
 @on_both_brokers
 @on_rocks
 def test_what_was_answered_perhaps_leases_nothing_anew(
@@ -77,6 +78,7 @@ def test_what_waited_for_a_service_that_stood_still_leases_nothing_anew(
     assert keys(client.lease(5)) == ["a", "b"]
 
 
+@pytest.mark.slow("1 s")
 @on_rocks
 def test_what_was_leased_is_handed_over(
     service: Service, client: SeedClient, asker: Broker, frontier: Frontier
@@ -91,6 +93,7 @@ def test_what_was_leased_is_handed_over(
     assert {one.code for one in client.finish(ended(second)).answers} == {"finished"}
 
 
+@pytest.mark.slow("1 s")
 def test_a_client_asks_on_by_itself(
     service: Service, client: SeedClient, asker: Broker, frontier: Frontier
 ) -> None:

@@ -42,6 +42,7 @@ def code_of(work: object) -> str:
     return caught.value.code
 
 
+@pytest.mark.slow("1 s")
 def test_a_new_frontier_is_known_at_its_first_call(
     service: Service, client_of: MakeClient, frontier: Frontier
 ) -> None:
@@ -64,6 +65,7 @@ def test_rules_are_hot(service: Service, client: SeedClient, frontier: Frontier)
     assert lease.deadline == int(service.clock.time() * 1000) + 60_000
 
 
+@pytest.mark.slow("1 s")
 def test_a_paused_one_takes_seeds_and_hands_out_none(
     service: Service, client: SeedClient, frontier: Frontier
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_paused_one_takes_seeds_and_hands_out_none(
     assert keys(later.answer()) == ["a"]
 
 
+@pytest.mark.slow("1 s")
 def test_a_frozen_one_takes_and_gives_nothing_but_ends_what_is_out(
     service: Service, client: SeedClient, asker: Broker, frontier: Frontier
 ) -> None:

@@ -96,6 +96,7 @@ def test_known_seeds_are_refused_unless_again(service: Service, client: SeedClie
     assert later.answer().state == SeedState.IGNORED
 
 
+@pytest.mark.slow("2 s")
 @on_rocks
 @pytest.mark.parametrize(
     ("bad", "code"),
@@ -145,6 +146,7 @@ def test_a_seed_writes_to_nobody_but_askers(
     assert asker.depth("agent.victim").ready == 0
 
 
+@pytest.mark.slow("1 s")
 @on_rocks
 def test_the_same_grab_twice_is_one(
     service: Service, client: SeedClient, asker: Broker, frontier: Frontier

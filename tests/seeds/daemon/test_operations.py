@@ -132,6 +132,7 @@ def test_operations_run_against_the_service(service: Service, frontier: Frontier
     assert service.store.segments(number) == []
 
 
+@pytest.mark.slow("1 s")
 def test_the_command_works_against_the_service(
     service: Service, frontier: Frontier, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_store_that_cannot_be_opened_fails_the_step(
     assert len(service.opened) == 2
 
 
+@pytest.mark.slow("1 s")
 @on_rocks
 def test_a_store_that_fails_as_it_is_opened_is_opened_again(
     service: Service, client: SeedClient
@@ -211,6 +212,7 @@ def test_a_clock_that_goes_back_is_refused(
     assert (lost, twice) == (0, 0)
 
 
+@pytest.mark.slow("1 s")
 @on_rocks
 def test_a_mistake_of_the_code_costs_one_call(
     service: Service, client: SeedClient, asker: Broker, caplog: pytest.LogCaptureFixture
@@ -256,6 +258,7 @@ def test_what_was_written_and_not_noted_is_read_again(
     assert (segment.books.added, segment.books.succeeded) == (3, 3)
 
 
+@pytest.mark.slow("1 s")
 def test_a_lease_that_was_given_and_refused_is_given_to_the_next_call(
     service: Service, client: SeedClient
 ) -> None:
@@ -267,6 +270,7 @@ def test_a_lease_that_was_given_and_refused_is_given_to_the_next_call(
     assert keys(client.lease(5)) == ["a", "b"]
 
 
+@pytest.mark.slow("2 s")
 def test_books_are_reported(
     service: Service, client: SeedClient, manager: SeedClient, frontier: Frontier
 ) -> None:

@@ -48,6 +48,7 @@ def test_the_time_of_a_seed_wakes_it(service: Service, client: SeedClient) -> No
     assert keys(later.answer()) == ["soon"]
 
 
+@pytest.mark.slow("2 s")
 @on_rocks
 @pytest.mark.parametrize("way", ["give back", "failure", "expiry"])
 def test_what_is_pending_again_wakes_it(
@@ -80,6 +81,7 @@ def test_who_has_waited_longest_comes_first(
     assert all(one < next_one for one, next_one in pairwise(generations))
 
 
+@pytest.mark.slow("1 s")
 @on_rocks
 def test_an_empty_answer_comes_at_the_end(service: Service, client: SeedClient) -> None:
     due = int(service.clock.time() * 1000) + 3_600_000
@@ -91,6 +93,7 @@ def test_an_empty_answer_comes_at_the_end(service: Service, client: SeedClient) 
     assert (later.answer().seeds, later.answer().next_due) == ([], due)
 
 
+@pytest.mark.slow("1 s")
 @on_rocks
 def test_who_asks_again_waits_once(
     service: Service, client: SeedClient, asker: Broker, frontier: Frontier

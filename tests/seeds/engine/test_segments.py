@@ -114,6 +114,7 @@ def test_a_day_without_or_with_two_midnights_begins_at_its_first_moment(
     assert (moment.astimezone(UTC) - timedelta(seconds=1)).astimezone(clock).date() < day
 
 
+@pytest.mark.slow("1 s")
 @settings(deadline=None, max_examples=400)
 @given(
     zone=strategies.sampled_from(ZONES),

@@ -124,6 +124,7 @@ def test_a_file_is_taken_whole_or_not_at_all(project: Project, editor: Client) -
     assert pool.resources.get().name == "ann"
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("verb", "before", "after"),
     [

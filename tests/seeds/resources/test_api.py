@@ -87,6 +87,7 @@ def test_no_other_answer_has_a_secret(project: Project, editor: Api) -> None:
     assert PASSWORD not in str(list(AuditRecord.objects.values("before", "after")))
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("path", "body", "needed"),
     [

@@ -109,6 +109,7 @@ def test_limits() -> None:
         checked_secret("x" * MAX_SECRET_BYTES)
 
 
+@pytest.mark.slow("1 s")
 @given(st.dictionaries(KEYS, TEXTS, min_size=1, max_size=5))
 def test_a_secret_comes_back_as_it_was(secret: dict[str, str]) -> None:
     assert opened(checked_secret(secret)) == secret

@@ -239,6 +239,7 @@ def test_an_empty_pool_says_that_waiting_does_not_help() -> None:
     assert lease(pool=make_pool(), owner="x", now=NOW) == NoneFree(None)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("seed", range(8))
 def test_the_database_chooses_as_the_engine_does(seed: int) -> None:
     dice = random.Random(seed)

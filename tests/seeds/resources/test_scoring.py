@@ -53,6 +53,7 @@ def test_a_use_moves_the_score_a_tenth_of_the_way(score: float, succeeded: bool)
     assert math.isclose(moved, score * 0.9 + (0.1 if succeeded else 0.0), abs_tol=1e-12)
 
 
+@pytest.mark.slow("1 s")
 @given(st.lists(st.booleans(), min_size=1, max_size=200), SCORES)
 def test_the_score_is_the_average_that_forgets(uses: list[bool], score: float) -> None:
     expected = score
@@ -190,6 +191,7 @@ def test_equal_resources_take_equal_turns() -> None:
     assert set(pool.uses.values()) == {100}
 
 
+@pytest.mark.slow("1 s")
 def test_bad_ones_are_used_far_less_and_never_forgotten() -> None:
     """Three days, a use every ten seconds: two that always fail are tried now and then."""
     chances = dict.fromkeys(range(18), 0.95) | {18: 0.0, 19: 0.0}
@@ -212,6 +214,7 @@ def test_bad_ones_are_used_far_less_and_never_forgotten() -> None:
     assert max(good) < 2 * min(good)
 
 
+@pytest.mark.slow("1 s")
 def test_bad_luck_is_made_up_for() -> None:
     """One failed twelve times in a row and works again: within days it is used like the others."""
     pool = Pool(gap=60.0, rules=ScoringRules(), chances=dict.fromkeys(range(20), 1.0))

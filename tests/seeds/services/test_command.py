@@ -126,6 +126,7 @@ def test_seeds_are_added_and_looked_up(say: Said, refused: Any, frontier: Fronti
     )
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S3.19")
 def test_a_file_of_seeds_is_loaded_in_batches(
     say: Said, refused: Any, frontier: Frontier, tmp_path: Path, desk: Desk
@@ -205,6 +206,7 @@ def test_what_takes_seeds_away_asks_first(say: Said, refused: Any, frontier: Fro
     ]
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("name", ["seeds.jsonl", "seeds.jsonl.gz"])
 def test_seeds_go_from_one_frontier_to_another(
     say: Said, refused: Any, frontier: Frontier, desk: Desk, tmp_path: Path, name: str

@@ -139,6 +139,7 @@ def test_seeds_move_to_the_segments_of_the_new_rules(desk: Desk, filled: Frontie
     assert AuditRecord.objects.filter(action="seeds.move", actor_label="anna").count() == 1
 
 
+@pytest.mark.slow("2 s")
 def test_there_and_back_leaves_every_seed_in_its_place(desk: Desk, frontier: Frontier) -> None:
     for day in range(4):
         add(frontier, MONDAY + day * DAY + 5, *(f"{day}-{number}" for number in range(5)))
@@ -161,6 +162,7 @@ def test_other_keys_make_one_of_many(desk: Desk, frontier: Frontier) -> None:
     assert places(desk, frontier) == {(0, "http://host/0"), (0, "http://host/1")}
 
 
+@pytest.mark.slow("1 s")
 def test_leased_seeds_are_refused_or_waited_for(
     desk: Desk, filled: Frontier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +224,7 @@ def test_a_move_can_be_cancelled_before_it_moves_anything(desk: Desk, filled: Fr
     assert run(second).state == OperationState.DONE
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("field", "values"),
     [

@@ -178,6 +178,7 @@ def test_somebody_may_work_on_it_in_a_terminal(frontier: Frontier) -> None:
     assert seen[-1] == (OperationState.DONE, 4)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [

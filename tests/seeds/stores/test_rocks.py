@@ -136,6 +136,7 @@ def test_a_filter_is_loaded_again(
     assert caplog.records == []
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S3.8")
 @pytest.mark.parametrize("damage", ["cut", "missing", "older"])
 def test_a_filter_that_cannot_be_trusted_is_built_again(

@@ -134,6 +134,7 @@ def test_a_source_that_was_switched_off_or_taken_out_needs_nobody(project: Proje
     assert html_of(answer).count("status 500") == 4
 
 
+@pytest.mark.slow("1 s")
 def test_operators_start_and_stop_by_buttons(project: Project) -> None:
     operator = person(project, Role.OPERATOR)
     asked = {"project": project.pk, "name": "news"}
@@ -155,6 +156,7 @@ def test_operators_start_and_stop_by_buttons(project: Project) -> None:
         assert operator.get(LIST + button).status_code == 405
 
 
+@pytest.mark.slow("1 s")
 def test_a_dry_run_says_what_would_be_read(project: Project, double: OctoparseDouble) -> None:
     double.total = 270_500
     Credential.objects.create(project=project, name="v", username="collector")

@@ -210,6 +210,7 @@ def test_networks_without_tokens_use_these_paths_and_no_others(
     shared_broker().purge("job_data")
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     "told",
     [

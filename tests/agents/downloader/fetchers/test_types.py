@@ -220,6 +220,7 @@ async def test_an_encoding_that_is_broken(kind: str, site: WebServer, opener: Op
     assert (await get(opener(kind), site.url("/z"))).failure == FailureKind.BAD_CONTENT
 
 
+@pytest.mark.slow("1 s")
 @of_every_type
 async def test_timeouts(kind: str, site: WebServer, opener: Opener) -> None:
     async def silent(seen: Seen) -> bytes:

@@ -130,6 +130,7 @@ def test_large_files_take_their_time_and_no_more(make: Callable[[], str]) -> Non
     assert time.process_time() - started < 20
 
 
+@pytest.mark.slow("2 s")
 def test_the_limit_of_values_leaves_room_for_a_thousand_outbounds() -> None:
     entry = (
         "- {{name: o{n}, class: redis_queue.RedisListOutbound, selector: [a, b, c, d, e], "

@@ -174,6 +174,7 @@ def test_failbacks_in_a_circle(links: str, circles: list[str]) -> None:
         assert "'b' -> 'c' -> 'b'" in found[0].text
 
 
+@pytest.mark.slow("2 s")
 def test_a_long_circle_is_found_without_recursion() -> None:
     count = 5000
     entries = "".join(

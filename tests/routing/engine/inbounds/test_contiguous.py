@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from apps.routing.engine.inbounds.contiguous import Contiguous
 
 
+@pytest.mark.slow("2 s")
 @settings(deadline=None)
 @given(st.data())
 def test_safe_never_passes_an_unfinished_position_and_always_moves_on(data: st.DataObject) -> None:

@@ -24,6 +24,7 @@ def test_it_is_an_inbound(maker: Maker) -> None:
     assert isinstance(maker.make(), Inbound)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S2.17")
 def test_everything_that_is_put_in_comes_out_once_and_in_order(maker: Maker) -> None:
     wanted = [*values(40), b"\xff\xfe no item", *values(40, first=40)]
@@ -37,6 +38,7 @@ def test_everything_that_is_put_in_comes_out_once_and_in_order(maker: Maker) -> 
     wait_for(lambda: maker.source.left() == 0, "the server to know of all acks")
 
 
+@pytest.mark.slow("2 s")
 def test_no_more_than_agreed_are_out_at_once(maker: Maker) -> None:
     maker.source.put(values(10))
     inbound = maker.make(in_flight=3)
@@ -102,6 +104,7 @@ def test_what_is_given_back_comes_again(maker: Maker) -> None:
     assert [each.raw for each in take(maker.make(), 2)] == values(2, first=1)
 
 
+@pytest.mark.slow("2 s")
 def test_two_share_without_doubles(maker: Maker) -> None:
     both = [maker.make(in_flight=4), maker.make(in_flight=4)]
     found: list[bytes] = []

@@ -46,6 +46,7 @@ def test_an_empty_batch_is_nothing(target: Target) -> None:
     assert target.make().send([]) == []
 
 
+@pytest.mark.slow("2 s")
 def test_any_text_arrives_as_it_was(target: Target) -> None:
     texts = ["宁乡县老粮仓镇楚江冻库", "破码 \U0001f600\u2028", '"\\\n\x7f', ""]
     batch = [sent(number, company_name=text) for number, text in enumerate(texts)]
@@ -53,6 +54,7 @@ def test_any_text_arrives_as_it_was(target: Target) -> None:
     assert [item["company_name"] for item in target.take_all(len(texts))] == texts
 
 
+@pytest.mark.slow("1 s")
 def test_equal_messages_are_both_kept(target: Target) -> None:
     outbound = target.make()
     assert outbound.send([sent(1), sent(1)]) == [DELIVERED, DELIVERED]
@@ -115,6 +117,7 @@ def test_a_target_that_hangs_is_waited_for_no_longer_than_allowed(target: Target
         assert time.monotonic() - began < SHORT_SECONDS + 15
 
 
+@pytest.mark.slow("1 s")
 def test_a_closed_outbound_takes_nothing(target: Target) -> None:
     outbound = target.make()
     assert outbound.send([sent(1)]) == [DELIVERED]

@@ -38,6 +38,7 @@ def by_partition(target: KafkaTarget, number: int) -> dict[int, list[bytes | Non
     raise AssertionError(f"{left} of {number} messages are missing")
 
 
+@pytest.mark.slow("2 s")
 def test_equal_keys_go_to_one_partition(target: KafkaTarget) -> None:
     outbound = target.make(key="city")
     batch = [sent(number, city=f"市{number % 20}") for number in range(200)]
@@ -47,6 +48,7 @@ def test_equal_keys_go_to_one_partition(target: KafkaTarget) -> None:
     assert sum(len(set(keys)) for keys in found.values()) == 20
 
 
+@pytest.mark.slow("1 s")
 def test_a_key_is_found_in_wrapped_parameters_too(target: KafkaTarget) -> None:
     outbound = target.make(key="city")
     wrapped = sent(1, task_params={"city": "桂林"})
@@ -55,6 +57,7 @@ def test_a_key_is_found_in_wrapped_parameters_too(target: KafkaTarget) -> None:
     assert sorted(keys, key=str) == sorted(["桂林".encode(), b"5", None], key=str)
 
 
+@pytest.mark.slow("1 s")
 def test_the_depth_is_the_lag_of_the_group(target: KafkaTarget) -> None:
     outbound = target.make()
     assert outbound.send([sent(number) for number in range(50)]) == [DELIVERED] * 50
@@ -73,6 +76,7 @@ def test_the_lag_counts_from_the_first_message_that_is_kept(target: KafkaTarget)
     assert OFFSET_BEGINNING < 0
 
 
+@pytest.mark.slow("1 s")
 def test_a_message_too_large_for_the_client_fails_alone(target: KafkaTarget) -> None:
     settings = {**target.init()["producer_settings"], "message.max.bytes": 5000}
     outbound = target.make(producer_settings=settings)

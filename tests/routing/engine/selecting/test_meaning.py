@@ -53,6 +53,7 @@ def meaning(text: str, item: dict[str, Any]) -> str:
     return FITS if fits else NOT
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S2.20")
 @pytest.mark.parametrize(
     ("text", "item", "expected"),
