@@ -63,8 +63,7 @@ def test_requirement_ids_are_unique_and_without_gaps() -> None:
 
 def test_unknown_requirement_stops_the_run_and_is_named(tmp_path: Path) -> None:
     result = run_pytest(
-        tmp_path,
-        "import pytest\n@pytest.mark.covers('S1.20', 'S9.99')\ndef test_it(): pass\n",
+        tmp_path, "import pytest\n@pytest.mark.covers('S1.20', 'S9.99')\ndef test_it(): pass\n"
     )
     assert result.returncode == pytest.ExitCode.USAGE_ERROR
     assert "test_sample.py::test_it: there is no requirement 'S9.99'" in result.stderr

@@ -112,10 +112,7 @@ def test_machine_check_names_python3_venv(tmp_path: Path) -> None:
 
 
 def test_machine_check_refuses_an_old_python(tmp_path: Path) -> None:
-    script(
-        tmp_path / "python3",
-        'case "$1" in --version) echo Python 3.9.2;; *) exit 1;; esac',
-    )
+    script(tmp_path / "python3", 'case "$1" in --version) echo Python 3.9.2;; *) exit 1;; esac')
     result = check_machine(path=tmp_path, python="python3")
     assert result.returncode == 2
     assert "Python 3.9.2, and Crawlyard needs Python 3.11 or newer" in result.stderr

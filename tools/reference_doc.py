@@ -130,10 +130,7 @@ def _command_files() -> Iterator[Path]:
 
 
 def _rows(
-    parser: argparse.ArgumentParser,
-    *,
-    skip: tuple[str, ...] = (),
-    only: tuple[str, ...] = (),
+    parser: argparse.ArgumentParser, *, skip: tuple[str, ...] = (), only: tuple[str, ...] = ()
 ) -> Iterator[str]:
     """Yield a table row for each option, argument and verb of a command."""
     from django.core.management.base import BaseCommand

@@ -14,11 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.access.errors import AuditIsAppendOnly
-from apps.access.querysets import (
-    AuditQuerySet,
-    MembershipQuerySet,
-    OwnQuerySet,
-)
+from apps.access.querysets import AuditQuerySet, MembershipQuerySet, OwnQuerySet
 from apps.access.states import Role
 from apps.runtime.fields import SecretTextField
 
@@ -58,7 +54,7 @@ class User(AbstractUser):
                 condition=Q(is_auditor=False) | Q(is_superuser=False),
                 name="access_user_auditor_or_superuser",
                 violation_error_message=_("An auditor changes nothing, a superuser everything."),
-            ),
+            )
         ]
 
     def set_password(self, raw_password: str | None) -> None:
@@ -373,7 +369,7 @@ class SavedFilter(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["user", "path", "name"], name="access_saved_filter_once"
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -15,13 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection, connections
 from django.db.utils import DataError, IntegrityError
 
-from apps.agents.center.commands import (
-    InvalidControlMessage,
-    log_failure,
-    settle,
-    to_agent,
-    to_run,
-)
+from apps.agents.center.commands import InvalidControlMessage, log_failure, settle, to_agent, to_run
 from apps.agents.center.pending_counters import (
     ALLOCATIONS_EXPIRED,
     HEARTBEATS_MISSED,
@@ -63,14 +57,7 @@ from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
 from yardkit.errors import first_line
 from yardkit.outage import Outage
-from yardkit.protocol import (
-    Allocate,
-    Allocated,
-    AnyMessage,
-    Register,
-    Release,
-    decode,
-)
+from yardkit.protocol import Allocate, Allocated, AnyMessage, Register, Release, decode
 from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 from yardkit.tokens import verify_run_token

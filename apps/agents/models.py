@@ -75,7 +75,7 @@ class Agent(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(mode__in=AgentMode.values), name="agents_agent_mode_known"
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class AgentSample(models.Model):
         ordering = ["agent", "at"]
         constraints = [
             # Every center stores the same heartbeats.
-            models.UniqueConstraint(fields=["agent", "at"], name="agents_sample_one_a_minute"),
+            models.UniqueConstraint(fields=["agent", "at"], name="agents_sample_one_a_minute")
         ]
         indexes = [models.Index(fields=["at"], name="agents_sample_at")]
 
@@ -140,7 +140,7 @@ class Allocation(models.Model):
                 fields=["owner"],
                 condition=Q(released_at__isnull=True),
                 name="agents_allocation_one_open_per_owner",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

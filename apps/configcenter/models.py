@@ -14,11 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.access.models import User
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.errors import HistoryIsFixed
-from apps.configcenter.querysets import (
-    ConfigurationQuerySet,
-    FixedQuerySet,
-    RunningQuerySet,
-)
+from apps.configcenter.querysets import ConfigurationQuerySet, FixedQuerySet, RunningQuerySet
 from apps.runtime.models import Daemon
 
 MAX_NOTE = 2_000
@@ -195,10 +191,10 @@ class Activation(Fixed):
         constraints: ClassVar = [
             models.CheckConstraint(
                 condition=~Q(version=F("previous")), name="configcenter_activation_changes"
-            ),
+            )
         ]
         indexes: ClassVar = [
-            models.Index(fields=["configuration", "-id"], name="configcenter_activations"),
+            models.Index(fields=["configuration", "-id"], name="configcenter_activations")
         ]
 
     def __str__(self) -> str:
@@ -247,7 +243,7 @@ class Following(models.Model):
         verbose_name = _("following process")
         verbose_name_plural = _("following processes")
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["daemon", "kind"], name="configcenter_follows_once"),
+            models.UniqueConstraint(fields=["daemon", "kind"], name="configcenter_follows_once")
         ]
         indexes: ClassVar = [models.Index(fields=["kind"], name="configcenter_followers")]
 
@@ -284,7 +280,7 @@ class RunningVersion(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["following", "configuration"], name="configcenter_runs_one"
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -63,9 +63,7 @@ def tallies_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCoun
     mine = RunningVersion.objects.filter(configuration__in=[row.pk for row in rows])
     followings = list(
         Following.objects.filter(
-            kind__in={row.kind for row in rows},
-            daemon__in=live_daemons(),
-            boot=F("daemon__boot"),
+            kind__in={row.kind for row in rows}, daemon__in=live_daemons(), boot=F("daemon__boot")
         )
         .select_related("daemon")
         .prefetch_related(Prefetch("running", queryset=mine, to_attr="reported"))

@@ -43,10 +43,7 @@ def home_charts(user: User) -> list[Chart]:
         waiting = [
             _platform(str(TITLES[queue.name]), "queue.ready", queue.name) for queue in QUEUES
         ]
-        agents = [
-            _platform(_("alive"), "agents.alive"),
-            _platform(_("silent"), "agents.silent"),
-        ]
+        agents = [_platform(_("alive"), "agents.alive"), _platform(_("silent"), "agents.silent")]
         charts += [Chart(_("Waiting messages"), waiting), Chart(_("Agents"), agents)]
     return charts
 

@@ -14,14 +14,7 @@ from apps.access.models import User
 from apps.access.services import has_role_somewhere
 from apps.access.services.second_factor import needs_factor
 from apps.access.states import Role
-from apps.dashboard.events import (
-    AGENTS,
-    EVERYTHING,
-    log_group,
-    project_group,
-    run_group,
-    subject,
-)
+from apps.dashboard.events import AGENTS, EVERYTHING, log_group, project_group, run_group, subject
 from apps.joblogs.queries import sees_stream
 from apps.jobs.models import Run
 from apps.projects.models import Project

@@ -121,9 +121,7 @@ def broker() -> str:
 def redis_server() -> str:
     """Return the version of the Redis server."""
     client = redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=_REDIS_SECONDS,
-        socket_connect_timeout=_REDIS_SECONDS,
+        settings.REDIS_URL, socket_timeout=_REDIS_SECONDS, socket_connect_timeout=_REDIS_SECONDS
     )
     try:
         return f"redis {client.info('server')['redis_version']}"

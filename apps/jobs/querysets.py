@@ -8,13 +8,7 @@ from typing import Any, Final, Generic, Self
 from django.db import connections, models
 from django.db.models import BooleanField, F, Func, Q, Value
 
-from apps.access.querysets import (
-    LivingManager,
-    M_co,
-    SeesProjects,
-    VisibleQuerySet,
-    deleted_rows,
-)
+from apps.access.querysets import LivingManager, M_co, SeesProjects, VisibleQuerySet, deleted_rows
 from apps.access.states import Role
 from apps.jobs.states import ON_A_HOST, RunState
 

@@ -15,25 +15,13 @@ from apps.queuestats.services import (
     store_samples,
 )
 from apps.runtime.errors import DATABASE_ERRORS
-from apps.runtime.services import (
-    prune,
-    relay_outbox,
-    store_dead_letters,
-    subscribe_dead_letters,
-)
+from apps.runtime.services import prune, relay_outbox, store_dead_letters, subscribe_dead_letters
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.broker.gateway import sender_of, sender_problem
 from yardkit.clock import Clock
 from yardkit.outage import Outage
-from yardkit.protocol import (
-    AnyMessage,
-    CenterCounters,
-    ProtocolError,
-    RunCounters,
-    Samples,
-    decode,
-)
+from yardkit.protocol import AnyMessage, CenterCounters, ProtocolError, RunCounters, Samples, decode
 from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 

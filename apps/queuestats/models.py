@@ -12,11 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.jobs.models import Job
 from apps.projects.models import Project
-from apps.queuestats.querysets import (
-    FailedRequestQuerySet,
-    QueueStateQuerySet,
-    SeriesQuerySet,
-)
+from apps.queuestats.querysets import FailedRequestQuerySet, QueueStateQuerySet, SeriesQuerySet
 
 # Longer labels are truncated and end in a digest.
 LABEL_CHARACTERS = 200
@@ -64,11 +60,11 @@ class RunCounter(models.Model):
         verbose_name = _("run counter")
         verbose_name_plural = _("run counters")
         constraints = [
-            models.UniqueConstraint(fields=["owner", "boot"], name="queuestats_one_per_boot"),
+            models.UniqueConstraint(fields=["owner", "boot"], name="queuestats_one_per_boot")
         ]
         indexes = [
             # No column that a report changes: PostgreSQL could not use heap-only updates then.
-            models.Index(fields=["owner"], name="queuestats_open_books", condition=Q(final=False)),
+            models.Index(fields=["owner"], name="queuestats_open_books", condition=Q(final=False))
         ]
 
     def __str__(self) -> str:
@@ -113,7 +109,7 @@ class CenterCounter(models.Model):
         verbose_name = _("center counter")
         verbose_name_plural = _("center counters")
         constraints = [
-            models.UniqueConstraint(fields=["owner", "boot"], name="queuestats_one_per_center"),
+            models.UniqueConstraint(fields=["owner", "boot"], name="queuestats_one_per_center")
         ]
 
     def __str__(self) -> str:
@@ -141,9 +137,7 @@ class FailedRequest(models.Model):
         verbose_name_plural = _("failed requests")
         ordering = ["id"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["owner", "boot", "seq"], name="queuestats_failure_once"
-            ),
+            models.UniqueConstraint(fields=["owner", "boot", "seq"], name="queuestats_failure_once")
         ]
 
     def __str__(self) -> str:

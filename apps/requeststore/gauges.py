@@ -88,11 +88,7 @@ class _RequestTotals:
 
     def of(self, key: BizKey) -> dict[str, Any]:
         """Return the totals of a biz for its queue reading."""
-        return {
-            "in_total": self._came[key],
-            "out_total": self._went[key],
-            "epoch": self._epoch,
-        }
+        return {"in_total": self._came[key], "out_total": self._went[key], "epoch": self._epoch}
 
 
 _flows = _RequestTotals()

@@ -50,7 +50,7 @@ class ShardReport(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["node", "database", "collection"], name="requeststore_one_report_a_shard"
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -85,10 +85,10 @@ class ClosedSlice(models.Model):
             models.UniqueConstraint(
                 fields=["node", "database", "collection", "start_at"],
                 name="requeststore_slice_closed_once",
-            ),
+            )
         ]
         indexes: ClassVar = [
-            models.Index(fields=["project", "biz", "start_at"], name="requeststore_slices_of_biz"),
+            models.Index(fields=["project", "biz", "start_at"], name="requeststore_slices_of_biz")
         ]
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class QueueReport(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["project", "biz"], name="requeststore_one_queue_report_a_biz"
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class FetcherSlot(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["project", "biz", "name"], name="requeststore_one_slot_a_process"
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -174,10 +174,7 @@ class Rebalance(models.Model):
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     biz = models.CharField(_("request group"), max_length=32)
     state = models.CharField(
-        _("state"),
-        max_length=16,
-        choices=RebalanceState.choices,
-        default=RebalanceState.RUNNING,
+        _("state"), max_length=16, choices=RebalanceState.choices, default=RebalanceState.RUNNING
     )
     config_version = models.PositiveIntegerField(_("version of the settings"))
     # Progress: see ``services.rebalance_plan.Cursor``.
@@ -236,7 +233,7 @@ class ScaleState(models.Model):
         verbose_name = _("number of fetchers")
         verbose_name_plural = _("numbers of fetchers")
         constraints: ClassVar = [
-            models.CheckConstraint(condition=models.Q(pk=1), name="requeststore_one_scale_state"),
+            models.CheckConstraint(condition=models.Q(pk=1), name="requeststore_one_scale_state")
         ]
 
     def __str__(self) -> str:
@@ -268,7 +265,7 @@ class SamplePage(models.Model):
         verbose_name_plural = _("sample pages")
         ordering: ClassVar = ["-pk"]
         indexes: ClassVar = [
-            models.Index(fields=["project", "biz", "rule"], name="requeststore_samples_of_rule"),
+            models.Index(fields=["project", "biz", "rule"], name="requeststore_samples_of_rule")
         ]
 
     def __str__(self) -> str:

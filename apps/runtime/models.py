@@ -39,7 +39,7 @@ class OutboxMessage(models.Model):
             # dead-lettered and both requeued), but never twice for the same one.
             models.UniqueConstraint(
                 fields=["message_id", "exchange", "key"], name="runtime_outbox_once_per_target"
-            ),
+            )
         ]
         indexes = [
             models.Index(
@@ -69,7 +69,7 @@ class ProcessedMessage(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["consumer", "message_id"], name="runtime_processed_once"
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -128,11 +128,9 @@ class WorkerLease(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["purpose", "number"], name="runtime_lease_unique_number"
-            ),
+            )
         ]
-        indexes = [
-            models.Index(fields=["purpose", "expires_at"], name="runtime_lease_free"),
-        ]
+        indexes = [models.Index(fields=["purpose", "expires_at"], name="runtime_lease_free")]
 
     def __str__(self) -> str:
         return f"{self.purpose}:{self.number} ({self.owner})"
@@ -159,7 +157,7 @@ class IdempotencyKey(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["user_id", "key", "method", "path"], name="runtime_idempotency_once"
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -7,7 +7,4 @@ from django.urls import path
 from apps.runtime.pages import healthz, readyz
 
 app_name = "runtime"
-urlpatterns = [
-    path("healthz", healthz, name="healthz"),
-    path("readyz", readyz, name="readyz"),
-]
+urlpatterns = [path("healthz", healthz, name="healthz"), path("readyz", readyz, name="readyz")]

@@ -10,11 +10,7 @@ from typing import Any
 from celery import shared_task
 
 from apps.runtime.queries import database_now
-from apps.seeds.services.operations import (
-    OPERATION_TASK,
-    sweep_operations,
-    work_on_operation,
-)
+from apps.seeds.services.operations import OPERATION_TASK, sweep_operations, work_on_operation
 
 logger = logging.getLogger(__name__)
 

@@ -48,7 +48,7 @@ class Credential(models.Model):
         verbose_name_plural = _("credentials")
         ordering: ClassVar = ["project", "name"]
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["project", "name"], name="sources_credential_once"),
+            models.UniqueConstraint(fields=["project", "name"], name="sources_credential_once")
         ]
 
     def __str__(self) -> str:
@@ -68,10 +68,7 @@ class SourceState(models.Model):
     )
     name = models.CharField(_("source"), max_length=64)
     activity = models.CharField(
-        _("activity"),
-        max_length=16,
-        choices=SourceActivity.choices,
-        default=SourceActivity.IDLE,
+        _("activity"), max_length=16, choices=SourceActivity.choices, default=SourceActivity.IDLE
     )
     marker = models.PositiveBigIntegerField(_("last start offset"), null=True, blank=True)
     # Number of records when the last complete import began, all of which were read.
@@ -185,7 +182,7 @@ class Harvest(models.Model):
             ),
         ]
         indexes: ClassVar = [
-            models.Index(fields=["project", "source", "-id"], name="sources_harvests_of_one"),
+            models.Index(fields=["project", "source", "-id"], name="sources_harvests_of_one")
         ]
 
     def __str__(self) -> str:
@@ -241,13 +238,10 @@ class PublishedSpan(models.Model):
         verbose_name_plural = _("published records")
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["queue", "minute", "expires_at"],
-                name="sources_one_span_a_minute",
-            ),
+                fields=["queue", "minute", "expires_at"], name="sources_one_span_a_minute"
+            )
         ]
-        indexes: ClassVar = [
-            models.Index(fields=["queue", "-minute"], name="sources_newest_spans"),
-        ]
+        indexes: ClassVar = [models.Index(fields=["queue", "-minute"], name="sources_newest_spans")]
 
     def __str__(self) -> str:
         return f"{self.queue_id} {self.minute:%Y-%m-%d %H:%M}"
@@ -284,10 +278,10 @@ class HandedRecord(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["queue", "message_id", "digest"], name="sources_record_handed_once"
-            ),
+            )
         ]
         indexes: ClassVar = [
-            models.Index(fields=["queue", "deadline_at"], name="sources_handed_due"),
+            models.Index(fields=["queue", "deadline_at"], name="sources_handed_due")
         ]
 
     def __str__(self) -> str:

@@ -27,9 +27,7 @@ class SourceStateQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         """
         mine_before = Q(owner__startswith=f"{name} ") & ~Q(owner=owner)
         gone = Q(leased_until__isnull=True) | Q(leased_until__lte=now) | mine_before
-        return self.filter(
-            Q(activity=SourceActivity.QUEUED) | (Q(activity__in=HELD) & gone),
-        )
+        return self.filter(Q(activity=SourceActivity.QUEUED) | (Q(activity__in=HELD) & gone))
 
 
 class HarvestQuerySet(VisibleQuerySet[M_co], Generic[M_co]):

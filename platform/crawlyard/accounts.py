@@ -18,12 +18,7 @@ from yardkit import topology
 from yardkit.broker.base import DEAD_QUEUE, QueueSpec
 from yardkit.broker.gateway import GATEWAY
 
-_EXCHANGES: Final = (
-    topology.EVENTS,
-    topology.HEARTBEATS,
-    topology.LIFECYCLE,
-    GATEWAY,
-)
+_EXCHANGES: Final = (topology.EVENTS, topology.HEARTBEATS, topology.LIFECYCLE, GATEWAY)
 # RabbitMQ's name for the default exchange in permissions.
 _DEFAULT_EXCHANGE: Final = "amq.default"
 # Prefixes of queues of one process, one run or one request each.
@@ -92,14 +87,7 @@ _SENDS_TASKS: Final = Rights(reads=_TASKS, makes=_TASKS)
 
 DAEMONS: Final[Mapping[str, Rights]] = {
     "web": Rights(
-        reads=(
-            *_TASKS,
-            *_exactly(topology.EVENTS),
-            *_WEB_EVENTS,
-            *_REPLIES,
-            *_REQUESTS,
-            _PEOPLES,
-        ),
+        reads=(*_TASKS, *_exactly(topology.EVENTS), *_WEB_EVENTS, *_REPLIES, *_REQUESTS, _PEOPLES),
         makes=(*_TASKS, *_WEB_EVENTS, *_REPLIES, *_REQUESTS, _PEOPLES),
         redis=(":*",),
         people=True,
@@ -116,19 +104,12 @@ DAEMONS: Final[Mapping[str, Rights]] = {
     ),
     "agent": Rights(
         reads=_AGENTS,
-        makes=(
-            *_AGENTS,
-            *_exactly(topology.CENTER_REGISTER, topology.HEARTBEATS, DEAD_QUEUE),
-        ),
+        makes=(*_AGENTS, *_exactly(topology.CENTER_REGISTER, topology.HEARTBEATS, DEAD_QUEUE)),
         database=False,
         platform=False,
     ),
     "runner": Rights(
-        reads=(
-            *_exactly(topology.RUNNERS, topology.LIFECYCLE_ANSWERS),
-            *_RUNNERS,
-            *_TASKS,
-        ),
+        reads=(*_exactly(topology.RUNNERS, topology.LIFECYCLE_ANSWERS), *_RUNNERS, *_TASKS),
         makes=(*_RUNNERS, *_TASKS),
     ),
     "router": Rights(

@@ -71,10 +71,7 @@ class SeedPaths:
 async def _not_found(send: Send) -> None:
     detail = "only /task/, /inbound/NAME/check_task/ and /outbound/PREFIX are here"
     body = json.dumps({"code": "not_found", "detail": detail, "fields": {}}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 404, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -36,8 +36,7 @@ Output = Annotated[
     ),
 ]
 Profile = Annotated[
-    str | None,
-    typer.Option("--profile", help="The login to use.", callback=_choose_profile),
+    str | None, typer.Option("--profile", help="The login to use.", callback=_choose_profile)
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")]
 Everything = Annotated[bool, typer.Option("--all", help="All rows.")]

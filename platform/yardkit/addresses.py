@@ -144,10 +144,7 @@ def is_blocked_ip(ip: str | Address, allowed_networks: Sequence[str | Network] =
 
 
 def check_address(
-    host: str,
-    *,
-    allowed_networks: Sequence[str | Network] = (),
-    resolve: Resolve | None = None,
+    host: str, *, allowed_networks: Sequence[str | Network] = (), resolve: Resolve | None = None
 ) -> AddressVerdict:
     """Check a host of a URL: a name, or an address in any spelling.
 

@@ -130,11 +130,7 @@ def _say(line: str, status: int) -> int:
 
 class _Loop:
     def __init__(
-        self,
-        daemon: Daemon,
-        options: Options,
-        beat: Callable[[Beat], None] | None,
-        stop: Stop,
+        self, daemon: Daemon, options: Options, beat: Callable[[Beat], None] | None, stop: Stop
     ) -> None:
         self._daemon = daemon
         self._options = options

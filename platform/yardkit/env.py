@@ -76,11 +76,7 @@ class Env:
     ) -> builtins.str: ...
     @overload
     def str(
-        self,
-        name: builtins.str,
-        default: None,
-        *,
-        choices: Sequence[builtins.str] | None = None,
+        self, name: builtins.str, default: None, *, choices: Sequence[builtins.str] | None = None
     ) -> builtins.str | None: ...
     def str(
         self,

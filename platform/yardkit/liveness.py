@@ -40,11 +40,7 @@ class LivenessReporter:
         """Create from ``environ`` and remove its variables: they are for this process only."""
         told = [environ.pop(key, "") for key in _NOTIFY]
         file = environ.pop(FILE_SETTING, "").strip()
-        return cls(
-            name,
-            notify_socket=told[0],
-            heartbeat_file=Path(file) if file else None,
-        )
+        return cls(name, notify_socket=told[0], heartbeat_file=Path(file) if file else None)
 
     def ready(self) -> None:
         """Notify that the process works, once."""

@@ -180,13 +180,7 @@ class SeedClient(SeedServiceClient):
             answers += _in_order(unfit, told)
         return answers
 
-    def lease(
-        self,
-        limit: int,
-        *,
-        seconds: float = 0.0,
-        wait_seconds: float = 0.0,
-    ) -> SeedsLeased:
+    def lease(self, limit: int, *, seconds: float = 0.0, wait_seconds: float = 0.0) -> SeedsLeased:
         """Lease up to ``limit`` seeds; empty when none became due in ``wait_seconds`` (at most 30).
 
         After a call without a reply, or a refusal, it first returns what that call may have leased,

@@ -66,12 +66,7 @@ class Snowflake:
     """
 
     def __init__(
-        self,
-        worker: int,
-        store: MarkStore,
-        *,
-        clock: Clock | None = None,
-        rolling: bool = False,
+        self, worker: int, store: MarkStore, *, clock: Clock | None = None, rolling: bool = False
     ) -> None:
         if not 0 <= worker <= MAX_WORKER:
             raise ValueError(f"worker {worker} is outside 0 to {MAX_WORKER}")

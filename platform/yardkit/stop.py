@@ -132,8 +132,7 @@ class Stop:
 
 
 def stop_event(
-    loop: asyncio.AbstractEventLoop | None = None,
-    signals: Sequence[signal.Signals] = STOP_SIGNALS,
+    loop: asyncio.AbstractEventLoop | None = None, signals: Sequence[signal.Signals] = STOP_SIGNALS
 ) -> asyncio.Event:
     """Return an asyncio event of the running loop that the first signal sets.
 

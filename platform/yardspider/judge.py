@@ -39,10 +39,7 @@ class ResponseVerdict(NamedTuple):
 
 
 def judge(
-    result: DownloadResult,
-    request: Request,
-    agent: str,
-    is_success: Callable[[Response], bool],
+    result: DownloadResult, request: Request, agent: str, is_success: Callable[[Response], bool]
 ) -> ResponseVerdict:
     """Judge one answer; ``is_success`` is the spider's."""
     if result.failure is not FailureKind.NONE:

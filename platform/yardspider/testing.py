@@ -391,11 +391,6 @@ def run_spider(
     """
     return asyncio.run(
         crawl(
-            spider,
-            pages,
-            arguments=arguments,
-            settings=settings,
-            seeds=seeds,
-            resources=resources,
+            spider, pages, arguments=arguments, settings=settings, seeds=seeds, resources=resources
         )
     )

@@ -32,14 +32,7 @@ from apps.projects.states import BuildState
 from apps.runtime.models import DeadLetter, OutboxMessage
 from apps.seeds.models import Frontier, Resource, ResourcePool
 from apps.sources.models import Credential
-from tests.access.factories import (
-    enter,
-    make_project,
-    make_superuser,
-    make_token,
-    make_user,
-    page,
-)
+from tests.access.factories import enter, make_project, make_superuser, make_token, make_user, page
 from tests.access.test_confirming import MAKERS, _actions
 from tests.agents.factories import make_agent
 from tests.alerts.factories import make_channel, make_incident, make_notice

@@ -25,14 +25,7 @@ from apps.projects.states import BuildState
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.seeds.models import Resource
 from apps.sources.models import Credential
-from tests.access.factories import (
-    enter,
-    make_project,
-    make_superuser,
-    make_token,
-    make_user,
-    page,
-)
+from tests.access.factories import enter, make_project, make_superuser, make_token, make_user, page
 from tests.agents.factories import make_agent
 from tests.alerts.factories import make_channel
 from tests.confirming import confirm, fields_of, is_asked

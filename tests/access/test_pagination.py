@@ -88,9 +88,7 @@ def test_every_row_once_over_ties(user: User, ordering: tuple[str, ...], limit: 
 
 @pytest.mark.slow("1 s")
 @settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(offsets=st.lists(st.integers(0, 5), max_size=12), limit=st.integers(1, 5))
 def test_every_row_once_whatever_the_ties(user: User, offsets: list[int], limit: int) -> None:

@@ -28,12 +28,7 @@ from tests.access.routes import Route, all_routes
 from tests.agents.factories import make_agent, make_allocation
 from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.configcenter.factories import make_activation, make_version
-from tests.dashboard.machinery import (
-    make_daemon,
-    make_letter,
-    make_outgoing,
-    make_periodic_task,
-)
+from tests.dashboard.machinery import make_daemon, make_letter, make_outgoing, make_periodic_task
 from tests.joblogs.factories import make_build, make_group
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_image

@@ -48,9 +48,7 @@ def event_for(route: str, run: Run) -> Event:
         return Event(kind="agents.changed")
     if route.startswith("ws/logs"):
         return Event(
-            kind="log.grew",
-            project=run.job.project_id,
-            payload={"stream": f"run:{run.pk}"},
+            kind="log.grew", project=run.job.project_id, payload={"stream": f"run:{run.pk}"}
         )
     payload = {"run": run.pk, "success": 1}
     return Event(kind="run.counters", project=run.job.project_id, payload=payload)

@@ -111,9 +111,7 @@ def test_a_center_writes_its_hosts_in_two_queries_and_takes_idle_ones_away(
     save_states(center="c1", views=[seen(f"h{n}") for n in range(50)], now=now)
     with django_assert_num_queries(4):  # with the savepoint
         save_states(
-            center="c1",
-            views=[seen("h1", held=9, blocked_seconds=30.0, reason="x" * 600)],
-            now=now,
+            center="c1", views=[seen("h1", held=9, blocked_seconds=30.0, reason="x" * 600)], now=now
         )
     state = HostState.objects.get(center="c1")
     assert (state.host, state.held, state.blocked_until) == ("h1", 9, now + timedelta(seconds=30))

@@ -89,11 +89,7 @@ def test_a_robot_refuses_with_http_200() -> None:
         channel = make_channel(kind=ChannelKind.DINGTALK, secrets={"url": url, "key": KEY})
         notice = make_notice(channel=channel)
         assert send_notices(channel=channel.pk, now=NOW) == 0
-    assert state_of(notice) == (
-        NoticeState.WAITING,
-        NoticeProblem.REFUSED,
-        "310000 sign not match",
-    )
+    assert state_of(notice) == (NoticeState.WAITING, NoticeProblem.REFUSED, "310000 sign not match")
     assert notice.next_try_at is not None
     assert 5 <= (notice.next_try_at - NOW).total_seconds() < 12
 
@@ -339,10 +335,7 @@ def test_mail_waits_for_its_server(mailbox: Mailbox, settings: Any) -> None:
     notice = make_notice(channel=channel)
     mailbox.is_broken = True
     send_notices(channel=channel.pk, now=NOW)
-    assert state_of(notice)[1:] == (
-        NoticeProblem.REFUSED,
-        "SMTPDataError 451 4.3.0 disk full",
-    )
+    assert state_of(notice)[1:] == (NoticeProblem.REFUSED, "SMTPDataError 451 4.3.0 disk full")
     mailbox.is_broken = False
     settings.EMAIL_HOST_PASSWORD = "wrong-s3cret"
     send_notices(channel=channel.pk, now=NOW + timedelta(minutes=1))

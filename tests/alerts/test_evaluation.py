@@ -262,9 +262,7 @@ def test_rules_of_projects_see_their_own_and_go_first() -> None:
     one, two = make_project(), make_project()
     use_rules(DEPTH)
     use_rules(DEPTH | {"when": {"above": 100}}, project=one.pk)
-    rig = Rig(
-        gauges={("queue.ready", one.pk, "logs"): 50, ("queue.ready", two.pk, "logs"): 50},
-    )
+    rig = Rig(gauges={("queue.ready", one.pk, "logs"): 50, ("queue.ready", two.pk, "logs"): 50})
     rig.run(60)
     found = incident()
     assert (found.project, found.by_platform) == (two, True)

@@ -126,9 +126,7 @@ def test_a_rule_that_opens_no_more_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert not full.is_open
 
 
-def test_more_runs_wait_than_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_runs_wait_than_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.alerts.sources import runs
     from apps.jobs.models import Run
 

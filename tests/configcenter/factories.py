@@ -43,10 +43,7 @@ def save(project: Model, limit: int, *, kind: str = KIND, **options: Any) -> Con
     """A version with this limit."""
     data = options.pop("data", {"limit": limit})
     return save_version(
-        kind=kind,
-        project_id=project.pk,
-        data=data,
-        **({"actor": None, "now": NOW} | options),
+        kind=kind, project_id=project.pk, data=data, **({"actor": None, "now": NOW} | options)
     ).version
 
 

@@ -163,9 +163,7 @@ def test_a_report_that_was_lost_comes_again() -> None:
     assert (tally(version).on, tally(version).of) == (1, 1)
 
 
-def test_what_cannot_be_applied_leaves_the_last_good_one(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_cannot_be_applied_leaves_the_last_good_one(caplog: pytest.LogCaptureFixture) -> None:
     project = make_project()
     activate(version=save(project, 1), actor=None, now=NOW)
     router = Router()

@@ -19,13 +19,7 @@ from apps.access.states import Role
 from apps.configcenter.errors import NotOfPlatform
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.configcenter.queries import tallies_of
-from apps.configcenter.services import (
-    PLATFORM,
-    Active,
-    ConfigWatcher,
-    activate,
-    save_version,
-)
+from apps.configcenter.services import PLATFORM, Active, ConfigWatcher, activate, save_version
 from tests.access.factories import Api, make_project, make_user
 from tests.configcenter.factories import KIND, NOW, SampleKind, make_process, save
 from yardkit.clock import ManualClock

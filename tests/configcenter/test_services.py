@@ -67,12 +67,7 @@ def test_equal_data_makes_no_new_version() -> None:
     project = make_project()
     first = save(project, 0, data={"a": 1, "limit": 2})
     again = save_version(
-        kind=KIND,
-        project_id=project.pk,
-        data={"limit": 2, "a": 1},
-        actor=None,
-        now=NOW,
-        based_on=0,
+        kind=KIND, project_id=project.pk, data={"limit": 2, "a": 1}, actor=None, now=NOW, based_on=0
     )
     assert (again.version, again.created) == (first, False)
     assert actions() == ["save_version"]

@@ -163,10 +163,7 @@ async def test_a_right_that_is_taken_away_closes_the_socket(
     assert await socket.events()
     await take_away(what, run, mine)
     await send_to_groups([counters(run, 2)])
-    assert await socket.frame() == {
-        "type": "websocket.close",
-        "code": consumers.NO_LONGER_ALLOWED,
-    }
+    assert await socket.frame() == {"type": "websocket.close", "code": consumers.NO_LONGER_ALLOWED}
     await socket.disconnect()
 
 

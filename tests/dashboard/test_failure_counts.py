@@ -31,12 +31,7 @@ from apps.routing.services import claim_parked
 from apps.routing.states import ItemState
 from apps.runtime.models import OutboxMessage
 from apps.runtime.queries import LIVE_SECONDS
-from apps.runtime.services import (
-    close_shared_broker,
-    register_daemon,
-    relay_outbox,
-    shared_broker,
-)
+from apps.runtime.services import close_shared_broker, register_daemon, relay_outbox, shared_broker
 from tests.access.factories import bearer, enter, make_superuser, make_token, make_user
 from tests.agents.factories import make_agent
 from tests.jobs.factories import make_job, make_project, make_run

@@ -53,11 +53,7 @@ def figures(cluster: Cluster, run: int, expected: Walk, end: Look) -> dict[str, 
     items = cluster.items(run)
     known = {*items, *(row["url"] for row in end["failures"])}
     wanted = expected.all
-    return {
-        "of": len(wanted),
-        "lost": len(wanted - known),
-        "twice": len(items) - len(set(items)),
-    }
+    return {"of": len(wanted), "lost": len(wanted - known), "twice": len(items) - len(set(items))}
 
 
 def check_complete(

@@ -131,10 +131,7 @@ def _seeds(project: Project) -> None:
 def _requests(project: Project) -> None:
     save_bizzes(
         project,
-        news={
-            "description": "News of the day",
-            "rules": {"list": {"fields": {"title": "h1"}}},
-        },
+        news={"description": "News of the day", "rules": {"list": {"fields": {"title": "h1"}}}},
     )
     make_request(project)
     page = ResponsePage(

@@ -98,10 +98,7 @@ document.execCommand = () => false;
 
 @pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
 def test_a_new_token_is_copied(
-    phone: bool,
-    open_page: OpenPage,
-    accessible: Callable[[Page], list[str]],
-    problems: list[str],
+    phone: bool, open_page: OpenPage, accessible: Callable[[Page], list[str]], problems: list[str]
 ) -> None:
     page = open_page(phone=phone)
     page.goto("/admin/access/apitoken/add/")

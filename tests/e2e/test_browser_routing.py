@@ -159,10 +159,7 @@ def submit(installation: Installation, **item: object) -> str:
         f"{installation.address}/projects/default/task/",
         method="POST",
         body=json.dumps(item).encode(),
-        headers={
-            **installation.rest.headers,
-            "Content-Type": "application/json",
-        },
+        headers={**installation.rest.headers, "Content-Type": "application/json"},
     )
     assert code in (200, 201, 202), answer
     found = re.search(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", answer)

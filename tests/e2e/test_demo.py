@@ -143,11 +143,7 @@ def test_a_second_start_on_the_same_folder_works(start: StartDemo, tmp_path: Pat
     with CountingSite(tree(20)) as site:
         for _ in range(2):
             demo = start(
-                "--exit",
-                "--json",
-                "--url",
-                site.url,
-                CRAWLYARD_DEMO_DATA=str(tmp_path / "shared"),
+                "--exit", "--json", "--url", site.url, CRAWLYARD_DEMO_DATA=str(tmp_path / "shared")
             )
             assert demo.wait() == 0, demo.explain()
             assert "link is good once" in demo.stderr

@@ -24,11 +24,7 @@ from tests.e2e.installation import Installation
 from tests.e2e.lifecycle import SPEED, Life, is_planned_no_more
 from tests.plugins.git_server import GitServer, Repository
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.docker,
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.services, pytest.mark.docker, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

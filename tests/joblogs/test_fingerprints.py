@@ -14,10 +14,7 @@ from apps.joblogs.engine.fingerprints import SHAPE_CHARACTERS, fingerprint, shap
     [
         ("took 3.25 s, try 2 of 3", "took <n> s, try <n> of <n>"),
         ("1,204 of 2_000 left", "<n> of <n> left"),
-        (
-            "GET https://Shop.example/p/7?x=1#a: 503",
-            "GET https://shop.example/… <n>",
-        ),
+        ("GET https://Shop.example/p/7?x=1#a: 503", "GET https://shop.example/… <n>"),
         ("redis://10.0.0.1:6379/0 is away", "redis://10.0.0.1:6379/… is away"),
         ("host 192.168.1.17:8080 refused", "host <address> refused"),
         ("KeyError: 'title'", "KeyError: <text>"),

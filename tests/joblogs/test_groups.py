@@ -171,9 +171,7 @@ def test_kinds_are_listed_and_counted() -> None:
     assert rows_of(api, f"?job={job.pk + 1000}") == []
 
 
-def test_a_kind_beyond_those_that_are_counted_has_no_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kind_beyond_those_that_are_counted_has_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is not the same as not counted."""
     monkeypatch.setattr("apps.joblogs.api.groups.MOST_COUNTED", 1)
     run = make_run()

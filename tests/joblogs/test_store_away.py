@@ -90,11 +90,7 @@ def blocked(tmp_path: Path, settings: LazySettings) -> Path:
 
 @pytest.mark.covers("S1.18")
 def test_lines_wait_in_the_queue_and_are_all_there_when_it_is_back(
-    daemon: LogDaemon,
-    broker: Broker,
-    run: Run,
-    blocked: Path,
-    caplog: pytest.LogCaptureFixture,
+    daemon: LogDaemon, broker: Broker, run: Run, blocked: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     for _ in range(8):

@@ -135,11 +135,7 @@ def test_what_a_run_says_of_itself(project: Project) -> None:
         waiting_reason="nobody is free",
     )
     PlannedRun.objects.create(
-        schedule=schedule,
-        planned_at=NOW,
-        outcome=PlanOutcome.STARTED,
-        run=first,
-        decided_at=NOW,
+        schedule=schedule, planned_at=NOW, outcome=PlanOutcome.STARTED, run=first, decided_at=NOW
     )
     api = member(project, Role.VIEWER)
     shown = api.get(f"runs/{run.pk}").json()

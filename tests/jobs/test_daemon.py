@@ -135,10 +135,7 @@ def test_a_run_sees_neither_the_database_nor_the_secret_key(
         boot="b1",
         spider="shows:Spider",
         folder=tmp_path / "run",
-        environment={
-            "BROKER_URL": "sqlite:///x",
-            "CRAWLYARD_RUN_TOKEN": "t",
-        },
+        environment={"BROKER_URL": "sqlite:///x", "CRAWLYARD_RUN_TOKEN": "t"},
         python_path=(str(ROOT / "platform"), str(spiders)),
     )
     handle = runner.start(spec)

@@ -11,9 +11,7 @@ from django.utils import timezone
 from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.jobs.models import Job, Schedule
-from apps.jobs.models.typed_texts import (
-    format_command,
-)
+from apps.jobs.models.typed_texts import format_command
 from apps.projects.models import Image, Project
 from tests.access.factories import Api, make_user
 from tests.jobs.factories import make_job, make_project
@@ -30,11 +28,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"command": ["python", "x.py"]}, "command", "not both"),
     ({"spider": "", "command": ["a", ""]}, "command", "Word 2: it must not be empty"),
     ({"spider": "", "command": ["x" * 9000]}, "command", "Word 1: longer than 8192"),
-    (
-        {"spider": "", "command": ["x"] * 201},
-        "command",
-        "201 words are given, at most 200",
-    ),
+    ({"spider": "", "command": ["x"] * 201}, "command", "201 words are given, at most 200"),
     ({"environment": {"1A": "x"}}, "environment", "“1A” cannot be the name of a variable"),
     ({"environment": {"A-B": "x"}}, "environment", "“A-B” cannot be the name"),
     ({"environment": {"ÄB": "x"}}, "environment", "cannot be the name"),
@@ -85,11 +79,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"retry_rules": [*RULES, {"on": "bored", "retries": 1}]}, "retry_rules", "ule 2"),
     ({"tags": ["x" * 41]}, "tags", "1 to 40 characters"),
     ({"tags": ['a"b']}, "tags", "cannot be a tag"),
-    (
-        {"tags": [f"t{number}" for number in range(21)]},
-        "tags",
-        "21 tags are given, at most 20",
-    ),
+    ({"tags": [f"t{number}" for number in range(21)]}, "tags", "21 tags are given, at most 20"),
     ({"notes": "x" * 10_001}, "notes", "10000"),
     ({"speed": 1_000_001}, "speed", "1000000"),
 ]

@@ -55,16 +55,10 @@ BAD_YAML: list[tuple[str | bytes, str]] = [
     ("jobs: []", "f:1: The line crawlyard_jobs: 1 is missing."),
     ("crawlyard_jobs: 2\njobs: []", "f:1: crawlyard_jobs: This file has version 2"),
     ("crawlyard_jobs: true\njobs: []", "f:1: crawlyard_jobs: This file has version True"),
-    (
-        "crawlyard_jobs: 1\nx: 1",
-        "f:2: x: Unknown field; only crawlyard_jobs and jobs are allowed",
-    ),
+    ("crawlyard_jobs: 1\nx: 1", "f:2: x: Unknown field; only crawlyard_jobs and jobs are allowed"),
     ("crawlyard_jobs: 1\njobs: 5", "f:2: jobs: `jobs` must be a list."),
     (HEAD + "- 5", "f:3: jobs[0]: A job must be a mapping"),
-    (
-        HEAD + "- name: a\n  nmae: b",
-        "f:4: jobs[0].nmae: Unknown field “nmae”; the fields are",
-    ),
+    (HEAD + "- name: a\n  nmae: b", "f:4: jobs[0].nmae: Unknown field “nmae”; the fields are"),
     (HEAD + "- name: a\n  secrets: {A: b}", "f:4: jobs[0].secrets: secrets are not imported"),
     (HEAD + "- name: a\n  cookies: x", "f:4: jobs[0].cookies: cookies are not imported"),
     (HEAD + "- name: 5", "f:3: jobs[0].name: Enter a text in quotes."),
@@ -259,10 +253,7 @@ def test_whatever_is_written_is_read_again(rows: list[dict[str, Any]]) -> None:
         for column in COLUMNS
         if column.name in ("name", "notes", "enabled", "priority", "cpu_limit", "tags", "arguments")
     ]
-    for text, read in (
-        (write_yaml(rows), read_yaml),
-        (write_csv(rows, columns), read_csv),
-    ):
+    for text, read in ((write_yaml(rows), read_yaml), (write_csv(rows, columns), read_csv)):
         found = read(text.encode(), columns)
         assert complaints(found) == []
         assert [entry.values for entry in found.entries] == rows

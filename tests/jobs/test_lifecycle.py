@@ -107,11 +107,7 @@ def test_a_pause_is_told_to_this_execution_by_the_topic_of_its_job() -> None:
     assert (row.key, row.ttl_seconds) == ("job.news.daily", 60)
     assert sent() == [
         Lifecycle(
-            action=RunAction.PAUSE,
-            run=run.pk,
-            boot="b1",
-            command=command.pk,
-            reason="asked by ann",
+            action=RunAction.PAUSE, run=run.pk, boot="b1", command=command.pk, reason="asked by ann"
         )
     ]
     assert (command.asked_by, command.answered_at, command.accepted) == ("ann", None, None)

@@ -49,11 +49,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"publish_retries": -1}, "publish_retries", "0"),
     ({"publish_retries": 604_801}, "publish_retries", "604800"),
     ({"request_timeout_seconds": 0}, "request_timeout_seconds", "0.1"),
-    (
-        {"request_timeout_seconds": 5},
-        "request_timeout_seconds",
-        "Must be at least the download",
-    ),
+    ({"request_timeout_seconds": 5}, "request_timeout_seconds", "Must be at least the download"),
     ({"timeout_seconds": 60}, "request_timeout_seconds", "download timeout (60 s)"),
     ({"redial": True}, "switch_pattern", "Enter a switch pattern"),
     ({"switch_pattern": "HTTP 403|ban(ned"}, "switch_pattern", "At character 13"),

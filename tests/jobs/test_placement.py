@@ -28,9 +28,7 @@ from apps.jobs.services import (
     stop_run,
     switch_host,
 )
-from apps.jobs.services import (
-    placement as placing,
-)
+from apps.jobs.services import placement as placing
 from apps.jobs.states import HostMode, RunState
 from apps.runtime.models import OutboxMessage
 from tests.jobs.factories import NOW, make_host, make_job, make_run

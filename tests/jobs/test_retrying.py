@@ -50,10 +50,7 @@ def test_rules_that_can_be_followed(rules: Any) -> None:
         ([{"on": "lost", "retries": 101}], "Rule 1, retries: must be a whole"),
         ([{"on": "lost", "retries": True}], "Rule 1, retries: must be a whole"),
         ([{"on": "lost", "retries": 1.5}], "Rule 1, retries: must be a whole"),
-        (
-            [{"on": "failed", "retries": 1, "codes": 137}],
-            "Rule 1, codes: must be a list",
-        ),
+        ([{"on": "failed", "retries": 1, "codes": 137}], "Rule 1, codes: must be a list"),
         ([{"on": "failed", "retries": 1, "codes": ["137"]}], "Rule 1, codes: must be a list"),
         ([{"on": "failed", "retries": 1, "codes": [9999]}], "Rule 1, codes: must be a list"),
         ([{"on": "lost", "retries": 1, "delay_seconds": -1}], "Rule 1, delay_seconds: must be"),

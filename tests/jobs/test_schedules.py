@@ -14,13 +14,7 @@ from apps.jobs.engine.due_times import CATCH_UP_LIMIT
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.services import overlap, plan_due, plans, sync_schedule
 from apps.jobs.services.wakeups import mend_wake_ups
-from apps.jobs.states import (
-    MisfirePolicy,
-    OverlapPolicy,
-    PlanOutcome,
-    RunState,
-    Trigger,
-)
+from apps.jobs.states import MisfirePolicy, OverlapPolicy, PlanOutcome, RunState, Trigger
 from tests.jobs.factories import make_job, make_run
 from tests.plugins.measured import Measured
 

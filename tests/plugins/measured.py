@@ -44,12 +44,7 @@ def measured(request: pytest.FixtureRequest) -> Measured:
     """
 
     def say(
-        *,
-        of: int = 0,
-        lost: int = 0,
-        twice: int = 0,
-        back_s: float | None = None,
-        note: str = "",
+        *, of: int = 0, lost: int = 0, twice: int = 0, back_s: float | None = None, note: str = ""
     ) -> None:
         told = {"of": of, "lost": lost, "twice": twice, "back_s": back_s, "note": note}
         request.node.user_properties.append(("measured", told))

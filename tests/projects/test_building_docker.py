@@ -227,11 +227,7 @@ def test_layers_are_reused_unless_asked_otherwise(yard: Yard) -> None:
             "build_line_failed",
             "Line 4 of the Dockerfile, RUN echo before && exit 3, failed",
         ),
-        (
-            "COPY nothing /x",
-            "build_line_failed",
-            "Line 3 of the Dockerfile, COPY nothing",
-        ),
+        ("COPY nothing /x", "build_line_failed", "Line 3 of the Dockerfile, COPY nothing"),
         ("FROM no.such.registry.invalid/image:1", "build_line_failed", "FROM no.such.registry"),
         ("NONSENSE here", "build_refused", "unknown instruction: NONSENSE"),
     ],

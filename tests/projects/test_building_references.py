@@ -8,12 +8,7 @@ import pytest
 
 from apps.projects.engine.builder import BuildStepFailed
 from apps.projects.engine.builder.context import labelled
-from apps.projects.engine.builder.references import (
-    Base,
-    check_references,
-    check_triggers,
-    pinned,
-)
+from apps.projects.engine.builder.references import Base, check_references, check_triggers, pinned
 from apps.projects.reasons import text_of
 
 FOREIGN = "dockerfile_image_foreign"

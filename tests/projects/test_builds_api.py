@@ -103,9 +103,7 @@ def test_lists_are_filtered_and_cheap() -> None:
     assert ids("/api/v1/images?available=false") == [gone.pk]
     assert ids(f"/api/v1/images?project={project.pk}&tag=old") == [gone.pk]
     assert api.get("/api/v1/images?project=x").status_code == 400
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         shown = api.get("/api/v1/builds").json()["results"]
     assert [each["image"] for each in shown] == [image.pk, None, None]
     assert len(queries) <= 12

@@ -241,9 +241,7 @@ def test_a_project_that_builds_no_more_gets_no_second_try() -> None:
 
 
 @pytest.mark.slow("3 s")
-def test_who_waits_is_called_again_ever_less_often(
-    sent: list[tuple[str, dict[str, Any]]],
-) -> None:
+def test_who_waits_is_called_again_ever_less_often(sent: list[tuple[str, dict[str, Any]]]) -> None:
     row = make_build()
     assert wake_builds(now=NOW + timedelta(seconds=WAKE_SECONDS)) == 0
     calls = [

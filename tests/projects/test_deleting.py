@@ -19,12 +19,7 @@ from apps.jobs.states import RunState
 from apps.projects.engine.senders import IncomingDelivery
 from apps.projects.errors import ProjectNameTaken
 from apps.projects.models import Build, DeletedProject, Delivery, Project
-from apps.projects.services import (
-    delete_project,
-    purge_projects,
-    receive_delivery,
-    restore_project,
-)
+from apps.projects.services import delete_project, purge_projects, receive_delivery, restore_project
 from tests.access.factories import Api, enter, make_auditor, make_superuser, make_user, page
 from tests.configcenter.factories import make_activation
 from tests.confirming import confirm

@@ -11,12 +11,7 @@ from django.core.exceptions import ValidationError
 from apps.access.models import AuditRecord
 from apps.projects.errors import DefaultProjectStays, ProjectInUse
 from apps.projects.models import Project, validate_networks
-from apps.projects.services import (
-    change_project,
-    create_project,
-    default_project,
-    delete_project,
-)
+from apps.projects.services import change_project, create_project, default_project, delete_project
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.jobs.factories import make_run
 

@@ -171,10 +171,7 @@ def test_the_text_for_curl_works_as_it_stands(secret: str) -> None:
     # curl as a function that says what it was called with.
     script = "curl() { printf '%s\\0' \"$@\"; }\n" + text
     done = subprocess.run(
-        ["bash", "-c", script],
-        capture_output=True,
-        check=True,
-        env={"PATH": os.environ["PATH"]},
+        ["bash", "-c", script], capture_output=True, check=True, env={"PATH": os.environ["PATH"]}
     )
     words = done.stdout.decode().split("\0")
     headers = dict(

@@ -171,9 +171,7 @@ def test_an_end_before_the_beginning_is_quiet(broker: Broker) -> None:
     StatisticsDaemon(broker=broker, clock=SystemClock()).teardown()
 
 
-def test_old_samples_of_agents_are_forgotten_by_the_housekeeping(
-    daemon: StatisticsDaemon,
-) -> None:
+def test_old_samples_of_agents_are_forgotten_by_the_housekeeping(daemon: StatisticsDaemon) -> None:
     now = timezone.now()
     for hours in (1, 25):
         AgentSample.objects.create(

@@ -159,9 +159,7 @@ def test_a_sampling_that_dies_before_its_commit_leaves_nothing_and_loses_nothing
 
 
 @pytest.mark.covers("S4.25")
-def test_queues_are_rows_and_what_flows_through_them_is_known(
-    queue: list[QueueReading],
-) -> None:
+def test_queues_are_rows_and_what_flows_through_them_is_known(queue: list[QueueReading]) -> None:
     now = timezone.now()
     second = int(now.timestamp())
     record_observed_seconds(since=second - 60, until=second)

@@ -7,12 +7,7 @@ from typing import Any
 
 from apps.requeststore.queues.base import TakenEntry
 from apps.requeststore.services.store import BoundBiz, RequestStore
-from apps.requeststore.stores.base import (
-    Finish,
-    QueueEntry,
-    StoredRequest,
-    TakeCode,
-)
+from apps.requeststore.stores.base import Finish, QueueEntry, StoredRequest, TakeCode
 from tests.requeststore.factories import make_bizzes
 
 FOUR = {"epochs": [{"splits": 4, "nodes": ["default", "second"]}]}

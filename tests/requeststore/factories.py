@@ -19,11 +19,7 @@ from tests.access.factories import make_project
 def save_bizzes(project: Project, **bizzes: dict[str, Any]) -> int:
     """Save and activate a version with exactly these; its number."""
     saved = save_version(
-        kind=KIND,
-        project_id=project.pk,
-        data={"bizzes": bizzes},
-        actor=None,
-        now=timezone.now(),
+        kind=KIND, project_id=project.pk, data={"bizzes": bizzes}, actor=None, now=timezone.now()
     )
     activate(version=saved.version, actor=None, now=timezone.now())
     return saved.version.number

@@ -318,9 +318,7 @@ def test_a_node_that_is_away_holds_nobody_up_and_nothing_is_counted_too_early(
     with monkeypatch.context() as broken:
         real = yard._connections.node
         broken.setattr(
-            yard._connections,
-            "node",
-            lambda name: _Away() if name == "second" else real(name),
+            yard._connections, "node", lambda name: _Away() if name == "second" else real(name)
         )
         swept = keep(yard, later)
         assert swept.expired == 6

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from apps.requeststore.engine.entity import Entity, decode_entity
-from apps.requeststore.engine.errors import (
-    RequestStoreUnavailable,
-    SubmitInterrupted,
-)
+from apps.requeststore.engine.errors import RequestStoreUnavailable, SubmitInterrupted
 from apps.requeststore.engine.flags import FAILED, NEW, PROCESSED, TAKEN
 from apps.requeststore.errors import BadRequests
 from apps.requeststore.models import ShardReport

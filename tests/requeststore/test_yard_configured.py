@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from apps.requeststore.engine.errors import (
-    UnknownBiz,
-)
+from apps.requeststore.engine.errors import UnknownBiz
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.engine.placement import split_of
 from apps.requeststore.errors import BizDisabled
@@ -20,9 +18,7 @@ from apps.requeststore.services.store import (
     close_shared_request_store,
     shared_request_store,
 )
-from apps.requeststore.stores.base import (
-    EndCode,
-)
+from apps.requeststore.stores.base import EndCode
 from crawlyard.settings.requests import RequestNodes
 from tests.requeststore.at_work import FOUR, OWNER, begin, finished, from_queue, taken
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes

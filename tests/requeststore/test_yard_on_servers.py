@@ -27,9 +27,7 @@ from tests.requeststore.test_yard import (
     test_what_is_given_back_is_queued_when_its_time_has_come,
     test_what_is_taken_is_finished_with_its_flag,
 )
-from tests.requeststore.test_yard_configured import (
-    test_old_ids_stay_reachable_whatever_is_saved,
-)
+from tests.requeststore.test_yard_configured import test_old_ids_stay_reachable_whatever_is_saved
 
 pytestmark = [pytest.mark.django_db, pytest.mark.services]
 

@@ -257,10 +257,7 @@ BODIES: dict[str, Callable[[World], Any]] = {
     },
     "people": lambda world: {"username": "fresh"},
     "projects": lambda world: {"name": "Fresh", "slug": "fresh"},
-    "requests": lambda world: {
-        **of_biz(world),
-        "requests": ["https://example.com/"],
-    },
+    "requests": lambda world: {**of_biz(world), "requests": ["https://example.com/"]},
     "requests/finish": lambda world: {**of_biz(world), "requests": [LEASED]},
     "requests/return": lambda world: {**of_biz(world), "requests": [LEASED]},
     "requests/take": lambda world: {**of_biz(world), "limit": 1},
@@ -286,10 +283,7 @@ BODIES: dict[str, Callable[[World], Any]] = {
         "query": "state=failed",
     },
     "source-credentials": lambda world: {"project": world.project.pk, "name": "fresh"},
-    "sources/projects/{pk}/marker": lambda world: {
-        "name": "news",
-        "marker": 700,
-    },
+    "sources/projects/{pk}/marker": lambda world: {"name": "news", "marker": 700},
     "sources/projects/{pk}/acknowledge": _records,
     "sources/projects/{pk}/give-back": _records,
     "tokens": lambda world: {"name": "fresh", "scopes": ["*:read"]},

@@ -31,10 +31,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "access.AuditRecord": ("audit", {}),
     "access.User": (
         "people",
-        {
-            "reset_factor": "POST people/{id}/reset-factor",
-            "log_out": "POST people/{id}/log-out",
-        },
+        {"reset_factor": "POST people/{id}/reset-factor", "log_out": "POST people/{id}/log-out"},
     ),
     "agents.Agent": (
         "agents",

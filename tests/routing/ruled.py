@@ -45,10 +45,7 @@ REST = Outbound(
     selector=("province",),
 )
 RULES = RuleSet(
-    project="ic",
-    inbounds=(LOGS,),
-    outbounds=(NORTH, SOUTH, SPARE, REST),
-    terminal_codes=(1000,),
+    project="ic", inbounds=(LOGS,), outbounds=(NORTH, SOUTH, SPARE, REST), terminal_codes=(1000,)
 )
 
 

@@ -15,12 +15,7 @@ from apps.routing.admin.item_page import typed_of
 from apps.routing.engine.inbounds.registry import HTTP
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import lay
-from apps.routing.errors import (
-    InvalidItem,
-    ItemNotOpen,
-    ItemNotResubmittable,
-    ItemResubmitted,
-)
+from apps.routing.errors import InvalidItem, ItemNotOpen, ItemNotResubmittable, ItemResubmitted
 from apps.routing.models import RoutedItem, Tally, ValuePage
 from apps.routing.queries import find_by_value, item_accounting, list_items, reconcile_items
 from apps.routing.services import (

@@ -218,9 +218,7 @@ def test_doctor_names_what_active_rules_lack(tmp_path: Path) -> None:
         "   init: {url: '{spider_redis}', key: k}}\n"
     )
     daemons.manage(
-        "shell",
-        "-c",
-        "from tests.access.factories import make_project; make_project(slug='ic')",
+        "shell", "-c", "from tests.access.factories import make_project; make_project(slug='ic')"
     )
     daemons.manage("config", "apply", "routing", str(tmp_path / "rules.yaml"), "--project", "ic")
     lacking = daemons.manage("doctor", status=1).stdout

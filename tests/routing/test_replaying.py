@@ -161,9 +161,7 @@ def test_it_ends_in_time_and_says_so(project: Project) -> None:
 def test_nothing_is_written_and_one_query_is_enough(project: Project) -> None:
     province(project, *["GD"] * 20)
     before = list(RoutedItem.objects.order_by("id").values()), Tally.objects.count()
-    with CaptureQueriesContext(
-        connection,
-    ) as asked:
+    with CaptureQueriesContext(connection) as asked:
         found = replay(project=project.pk, base=BASE, draft=draft(outbounds=()))
     assert len(asked) == 1
     assert found.different == 20

@@ -150,12 +150,7 @@ def test_a_seed_waits_for_its_time(service: Service, frontier: Frontier, value: 
 @pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("urgent", "item", "due"),
-    [
-        (None, {}, 1),
-        (None, {"rt": True}, 0),
-        (True, {}, 0),
-        (False, {"rt": True}, 1),
-    ],
+    [(None, {}, 1), (None, {"rt": True}, 0), (True, {}, 0), (False, {"rt": True}, 1)],
     ids=["usual", "real time", "all", "none"],
 )
 def test_urgent_seeds_are_handed_out_first(

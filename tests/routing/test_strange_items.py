@@ -143,10 +143,7 @@ def ended(project: Project, item: Item, decision: Decision) -> LedgerEntry:
     arrival = Arrival(project=project.pk, inbound="in", item=item)
     (receipt,) = receive_items(arrivals=[arrival], now=NOW, lease_seconds=60)
     end = ItemMove(
-        entry=receipt.entry,
-        to=ItemState.FAILED,
-        item=decision.item,
-        reason=decision.reason.value,
+        entry=receipt.entry, to=ItemState.FAILED, item=decision.item, reason=decision.reason.value
     )
     return move_items(moves=[end], now=NOW).entries[receipt.entry.id]
 
@@ -166,9 +163,7 @@ def settled(sent: LedgerEntry, item: Item) -> LedgerEntry:
         assert TRACK.life().timed_out(known).text
     decision = TRACK.life().decide({**item, "task_result": 1000}, known)
     moved = move_items(
-        moves=[
-            ItemMove(entry=sent, to=ItemState.SUCCEEDED, item=decision.item, reason="terminal"),
-        ],
+        moves=[ItemMove(entry=sent, to=ItemState.SUCCEEDED, item=decision.item, reason="terminal")],
         now=NOW,
     )
     return moved.entries[sent.id]

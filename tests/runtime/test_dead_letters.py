@@ -218,11 +218,7 @@ def test_a_backlog_is_stored_in_parts(
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        {"state": "lost"},
-        {"state": DeadLetterState.DROPPED},
-        {"resolved_at": timezone.now()},
-    ],
+    [{"state": "lost"}, {"state": DeadLetterState.DROPPED}, {"resolved_at": timezone.now()}],
 )
 def test_the_database_holds_the_states_together(fields: dict[str, object]) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():

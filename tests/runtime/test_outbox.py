@@ -13,14 +13,7 @@ from apps.runtime.models import DeadLetter, OutboxMessage
 from apps.runtime.services import enqueue, relay, relay_outbox, requeue_dead_letter
 from apps.runtime.services.relay import BATCH_BYTES, CLAIM_SECONDS, MOST_ATTEMPTS
 from yardkit import topology
-from yardkit.broker import (
-    Broker,
-    BrokerError,
-    BrokerUnavailable,
-    Delivery,
-    Outgoing,
-    QueueSpec,
-)
+from yardkit.broker import Broker, BrokerError, BrokerUnavailable, Delivery, Outgoing, QueueSpec
 from yardkit.outage import Outage
 from yardkit.protocol import RunQueued, decode
 

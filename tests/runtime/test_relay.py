@@ -52,11 +52,7 @@ def drain(place: Place) -> list[Delivery]:
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("failpoint", "copies"),
-    [
-        ("outbox.after_claim", 1),
-        ("outbox.before_publish", 1),
-        ("outbox.after_publish", 2),
-    ],
+    [("outbox.after_claim", 1), ("outbox.before_publish", 1), ("outbox.after_publish", 2)],
 )
 def test_killed_in_a_crash_window_nothing_is_lost_and_repeats_keep_their_id(
     place: Place, failpoint: str, copies: int, measured: Measured

@@ -129,11 +129,7 @@ def test_the_broker_that_is_used_is_no_warning(settings: Any) -> None:
         ({"kind": "json", "mode": "not_exported"}, "mode", "bad_value"),
         ({"json": {"total": "["}}, "json.total", "bad_path"),
         ({"json": {"totals": "x"}}, "json", "bad_value"),
-        (
-            {"kind": "json", "json": {"auth": "bearer"}, "credentials": ""},
-            "credentials",
-            "missing",
-        ),
+        ({"kind": "json", "json": {"auth": "bearer"}, "credentials": ""}, "credentials", "missing"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(

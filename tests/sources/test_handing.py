@@ -11,13 +11,7 @@ import pytest
 
 from apps.projects.models import Project
 from apps.runtime.services import shared_broker
-from apps.sources.errors import (
-    BrokerAway,
-    NoSuchLease,
-    NoSuchQueue,
-    QueueNeeded,
-    QueueOfOthers,
-)
+from apps.sources.errors import BrokerAway, NoSuchLease, NoSuchQueue, QueueNeeded, QueueOfOthers
 from apps.sources.models import HandedRecord, PublishedSpan, RecordQueue
 from apps.sources.services.consumption import (
     Record,
@@ -28,12 +22,7 @@ from apps.sources.services.consumption import (
     lease_records,
     peek,
 )
-from apps.sources.services.queues import (
-    claim_queue,
-    forget_spans,
-    queue_of_project,
-    queue_size,
-)
+from apps.sources.services.queues import claim_queue, forget_spans, queue_of_project, queue_size
 from tests.access.factories import make_project
 from tests.sources.records import broker_at, publish, sourced
 from yardkit import failpoints

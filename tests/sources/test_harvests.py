@@ -24,13 +24,7 @@ def old_below(limit: int) -> Callable[[int], dict[str, Any]]:
 
 
 def counts(harvest: Harvest) -> tuple[int, int, int, int, int]:
-    return (
-        harvest.read,
-        harvest.published,
-        harvest.filtered,
-        harvest.re_read,
-        harvest.refused,
-    )
+    return (harvest.read, harvest.published, harvest.filtered, harvest.re_read, harvest.refused)
 
 
 @pytest.mark.slow("2 s")
@@ -54,16 +48,14 @@ def test_the_seeds_two_runs(yard: Yard, double: OctoparseDouble) -> None:
     published = yard.numbers()
     assert published[:3] == [269_900, 269_901, 269_902]
     # Newest batch first; within a batch as the API gives them.
-    assert [number for number in published if number % 100 == 0] == [
-        *(269_900, 269_800, 269_700),
-    ]
+    assert [number for number in published if number % 100 == 0] == [*(269_900, 269_800, 269_700)]
     assert sorted(published) == list(range(269_650, 270_000))
 
     double.total = 270_500
     double.asked.clear()
     second = yard.harvest()
     assert [offset for offset, _ in double.asked[1:]] == [
-        *(270_400, 270_300, 270_200, 270_100, 270_000, 269_900),
+        *(270_400, 270_300, 270_200, 270_100, 270_000, 269_900)
     ]
     assert (second.start_offset, second.end_offset, second.first) == (270_400, 269_900, False)
     assert (second.state, second.reason) == ("completed", "end")

@@ -57,9 +57,7 @@ class Worker:
 
     def __init__(self, *arguments: object) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, str(WORKER), *map(str, arguments)], stdout=subprocess.PIPE, text=True
         )
         assert self.line() == "ready"
 

@@ -15,14 +15,7 @@ from tests.yardkit.broker_fixtures import (
     take,
     wait_until,
 )
-from yardkit.broker import (
-    Broker,
-    BrokerClosed,
-    Outgoing,
-    QueueSpec,
-    Subscription,
-    Unroutable,
-)
+from yardkit.broker import Broker, BrokerClosed, Outgoing, QueueSpec, Subscription, Unroutable
 
 # --- publishing ---------------------------------------------------------------------------------
 

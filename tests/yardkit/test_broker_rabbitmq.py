@@ -24,14 +24,7 @@ from tests.yardkit.broker_fixtures import (
     wait_until,
 )
 from tests.yardkit.broker_proxy import Proxy
-from yardkit.broker import (
-    BadBrokerURL,
-    Broker,
-    BrokerUnavailable,
-    Outgoing,
-    QueueSpec,
-    connect,
-)
+from yardkit.broker import BadBrokerURL, Broker, BrokerUnavailable, Outgoing, QueueSpec, connect
 from yardkit.broker.rabbitmq_url import parse_rabbitmq_url
 
 PASSWORD = "s3cret-of-nobody"

@@ -11,21 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.yardkit.broker_fixtures import (
-    WORKER,
-    Brokers,
-    bodies,
-    put,
-    ready,
-    take,
-    wait_until,
-)
-from yardkit.broker import (
-    BadBrokerURL,
-    BrokerUnavailable,
-    QueueSpec,
-    connect,
-)
+from tests.yardkit.broker_fixtures import WORKER, Brokers, bodies, put, ready, take, wait_until
+from yardkit.broker import BadBrokerURL, BrokerUnavailable, QueueSpec, connect
 
 
 @pytest.fixture

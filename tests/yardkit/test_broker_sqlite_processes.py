@@ -26,12 +26,7 @@ from tests.yardkit.broker_fixtures import (
     take,
     wait_until,
 )
-from yardkit.broker import (
-    BrokerClosed,
-    Outgoing,
-    QueueSpec,
-    connect,
-)
+from yardkit.broker import BrokerClosed, Outgoing, QueueSpec, connect
 from yardkit.broker.sqlite_clock import SharedClock, current_boot
 
 

@@ -9,13 +9,7 @@ import pytest
 
 from yardkit.clock import ManualClock
 from yardkit.protocol import SampleKind, Samples, decode, encode
-from yardkit.rates import (
-    UNCONFIRMED,
-    WAITING_HOURS,
-    WAITING_MINUTES,
-    WAITING_SECONDS,
-    Rates,
-)
+from yardkit.rates import UNCONFIRMED, WAITING_HOURS, WAITING_MINUTES, WAITING_SECONDS, Rates
 
 CREATED = "requests.created"
 

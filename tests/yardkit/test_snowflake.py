@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yardkit.clock import ManualClock
-from yardkit.snowflake import (
-    EPOCH_MS,
-    Snowflake,
-    SnowflakeError,
-    decode,
-)
+from yardkit.snowflake import EPOCH_MS, Snowflake, SnowflakeError, decode
 
 
 class MemoryStore:

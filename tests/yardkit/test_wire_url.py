@@ -88,10 +88,7 @@ async def test_a_redirect_keeps_cookies_and_guard_whatever_its_letters(site: Web
     assert (await fetch(site.url("/wide"))).failure == FailureKind.ADDRESS_REFUSED
 
 
-@given(
-    st.text(max_size=30),
-    st.text(alphabet=string.printable + "/.?#%\\@:ü\u3002", max_size=30),
-)
+@given(st.text(max_size=30), st.text(alphabet=string.printable + "/.?#%\\@:ü\u3002", max_size=30))
 def test_nothing_unsendable_comes_out(host: str, tail: str) -> None:
     text = f"http://{host}{tail}"
     try:

@@ -7,11 +7,7 @@ from typing import Any
 
 from yardkit.protocol import RunCounters
 from yardspider import Request, Response, Spider, SpiderSettings
-from yardspider.testing import (
-    CrawlResult,
-    Pages,
-    run_spider,
-)
+from yardspider.testing import CrawlResult, Pages, run_spider
 
 FAST = SpiderSettings(speed=0)
 

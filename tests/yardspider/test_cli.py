@@ -101,9 +101,7 @@ def test_a_local_run(folder: Path) -> None:
     assert (summary["total"], summary["success"], summary["failed"]) == (40, 39, 1)
     assert (summary["left"], summary["pages"], summary["items"]) == (0, 39, 39)
     assert summary["agents"] == {"local": 40}
-    assert summary["failures"] == [
-        {"url": f"{site.url}/39", "status": 404, "reason": "HTTP 404"},
-    ]
+    assert summary["failures"] == [{"url": f"{site.url}/39", "status": 404, "reason": "HTTP 404"}]
     items = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     assert sorted(int(item["text"]) for item in items) == list(range(39))
     assert len(site.paths) == 40
@@ -124,13 +122,7 @@ def test_a_local_run_works_on_seeds_of_a_file_without_any_service(folder: Path) 
     done = run(folder, "run", "seedy:Notes", "--local", "--json", "--quiet", *options)
     assert done.status == 0, done.errors
     told = {name: count for name, count in done.summary["seeds"].items() if count}
-    assert told == {
-        "leased": 3,
-        "succeeded": 2,
-        "ignored": 1,
-        "added": 3,
-        "duplicates": 2,
-    }
+    assert told == {"leased": 3, "succeeded": 2, "ignored": 1, "added": 3, "duplicates": 2}
     people = run(folder, "run", "seedy:Notes", "--local", *options)
     assert "seeds: 3 leased, 2 succeeded, 1 ignored, 3 added, 2 duplicates" in people.output
 

@@ -12,13 +12,7 @@ import pytest
 from tests.yardspider.crawls import FAST, Follow, changed, check_books, run
 from yardkit.protocol import DownloadRequest, RequestItem
 from yardspider import Request, Response, Spider, SpiderSettings
-from yardspider.testing import (
-    FakeCenter,
-    Page,
-    PageLike,
-    crawl,
-    page_answer,
-)
+from yardspider.testing import FakeCenter, Page, PageLike, crawl, page_answer
 from yardspider.transports.base import Answer
 
 

@@ -11,9 +11,7 @@ import pytest
 from tests.yardspider.crawls import Follow, One, run
 from yardspider import Request, Response, Spider
 from yardspider.accounting import CrawlAccounting, Depths
-from yardspider.testing import (
-    PageLike,
-)
+from yardspider.testing import PageLike
 
 
 @pytest.mark.covers("S1.51")

@@ -14,13 +14,7 @@ from yardspider import Response, Spider, SpiderSettings
 from yardspider.engine import CrawlEngine
 from yardspider.errors import ReportLost
 from yardspider.outputs import ItemList
-from yardspider.testing import (
-    FakeCenter,
-    PageLike,
-    Pages,
-    VirtualClock,
-    crawl,
-)
+from yardspider.testing import FakeCenter, PageLike, Pages, VirtualClock, crawl
 
 
 def test_counters_are_published_while_the_run_goes_on() -> None:

@@ -380,8 +380,7 @@ PAGES = st.sampled_from(
     ]
 )
 COMMANDS = st.lists(
-    st.tuples(st.floats(0, 120), st.sampled_from([PAUSE, RESUME, PAUSE, RESUME, EXIT])),
-    max_size=8,
+    st.tuples(st.floats(0, 120), st.sampled_from([PAUSE, RESUME, PAUSE, RESUME, EXIT])), max_size=8
 )
 
 
@@ -392,8 +391,7 @@ ROUNDED = [(4.4, PAUSE), (15.0, RESUME), (26.55857301787427, RESUME), (58.327420
 @pytest.mark.slow("1 s")
 @given(answers=st.lists(PAGES, min_size=1, max_size=30), commands=COMMANDS)
 @example(
-    answers=[Skip(), None, None, Slow(30, "late")],
-    commands=[*ROUNDED, (70.17145330612533, PAUSE)],
+    answers=[Skip(), None, None, Slow(30, "late")], commands=[*ROUNDED, (70.17145330612533, PAUSE)]
 )
 @settings(max_examples=40, deadline=None)
 def test_the_books_balance_through_any_commands_and_answers(

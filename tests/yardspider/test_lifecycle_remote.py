@@ -146,10 +146,7 @@ def test_a_run_goes_by_another_pace_and_says_so(
     center.wait_for(lambda: len(center.allocates) >= 2)
     jobs.tell(RunAction.TUNE, boot="b2", concurrency=0)
     said = jobs.answer()
-    assert (said.accepted, said.reason) == (
-        False,
-        "tune: concurrency must be at least 1, not 0",
-    )
+    assert (said.accepted, said.reason) == (False, "tune: concurrency must be at least 1, not 0")
     wrong.terminate()
 
 

@@ -191,9 +191,7 @@ def _of_lines(jobs: list[Job], whole: int, rows: int) -> Iterator[Question]:
         "lines", "middle of a log", lambda n: _rest(f"runs/{run(n)}/logs", after=f"1.{n % 900}")
     )
     yield Question(
-        "lines",
-        "text in a log",
-        lambda n: _rest(f"runs/{run(n)}/logs", contains=f"item-{n % 10}"),
+        "lines", "text in a log", lambda n: _rest(f"runs/{run(n)}/logs", contains=f"item-{n % 10}")
     )
     yield Question("lines", "search", lambda _n: f"/logs?text={quote('价格')}", page=True)
     yield Question("lines", "kinds of errors", lambda _n: "/logs/errors", page=True)

@@ -19,13 +19,7 @@ import msgspec
 
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, QueueSpec, connect
-from yardkit.protocol import (
-    DownloadBatch,
-    DownloadRequest,
-    RequestItem,
-    encode,
-    encode_request,
-)
+from yardkit.protocol import DownloadBatch, DownloadRequest, RequestItem, encode, encode_request
 
 TICK_SECONDS = 0.005
 # Where the answers of the center would go; nobody reads them.

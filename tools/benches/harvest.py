@@ -200,11 +200,7 @@ class _Box:
     def manage(self, *arguments: str) -> str:
         """What a command writes. Raises ``BenchFailed``."""
         done = subprocess.run(
-            manage(*arguments),
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            check=False,
+            manage(*arguments), env=self._environment(), capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise BenchFailed(f"{arguments[0]} failed: {done.stderr.strip()[-500:]}")

@@ -18,15 +18,7 @@ from apps.agents.models import Agent
 from crawlyard.supervisor import Supervisor, Unit
 from crawlyard.units import manage
 from tools.benches.beats import PREFIX
-from tools.benches.measuring import (
-    BenchFailed,
-    Usage,
-    conditions,
-    helper,
-    line_of,
-    module,
-    usage,
-)
+from tools.benches.measuring import BenchFailed, Usage, conditions, helper, line_of, module, usage
 from yardkit import topology
 from yardkit.stop import Stop
 

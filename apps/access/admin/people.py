@@ -21,12 +21,7 @@ from unfold.decorators import action
 from unfold.forms import AdminPasswordChangeForm, UserCreationForm
 from unfold.forms import UserChangeForm as ThemeUserChangeForm
 
-from apps.access.admin.base import (
-    AuditedAdmin,
-    ProjectScopedInline,
-    person_of,
-    shows_refusals,
-)
+from apps.access.admin.base import AuditedAdmin, ProjectScopedInline, person_of, shows_refusals
 from apps.access.admin.confirm import confirmed
 from apps.access.models import Membership, SecondFactor, User
 from apps.access.services import keep_one_admin, password_was_set

@@ -123,9 +123,7 @@ class RotateForm(forms.Form):
     """Form that asks how long the old secret stays valid."""
 
     overlap = forms.ChoiceField(
-        label=_("The old secret"),
-        choices=list(OVERLAPS.items()),
-        widget=UnfoldAdminSelectWidget,
+        label=_("The old secret"), choices=list(OVERLAPS.items()), widget=UnfoldAdminSelectWidget
     )
 
 

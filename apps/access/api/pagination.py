@@ -89,11 +89,7 @@ class KeysetPagination(BasePagination):
             "required": ["results", "next"],
             "properties": {
                 "results": schema,
-                "next": {
-                    "type": "string",
-                    "nullable": True,
-                    "description": _NEXT,
-                },
+                "next": {"type": "string", "nullable": True, "description": _NEXT},
             },
         }
 
@@ -112,11 +108,7 @@ class KeysetPagination(BasePagination):
                 "in": "query",
                 "required": False,
                 "description": _LIMIT,
-                "schema": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "default": DEFAULT_LIMIT,
-                },
+                "schema": {"type": "integer", "minimum": 1, "default": DEFAULT_LIMIT},
             },
         ]
 

@@ -52,8 +52,7 @@ class MeView(ApiView):
 
 
 @extend_schema_view(
-    list=extend_schema(summary="Your tokens"),
-    retrieve=extend_schema(summary="One of your tokens"),
+    list=extend_schema(summary="Your tokens"), retrieve=extend_schema(summary="One of your tokens")
 )
 class TokenViewSet(ReadViewSet[ApiToken]):
     """The caller's own tokens."""

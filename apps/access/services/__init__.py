@@ -2,17 +2,8 @@
 
 from apps.access.services.audit import changes, label_of, mask, record, snapshot
 from apps.access.services.clients import client_address, parsed_address, stands_in
-from apps.access.services.filters import (
-    clean_query,
-    delete_filter,
-    rename_filter,
-    save_filter,
-)
-from apps.access.services.people import (
-    keep_one_admin,
-    password_was_set,
-    set_role,
-)
+from apps.access.services.filters import clean_query, delete_filter, rename_filter, save_filter
+from apps.access.services.people import keep_one_admin, password_was_set, set_role
 from apps.access.services.request_ids import current_request_id, request_id_scope, usable_request_id
 from apps.access.services.roles import (
     ALL,

@@ -120,10 +120,7 @@ def use_link(*, key: str, username: str, password: str, now: datetime | None = N
 
 def _person(link: SetupLink, username: str) -> User:
     return User(
-        username=username,
-        is_staff=True,
-        is_superuser=link.is_superuser,
-        is_auditor=link.is_auditor,
+        username=username, is_staff=True, is_superuser=link.is_superuser, is_auditor=link.is_auditor
     )
 
 

@@ -71,15 +71,7 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     They serve every project: members of any project see them, project administrators switch them.
     """
 
-    list_display = (
-        "who",
-        "alive",
-        "mode_label",
-        "cpu",
-        "memory",
-        "downloaders_now",
-        "rate",
-    )
+    list_display = ("who", "alive", "mode_label", "cpu", "memory", "downloaders_now", "rate")
     list_filter = ("mode", "version")
     list_filter_submit = True
     search_fields = ("name", "agent_id")

@@ -15,13 +15,7 @@ from apps.access.api.base import ReadViewSet, WriteViewSet
 from apps.access.api.idempotency import idempotent
 from apps.access.api.permissions import InsideScopes, RoleInAnyProject
 from apps.agents.hosts.models import HostRule, HostState
-from apps.agents.hosts.services import (
-    change_rule,
-    create_rule,
-    delete_rule,
-    resume_host,
-    stop_host,
-)
+from apps.agents.hosts.services import change_rule, create_rule, delete_rule, resume_host, stop_host
 
 
 class HostRuleSerializer(serializers.ModelSerializer[HostRule]):

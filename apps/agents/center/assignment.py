@@ -23,11 +23,7 @@ Groups = dict[tuple[str, int, str], list[RequestItem]]
 
 
 def assign(
-    groups: Groups,
-    entry: RunEntry,
-    reply_to: str,
-    items: Sequence[RequestItem],
-    random: Random,
+    groups: Groups, entry: RunEntry, reply_to: str, items: Sequence[RequestItem], random: Random
 ) -> dict[str, list[RequestItem]]:
     """Add each request to the group of its agent; return the unassignable ones by reason.
 
@@ -49,11 +45,7 @@ def assign(
 
 
 def _assign_chained(
-    groups: Groups,
-    entry: RunEntry,
-    reply_to: str,
-    items: Sequence[RequestItem],
-    random: Random,
+    groups: Groups, entry: RunEntry, reply_to: str, items: Sequence[RequestItem], random: Random
 ) -> dict[str, list[RequestItem]]:
     gone: list[RequestItem] = []
     for item in items:
@@ -70,11 +62,7 @@ def commands(groups: Groups, now: float, report_to: str = "") -> Iterator[Outgoi
     for (agent, run, reply_to), items in groups.items():
         for batch in batches(items, ITEMS_PER_COMMAND):
             command = DownloadCommand(
-                run=run,
-                reply_to=reply_to,
-                items=batch,
-                dispatched_at=now,
-                report_to=report_to,
+                run=run, reply_to=reply_to, items=batch, dispatched_at=now, report_to=report_to
             )
             yield Outgoing(
                 body=encode(command),

@@ -13,26 +13,13 @@ from apps.agents.center.assignment import Groups, assign, commands, skipped
 from apps.agents.center.gate import PolitenessGate
 from apps.agents.center.runs import RunTable
 from yardkit import failpoints, topology
-from yardkit.broker import (
-    Broker,
-    BrokerClosed,
-    BrokerError,
-    Delivery,
-    Outgoing,
-    Subscription,
-)
+from yardkit.broker import Broker, BrokerClosed, BrokerError, Delivery, Outgoing, Subscription
 from yardkit.broker.gateway import sender_problem
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
 from yardkit.errors import first_line
 from yardkit.guard import settle
-from yardkit.protocol import (
-    AnyMessage,
-    DownloadBatch,
-    ProtocolError,
-    RequestItem,
-    decode,
-)
+from yardkit.protocol import AnyMessage, DownloadBatch, ProtocolError, RequestItem, decode
 from yardkit.tokens import verify_run_token
 
 logger = logging.getLogger(__name__)

@@ -20,13 +20,7 @@ from apps.agents.downloader.store import AllocationStore
 from apps.agents.downloader.vitals import AgentCounters, AgentVitals
 from yardkit import failpoints, topology
 from yardkit.bridge import in_daemon_thread
-from yardkit.broker import (
-    Broker,
-    BrokerClosed,
-    BrokerError,
-    Delivery,
-    Outgoing,
-)
+from yardkit.broker import Broker, BrokerClosed, BrokerError, Delivery, Outgoing
 from yardkit.clock import Clock, SystemClock
 from yardkit.outage import Outage
 from yardkit.protocol import (
@@ -113,11 +107,7 @@ class DownloadAgent:
         """
         working = asyncio.ensure_future(self._work())
         stopping = asyncio.ensure_future(stop.wait())
-        background = [
-            working,
-            stopping,
-            asyncio.ensure_future(self._keep_sweeping()),
-        ]
+        background = [working, stopping, asyncio.ensure_future(self._keep_sweeping())]
         try:
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
             if working.done():

@@ -17,13 +17,7 @@ from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
 from yardkit.broker.aio import publish
 from yardkit.fetcher import Fetched
-from yardkit.protocol import (
-    MAX_CONTENT_BYTES,
-    DownloadResult,
-    DownloadResults,
-    FailureKind,
-    encode,
-)
+from yardkit.protocol import MAX_CONTENT_BYTES, DownloadResult, DownloadResults, FailureKind, encode
 
 logger = logging.getLogger(__name__)
 
@@ -143,11 +137,7 @@ class ResultSender:
                 )
         self._counters.dropped += requests
         logger.error(
-            "%s for %s: dropped after %d attempts: %s",
-            what,
-            keys,
-            options.publish_attempts,
-            reason,
+            "%s for %s: dropped after %d attempts: %s", what, keys, options.publish_attempts, reason
         )
         return False
 

@@ -70,12 +70,7 @@ class HostRuleAdmin(_HostsAdmin):
     list_display = ("host", "state", "rate", "at_once", "robots", "held", "in_flight", "updated_at")
     list_filter = ("stopped", "obey_robots")
     search_fields = ("host", "notes")
-    fields = (
-        "host",
-        ("requests_per_second", "concurrency"),
-        ("stopped", "obey_robots"),
-        "notes",
-    )
+    fields = ("host", ("requests_per_second", "concurrency"), ("stopped", "obey_robots"), "notes")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[HostRule]:
         """Annotate the held and in-flight requests of all centers."""

@@ -9,11 +9,7 @@ from django.conf import settings
 from apps.agents.center.gate import PolitenessGate
 from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.agents.center.politeness.shares import HostShares
-from apps.agents.hosts.services import (
-    forget_states,
-    load_rules,
-    save_states,
-)
+from apps.agents.hosts.services import forget_states, load_rules, save_states
 from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
 from yardkit.clock import Clock
 

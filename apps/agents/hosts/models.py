@@ -104,7 +104,7 @@ class HostState(models.Model):
         verbose_name_plural = _("crawled hosts")
         ordering = ["-held", "host"]
         constraints = [
-            models.UniqueConstraint(fields=["host", "center"], name="agents_hoststate_unique"),
+            models.UniqueConstraint(fields=["host", "center"], name="agents_hoststate_unique")
         ]
 
     def __str__(self) -> str:

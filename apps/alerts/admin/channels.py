@@ -29,12 +29,7 @@ from apps.access.states import Role
 from apps.alerts.admin.styles import CSS, NOTICE_TONES, result_text
 from apps.alerts.errors import BadChannel
 from apps.alerts.models import Channel
-from apps.alerts.services.channel_fields import (
-    FIELDS,
-    ChannelField,
-    read_fields,
-    shown_host,
-)
+from apps.alerts.services.channel_fields import FIELDS, ChannelField, read_fields, shown_host
 from apps.alerts.services.channels import change_channel, create_channel, delete_channel
 from apps.alerts.services.delivery import secrets_of
 from apps.alerts.services.notices import send_test
@@ -119,11 +114,7 @@ def form_of(kind: str) -> type[ChannelForm]:
 
 
 def _form_field(field: ChannelField) -> forms.Field:
-    about: dict[str, Any] = {
-        "label": field.label,
-        "help_text": field.help,
-        "required": False,
-    }
+    about: dict[str, Any] = {"label": field.label, "help_text": field.help, "required": False}
     if field.is_secret:
         return SecretFormField(**about, widget=_secret_input())
     if field.asks == "flag":

@@ -30,13 +30,7 @@ from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.models import User
 from apps.access.states import Role
-from apps.alerts.admin.styles import (
-    CSS,
-    INCIDENT_TONES,
-    NOTICE_TONES,
-    SEVERITY_TONES,
-    result_text,
-)
+from apps.alerts.admin.styles import CSS, INCIDENT_TONES, NOTICE_TONES, SEVERITY_TONES, result_text
 from apps.alerts.models import Incident, IncidentNote, Notice
 from apps.alerts.services.incidents import acknowledge, close, snooze
 from apps.alerts.services.notices import resend

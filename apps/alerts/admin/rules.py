@@ -227,11 +227,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "admin/alerts/rule_scope.html", context)
 
     def _save(
-        self,
-        request: HttpRequest,
-        form: RuleForm,
-        entry: dict[str, Any],
-        edited: EditedRule,
+        self, request: HttpRequest, form: RuleForm, entry: dict[str, Any], edited: EditedRule
     ) -> HttpResponse | None:
         try:
             saved = save_rule(

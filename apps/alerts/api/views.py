@@ -65,9 +65,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
         return self._shown(incident)
 
     @extend_schema(
-        summary="Be quiet for a while",
-        request=SnoozeSerializer,
-        responses=IncidentDetailSerializer,
+        summary="Be quiet for a while", request=SnoozeSerializer, responses=IncidentDetailSerializer
     )
     @action(detail=True, methods=["post"])
     @idempotent
@@ -104,8 +102,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
 
 
 @extend_schema_view(
-    list=extend_schema(summary="Channels"),
-    create=extend_schema(summary="Make a channel"),
+    list=extend_schema(summary="Channels"), create=extend_schema(summary="Make a channel")
 )
 class ChannelViewSet(WriteViewSet[Channel]):
     """Notification channels. Managed by editors; secrets are write-only."""

@@ -127,7 +127,7 @@ class Notice(models.Model):
         constraints: ClassVar = [
             models.CheckConstraint(
                 condition=Q(state__in=NoticeState.values), name="alerts_notice_state_known"
-            ),
+            )
         ]
         indexes: ClassVar = [
             models.Index(

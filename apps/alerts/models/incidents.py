@@ -143,7 +143,7 @@ class SeenHappening(models.Model):
         verbose_name = _("seen event")
         verbose_name_plural = _("seen events")
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["source", "happening"], name="alerts_seen_once"),
+            models.UniqueConstraint(fields=["source", "happening"], name="alerts_seen_once")
         ]
 
     def __str__(self) -> str:
@@ -182,7 +182,7 @@ class LastingHappening(models.Model):
         verbose_name = _("lasting condition")
         verbose_name_plural = _("lasting conditions")
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["source", "happening"], name="alerts_lasting_once"),
+            models.UniqueConstraint(fields=["source", "happening"], name="alerts_lasting_once")
         ]
 
     def __str__(self) -> str:

@@ -173,7 +173,7 @@ class YieldWatch(models.Model):
         indexes: ClassVar = [
             models.Index(
                 fields=["job"], name="alerts_unusual_yields", condition=models.Q(unusual=True)
-            ),
+            )
         ]
 
     def __str__(self) -> str:

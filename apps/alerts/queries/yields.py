@@ -95,8 +95,7 @@ def interval_of(job: Job, *, good_at: datetime, limits: YieldLimits) -> Interval
         first, last = planned
         stale_at = max(last, begin + least) + takes
         return Interval(
-            (first - begin).total_seconds() if usual is None else usual[0].total_seconds(),
-            stale_at,
+            (first - begin).total_seconds() if usual is None else usual[0].total_seconds(), stale_at
         )
     if usual is None or not _runs_by_itself(rows):
         return Interval()

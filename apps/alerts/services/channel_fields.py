@@ -278,19 +278,9 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
             _("A text that only a good answer has, for gateways that refuse with HTTP 200."),
         ),
         ChannelField(
-            "characters",
-            _("Characters"),
-            _characters,
-            _("Longer texts are cut."),
-            default=200,
+            "characters", _("Characters"), _characters, _("Longer texts are cut."), default=200
         ),
-        ChannelField(
-            "secret",
-            _("Secret"),
-            _line,
-            _("What {secret} stands for."),
-            is_secret=True,
-        ),
+        ChannelField("secret", _("Secret"), _line, _("What {secret} stands for."), is_secret=True),
     ),
     ChannelKind.WEBHOOK: (
         _url(_address, _("URL that receives a POST with JSON.")),

@@ -163,10 +163,7 @@ def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
         logger.error("channel %s: a notice could not be made: %s\n%s", channel.pk, kind, places)
         result = Result(NoticeProblem.SETTINGS, kind)
     return Result(
-        result.problem,
-        _without(result.answer, secrets),
-        result.wait_seconds,
-        result.is_gone,
+        result.problem, _without(result.answer, secrets), result.wait_seconds, result.is_gone
     )
 
 

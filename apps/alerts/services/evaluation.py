@@ -181,11 +181,7 @@ class Evaluator:
                 found[key] = (scoped, replace(event_detection(each), at=began_at))
 
     def _open_new(
-        self,
-        look: PassResult,
-        open_ones: Mapping[IncidentKey, Incident],
-        now: datetime,
-        hold: Hold,
+        self, look: PassResult, open_ones: Mapping[IncidentKey, Incident], now: datetime, hold: Hold
     ) -> int:
         counts: dict[RuleOf, int] = defaultdict(int)
         for project, name, _key in open_ones:

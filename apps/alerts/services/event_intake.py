@@ -18,12 +18,7 @@ from django.db import transaction
 from apps.alerts.engine.events import EventSource, Occurrence, find_source
 from apps.alerts.engine.rules import MOST_OPEN, ScopedRule
 from apps.alerts.models import Incident, SeenHappening, SourceMark
-from apps.alerts.services.evaluation import (
-    Hold,
-    Rules,
-    event_detection,
-    log_incident_limit,
-)
+from apps.alerts.services.evaluation import Hold, Rules, event_detection, log_incident_limit
 from apps.alerts.services.incidents import current, open_or_count, recover
 from apps.alerts.services.source_reader import SourceReader
 from apps.alerts.states import Ending

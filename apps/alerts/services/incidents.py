@@ -327,11 +327,7 @@ def _tell_opened(incident: Incident, scoped: ScopedRule, now: datetime) -> None:
 
 
 def _tell(
-    incident: Incident,
-    kind: NoticeKind,
-    channels: Sequence[str],
-    scoped: ScopedRule,
-    now: datetime,
+    incident: Incident, kind: NoticeKind, channels: Sequence[str], scoped: ScopedRule, now: datetime
 ) -> None:
     if is_muted(scoped.rule.name, incident.project_id, now):
         # Sent after the mute has ended, if the incident is still open.
@@ -418,11 +414,7 @@ def _by_person(
     changed(incident)
 
 
-_VERBS: Final = {
-    Step.ACKNOWLEDGED: "acknowledge",
-    Step.SNOOZED: "snooze",
-    Step.CLOSED: "close",
-}
+_VERBS: Final = {Step.ACKNOWLEDGED: "acknowledge", Step.SNOOZED: "snooze", Step.CLOSED: "close"}
 
 
 def changed(incident: Incident) -> None:

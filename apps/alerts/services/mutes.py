@@ -33,8 +33,7 @@ def mute_rule(
         raise SnoozeOutOfRange(fields={"until": [SnoozeOutOfRange.detail]})
     of: dict[str, Any] = {"project_id": project_id, "rule": rule}
     mute, _made = RuleMute.objects.update_or_create(
-        **of,
-        defaults={"until": until, "by": actor.get_username()[:150], "note": note[:500]},
+        **of, defaults={"until": until, "by": actor.get_username()[:150], "note": note[:500]}
     )
     record(
         actor=actor,

@@ -15,11 +15,7 @@ from yardkit import topology
 
 def _condition(name: str, event: str, title: object, seconds: float, severity: str) -> Rule:
     return Rule(
-        name=name,
-        event=event,
-        title=title,
-        when=When(for_seconds=seconds),
-        severity=severity,
+        name=name, event=event, title=title, when=When(for_seconds=seconds), severity=severity
     )
 
 
@@ -97,11 +93,7 @@ RULES: Final = (
         CRITICAL,
     ),
     _condition(
-        "routing dead letters",
-        "routing.dead_letters",
-        _("the router has dead letters"),
-        0,
-        WARNING,
+        "routing dead letters", "routing.dead_letters", _("the router has dead letters"), 0, WARNING
     ),
     _condition("pool empty", "pool.empty", _("a resource pool is empty"), 60, WARNING),
     _condition(
@@ -116,11 +108,7 @@ RULES: Final = (
     ),
     _condition("nobody watches", "alerts.unwatched", _("no monitor is running"), 60, CRITICAL),
     _condition(
-        "too much to watch",
-        "alerts.cut",
-        _("more problems than the monitor can read"),
-        15,
-        WARNING,
+        "too much to watch", "alerts.cut", _("more problems than the monitor can read"), 15, WARNING
     ),
     _condition(
         "rule full", "alerts.full", _("a rule has reached its limit of incidents"), 0, WARNING

@@ -79,9 +79,7 @@ class Planned:
     def since(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one event per planned run."""
         rows = PlannedRun.objects.filter(
-            pk__gt=_oldest(PlannedRun, "decided_at", at),
-            outcome=self._outcome,
-            decided_at__gte=at,
+            pk__gt=_oldest(PlannedRun, "decided_at", at), outcome=self._outcome, decided_at__gte=at
         )
         for row in rows.select_related("schedule__job").order_by("pk"):
             job = row.schedule.job
@@ -125,11 +123,7 @@ class RunWaits:
                 project=run.job.project_id,
                 key=f"run:{run.pk}",
                 at=due,
-                facts={
-                    "job": run.job.name,
-                    "run": run.pk,
-                    "reason": run.waiting_reason[:REASON],
-                },
+                facts={"job": run.job.name, "run": run.pk, "reason": run.waiting_reason[:REASON]},
                 address=change_page("jobs/run", run.pk),
             )
 

@@ -49,11 +49,7 @@ class NodeTrouble:
                 project=None,
                 key=f"node:{line.row.name}",
                 at=line.row.since_at if line.state is NodeState.PROBLEM else line.row.reported_at,
-                facts={
-                    "node": line.row.name,
-                    "state": str(line.state),
-                    "reason": reason[:REASON],
-                },
+                facts={"node": line.row.name, "state": str(line.state), "reason": reason[:REASON]},
                 address=PAGE,
             )
 

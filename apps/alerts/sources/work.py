@@ -48,9 +48,7 @@ class BuildFailed:
         """Yield one event per build."""
         oldest = oldest_to_read(Build, "created_at", at=at - BUILD_LASTS, page=NEWEST)
         rows = Build.objects.filter(
-            pk__gt=oldest,
-            state__in=(BuildState.FAILED, BuildState.LOST),
-            ended_at__gte=at,
+            pk__gt=oldest, state__in=(BuildState.FAILED, BuildState.LOST), ended_at__gte=at
         )
         for build in rows.order_by("pk"):
             yield Occurrence(

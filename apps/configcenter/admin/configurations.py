@@ -69,14 +69,7 @@ class Looked:
 class ConfigurationAdmin(ProjectScopedAdmin):
     """Admin of configurations: one row for each kind and project."""
 
-    list_display = (
-        "kind_label",
-        "owner",
-        "active_label",
-        "newest_label",
-        "running",
-        "changed_at",
-    )
+    list_display = ("kind_label", "owner", "active_label", "newest_label", "running", "changed_at")
     list_select_related = ("active", "project")
     list_filter = (("project", VisibleRelatedFilter), ("kind", FieldTextFilter))
     list_filter_submit = True

@@ -50,10 +50,7 @@ class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
     """The configuration of one kind in one project, or of the platform."""
 
     project = serializers.IntegerField(
-        source="project_id",
-        read_only=True,
-        allow_null=True,
-        help_text=_("null: of the platform"),
+        source="project_id", read_only=True, allow_null=True, help_text=_("null: of the platform")
     )
     newest = serializers.IntegerField(help_text=_("number of the newest version; 0: none"))
     active = serializers.IntegerField(

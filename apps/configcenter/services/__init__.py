@@ -9,12 +9,7 @@ from apps.configcenter.engine.kinds import (
     all_kinds,
     register,
 )
-from apps.configcenter.services.activation import (
-    activate,
-    deactivate,
-    revert,
-    tell_all_followers,
-)
+from apps.configcenter.services.activation import activate, deactivate, revert, tell_all_followers
 from apps.configcenter.services.kinds import (
     errors_of,
     kind_named,

@@ -18,13 +18,7 @@ from apps.configcenter.errors import (
     NothingToRevert,
 )
 from apps.configcenter.events import CONFIG_CHANGED
-from apps.configcenter.models import (
-    MAX_NOTE,
-    Activation,
-    Configuration,
-    ConfigVersion,
-    KindSerial,
-)
+from apps.configcenter.models import MAX_NOTE, Activation, Configuration, ConfigVersion, KindSerial
 from apps.configcenter.services.kinds import kind_named, problems_of, refuse_errors
 from apps.configcenter.services.versions import change_problems
 from apps.runtime.services import emit

@@ -234,8 +234,7 @@ class OutboxMessageAdmin(_MessageAdmin):
 
     @admin.action(description=_("Drop"), permissions=["decide"])
     @asks_first(
-        verb=_("Drop"),
-        loss=_("The messages are never sent. Periodic sweeps do their work later."),
+        verb=_("Drop"), loss=_("The messages are never sent. Periodic sweeps do their work later.")
     )
     def drop_selected(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
         done = self.each(request, queryset, self._drop)

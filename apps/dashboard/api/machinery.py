@@ -152,8 +152,7 @@ class DaemonViewSet(_PlatformViewSet[Daemon]):
 
 
 @extend_schema_view(
-    list=extend_schema(summary="Periodic tasks"),
-    retrieve=extend_schema(summary="Periodic task"),
+    list=extend_schema(summary="Periodic tasks"), retrieve=extend_schema(summary="Periodic task")
 )
 class PeriodicTaskViewSet(_PlatformViewSet[Any]):
     """Periodic tasks of beat, read-only: the platform creates them, also from schedules of jobs."""

@@ -17,7 +17,4 @@ router.register("dead-letters", DeadLetterViewSet, basename="dead-letter")
 router.register("outbox", OutboxViewSet, basename="outbox")
 router.register("periodic-tasks", PeriodicTaskViewSet, basename="periodic-task")
 
-urlpatterns = [
-    api_path("health/parts", PartsView.as_view(), name="health-parts"),
-    *router.urls,
-]
+urlpatterns = [api_path("health/parts", PartsView.as_view(), name="health-parts"), *router.urls]

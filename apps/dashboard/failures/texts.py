@@ -108,10 +108,7 @@ PROCESSES: Final = (
         key="router",
         title=_("Routers"),
         icon="alt_route",
-        figures=(
-            ("routed", _("routed tasks in progress")),
-            ("parked", _("parked tasks")),
-        ),
+        figures=(("routed", _("routed tasks in progress")), ("parked", _("parked tasks"))),
         happens=_(
             "Routed tasks wait in their inbounds and in the ledger. Other routers take over "
             "within 30 s."
@@ -141,10 +138,7 @@ PROCESSES: Final = (
         key="fetcher",
         title=_("Fetchers"),
         icon="download",
-        figures=(
-            ("stored_new", _("new requests")),
-            ("stored_taken", _("leased by fetchers")),
-        ),
+        figures=(("stored_new", _("new requests")), ("stored_taken", _("leased by fetchers"))),
         happens=_("Stored requests wait, and expire if no fetcher takes them in time."),
         lost=_("Nothing: requests of a dead fetcher are taken again at their deadline."),
         back=_("It starts with the most urgent requests."),
@@ -156,10 +150,7 @@ PROCESSES: Final = (
         key="collector",
         title=_("Collectors"),
         icon="agriculture",
-        figures=(
-            ("sources", _("sources in use")),
-            ("harvesting", _("active imports")),
-        ),
+        figures=(("sources", _("sources in use")), ("harvesting", _("active imports"))),
         happens=_("No new records are read from sources. Records read before stay in their queue."),
         lost=_(
             "Nothing: an import continues from its checkpoint; one batch may be queued twice "
@@ -173,10 +164,7 @@ PROCESSES: Final = (
         key="logs",
         title=_("Log ingesters"),
         icon="notes",
-        figures=(
-            ("waiting", _("waiting batches of lines")),
-            ("runs", _("active runs")),
-        ),
+        figures=(("waiting", _("waiting batches of lines")), ("runs", _("active runs"))),
         queue=topology.LOGS,
         happens=_(
             "Logs on pages are not updated; lines wait in the broker, then on the hosts of "
@@ -193,10 +181,7 @@ PROCESSES: Final = (
         key="statistics",
         title=_("Statistics"),
         icon="monitoring",
-        figures=(
-            ("waiting", _("waiting reports")),
-            ("runs", _("active runs")),
-        ),
+        figures=(("waiting", _("waiting reports")), ("runs", _("active runs"))),
         queue=topology.STATISTICS,
         happens=_("Counters and charts are not updated; runs continue."),
         lost=_("Nothing: reports are cumulative; the next one includes the missed ones."),
@@ -240,10 +225,7 @@ PROCESSES: Final = (
         key="monitor",
         title=_("Monitor"),
         icon="notifications",
-        figures=(
-            ("incidents", _("open incidents")),
-            ("notices", _("unsent notifications")),
-        ),
+        figures=(("incidents", _("open incidents")), ("notices", _("unsent notifications"))),
         happens=_(
             "No alert rules, no samples, no notifications. This page and the overview stay correct."
         ),
@@ -258,10 +240,7 @@ SERVERS: Final = (
         key="database",
         title=_("Database"),
         icon="database",
-        figures=(
-            ("runs", _("active runs")),
-            ("outbox", _("unsent messages")),
-        ),
+        figures=(("runs", _("active runs")), ("outbox", _("unsent messages"))),
         happens=_(
             "Pages and REST answer 503. Nothing new is started, routed or counted. Runs that "
             "have Agents keep downloading; their reports wait in the broker."

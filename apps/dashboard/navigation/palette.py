@@ -59,11 +59,7 @@ def search(request: HttpRequest, typed: str) -> list[Hit]:
     words = " ".join(typed.replace("\x00", "").split())[:MAX_LENGTH]
     if not words or not isinstance(request.user, User):
         return []
-    return [
-        *_by_number(request.user, words),
-        *_pages(request, words),
-        *_named(request, words),
-    ]
+    return [*_by_number(request.user, words), *_pages(request, words), *_named(request, words)]
 
 
 def _by_number(person: User, words: str) -> Iterator[Hit]:

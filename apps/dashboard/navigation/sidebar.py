@@ -138,10 +138,7 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | SidebarPage]]]] = [
     ),
     (
         _("Configuration"),
-        [
-            ("configcenter.Configuration", "tune"),
-            ("configcenter.ConfigVersion", "difference"),
-        ],
+        [("configcenter.Configuration", "tune"), ("configcenter.ConfigVersion", "difference")],
     ),
     (
         _("Platform"),

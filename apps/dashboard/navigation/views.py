@@ -38,9 +38,5 @@ def search_view(request: HttpRequest) -> HttpResponse:
 
 def shortcuts_page(request: HttpRequest) -> HttpResponse:
     """Page of the keyboard shortcuts."""
-    context = {
-        **admin.site.each_context(request),
-        "title": _("Keyboard shortcuts"),
-        "here": HERE,
-    }
+    context = {**admin.site.each_context(request), "title": _("Keyboard shortcuts"), "here": HERE}
     return TemplateResponse(request, "dashboard/shortcuts.html", context)

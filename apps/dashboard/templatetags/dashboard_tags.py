@@ -17,11 +17,7 @@ from apps.alerts.states import Severity
 from apps.jobs.states import STATUS_TONES
 
 register = template.Library()
-_SEVERITY_TONES = {
-    Severity.INFO: "info",
-    Severity.WARNING: "warning",
-    Severity.CRITICAL: "danger",
-}
+_SEVERITY_TONES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "danger"}
 
 
 @register.filter

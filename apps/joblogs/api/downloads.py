@@ -126,10 +126,7 @@ async def _written(stream: str, asked: Mapping[str, Any]) -> AsyncIterator[str]:
     """Yield the lines. Asynchronous: the server would buffer a synchronous iterator."""
     write = _text_line if asked["type"] == "log" else _json_line
     pages = lines_of(
-        stream,
-        levels=asked.get("level", ()),
-        since=asked.get("since"),
-        until=asked.get("until"),
+        stream, levels=asked.get("level", ()), since=asked.get("since"), until=asked.get("until")
     )
     following = sync_to_async(_following)
     while (lines := await following(pages)) is not None:

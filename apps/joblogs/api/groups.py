@@ -27,8 +27,7 @@ class CountedSerializer(serializers.Serializer[Any]):
     """Start of the period in which errors are counted."""
 
     counted_since = serializers.DateTimeField(
-        required=False,
-        help_text="Count the errors of each kind since then: `count` and `logs`.",
+        required=False, help_text="Count the errors of each kind since then: `count` and `logs`."
     )
 
 

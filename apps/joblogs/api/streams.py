@@ -11,11 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
-from apps.joblogs.api.serializers import (
-    FirstErrorSerializer,
-    LogPageSerializer,
-    LogQuerySerializer,
-)
+from apps.joblogs.api.serializers import FirstErrorSerializer, LogPageSerializer, LogQuerySerializer
 from apps.joblogs.queries import sees_stream
 from apps.joblogs.services import LogPage, PageRequest, first_error, read_log
 

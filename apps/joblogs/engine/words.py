@@ -20,13 +20,11 @@ _UNSPACED: Final = (
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _PICTOGRAPHS: Final = "\u2600-\u27bf\U0001f000-\U0001faff"
-_PIECES: Final = re.compile(
-    rf"[{_UNSPACED}]+|[{_PICTOGRAPHS}]|[^\W_{_UNSPACED}{_PICTOGRAPHS}]+",
-)
+_PIECES: Final = re.compile(rf"[{_UNSPACED}]+|[{_PICTOGRAPHS}]|[^\W_{_UNSPACED}{_PICTOGRAPHS}]+")
 # Splits non-ASCII text into words and separators.
 _BEYOND_ASCII: Final = re.compile(
     rf"[{_UNSPACED}]+|(?P<word>[{_PICTOGRAPHS}])"
-    rf"|[^\w\x00-\x7f{_UNSPACED}{_PICTOGRAPHS}]+",
+    rf"|[^\w\x00-\x7f{_UNSPACED}{_PICTOGRAPHS}]+"
 )
 # Fast path: characters that folding does not change.
 _HAN: Final = re.compile("[\u4e00-\u9fff]+")

@@ -131,12 +131,7 @@ def _counts(user: object, values: dict[str, Any], since: datetime) -> tuple[Line
     return counted, ""
 
 
-def _row(
-    group: ErrorGroup,
-    counts: LineCounts | None,
-    span: str,
-    may_operate: bool,
-) -> ErrorRow:
+def _row(group: ErrorGroup, counts: LineCounts | None, span: str, may_operate: bool) -> ErrorRow:
     kind = (group.project_id, group.job_id or 0, group.fingerprint)
     counted = counts.of(kind) if counts is not None else None
     newest = counts.kinds.get(kind) if counts is not None else None

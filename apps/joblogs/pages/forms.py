@@ -83,10 +83,7 @@ class SearchForm(forms.Form):
     span = _choice(_("When"), _SPAN_CHOICES)
     project = _related(_("Project"), Project.objects.none())
     job = _JobChoice(
-        label=_("Job"),
-        required=False,
-        queryset=Job.objects.none(),
-        widget=UnfoldAdminSelectWidget,
+        label=_("Job"), required=False, queryset=Job.objects.none(), widget=UnfoldAdminSelectWidget
     )
     run = _number(_("Run"))
     since = moment_field(_("From"))
@@ -135,10 +132,7 @@ class ErrorsForm(forms.Form):
 
     project = _related(_("Project"), Project.objects.none())
     job = _JobChoice(
-        label=_("Job"),
-        required=False,
-        queryset=Job.objects.none(),
-        widget=UnfoldAdminSelectWidget,
+        label=_("Job"), required=False, queryset=Job.objects.none(), widget=UnfoldAdminSelectWidget
     )
     image = _related(_("First image"), Image.objects.none())
     span = _choice(_("When"), _SPAN_CHOICES[1:])

@@ -9,11 +9,7 @@ from django import forms
 from django.conf import settings
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import (
-    INPUT_CLASSES,
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-)
+from unfold.widgets import INPUT_CLASSES, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from apps.jobs.admin import fields
 from apps.jobs.admin.images import FrontierField, ImageField

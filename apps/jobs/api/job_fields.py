@@ -121,11 +121,7 @@ class SecretsField(serializers.JSONField):
 
 
 @extend_schema_field(
-    {
-        "type": "object",
-        "maxProperties": MAX_LABELS,
-        "additionalProperties": {"type": "string"},
-    }
+    {"type": "object", "maxProperties": MAX_LABELS, "additionalProperties": {"type": "string"}}
 )
 class LabelsField(serializers.JSONField):
     """Labels by name."""

@@ -181,10 +181,7 @@ class JobFilesMixin:
         },
     )
     @action(
-        detail=False,
-        methods=["get"],
-        content_negotiation_class=_AnyFormat,
-        pagination_class=None,
+        detail=False, methods=["get"], content_negotiation_class=_AnyFormat, pagination_class=None
     )
     def export(self: Any, request: Request) -> HttpResponse:
         """Export the filtered jobs, at most 1,000, without secrets."""

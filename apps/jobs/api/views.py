@@ -18,11 +18,7 @@ from apps.access.states import Role
 from apps.jobs import services
 from apps.jobs.api.filters import JobFilter
 from apps.jobs.api.job_files import JobFilesMixin
-from apps.jobs.api.job_serializers import (
-    CloneSerializer,
-    DeletedJobSerializer,
-    JobSerializer,
-)
+from apps.jobs.api.job_serializers import CloneSerializer, DeletedJobSerializer, JobSerializer
 from apps.jobs.api.runs import JobRunsMixin
 from apps.jobs.models import DeletedJob, Job
 
@@ -87,9 +83,6 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
         body = CloneSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         clone = services.clone_job(
-            job=job,
-            actor=self.person,
-            now=timezone.now(),
-            name=body.validated_data.get("name", ""),
+            job=job, actor=self.person, now=timezone.now(), name=body.validated_data.get("name", "")
         )
         return self.answer(clone, http_status=status.HTTP_201_CREATED)

@@ -90,9 +90,7 @@ class RunnerDaemon:
         self._wakeups: list[Subscription] = []
         if stop is not None and not self.runner.outlives_daemon:
             self._endings.watch(
-                stop,
-                grace_seconds=timing.SHUTDOWN_GRACE_SECONDS,
-                kill_seconds=timing.KILL_SECONDS,
+                stop, grace_seconds=timing.SHUTDOWN_GRACE_SECONDS, kill_seconds=timing.KILL_SECONDS
             )
 
     @property

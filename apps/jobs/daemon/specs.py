@@ -34,11 +34,7 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
         boot=run.boot,
         folder=folder,
         # Variables of the platform override those of the job: no job can impersonate another run.
-        environment={
-            **_texts(job.environment),
-            **_secrets(job),
-            **_platform(run, in_container),
-        },
+        environment={**_texts(job.environment), **_secrets(job), **_platform(run, in_container)},
         spider=job.spider,
         command=tuple(str(word) for word in job.command),
         python_path=settings.SPIDER_PYTHON_PATH,

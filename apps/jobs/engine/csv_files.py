@@ -119,11 +119,7 @@ def _header(row: tuple[int, list[str]], known: Mapping[str, Column]) -> list[str
 
 
 def _take_row(
-    entry: JobEntry,
-    header: list[str],
-    cells: list[str],
-    read: JobFile,
-    known: Mapping[str, Column],
+    entry: JobEntry, header: list[str], cells: list[str], read: JobFile, known: Mapping[str, Column]
 ) -> None:
     if entry.number >= MAX_JOBS:
         raise JobFileUnreadable(entry.line, _("More than %(limit)d jobs.") % {"limit": MAX_JOBS})

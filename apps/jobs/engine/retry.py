@@ -126,9 +126,7 @@ def _problems(number: int, rule: object) -> Iterable[ValidationError]:
     ):
         words = {"least": CODES[0], "most": CODES[-1]}
         yield _problem(
-            number,
-            "codes",
-            _("must be a list of whole numbers from %(least)d to %(most)d") % words,
+            number, "codes", _("must be a list of whole numbers from %(least)d to %(most)d") % words
         )
     yield from _number(number, rule, "delay_seconds", 0, MAX_DELAY_SECONDS)
     yield from _number(number, rule, "backoff", 1, MAX_BACKOFF)

@@ -28,12 +28,7 @@ from apps.jobs.models.execution_rules import (
     validate_line,
     validate_tags,
 )
-from apps.jobs.models.options import (
-    DownloaderKind,
-    DownloadOptions,
-    DownloadPolicy,
-    contradictions,
-)
+from apps.jobs.models.options import DownloaderKind, DownloadOptions, DownloadPolicy, contradictions
 from apps.jobs.models.timing import TimingOptions
 from apps.jobs.querysets import JobLinkQuerySet, JobManager, JobQuerySet
 from apps.jobs.states import LinkCondition, MisfirePolicy, OverlapPolicy

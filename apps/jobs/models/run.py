@@ -235,7 +235,7 @@ class RunCommand(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(action__in=RunAsk.values), name="jobs_command_action_known"
-            ),
+            )
         ]
 
     def __str__(self) -> str:

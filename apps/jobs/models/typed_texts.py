@@ -123,8 +123,7 @@ def _words(text: str) -> Iterator[tuple[int, str]]:
 def _add(found: dict[str, Any], name: str, value: str, line: int) -> None:
     if name in found:
         raise ValidationError(
-            _("Line %(line)d: %(name)s occurs twice."),
-            params={"line": line, "name": shown(name)},
+            _("Line %(line)d: %(name)s occurs twice."), params={"line": line, "name": shown(name)}
         )
     found[name] = value
 

@@ -161,8 +161,7 @@ def validate_cut_rules(value: object) -> None:
         if problem is not None:
             errors.append(
                 ValidationError(
-                    _("Rule %(number)d: %(problem)s"),
-                    params={"number": number, "problem": problem},
+                    _("Rule %(number)d: %(problem)s"), params={"number": number, "problem": problem}
                 )
             )
     if errors:

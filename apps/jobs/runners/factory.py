@@ -45,12 +45,7 @@ def docker_url(url: str) -> str:
 
 
 def make_runner(
-    url: str,
-    *,
-    installation: str,
-    host: str,
-    network: str,
-    labels: Mapping[str, str] | None = None,
+    url: str, *, installation: str, host: str, network: str, labels: Mapping[str, str] | None = None
 ) -> ExecutionRunner:
     """Return the runner of this host. Raises ``EnvError``."""
     engine = docker_url(url)

@@ -19,13 +19,7 @@ from typing import Final
 
 import msgspec
 
-from apps.jobs.runners.log_sources import (
-    BATCH_BYTES,
-    BATCH_LINES,
-    LINE_BYTES,
-    LogSource,
-    Resumable,
-)
+from apps.jobs.runners.log_sources import BATCH_BYTES, BATCH_LINES, LINE_BYTES, LogSource, Resumable
 from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Outgoing, Unroutable
 from yardkit.outage import Outage

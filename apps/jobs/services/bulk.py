@@ -12,13 +12,7 @@ from typing import Any, Final
 from apps.access.models import User
 from apps.jobs.errors import JobsError
 from apps.jobs.models import Job, Run
-from apps.jobs.services.lifecycle import (
-    freeze_run,
-    pause_run,
-    restart_run,
-    resume_run,
-    thaw_run,
-)
+from apps.jobs.services.lifecycle import freeze_run, pause_run, restart_run, resume_run, thaw_run
 from apps.jobs.services.stops import stop_run
 from apps.jobs.states import RunAsk
 

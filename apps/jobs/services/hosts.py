@@ -29,8 +29,7 @@ def register_host(*, name: str, about: HostDescription, beat: HostBeat, now: dat
     """Store the description of a host whose runner has started; the mode set by people stays."""
     described: dict[str, Any] = {**asdict(about), **asdict(beat), "beat_at": now}
     host, _created = Host.objects.update_or_create(
-        name=name,
-        defaults=described | {"registered_at": now},
+        name=name, defaults=described | {"registered_at": now}
     )
     return host
 

@@ -91,12 +91,7 @@ def claim_runs(*, host: str, limit: int, now: datetime) -> list[Run]:
 
 @transaction.atomic
 def mark_running(
-    *,
-    run: Run,
-    pid: int | None,
-    process_started: float,
-    now: datetime,
-    container: str = "",
+    *, run: Run, pid: int | None, process_started: float, now: datetime, container: str = ""
 ) -> bool:
     """Record the started process or container; False when the run was stopped or lost meanwhile."""
     return move(

@@ -55,11 +55,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         "created_at",
     )
     list_select_related = ("project",)
-    list_filter = (
-        ("project", VisibleRelatedFilter),
-        "state",
-        ("tag", FieldTextFilter),
-    )
+    list_filter = (("project", VisibleRelatedFilter), "state", ("tag", FieldTextFilter))
     list_filter_submit = True
     search_fields = ("tag", "=commit", "requested_by", "worker")
     list_per_page = 50
@@ -101,9 +97,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
             ),
             path("<int:pk>/live", view(require_GET(self.live_view)), name="projects_build_live"),
             path(
-                "of/<int:project>",
-                view(require_POST(self.build_view)),
-                name="projects_build_tag",
+                "of/<int:project>", view(require_POST(self.build_view)), name="projects_build_tag"
             ),
             *super().get_urls(),
         ]

@@ -170,7 +170,7 @@ class ProjectForm(_ModelForm):
             "webhook_secret": _(
                 "Signs deliveries. Generated with the project; enter one only if a sender "
                 "requires its own."
-            ),
+            )
         }
 
     def _get_validation_exclusions(self) -> set[str]:

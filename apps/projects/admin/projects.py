@@ -18,12 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from apps.access.admin.base import (
-    ProjectScopedAdmin,
-    ProjectScopedInline,
-    person_of,
-    projects_of,
-)
+from apps.access.admin.base import ProjectScopedAdmin, ProjectScopedInline, person_of, projects_of
 from apps.access.admin.confirm import ask_first
 from apps.access.admin.deleted import RestorableAdmin
 from apps.access.errors import DomainError
@@ -287,11 +282,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return project
 
     def _context(self, request: HttpRequest) -> dict[str, Any]:
-        return {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "media": self.media,
-        }
+        return {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
 
     # --- permissions ------------------------------------------------------------------------------
 

@@ -165,10 +165,7 @@ class BuildViewSet(ReadViewSet[Build]):
         if not has_role(self.person, project.pk, Role.OPERATOR):
             raise RoleRequired
         build = build_tag(
-            project=project,
-            tag=body.validated_data["tag"],
-            now=timezone.now(),
-            actor=self.person,
+            project=project, tag=body.validated_data["tag"], now=timezone.now(), actor=self.person
         )
         return self.answer(build, http_status=status.HTTP_201_CREATED)
 

@@ -27,12 +27,7 @@ from apps.projects.api.serializers import (
     WebhookSerializer,
 )
 from apps.projects.models import DeletedProject, Project
-from apps.projects.services import (
-    change_project,
-    create_project,
-    delete_project,
-    restore_project,
-)
+from apps.projects.services import change_project, create_project, delete_project, restore_project
 from apps.projects.services.webhook_setup import setup_texts, webhook_address
 
 

@@ -53,10 +53,7 @@ class RemoteAddress:
 
 
 def check_clone_url(
-    url: str,
-    *,
-    allowed_networks: Sequence[str | Network] = (),
-    resolve: Resolve | None = None,
+    url: str, *, allowed_networks: Sequence[str | Network] = (), resolve: Resolve | None = None
 ) -> RemoteAddress:
     """Return the parsed address of a git repository. Raises ``AddressProblem``.
 
@@ -77,10 +74,7 @@ def check_clone_url(
 
 
 def check_registry_url(
-    url: str,
-    *,
-    allowed_networks: Sequence[str | Network] = (),
-    resolve: Resolve | None = None,
+    url: str, *, allowed_networks: Sequence[str | Network] = (), resolve: Resolve | None = None
 ) -> RemoteAddress:
     """Return a registry's address: ``https://host[:port]``, no path. Raises ``AddressProblem``."""
     address = _parse(url, REGISTRY_SCHEMES)
@@ -146,10 +140,9 @@ def _judged(
     if not verdict.accepted:
         if verdict.problem is AddressFault.UNRESOLVED and resolve is None:
             return address
-        code = {
-            AddressFault.BLOCKED: "url_blocked",
-            AddressFault.UNRESOLVED: "url_unresolved",
-        }.get(verdict.problem, "url_host")
+        code = {AddressFault.BLOCKED: "url_blocked", AddressFault.UNRESOLVED: "url_unresolved"}.get(
+            verdict.problem, "url_host"
+        )
         raise AddressProblem(code, host=address.host, reason=verdict.reason)
     return RemoteAddress(
         url=address.url,

@@ -137,10 +137,7 @@ def remote_session(remote: GitRemote, home: Path) -> Iterator[tuple[GuardedGit, 
     address = remote.checked()
     yield (
         GuardedGit(
-            home,
-            address=address,
-            credentials=remote.credentials,
-            known_hosts=remote.known_hosts,
+            home, address=address, credentials=remote.credentials, known_hosts=remote.known_hosts
         ),
         address,
     )

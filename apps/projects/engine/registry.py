@@ -24,11 +24,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from apps.projects.engine.addresses import (
-    AddressProblem,
-    RemoteAddress,
-    check_registry_url,
-)
+from apps.projects.engine.addresses import AddressProblem, RemoteAddress, check_registry_url
 from apps.projects.engine.refusals import ProjectInputError
 from yardkit.addresses import Network, resolve_name
 

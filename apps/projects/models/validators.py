@@ -10,11 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from apps.projects.engine.addresses import (
-    check_clone_url,
-    check_registry_url,
-    check_repository,
-)
+from apps.projects.engine.addresses import check_clone_url, check_registry_url, check_repository
 from apps.projects.engine.refs import check_branch
 from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import parse_template

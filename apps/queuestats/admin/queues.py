@@ -23,11 +23,7 @@ from apps.queuestats.models import QueueState
 from apps.queuestats.queries.queues import IN, OUT, READY, QueueLine, Queues, QueueStatus, queues_of
 from apps.queuestats.texts import title_of
 
-MEDIA: Final = [
-    "dashboard/dashboard.css",
-    "configcenter/configcenter.css",
-    "queuestats/queues.css",
-]
+MEDIA: Final = ["dashboard/dashboard.css", "configcenter/configcenter.css", "queuestats/queues.css"]
 _WIDTH: Final = 120.0
 _HEIGHT: Final = 24.0
 # Label and colour of each status.

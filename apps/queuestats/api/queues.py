@@ -61,9 +61,7 @@ class QueuesView(ApiView):
     """List of queues."""
 
     @extend_schema(
-        operation_id="queues_list",
-        parameters=[PageQuerySerializer],
-        responses=QueueListSerializer,
+        operation_id="queues_list", parameters=[PageQuerySerializer], responses=QueueListSerializer
     )
     def get(self, request: Request) -> Response:
         """List the queues of your projects, and of the platform if you see everything."""

@@ -77,8 +77,7 @@ class RunCountersSerializer(serializers.Serializer[Any]):
     )
     mean_callback_ms = serializers.FloatField(allow_null=True, help_text="Average of a page.")
     items_by_field = serializers.DictField(
-        child=serializers.IntegerField(),
-        help_text="Number of items with a value, by field.",
+        child=serializers.IntegerField(), help_text="Number of items with a value, by field."
     )
     requests_balanced = serializers.BooleanField()
     attempts_balanced = serializers.BooleanField()

@@ -176,11 +176,7 @@ def _locked(
     RunCounter.objects.bulk_create(
         (
             RunCounter(
-                owner=f"run:{run}",
-                boot=boot,
-                project_id=facts[run].project,
-                seq=-1,
-                updated_at=now,
+                owner=f"run:{run}", boot=boot, project_id=facts[run].project, seq=-1, updated_at=now
             )
             for run, boot in sorted(messages, key=lambda key: (f"run:{key[0]}", key[1]))
             if (f"run:{run}", boot) not in known

@@ -26,14 +26,7 @@ from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.queries.accounting import slices_around
 from apps.requeststore.queries.given_records import records_given
-from apps.requeststore.queries.stories import (
-    LABELS,
-    STEPS,
-    TONES,
-    made_by,
-    row_of,
-    story_of,
-)
+from apps.requeststore.queries.stories import LABELS, STEPS, TONES, made_by, row_of, story_of
 from apps.requeststore.services.reopen import reopen_requests
 from apps.requeststore.services.store import BoundBiz, FoundRequest, shared_request_store
 from apps.requeststore.sinks.factory import folder_of, queue_of_records, table_of

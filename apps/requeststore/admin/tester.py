@@ -35,12 +35,7 @@ from apps.requeststore.services.rule_tests import (
     try_rule,
     write_definition,
 )
-from apps.requeststore.services.sample_pages import (
-    MAX_SAMPLES,
-    drop_page,
-    fetch_page,
-    keep_page,
-)
+from apps.requeststore.services.sample_pages import MAX_SAMPLES, drop_page, fetch_page, keep_page
 from apps.requeststore.services.store import BoundBiz, shared_request_store
 
 CSS: Final = [

@@ -79,10 +79,7 @@ class TesterForm(forms.Form):
         widget=UnfoldAdminIntegerFieldWidget,
     )
     content_type = forms.ChoiceField(
-        label=gettext_lazy("Kind"),
-        choices=_TYPES,
-        required=False,
-        widget=UnfoldAdminSelectWidget,
+        label=gettext_lazy("Kind"), choices=_TYPES, required=False, widget=UnfoldAdminSelectWidget
     )
     body = forms.CharField(
         label=gettext_lazy("Page source"),

@@ -167,8 +167,7 @@ class RequestPageSerializer(serializers.Serializer[Any]):
 
     results = RequestRowSerializer(many=True)
     next = serializers.CharField(
-        allow_null=True,
-        help_text=_("Send it as `after` to get the next page; null on the last."),
+        allow_null=True, help_text=_("Send it as `after` to get the next page; null on the last.")
     )
 
 

@@ -14,7 +14,4 @@ router.register("requests", RequestViewSet, basename="request")
 router.register("bizzes", BizViewSet, basename="biz")
 router.register("rebalances", RebalanceViewSet, basename="rebalance")
 router.register("sample-pages", SamplePageViewSet, basename="sample-page")
-urlpatterns = [
-    api_path("requests/scale", ScaleView.as_view(), name="requests-scale"),
-    *router.urls,
-]
+urlpatterns = [api_path("requests/scale", ScaleView.as_view(), name="requests-scale"), *router.urls]

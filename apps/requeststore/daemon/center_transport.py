@@ -104,10 +104,7 @@ class CenterTransport:
         self._nobody_since = None
         self.problem = ""
         if not self._tasks:
-            self._tasks = [
-                asyncio.create_task(self._receive()),
-                asyncio.create_task(self._watch()),
-            ]
+            self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._watch())]
 
     def _new_transport(self) -> RemoteTransport:
         environment = RunEnvironment(

@@ -60,10 +60,7 @@ def new_queue(context: WorkerContext, bound: BoundBiz) -> RequestQueue:
 def new_sink(context: WorkerContext, bound: BoundBiz) -> Sink:
     """Open the sink. Raises ``BadSetting``."""
     return open_sink(
-        context.sinks,
-        project_id=bound.project_id,
-        biz=bound.name,
-        records=bound.settings.records,
+        context.sinks, project_id=bound.project_id, biz=bound.name, records=bound.settings.records
     )
 
 

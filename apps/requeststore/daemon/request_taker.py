@@ -86,11 +86,7 @@ class RequestTaker:
         return works
 
     def _sort(
-        self,
-        taken: Sequence[TakenEntry],
-        takes: Sequence[Take],
-        now: int,
-        expires: float,
+        self, taken: Sequence[TakenEntry], takes: Sequence[Take], now: int, expires: float
     ) -> tuple[list[LeasedRequest], list[TakenEntry], list[TakenEntry]]:
         works: list[LeasedRequest] = []
         settled: list[TakenEntry] = []
@@ -107,11 +103,7 @@ class RequestTaker:
         return works, settled, away
 
     def _work(
-        self,
-        one: TakenEntry,
-        request: StoredRequest,
-        now: int,
-        expires: float,
+        self, one: TakenEntry, request: StoredRequest, now: int, expires: float
     ) -> LeasedRequest | None:
         try:
             entity = decode_entity(request.data)

@@ -19,10 +19,7 @@ from apps.requeststore.engine.limits import MAX_DATA_BYTES
 from apps.requeststore.engine.request_checks import refusal
 from apps.requeststore.engine.validation import SettingsProblem
 
-FIELDS: Final = (
-    *("url", "rule", "method", "headers", "params"),
-    *("body", "body_base64", "meta"),
-)
+FIELDS: Final = (*("url", "rule", "method", "headers", "params"), *("body", "body_base64", "meta"))
 MAX_PAIRS: Final = 100
 
 

@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import re2
-from jmespath import (
-    exceptions,
-    functions,
-    parser,
-    visitor,
-)
+from jmespath import exceptions, functions, parser, visitor
 
 from apps.requeststore.extraction.limits import MAX_GROWTH, MAX_PATTERN_SIZE
 from apps.requeststore.extraction.problems import BadValue

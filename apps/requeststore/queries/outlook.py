@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import (
-    BigIntegerField,
-    Count,
-    DateTimeField,
-    JSONField,
-    Subquery,
-    Sum,
-    Value,
-)
+from django.db.models import BigIntegerField, Count, DateTimeField, JSONField, Subquery, Sum, Value
 from django.db.models.functions import Cast, Coalesce
 
 from apps.configcenter.models import Configuration, ConfigVersion

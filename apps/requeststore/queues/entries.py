@@ -52,11 +52,7 @@ def read_entry(body: bytes) -> QueueEntry:
         found = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadEntry(f"no entry {{id, biz, ts}}: {error}") from None
-    entry = QueueEntry(
-        _whole("id", found.id, MAX_ID),
-        found.biz,
-        _whole("ts", found.ts, MAX_TS),
-    )
+    entry = QueueEntry(_whole("id", found.id, MAX_ID), found.biz, _whole("ts", found.ts, MAX_TS))
     if not _NAME.fullmatch(entry.biz):
         raise BadEntry("biz is no name: use a-z, 0-9 and _, at most 32, a letter first")
     return entry

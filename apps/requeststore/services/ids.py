@@ -97,10 +97,7 @@ class IdGenerator:
             owner = f"{self._owner or socket.gethostname()}:{self._pid}:{uuid.uuid4().hex[:12]}"
             self._lease = lease_worker(purpose=PURPOSE, owner=owner, ttl=LEASE)
             self._ids = Snowflake(
-                self._lease.number,
-                DatabaseHighWater(self._lease),
-                clock=self._clock,
-                rolling=True,
+                self._lease.number, DatabaseHighWater(self._lease), clock=self._clock, rolling=True
             )
             self._renew_at = now + RENEW_SECONDS
         elif now >= self._renew_at:

@@ -136,12 +136,7 @@ def cancel_rebalance(
         raise RebalanceEnded
     locked.state, locked.ended_at = RebalanceState.CANCELLED, max(now, locked.created_at)
     locked.save(update_fields=["state", "ended_at"])
-    record(
-        actor=actor,
-        action="requeststore.cancel_rebalance",
-        obj=locked,
-        actor_label=actor_label,
-    )
+    record(actor=actor, action="requeststore.cancel_rebalance", obj=locked, actor_label=actor_label)
     return locked
 
 

@@ -168,7 +168,7 @@ def _gauges(found: BizStatuses, advice: Advice) -> dict[tuple[str, int | None, s
     Fetchers are measured here, because forecasts need their mean.
     """
     gauges: dict[tuple[str, int | None, str], float] = {
-        (FETCHERS.name, FETCHERS.project, FETCHERS.label): float(advice.running),
+        (FETCHERS.name, FETCHERS.project, FETCHERS.label): float(advice.running)
     }
     for biz in found.bizzes:
         if biz.queue is None or biz.queue.problem:

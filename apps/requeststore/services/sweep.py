@@ -92,10 +92,7 @@ class Sweep:
     def orphans(self, queue: RequestQueue) -> int:
         """Queue requests that were stored and never queued; return how many."""
         found = self._node.orphans(
-            self._shard,
-            before=self._now - ORPHAN_SECONDS * 1000,
-            cutoff=self._cutoff,
-            limit=LIMIT,
+            self._shard, before=self._now - ORPHAN_SECONDS * 1000, cutoff=self._cutoff, limit=LIMIT
         )
         return self._queue(queue, found)
 

@@ -18,11 +18,7 @@ from apps.access.api.authentication import TokenAuthentication
 from apps.access.api.base import ApiView
 from apps.access.api.errors import RETRY_AFTER_SECONDS, error_body
 from apps.access.api.idempotency import idempotent
-from apps.access.api.network import (
-    InsideScopesOrNetwork,
-    NetworkAuthentication,
-    PerCallerThrottle,
-)
+from apps.access.api.network import InsideScopesOrNetwork, NetworkAuthentication, PerCallerThrottle
 from apps.access.states import Role
 from apps.routing.api.bodies import RawJSONParser, items_of, raw_body, refusal
 from apps.routing.api.callers import Ruled, ruled_project

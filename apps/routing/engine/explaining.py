@@ -144,12 +144,7 @@ def _known(item: Item, known: Known | Lookup | None) -> Known | None:
 
 
 def explain_known(
-    track: Track,
-    known: Known,
-    event: Event,
-    *,
-    now: datetime,
-    full: Full = lambda outbound: False,
+    track: Track, known: Known, event: Event, *, now: datetime, full: Full = lambda outbound: False
 ) -> ItemExplanation:
     """What would happen to an item of the ledger that is waited for no longer, or is offered."""
     heard = _Heard(track, full)

@@ -33,14 +33,7 @@ class State(StrEnum):
 
 
 FINAL: Final = frozenset(
-    {
-        State.SUCCEEDED,
-        State.FAILED,
-        State.EXPIRED,
-        State.REJECTED,
-        State.CANCELLED,
-        State.DEAD,
-    }
+    {State.SUCCEEDED, State.FAILED, State.EXPIRED, State.REJECTED, State.CANCELLED, State.DEAD}
 )
 ACTIVE: Final = frozenset(State) - FINAL
 

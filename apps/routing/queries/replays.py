@@ -252,11 +252,7 @@ class _MessageComparison:
     @staticmethod
     def _message(outbound: Outbound, decision: Decision) -> Item:
         return message(
-            outbound,
-            decision.item,
-            uuid=NO_UUID,
-            counters=decision.counters,
-            submit_time=_ANY_TIME,
+            outbound, decision.item, uuid=NO_UUID, counters=decision.counters, submit_time=_ANY_TIME
         )
 
 

@@ -160,11 +160,7 @@ def problems_of_classes(rules: RuleSet) -> Iterator[Problem]:
 
 def _read(source: Path | bytes, name: str) -> Data:
     rules, problems = read_rules(
-        source,
-        None,
-        name=name,
-        class_parameters=_parameters,
-        check_selector=_selector_problem,
+        source, None, name=name, class_parameters=_parameters, check_selector=_selector_problem
     )
     if rules is not None:
         # Checked before ``to_data``, which drops the line numbers.

@@ -14,12 +14,7 @@ from apps.runtime.daemon import GuardedDaemon, HeartbeatRow, Identity
 from apps.runtime.errors import DATABASE_AWAY, DATABASE_ERRORS
 from apps.runtime.management.status_table import status_table
 from apps.runtime.queries import BEAT_SECONDS, unapplied_migrations
-from apps.runtime.services import (
-    close_shared_broker,
-    shared_broker,
-    stop_events,
-    stop_relay,
-)
+from apps.runtime.services import close_shared_broker, shared_broker, stop_events, stop_relay
 from yardkit.broker import Broker, BrokerError
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, Daemon, Options, run
 from yardkit.env import EnvError

@@ -1,17 +1,8 @@
 """Services of this app, and the broker connection of the process."""
 
 from apps.runtime.queries import database_now, is_live, live_daemons, stale_daemons
-from apps.runtime.services.broker import (
-    before_broker_closes,
-    close_shared_broker,
-    shared_broker,
-)
-from apps.runtime.services.daemons import (
-    beat,
-    forget_daemon,
-    free_daemon_name,
-    register_daemon,
-)
+from apps.runtime.services.broker import before_broker_closes, close_shared_broker, shared_broker
+from apps.runtime.services.daemons import beat, forget_daemon, free_daemon_name, register_daemon
 from apps.runtime.services.dead_letters import (
     drop_dead_letter,
     requeue_dead_letter,
@@ -28,11 +19,7 @@ from apps.runtime.services.leases import (
     renew_lease,
     steady_for,
 )
-from apps.runtime.services.outbox import (
-    drop_outbox_message,
-    enqueue,
-    retry_outbox_message,
-)
+from apps.runtime.services.outbox import drop_outbox_message, enqueue, retry_outbox_message
 from apps.runtime.services.processed import claim_message
 from apps.runtime.services.relay import relay_outbox, stop_relay, wake_relay
 from apps.runtime.services.transactions import in_short_transaction

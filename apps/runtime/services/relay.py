@@ -172,9 +172,7 @@ def _keep_for_later(message: OutboxMessage, error: str, now: datetime) -> None:
         return
     pause = min(LONGEST_BACK_OFF_SECONDS, 2.0 ** min(message.attempts, 10))
     OutboxMessage.objects.filter(pk=message.pk).update(
-        attempts=F("attempts") + 1,
-        next_try_at=now + timedelta(seconds=pause),
-        error=error[:500],
+        attempts=F("attempts") + 1, next_try_at=now + timedelta(seconds=pause), error=error[:500]
     )
     logger.warning(
         "message %s waits in the outbox for %.0f s: %s", message.message_id, pause, error

@@ -30,11 +30,7 @@ from apps.seeds.admin.scope import page_of
 from apps.seeds.models import Frontier
 from apps.seeds.queries import oldest_pending, service_status
 
-CSS = [
-    "dashboard/dashboard.css",
-    "configcenter/configcenter.css",
-    "seeds/seeds.css",
-]
+CSS = ["dashboard/dashboard.css", "configcenter/configcenter.css", "seeds/seeds.css"]
 
 
 @admin.register(Frontier)

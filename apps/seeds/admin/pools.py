@@ -99,10 +99,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
     change_form_outer_before_template = "admin/seeds/resourcepool/head.html"
     fieldsets = (
         (None, {"fields": (("project", "name"), "description", "is_enabled")}),
-        (
-            _("Leases"),
-            {"fields": (("rotation_percent", "lease_seconds"), "rest_seconds")},
-        ),
+        (_("Leases"), {"fields": (("rotation_percent", "lease_seconds"), "rest_seconds")}),
         (_("Failures"), {"fields": (("cool_down_seconds", "ban_after"),)}),
     )
 
@@ -172,9 +169,7 @@ class ResourcePoolAdmin(ProjectScopedAdmin):
         return _figure(pool.disabled)
 
     @display(
-        description=_("leasing"),
-        ordering="is_enabled",
-        label={"on": "success", "off": "warning"},
+        description=_("leasing"), ordering="is_enabled", label={"on": "success", "off": "warning"}
     )
     def enabled(self, pool: ResourcePool) -> tuple[str, Any]:
         """Whether the pool leases resources."""

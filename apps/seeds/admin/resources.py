@@ -101,14 +101,7 @@ class ResourceAdmin(ProjectScopedAdmin):
         "release_selected",
         "reset_selected",
     )
-    actions_detail: ClassVar[list[str]] = [
-        "ban",
-        "unban",
-        "disable",
-        "enable",
-        "release",
-        "reset",
-    ]
+    actions_detail: ClassVar[list[str]] = ["ban", "unban", "disable", "enable", "release", "reset"]
 
     class Media:
         css = {"all": CSS}
@@ -325,9 +318,7 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @action(description=_("Ban"), permissions=["operate"])
     @asks_first(
-        verb=_("Ban"),
-        loss=_("They are not leased again until the ban is lifted."),
-        final=False,
+        verb=_("Ban"), loss=_("They are not leased again until the ban is lifted."), final=False
     )
     def ban_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
         """Exclude the resources from leasing until they are unbanned."""
@@ -350,8 +341,7 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @action(description=_("Release"), permissions=["operate"])
     @asks_first(
-        verb=_("Release"),
-        loss=_("Their leases end. Their holders may still use them for a while."),
+        verb=_("Release"), loss=_("Their leases end. Their holders may still use them for a while.")
     )
     def release_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
         """End their leases."""

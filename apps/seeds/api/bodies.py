@@ -182,10 +182,7 @@ def _number(text: str) -> float:
 
 
 _decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_constant=_constant,
-    parse_int=_integer,
-    parse_float=_number,
+    object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_number
 )
 
 

@@ -62,12 +62,7 @@ class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
 
 
 @extend_schema_field(
-    {
-        "oneOf": [
-            {"type": "string"},
-            {"type": "object", "additionalProperties": {"type": "string"}},
-        ]
-    }
+    {"oneOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}
 )
 class SecretField(serializers.JSONField):
     """Write-only secret: a text, or an object of texts."""

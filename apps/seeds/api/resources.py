@@ -165,10 +165,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
     def create_object(self, values: dict[str, Any]) -> Resource:
         """Add a resource to a pool."""
         return pools.create_resource(
-            pool=values["pool"],
-            name=values["name"],
-            secret=values["secret"],
-            actor=self.person,
+            pool=values["pool"], name=values["name"], secret=values["secret"], actor=self.person
         )
 
     def update_object(self, obj: Resource, values: dict[str, Any]) -> Resource:

@@ -48,11 +48,7 @@ def lease_resource(call: LeaseResource) -> ResourceLeased:
     pool = _pool(call)
     try:
         result = lease(
-            pool=pool,
-            owner=call.owner,
-            now=database_now(),
-            seconds=call.seconds,
-            key=call.key,
+            pool=pool, owner=call.owner, now=database_now(), seconds=call.seconds, key=call.key
         )
     except SeedsRefusal as error:
         raise ResourceRefused(error.code, error.text) from None

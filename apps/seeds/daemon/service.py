@@ -38,10 +38,7 @@ from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
 from yardkit.clock import Clock
 from yardkit.daemon import CannotStart
-from yardkit.protocol import (
-    AnyMessage,
-    ManageSeeds,
-)
+from yardkit.protocol import AnyMessage, ManageSeeds
 from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 

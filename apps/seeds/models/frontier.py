@@ -54,11 +54,7 @@ class Frontier(models.Model):
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="frontiers"
     )
-    name = models.CharField(
-        _("name"),
-        max_length=100,
-        validators=[validate_name],
-    )
+    name = models.CharField(_("name"), max_length=100, validators=[validate_name])
     description = models.CharField(_("description"), max_length=500, blank=True)
     time_zone = models.CharField(
         _("time zone"),
@@ -137,7 +133,7 @@ class Frontier(models.Model):
         verbose_name_plural = _("frontiers")
         ordering: ClassVar = ["project", "name"]
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["project", "name"], name="seeds_frontier_one_a_name"),
+            models.UniqueConstraint(fields=["project", "name"], name="seeds_frontier_one_a_name")
         ]
 
     def __str__(self) -> str:

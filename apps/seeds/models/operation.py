@@ -46,7 +46,7 @@ class Operation(models.Model):
                 fields=["frontier"],
                 condition=Q(state__in=["waiting", "running"], kind="move"),
                 name="seeds_one_move_a_frontier",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

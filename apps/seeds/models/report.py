@@ -47,7 +47,7 @@ class SegmentReport(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["frontier", "segment"], name="seeds_one_report_a_segment"
-            ),
+            )
         ]
 
     def __str__(self) -> str:

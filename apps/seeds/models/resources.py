@@ -26,11 +26,7 @@ class ResourcePool(models.Model):
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="resource_pools"
     )
-    name = models.CharField(
-        _("name"),
-        max_length=100,
-        validators=[validate_name],
-    )
+    name = models.CharField(_("name"), max_length=100, validators=[validate_name])
     description = models.CharField(_("description"), max_length=500, blank=True)
     rotation_percent = models.PositiveSmallIntegerField(
         _("rotation zone"),
@@ -54,9 +50,7 @@ class ResourcePool(models.Model):
         help_text=_("Seconds; doubled by each consecutive failure, up to a day."),
     )
     ban_after = models.PositiveSmallIntegerField(
-        _("ban after"),
-        default=0,
-        help_text=_("Number of consecutive failures; 0 never bans."),
+        _("ban after"), default=0, help_text=_("Number of consecutive failures; 0 never bans.")
     )
     is_enabled = models.BooleanField(_("enabled"), default=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
@@ -69,7 +63,7 @@ class ResourcePool(models.Model):
         verbose_name_plural = _("resource pools")
         ordering: ClassVar = ["project", "name"]
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["project", "name"], name="seeds_pool_one_a_name"),
+            models.UniqueConstraint(fields=["project", "name"], name="seeds_pool_one_a_name")
         ]
 
     def __str__(self) -> str:

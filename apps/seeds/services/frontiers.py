@@ -138,10 +138,7 @@ def refuse_used(frontier: Frontier) -> None:
 
 
 def _segments(frontier: Frontier) -> list[Any]:
-    return [
-        *manage(frontier, ShowSegments()),
-        *manage(frontier, ShowSegments(staged=True)),
-    ]
+    return [*manage(frontier, ShowSegments()), *manage(frontier, ShowSegments(staged=True))]
 
 
 def _wipe(frontier: Frontier) -> None:

@@ -12,13 +12,7 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from apps.access.models import User
-from apps.seeds.engine.seeds import (
-    LAST_TIME,
-    MAX_RETRY_LIMIT,
-    TIMELESS_DUE,
-    URGENT_DUE,
-    State,
-)
+from apps.seeds.engine.seeds import LAST_TIME, MAX_RETRY_LIMIT, TIMELESS_DUE, URGENT_DUE, State
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services.management import manage, show_segments
 from apps.seeds.services.operations import beat_operation, begin_import, end_operation

@@ -17,13 +17,7 @@ from apps.seeds.engine.errors import BadCall, ClockBack
 from apps.seeds.engine.filters import FilterSettings, FilterState
 from apps.seeds.engine.rules import NewPlace
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, LAST_TIME, ResolvedSeed, State
-from yardkit.protocol.seeds import (
-    MAX_SEEDS,
-    KnownSeed,
-    LeasedSeed,
-    SeedFinish,
-    SeedFinished,
-)
+from yardkit.protocol.seeds import MAX_SEEDS, KnownSeed, LeasedSeed, SeedFinish, SeedFinished
 
 # Shared by messages and storage.
 Finish: TypeAlias = SeedFinish

@@ -13,13 +13,7 @@ import msgspec
 from apps.seeds.engine.errors import BadCall, BadSeed
 from apps.seeds.engine.keys import key_hash, key_resolver
 from apps.seeds.engine.rules import FrontierRules, NewPlace
-from apps.seeds.engine.seeds import (
-    FIRST_TIME,
-    LAST_TIME,
-    MAX_RETRY_LIMIT,
-    URGENT_DUE,
-    Seed,
-)
+from apps.seeds.engine.seeds import FIRST_TIME, LAST_TIME, MAX_RETRY_LIMIT, URGENT_DUE, Seed
 from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.stores.base import (
     Known,

@@ -186,9 +186,7 @@ class SourceAdmin(ChosenProjectAdmin):
 
         def look() -> str:
             found = preview(
-                project_id=choice.project.pk,
-                name=name,
-                networks=settings.SOURCES_ALLOWED_NETWORKS,
+                project_id=choice.project.pk, name=name, networks=settings.SOURCES_ALLOWED_NETWORKS
             )
             values = {
                 "name": name,

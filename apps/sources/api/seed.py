@@ -21,11 +21,7 @@ from rest_framework.response import Response
 
 from apps.access.api.authentication import TokenAuthentication
 from apps.access.api.base import ApiView
-from apps.access.api.network import (
-    InsideScopesOrNetwork,
-    NetworkAuthentication,
-    PerCallerThrottle,
-)
+from apps.access.api.network import InsideScopesOrNetwork, NetworkAuthentication, PerCallerThrottle
 from apps.access.api.parsers import StrictJSONParser
 from apps.access.models import User
 from apps.access.states import Role

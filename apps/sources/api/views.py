@@ -125,9 +125,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         project = self.get_object().home_id
         values = _valid(SourceNameSerializer(data=request.data))
         found = preview(
-            project_id=project,
-            name=values["name"],
-            networks=settings.SOURCES_ALLOWED_NETWORKS,
+            project_id=project, name=values["name"], networks=settings.SOURCES_ALLOWED_NETWORKS
         )
         return Response({**asdict(found), "new": found.new})
 

@@ -85,8 +85,7 @@ def _from_text(text: str, time_zone: str) -> datetime | None:
         return _placed(date + timedelta(days=1, microseconds=-1), time_zone)
     parts = [int(part) for part in clock.split(":")]
     return _placed(
-        date.replace(hour=parts[0], minute=parts[1], second=parts[2] if parts[2:] else 0),
-        time_zone,
+        date.replace(hour=parts[0], minute=parts[1], second=parts[2] if parts[2:] else 0), time_zone
     )
 
 

@@ -142,10 +142,7 @@ class Harvester:
         source = self._around.source()
         total = self._wait(self._client.total())
         found = plan(
-            self._marker,
-            total,
-            source.batch_size,
-            reset_when_shrunk=source.shrunk is Shrunk.RESET,
+            self._marker, total, source.batch_size, reset_when_shrunk=source.shrunk is Shrunk.RESET
         )
         if found.shrunk:
             before = self._marker.total if self._marker.total is not None else self._marker.start
@@ -292,10 +289,7 @@ class _Ahead:
     """Prefetched batches, in order."""
 
     def __init__(
-        self,
-        client: RecordClient,
-        around: Surroundings,
-        offsets: Iterator[tuple[int, int]],
+        self, client: RecordClient, around: Surroundings, offsets: Iterator[tuple[int, int]]
     ) -> None:
         self._ask: Callable[[int, int], Coroutine[Any, Any, RecordPage]] = client.batch
         self._submit = around.submit

@@ -146,11 +146,7 @@ def lease_records(
 
 
 def acknowledge(
-    *,
-    queue: RecordQueue,
-    lease: str,
-    message_ids: Sequence[str] | None = None,
-    now: datetime,
+    *, queue: RecordQueue, lease: str, message_ids: Sequence[str] | None = None, now: datetime
 ) -> int:
     """Acknowledge these records, or all of the lease; return their number.
 
@@ -161,11 +157,7 @@ def acknowledge(
 
 
 def give_back(
-    *,
-    queue: RecordQueue,
-    lease: str,
-    message_ids: Sequence[str] | None = None,
-    now: datetime,
+    *, queue: RecordQueue, lease: str, message_ids: Sequence[str] | None = None, now: datetime
 ) -> int:
     """Return these records, or all of the lease, to the queue; return their number.
 

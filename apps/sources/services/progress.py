@@ -106,10 +106,7 @@ def move(
 ) -> None:
     """Store the checkpoint and the counts of a published batch. Raises ``SourceLeaseLost``."""
     _fenced(
-        begun,
-        checkpoint=msgspec.to_builtins(checkpoint),
-        leased_until=now + LEASE,
-        waiting_for="",
+        begun, checkpoint=msgspec.to_builtins(checkpoint), leased_until=now + LEASE, waiting_for=""
     )
     mine = Harvest.objects.filter(pk=begun.harvest_id)
     changes: dict[str, Any] = {

@@ -13,9 +13,4 @@ EXPIRED = "expired"
 
 def dead_headers(headers: Headers, *, reason: str, queue: str, died_at: float) -> Headers:
     """Return the message's headers with the three of a dead letter; ``died_at`` is Unix time."""
-    return {
-        **headers,
-        HEADER_REASON: reason,
-        HEADER_QUEUE: queue,
-        HEADER_DIED_AT: died_at,
-    }
+    return {**headers, HEADER_REASON: reason, HEADER_QUEUE: queue, HEADER_DIED_AT: died_at}

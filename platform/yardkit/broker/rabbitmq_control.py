@@ -17,12 +17,7 @@ import pika
 from pika.channel import Channel
 from pika.exceptions import ChannelClosed
 
-from yardkit.broker.base import (
-    BrokerError,
-    BrokerUnavailable,
-    QueueSpec,
-    Unroutable,
-)
+from yardkit.broker.base import BrokerError, BrokerUnavailable, QueueSpec, Unroutable
 from yardkit.broker.declared import Binding, Declared
 from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_loop import Loop
@@ -52,10 +47,7 @@ class Control:
     """Execute requests in order; repeat the one interrupted by a lost connection."""
 
     def __init__(
-        self,
-        loop: Loop,
-        declared: Declared,
-        on_restored: Callable[[Connection], None],
+        self, loop: Loop, declared: Declared, on_restored: Callable[[Connection], None]
     ) -> None:
         """``on_restored`` is called when connected and everything declared exists again."""
         self._loop = loop

@@ -51,12 +51,7 @@ class Core:
         self._refusal = ""
         self._publishes = False
         self._link = Link(
-            self.loop,
-            address,
-            name,
-            on_up=self._up,
-            on_down=self._down,
-            on_refused=self._refused,
+            self.loop, address, name, on_up=self._up, on_down=self._down, on_refused=self._refused
         )
         self._publishing_link = Link(
             self.loop,

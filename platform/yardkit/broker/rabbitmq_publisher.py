@@ -17,13 +17,7 @@ import pika
 from pika.channel import Channel
 from pika.exceptions import ChannelClosed
 
-from yardkit.broker.base import (
-    BrokerError,
-    BrokerUnavailable,
-    MessageRefused,
-    Outgoing,
-    Unroutable,
-)
+from yardkit.broker.base import BrokerError, BrokerUnavailable, MessageRefused, Outgoing, Unroutable
 from yardkit.broker.outgoing import new_future
 from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_control import PATIENCE_SECONDS

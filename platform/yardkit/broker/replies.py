@@ -9,14 +9,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import replace
 
-from yardkit.broker.base import (
-    Broker,
-    BrokerClosed,
-    Delivery,
-    Outgoing,
-    QueueSpec,
-    Subscription,
-)
+from yardkit.broker.base import Broker, BrokerClosed, Delivery, Outgoing, QueueSpec, Subscription
 from yardkit.broker.gateway import belongs_to, sender_of
 
 # Long enough for a reconnect, short enough that the queue of a killed asker does not stay.

@@ -196,10 +196,7 @@ def _exclusive(lock_file: Path) -> Iterator[None]:
 
 def _open_locked(file: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        file,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=_BUSY_MILLISECONDS / 1000,
+        file, isolation_level=None, check_same_thread=False, timeout=_BUSY_MILLISECONDS / 1000
     )
     try:
         _prepare(connection, file)

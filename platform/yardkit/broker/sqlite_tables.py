@@ -12,13 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 
-from yardkit.broker.base import (
-    DEAD_QUEUE,
-    BrokerError,
-    QueueDepth,
-    QueueSpec,
-    Unroutable,
-)
+from yardkit.broker.base import DEAD_QUEUE, BrokerError, QueueDepth, QueueSpec, Unroutable
 
 _BUSY_SECONDS = 30.0
 _ROWS_PER_STEP = 5000

@@ -16,11 +16,7 @@ from yardkit.protocol.agents import (
     Release,
     ReleaseDownloader,
 )
-from yardkit.protocol.base import (
-    ACCEPTED_VERSIONS,
-    VERSION,
-    ProtocolError,
-)
+from yardkit.protocol.base import ACCEPTED_VERSIONS, VERSION, ProtocolError
 from yardkit.protocol.downloads import (
     Dispatched,
     DownloadBatch,

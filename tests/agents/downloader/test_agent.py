@@ -13,13 +13,7 @@ from apps.agents.downloader.agent import SWEEP_SECONDS
 from apps.agents.downloader.vitals import AgentCounters
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
-from tests.agents.downloader.other_side import (
-    LOOPBACK,
-    OtherSide,
-    Unreliable,
-    item,
-    until,
-)
+from tests.agents.downloader.other_side import LOOPBACK, OtherSide, Unreliable, item, until
 from tests.yardkit.web_server import WebServer, page
 from yardkit.broker import Broker, Delivery, Outgoing
 from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON

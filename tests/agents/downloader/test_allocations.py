@@ -206,11 +206,7 @@ async def test_an_allocation_that_makes_no_sense_any_more_is_set_aside(
 
 @pytest.mark.fault
 async def test_a_file_that_cannot_be_written_keeps_no_run_waiting(
-    start: Start,
-    other: OtherSide,
-    site: WebServer,
-    folder: Path,
-    caplog: pytest.LogCaptureFixture,
+    start: Start, other: OtherSide, site: WebServer, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # In the way of the folder.
     folder.parent.write_text("")

@@ -15,11 +15,7 @@ from apps.agents.downloader.fetchers.redial import RedialOptions
 from apps.agents.downloader.results import make_result
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
-from tests.agents.downloader.other_side import (
-    OtherSide,
-    Unreliable,
-    until,
-)
+from tests.agents.downloader.other_side import OtherSide, Unreliable, until
 from tests.yardkit.web_server import WebServer, page
 from yardkit.broker import Broker
 from yardkit.clock import ManualClock

@@ -32,9 +32,7 @@ from tests.agents.downloader.test_downloads import (  # noqa: F401 - and these
     test_large_bodies_are_compressed,
     test_old_commands_are_dropped,
 )
-from tests.agents.downloader.test_heartbeats import (  # noqa: F401 - and this one
-    test_it_registers_and_says_that_it_is_alive,
-)
+from tests.agents.downloader.test_heartbeats import test_it_registers_and_says_that_it_is_alive  # noqa: F401 - and this one
 from tests.agents.downloader.test_reports import (  # noqa: F401 - and these
     center,
     test_a_center_that_is_gone_is_no_failure,

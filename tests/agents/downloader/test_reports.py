@@ -143,11 +143,7 @@ async def test_a_center_that_is_gone_is_no_failure(
 
 
 async def test_a_broker_that_fails_for_a_moment_loses_no_report(
-    start: Start,
-    broker: Broker,
-    other: OtherSide,
-    center: Center,
-    monkeypatch: pytest.MonkeyPatch,
+    start: Start, broker: Broker, other: OtherSide, center: Center, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.agents.downloader.reports.REPORT_SECONDS", 1000.0)
     unreliable = Unreliable(broker)

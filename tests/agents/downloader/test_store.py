@@ -102,11 +102,7 @@ def newer() -> bytes:
          "huge"],
 )  # fmt: skip
 def test_a_damaged_file_is_set_aside_and_told(
-    folder: Path,
-    content: bytes,
-    reason: str,
-    caplog: pytest.LogCaptureFixture,
-    measured: Measured,
+    folder: Path, content: bytes, reason: str, caplog: pytest.LogCaptureFixture, measured: Measured
 ) -> None:
     folder.mkdir(parents=True)
     damaged, bad = folder / "run-7.alloc", folder / "run-7.alloc.bad"

@@ -177,10 +177,7 @@ def test_a_store_that_is_away_says_so() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_that_is_away_says_so() -> None:
-    with (
-        tables_away("agents_hostledger"),
-        pytest.raises(SharesUnavailable, match="database"),
-    ):
+    with tables_away("agents_hostledger"), pytest.raises(SharesUnavailable, match="database"):
         DatabaseShares().exchange("c1", [ShareRequest(host=HOST)])
 
 

@@ -195,8 +195,7 @@ def test_a_built_in_rule_is_changed_for_the_platform() -> None:
     page = text_of(root.get(address))
     assert "What a built-in rule watches stays as it is" in page
     root.post(
-        address,
-        {"name": "daemon silent", "kind": "above", "severity": "warning", "tell": "ops"},
+        address, {"name": "daemon silent", "kind": "above", "severity": "warning", "tell": "ops"}
     )
     data = active_data(None)[0]
     assert data["rules"][0]["name"] == "daemon silent"

@@ -14,12 +14,7 @@ from tests.joblogs.elastic_double.answers import Document, Refusal, Unsupported,
 LONGEST_TERM_BYTES = 32_766
 LONGEST_TOKEN = 255
 _RANGES = {"long": 2**63, "integer": 2**31}
-_SETTINGS = {
-    "number_of_shards",
-    "number_of_replicas",
-    "refresh_interval",
-    "index.lifecycle.name",
-}
+_SETTINGS = {"number_of_shards", "number_of_replicas", "refresh_interval", "index.lifecycle.name"}
 _OPTIONS = {
     "keyword": set[str](),
     "wildcard": set[str](),

@@ -55,8 +55,7 @@ KINDS = [
     pytest.param("embedded", marks=pytest.mark.twin),
     pytest.param("services", marks=pytest.mark.services),
     pytest.param(
-        "elastic",
-        marks=[elastic_server.WANTED, pytest.mark.long("on PostgreSQL; outages of both")],
+        "elastic", marks=[elastic_server.WANTED, pytest.mark.long("on PostgreSQL; outages of both")]
     ),
 ]
 

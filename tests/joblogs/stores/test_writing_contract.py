@@ -143,9 +143,7 @@ def test_who_follows_does_not_wait_for_ever(store: LogStore) -> None:
     assert refs == ["1.1", "1.3", "2.1"]
 
 
-def test_the_end_of_one_execution_may_come_after_the_beginning_of_the_next(
-    store: LogStore,
-) -> None:
+def test_the_end_of_one_execution_may_come_after_the_beginning_of_the_next(store: LogStore) -> None:
     now = datetime.now(UTC)
     store.write([batch([line(1)])], now=now)
     store.write([batch([line(1, "next")], boot="b2")], now=now)

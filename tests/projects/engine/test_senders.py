@@ -179,10 +179,7 @@ def test_ids_and_events() -> None:
     assert (
         delivery_id_of(WebhookSender.GITHUB, sent, now=NOW),
         event_of(WebhookSender.GITHUB, sent),
-    ) == (
-        "abc",
-        "push",
-    )
+    ) == ("abc", "push")
     for strange in ("x" * 201, "a\x00b", "a\u202eb"):
         hashed = delivery_id_of(
             WebhookSender.GITHUB, IncomingDelivery({"x-github-delivery": strange}, b""), now=NOW

@@ -12,13 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from apps.projects.engine.refs import (
-    RefRefused,
-    TagRefused,
-    check_branch,
-    check_commit,
-    check_tag,
-)
+from apps.projects.engine.refs import RefRefused, TagRefused, check_branch, check_commit, check_tag
 from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import (
     TagReading,

@@ -228,11 +228,7 @@ def test_one_request_that_always_fails_costs_only_itself(
     step.step()
     assert flags(yard, bound) == {PROCESSED: 18, FAILED: 2}
     assert rows(tmp_path) == 18
-    assert counted == {
-        "requests.processed": 20,
-        "requests.failed": 2,
-        "requests.records": 18,
-    }
+    assert counted == {"requests.processed": 20, "requests.failed": 2, "requests.records": 18}
     reasons = {
         found.request.steps[-1].text
         for work, _result in step.ended

@@ -47,10 +47,7 @@ def test_requests_become_records_and_are_marked(plant: Plant, site: Site) -> Non
 def test_a_request_goes_out_as_it_was_stored(plant: Plant, site: Site) -> None:
     plant.save(asked={"fetch": {"headers": {"X-Biz": "b", "X-Both": "b"}}})
     plant.submit(
-        "asked",
-        f"{site.url}/p/1?a=1",
-        headers={"X-Own": "o", "X-Both": "o"},
-        params={"q": "ä b"},
+        "asked", f"{site.url}/p/1?a=1", headers={"X-Own": "o", "X-Both": "o"}, params={"q": "ä b"}
     )
     plant.until_flags("asked", {1: 1})
     sent = {name: site.headers.get(name) for name in ("x-biz", "x-own", "x-both")}

@@ -95,10 +95,7 @@ def test_nothing_said_is_the_usual() -> None:
         ({"epochs": [{}] * 101}, [("epochs", "epochs_count")]),
         ({"epochs": [3]}, [("epochs[0]", "not_mapping")]),
         ({"epochs": [{"since": 1}]}, [("epochs[0].since", "first_epoch")]),
-        (
-            {"epochs": [{}, {"since": 9}, {"since": 9}]},
-            [("epochs[2].since", "epochs_not_rising")],
-        ),
+        ({"epochs": [{}, {"since": 9}, {"since": 9}]}, [("epochs[2].since", "epochs_not_rising")]),
         ({"epochs": [{"splits": 0}]}, [("epochs[0].splits", "not_within")]),
         ({"epochs": [{"splits": 257}]}, [("epochs[0].splits", "not_within")]),
         ({"epochs": [{"splits": 1.5}]}, [("epochs[0].splits", "not_whole")]),

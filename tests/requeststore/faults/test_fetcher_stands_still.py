@@ -28,11 +28,7 @@ def test_what_is_anothers_by_now_is_neither_recorded_nor_ended(
     plant: Plant, site: Site, measured: Measured
 ) -> None:
     plant.save(
-        still={
-            "take_seconds": 2,
-            "fetch": {"timeout_seconds": 1},
-            "records": {"to": "json_lines"},
-        }
+        still={"take_seconds": 2, "fetch": {"timeout_seconds": 1}, "records": {"to": "json_lines"}}
     )
     plant.start("f1", FAILPOINTS="fetcher.downloaded=stop:8@1")
     (one,) = plant.submit("still", f"{site.url}/p/1")

@@ -12,10 +12,7 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from apps.requeststore.stores.mongo import MongoNode
 from tests.plugins.mongodb_server import MongoServer
-from tests.requeststore.stores.calls import (
-    PREFIX,
-    SHARD,
-)
+from tests.requeststore.stores.calls import PREFIX, SHARD
 
 Document = dict[str, Any]
 

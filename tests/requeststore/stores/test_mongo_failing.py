@@ -34,12 +34,7 @@ from tests.requeststore.stores.calls import (
     store,
     take,
 )
-from tests.requeststore.stores.mongo_fixtures import (
-    Document,
-    client,
-    listener,
-    node,
-)
+from tests.requeststore.stores.mongo_fixtures import Document, client, listener, node
 
 __all__ = ["client", "listener", "node"]
 
@@ -80,10 +75,7 @@ def patient(mongodb_server: MongoServer) -> Iterator[MongoNode]:
 @pytest.mark.covers("S4.15")
 @pytest.mark.parametrize(
     "how",
-    [
-        {"closeConnection": True},
-        {"errorCode": 10107, "errorLabels": ["RetryableWriteError"]},
-    ],
+    [{"closeConnection": True}, {"errorCode": 10107, "errorLabels": ["RetryableWriteError"]}],
     ids=["connection", "not primary"],
 )
 def test_a_fail_over_in_the_midst_goes_unnoticed(

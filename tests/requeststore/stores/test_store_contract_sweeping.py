@@ -7,12 +7,7 @@ import pytest
 
 from apps.requeststore.engine.errors import InvalidRequest
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, TAKEN
-from apps.requeststore.stores.base import (
-    QueueEntry,
-    Shard,
-    StorageNode,
-    StoredRequest,
-)
+from apps.requeststore.stores.base import QueueEntry, Shard, StorageNode, StoredRequest
 from tests.requeststore.stores.calls import (
     CUTOFF,
     DEADLINE,

@@ -134,10 +134,7 @@ def test_keeping_and_deleting_are_recorded(project: Project) -> None:
     assert kept.created_by == person.get_username()
     drop_page(sample=kept, actor=person)
     actions = AuditRecord.objects.filter(actor=person).values_list("action", flat=True)
-    assert sorted(actions) == [
-        "requeststore.add_samplepage",
-        "requeststore.delete_samplepage",
-    ]
+    assert sorted(actions) == ["requeststore.add_samplepage", "requeststore.delete_samplepage"]
 
 
 def test_kept_pages_have_limits(

@@ -262,9 +262,7 @@ def test_the_page_takes_a_fixed_number_of_queries(project: Project) -> None:
         save(project, rule_set(*(outbound(name, "True") for name in names)), active=True)
         for name in names:
             moved(arrive(project)[0], ItemState.PARKED, outbound=name)
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             html_of(client, address(OVERVIEW, project))
         counts.append(len(queries))
         assert not [each for each in queries if "COUNT(*)" in each["sql"] and "item" in each["sql"]]

@@ -19,14 +19,7 @@ from apps.routing.engine.files.data import from_data, to_data
 from apps.routing.engine.rules import Convert, Failure, Inbound, Overflow, RuleSet, Server
 from tests.access.factories import make_project
 from tests.routing.admin.editor import editor
-from tests.routing.admin.pages import (
-    RULES,
-    address,
-    outbound,
-    person,
-    rule_set,
-    save,
-)
+from tests.routing.admin.pages import RULES, address, outbound, person, rule_set, save
 
 pytestmark = pytest.mark.django_db
 

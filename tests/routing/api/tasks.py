@@ -39,11 +39,7 @@ def dispatched(project: Project, headers: dict[str, str]) -> str:
     told = send("/task/", TASK, headers=headers).json()["items"][0]
     (entry,) = find_items(project=project.pk, task_uuids=[told["task_uuid"]]).values()
     move = ItemMove(
-        entry=entry,
-        to=ItemState.DISPATCHED,
-        due_at=later(600),
-        outbound="changes",
-        routed_count=1,
+        entry=entry, to=ItemState.DISPATCHED, due_at=later(600), outbound="changes", routed_count=1
     )
     move_items(moves=[move], now=later(0))
     return str(told["task_uuid"])

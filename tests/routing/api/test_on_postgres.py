@@ -8,12 +8,7 @@ import pytest
 
 from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
 
-AGAIN = (
-    "test_seed_paths",
-    "test_seed_results",
-    "test_items_api",
-    "test_projects_api",
-)
+AGAIN = ("test_seed_paths", "test_seed_results", "test_items_api", "test_projects_api")
 
 
 @WHOLE_FILES

@@ -189,8 +189,7 @@ def test_what_has_no_token_waits_for_its_turn_and_holds_up_nobody_else(router: R
 @pytest.mark.covers("S2.31")
 def test_each_value_of_a_scope_has_its_own_tokens(router: Router) -> None:
     router.use(
-        [inbound("in.jsonl")],
-        [outbound("o", "True", token_per_second=1, token_scope="province")],
+        [inbound("in.jsonl")], [outbound("o", "True", token_per_second=1, token_scope="province")]
     )
     put(router, 0, 1, 2, province="HN")
     put(router, 3, province="GD")
@@ -204,8 +203,7 @@ def test_each_value_of_a_scope_has_its_own_tokens(router: Router) -> None:
 @pytest.mark.covers("S2.31")
 def test_a_crowd_that_waits_for_tokens_is_not_looked_at_all_the_time(router: Router) -> None:
     router.use(
-        [inbound("in.jsonl")],
-        [outbound("o", "True", token_per_second=1, token_scope="province")],
+        [inbound("in.jsonl")], [outbound("o", "True", token_per_second=1, token_scope="province")]
     )
     put(router, *range(3 * BATCH), province="HN")
     router.until(lambda: sum(router.states().values()) == 3 * BATCH, "all of them")

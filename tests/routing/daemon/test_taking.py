@@ -40,9 +40,7 @@ def test_what_no_condition_of_an_inbound_holds_for_is_counted_and_no_item(router
 
 
 @pytest.mark.covers("S2.22")
-def test_converters_go_before_the_conditions_and_the_converted_item_goes_on(
-    router: Router,
-) -> None:
+def test_converters_go_before_the_conditions_and_the_converted_item_goes_on(router: Router) -> None:
     convert = [{"class": "common.ExtractTaskParams"}]
     router.use(
         [inbound("in.jsonl", selector=["province == 'HN'"], convert=convert)],

@@ -56,10 +56,7 @@ def life_by(
 
 
 def known(
-    at: str,
-    *counters: int,
-    state: State = State.DISPATCHED,
-    item: Item | None = None,
+    at: str, *counters: int, state: State = State.DISPATCHED, item: Item | None = None
 ) -> Known:
     """What the ledger knows of an item that is at ``at``."""
     return Known(UUID, state, at, Counters(*counters or (1, 0, 0)), item or {"a": 1})

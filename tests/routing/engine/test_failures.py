@@ -227,8 +227,7 @@ def test_killed_in_the_middle_it_has_what_it_said_was_written(
 
 @pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
-    "point",
-    ["routing.failures_set_aside", "routing.failures_packed", "routing.failures_renamed"],
+    "point", ["routing.failures_set_aside", "routing.failures_packed", "routing.failures_renamed"]
 )
 def test_killed_while_it_sets_a_file_aside_nothing_is_lost(
     folder: Path, workers: list[subprocess.Popen[str]], point: str

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.routing.engine.life import (
-    Known,
-    carried_counters,
-    expects_result,
-    status_text,
-    uuid_of,
-)
+from apps.routing.engine.life import Known, carried_counters, expects_result, status_text, uuid_of
 from apps.routing.engine.messages import Counters
 from apps.routing.engine.outcomes import FINAL, TEXTS, Action, Decision, Reason, State
 from apps.routing.engine.rules import MOST_ROUTINGS
@@ -40,11 +34,7 @@ def short(decision: Decision) -> tuple[Any, ...]:
 # A retries twice, wants no retry of 404, and sends 503 straight to B, its failback. B retries
 # once and has no failback. C takes what is 404, D what is new but never gets it.
 A = outbound(
-    "a",
-    retry_limits=2,
-    failback="b",
-    dont_retry_status=(404, "410"),
-    direct_failback_status=(503,),
+    "a", retry_limits=2, failback="b", dont_retry_status=(404, "410"), direct_failback_status=(503,)
 )
 B = outbound("b", retry_limits=1, dont_retry_status=("404",), direct_failback_status=(503,))
 C = outbound("c", reset_retry_times=True)

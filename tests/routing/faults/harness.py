@@ -101,11 +101,7 @@ class RouterHarness:
         )
 
     def project(
-        self,
-        inbound: Mapping[str, Any] | None = None,
-        *,
-        redis_url: str = "",
-        broker_url: str = "",
+        self, inbound: Mapping[str, Any] | None = None, *, redis_url: str = "", broker_url: str = ""
     ) -> Traffic:
         """Create a project that routes from its own queue, or ``inbound``, to its own lists."""
         # Redis may still hold lists of an earlier test session that was killed.

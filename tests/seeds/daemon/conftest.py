@@ -34,9 +34,7 @@ def broker_url(request: pytest.FixtureRequest) -> str:
 
 
 on_both_brokers = pytest.mark.parametrize(
-    "broker_url",
-    ["sqlite", pytest.param("rabbitmq", marks=pytest.mark.services)],
-    indirect=True,
+    "broker_url", ["sqlite", pytest.param("rabbitmq", marks=pytest.mark.services)], indirect=True
 )
 on_rocks = pytest.mark.parametrize("store_url", ["rocks"], indirect=True)
 

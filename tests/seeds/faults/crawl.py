@@ -38,14 +38,7 @@ ENDS = {
 PLAIN = ("SUCCEEDED", SeedOutcome.SUCCESS)
 _ENDED = frozenset({"finished", "repeated"})
 _OF_REPEATS = frozenset(
-    {
-        "unknown_key",
-        "unknown_segment",
-        "seed_not_final",
-        "seed_in_use",
-        "seed_known",
-        "wrong_lease",
-    }
+    {"unknown_key", "unknown_segment", "seed_not_final", "seed_in_use", "seed_known", "wrong_lease"}
 )
 # "late": the answer to the first finish was lost, and the seed is pending again since.
 _RETRIED = frozenset({"retried", "late"})

@@ -17,14 +17,7 @@ from apps.seeds.daemon.resources import sweep
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.services import pools
 from apps.seeds.states import ResourceState
-from tests.seeds.daemon.conftest import (  # noqa: F401 - fixtures
-    Service,
-    asker,
-    broker,
-    clock,
-    frontier,
-    service,
-)
+from tests.seeds.daemon.conftest import Service, asker, broker, clock, frontier, service  # noqa: F401 - fixtures
 from tests.seeds.resources.factories import PASSWORD, make_pool, make_resource
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing

@@ -160,20 +160,12 @@ def test_only_its_owner_gives_it_back() -> None:
     for number in (0, got.lease + 1):
         with pytest.raises(WrongResourceLease):
             give_back(
-                project=pool.project_id,
-                resource=got.resource.pk,
-                lease=number,
-                outcome=OK,
-                now=NOW,
+                project=pool.project_id, resource=got.resource.pk, lease=number, outcome=OK, now=NOW
             )
     other = make_pool()
     with pytest.raises(Resource.DoesNotExist):
         give_back(
-            project=other.project_id,
-            resource=got.resource.pk,
-            lease=got.lease,
-            outcome=OK,
-            now=NOW,
+            project=other.project_id, resource=got.resource.pk, lease=got.lease, outcome=OK, now=NOW
         )
     assert end(got, OK, owner="run:1:a").code == "returned"
 
@@ -298,11 +290,7 @@ def test_a_lease_is_a_few_statements(django_assert_num_queries: Any) -> None:
         got = take(pool, NOW)
     with django_assert_num_queries(4):
         give_back(
-            project=pool.project_id,
-            resource=got.resource.pk,
-            lease=got.lease,
-            outcome=OK,
-            now=NOW,
+            project=pool.project_id, resource=got.resource.pk, lease=got.lease, outcome=OK, now=NOW
         )
 
 

@@ -27,10 +27,7 @@ def open_store(request: pytest.FixtureRequest, kind: str, folder: Path) -> SeedS
 
 @pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
 def desk(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    settings: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Desk]:
     """The service; what it says holds for each store."""
     settings.BROKER_URL = f"sqlite:///{tmp_path / 'broker.sqlite3'}"

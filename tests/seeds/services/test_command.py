@@ -157,10 +157,7 @@ def test_single_seeds_are_reopened_and_forgotten(
     assert say("reopen", "news", "default", "a")[0] == "pending again in default: a\n"
     assert say("forget", "news", "0", "b")[0] == "forgotten in default: b\n"
     status, text, _ = refused("reopen", "news", "default", "a")
-    assert (status, text) == (
-        1,
-        "the seed has not ended, it is pending or leased (seed_not_final)",
-    )
+    assert (status, text) == (1, "the seed has not ended, it is pending or leased (seed_not_final)")
     status, text, _ = refused("forget", "news", "default", "c")
     assert (status, text) == (2, "segment default has no key c (unknown_key)")
     status, text, _ = refused("forget", "news", "someday", "c")

@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apps.access.models import AuditRecord
-from apps.seeds.errors import (
-    FrontierHasSeeds,
-    OperationRunning,
-    RulesNeedMove,
-    SeedsStillLeased,
-)
+from apps.seeds.errors import FrontierHasSeeds, OperationRunning, RulesNeedMove, SeedsStillLeased
 from apps.seeds.models import Frontier
 from apps.seeds.services import (
     change_granularity,

@@ -115,8 +115,7 @@ class Model:
         for generation, (_, deadline) in sorted(self.leases.items()):
             if deadline <= now:
                 in_turn = sorted(
-                    self._members(generation),
-                    key=lambda one: (one.seed.segment, one.due, one.turn),
+                    self._members(generation), key=lambda one: (one.seed.segment, one.due, one.turn)
                 )
                 for one in in_turn:
                     self._end(one, Outcome.FAILURE)

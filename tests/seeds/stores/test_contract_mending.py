@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.seeds.engine.errors import (
-    BadCall,
-    SeedInUse,
-    SeedNotFinal,
-    UnknownSeed,
-    UnknownSegment,
-)
+from apps.seeds.engine.errors import BadCall, SeedInUse, SeedNotFinal, UnknownSeed, UnknownSegment
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome, State
 from apps.seeds.stores.base import Known, ReopenedCount, SeedStore
 from tests.seeds.stores.calls import (

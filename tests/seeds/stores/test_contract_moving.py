@@ -76,13 +76,7 @@ def move_all(
         while after is not None:
             done.append(
                 store.move(
-                    source,
-                    segments[0].segment,
-                    target,
-                    regroup,
-                    after=after,
-                    limit=limit,
-                    now=NOW,
+                    source, segments[0].segment, target, regroup, after=after, limit=limit, now=NOW
                 )
             )
             after = done[-1].after

@@ -208,13 +208,7 @@ class Histories(RuleBasedStateMachine):
             told = reopen_failed(self.store, source, other, now=self.now)
             assert told == self.model.reopen_failed(source, other, self.now)
 
-    @rule(
-        batch=strategies.lists(
-            knowns,
-            min_size=1,
-            max_size=6,
-        )
-    )
+    @rule(batch=strategies.lists(knowns, min_size=1, max_size=6))
     def restore(self, batch: list[Known]) -> None:
         answers = self.store.restore(FRONTIER, batch, now=self.now)
         told = [(one.new, one.since, one.state) for one in answers]
@@ -231,13 +225,7 @@ class Histories(RuleBasedStateMachine):
                 after: bytes | None = b""
                 while after is not None:
                     after = self.store.move(
-                        source,
-                        found[0].segment,
-                        target,
-                        by,
-                        after=after,
-                        limit=limit,
-                        now=self.now,
+                        source, found[0].segment, target, by, after=after, limit=limit, now=self.now
                     ).after
 
     @rule()

@@ -140,10 +140,7 @@ def test_a_filter_is_loaded_again(
 @pytest.mark.covers("S3.8")
 @pytest.mark.parametrize("damage", ["cut", "missing", "older"])
 def test_a_filter_that_cannot_be_trusted_is_built_again(
-    folder: Path,
-    open_store: list[RocksStore],
-    caplog: pytest.LogCaptureFixture,
-    damage: str,
+    folder: Path, open_store: list[RocksStore], caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     store = opened(folder, open_store)
     names = [f"k{number}" for number in range(SLICE + 500)]

@@ -14,13 +14,7 @@ from apps.agents.center.politeness.host import HeldRequest, PoliteHost
 from apps.agents.center.politeness.limits import HostRules
 from apps.agents.center.politeness.robots import RobotsDecision, RobotsOrigin, origin_of, read
 from apps.agents.center.politeness.shares import ShareGrant, ShareRequest
-from yardkit.protocol import (
-    DownloadResult,
-    HostResult,
-    ProtocolError,
-    RequestItem,
-    decode_request,
-)
+from yardkit.protocol import DownloadResult, HostResult, ProtocolError, RequestItem, decode_request
 
 # The run gives up on a request without a notice for this long; notices repeat after half of
 # it.

@@ -56,11 +56,7 @@ class ProxyPool:
     """
 
     def __init__(
-        self,
-        addresses: Sequence[ProxyAddress],
-        *,
-        clock: Clock,
-        validate: Validate | None = None,
+        self, addresses: Sequence[ProxyAddress], *, clock: Clock, validate: Validate | None = None
     ) -> None:
         self._own = tuple(addresses)
         self._clock = clock

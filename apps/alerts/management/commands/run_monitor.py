@@ -24,7 +24,5 @@ class Command(DaemonCommand):
             "yields", lambda now: record_yields(now=now), every_seconds=EVERY_SECONDS
         )
         return MonitorDaemon(
-            clock=SystemClock(),
-            identity=self.identity,
-            sample=lambda now: sample_gauges(now=now),
+            clock=SystemClock(), identity=self.identity, sample=lambda now: sample_gauges(now=now)
         )

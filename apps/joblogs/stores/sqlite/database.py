@@ -17,14 +17,7 @@ from typing import Final, TypeVar
 
 from apps.joblogs.stores.base import LogStoreUnavailable
 from apps.joblogs.stores.sqlite.schema import TABLES, holds
-from apps.runtime.engine.sqlite_files import (
-    BUSY_SECONDS,
-    make_folder,
-    read,
-    said,
-    when_free,
-    write,
-)
+from apps.runtime.engine.sqlite_files import BUSY_SECONDS, make_folder, read, said, when_free, write
 
 T = TypeVar("T")
 

@@ -235,9 +235,7 @@ class ImageBuild:
         progress = message.get("progressDetail") or {}
         if int(progress.get("current") or 0) > self._plan.max_image_bytes:
             raise BuildStepFailed(
-                "build_too_large",
-                limit=self._plan.max_image_bytes,
-                size=int(progress["current"]),
+                "build_too_large", limit=self._plan.max_image_bytes, size=int(progress["current"])
             )
         if not progress:
             self._log.write(f"{message['status']}\n", source=BUILD)

@@ -21,11 +21,7 @@ _MOST_SLOW: Final = 10
 _KINDS: Final = ["command", "query", "getmore", "insert", "update", "remove"]
 _NOT_OURS: Final = ("admin.", "config.", "local.")
 _SHOWN: Final = ("op", "ns", "secs_running", "microsecs_running", "planSummary")
-_ROLES: Final = {
-    "RSPrimary": ": primary",
-    "RSSecondary": ": secondary",
-    "RSArbiter": ": arbiter",
-}
+_ROLES: Final = {"RSPrimary": ": primary", "RSSecondary": ": secondary", "RSArbiter": ": arbiter"}
 _MEGABYTE: Final = 1024 * 1024
 
 

@@ -41,14 +41,7 @@ from apps.requeststore.stores.mongo.client import SERVER_SECONDS, Document, Mong
 from apps.requeststore.stores.mongo.documents import change_of, date, request_of, state_of, step_of
 from apps.requeststore.stores.mongo.health import health_of
 from apps.requeststore.stores.mongo.indexes import BY_FLAG, IN_HANDS, ensure_indexes
-from apps.requeststore.stores.mongo.updates import (
-    BY_ID,
-    among,
-    remove,
-    take_many,
-    take_one,
-    update,
-)
+from apps.requeststore.stores.mongo.updates import BY_ID, among, remove, take_many, take_one, update
 
 T = TypeVar("T")
 
@@ -241,9 +234,7 @@ class MongoNode(CheckedNode):
         limit: int,
     ) -> list[StoredRequest]:
         return self._run(
-            shard,
-            lambda found: queries.page(found, biz, flag, since, until, after, limit),
-            [],
+            shard, lambda found: queries.page(found, biz, flag, since, until, after, limit), []
         )
 
     def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[QueueEntry]:

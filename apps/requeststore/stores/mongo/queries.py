@@ -79,10 +79,7 @@ def _entries(
 
 def count(found: Collection[Document], since: int, until: int) -> dict[int, int]:
     """Count by flag from the index alone."""
-    which = {
-        "flag": {"$in": flags(found)},
-        "ts": {"$gte": date(since), "$lt": date(until)},
-    }
+    which = {"flag": {"$in": flags(found)}, "ts": {"$gte": date(since), "$lt": date(until)}}
     counted = found.aggregate(
         [{"$match": which}, {"$group": {"_id": "$flag", "number": {"$sum": 1}}}], hint=BY_FLAG
     )

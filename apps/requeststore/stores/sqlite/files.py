@@ -21,14 +21,7 @@ from typing import Final, TypeVar
 
 from apps.requeststore.engine.errors import RequestStoreUnavailable
 from apps.requeststore.stores.guards import MissingShard
-from apps.runtime.engine.sqlite_files import (
-    BUSY_SECONDS,
-    make_folder,
-    read,
-    said,
-    when_free,
-    write,
-)
+from apps.runtime.engine.sqlite_files import BUSY_SECONDS, make_folder, read, said, when_free, write
 
 T = TypeVar("T")
 

@@ -8,12 +8,7 @@ from typing import Any, Final
 
 from apps.requeststore.engine.flags import NEW, TAKEN, is_final
 from apps.requeststore.stores import story
-from apps.requeststore.stores.base import (
-    HistoryStepKind,
-    NewRequest,
-    Shard,
-    StoredRequest,
-)
+from apps.requeststore.stores.base import HistoryStepKind, NewRequest, Shard, StoredRequest
 from apps.requeststore.stores.sqlite import statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Row, SqliteShard, request_of

@@ -118,13 +118,7 @@ class Fields:
         return ("place",) if isinstance(self.origin, DataOrigin) else ()
 
     def problem(
-        self,
-        path: Path,
-        code: str,
-        text: str,
-        *,
-        offset: int | None = None,
-        warning: bool = False,
+        self, path: Path, code: str, text: str, *, offset: int | None = None, warning: bool = False
     ) -> None:
         """Report what is wrong with the value at ``path``."""
         said = self.origin.said(path, text)

@@ -131,10 +131,7 @@ class KafkaInbound:
                 }
             )
             self._consumer.subscribe(
-                self._topics,
-                on_assign=self._assigned,
-                on_revoke=self._revoked,
-                on_lost=self._gone,
+                self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._gone
             )
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise BadInit(hide_secrets(explain(error), self._settings)) from None

@@ -108,11 +108,7 @@ class SeedDatabase:
     @contextmanager
     def stream(self, name: str) -> Iterator[psycopg.ServerCursor[Row]]:
         """Open a server-side cursor, for results larger than memory."""
-        with (
-            translated(),
-            self._pool.connection() as connection,
-            connection.cursor(name) as cursor,
-        ):
+        with translated(), self._pool.connection() as connection, connection.cursor(name) as cursor:
             yield cursor
 
     def _make_partition(self, frontier: int, segment: int) -> None:

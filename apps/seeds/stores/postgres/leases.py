@@ -316,11 +316,7 @@ class _Finishing:
 
 
 def write_moves(
-    cursor: Cursor,
-    frontier: int,
-    segment: int,
-    moved: dict[bytes, tuple[int, int, int]],
-    now: int,
+    cursor: Cursor, frontier: int, segment: int, moved: dict[bytes, tuple[int, int, int]], now: int
 ) -> None:
     """Write state, retry count and queue number of each seed, by hash; queue the pending ones."""
     if moved:

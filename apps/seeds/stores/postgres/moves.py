@@ -22,14 +22,8 @@ from apps.seeds.stores.base import (
     rest_of,
 )
 from apps.seeds.stores.bodies import pack_parts, unpack_body
-from apps.seeds.stores.postgres.database import (
-    SeedDatabase,
-    TryAgain,
-    next_turns,
-)
-from apps.seeds.stores.postgres.database import (
-    move as book_move,
-)
+from apps.seeds.stores.postgres.database import SeedDatabase, TryAgain, next_turns
+from apps.seeds.stores.postgres.database import move as book_move
 from apps.seeds.stores.postgres.inserts import known_since
 from apps.seeds.stores.postgres.management import known, remove
 from apps.seeds.stores.postgres.tables import Cursor, drop_partition, known_table

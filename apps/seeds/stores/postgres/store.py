@@ -258,9 +258,7 @@ class PostgresStore:
             check_segment(seed.segment)
         places = {(frontier, seed.segment) for seed in seeds}
         return self._database.run(
-            "restore",
-            lambda cursor: moves.restore(self._database, cursor, frontier, seeds),
-            places,
+            "restore", lambda cursor: moves.restore(self._database, cursor, frontier, seeds), places
         )
 
     def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> SeedPage:

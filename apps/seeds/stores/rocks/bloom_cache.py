@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from apps.seeds.engine.filters import (
-    FilterSettings,
-    FilterState,
-    FilterUnreadable,
-    SegmentFilter,
-)
+from apps.seeds.engine.filters import FilterSettings, FilterState, FilterUnreadable, SegmentFilter
 from apps.seeds.stores.rocks.layout import PLACE_END, beyond, place
 
 if TYPE_CHECKING:

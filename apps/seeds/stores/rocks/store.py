@@ -31,14 +31,7 @@ from apps.seeds.stores.base import (
 )
 from apps.seeds.stores.bodies import unpack_body
 from apps.seeds.stores.rocks import inserts, leases, management, moves
-from apps.seeds.stores.rocks.layout import (
-    Grant,
-    beyond,
-    due_of,
-    due_until,
-    place,
-    read_status,
-)
+from apps.seeds.stores.rocks.layout import Grant, beyond, due_of, due_until, place, read_status
 from apps.seeds.stores.rocks.transaction import RocksFolder, all_states
 
 MAX_FILTERS: Final = 64

@@ -94,10 +94,7 @@ class Command(BaseCommand):
                 log.flush()
 
             units = box(
-                host="127.0.0.1",
-                port=options["port"],
-                agents=options["agents"],
-                builds_apart=False,
+                host="127.0.0.1", port=options["port"], agents=options["agents"], builds_apart=False
             )
             self._supervisor = Supervisor(units, write)
             self._say(f"starting {len(units)} processes; their log is {log_path}")

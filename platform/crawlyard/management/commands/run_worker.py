@@ -61,9 +61,7 @@ class Command(DaemonCommand):
             stop=self.stop,
         )
         row = HeartbeatRow(
-            self.identity,
-            on_replaced=self.stop.request,
-            interval_seconds=self.heartbeat_seconds,
+            self.identity, on_replaced=self.stop.request, interval_seconds=self.heartbeat_seconds
         )
         row.start()
         status = EXIT_FAILED

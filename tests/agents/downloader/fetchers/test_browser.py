@@ -141,11 +141,7 @@ async def test_no_part_of_a_page_gets_inside(opener: Opener, names: dict[str, li
         stun.setblocking(False)
         async with serve({}) as site, serve({}, host="127.0.0.2") as inside:
             text = PARTS.format(port=inside.port, udp=stun.getsockname()[1])
-            site.answers |= {
-                "/": page(text.encode(), headers=HTML),
-                "/wait": wait,
-                "/done": finish,
-            }
+            site.answers |= {"/": page(text.encode(), headers=HTML), "/wait": wait, "/done": finish}
             fetcher = opener("browser", allowed_networks=["127.0.0.1/32"])
             fetched = await get(fetcher, site.url("/"))
             # What the gate refuses of plain HTTP is an opaque answer to a script: its own.

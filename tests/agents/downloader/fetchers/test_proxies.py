@@ -102,11 +102,7 @@ async def test_tls_goes_through_a_tunnel(
 
 @of_every_type
 async def test_the_guard_holds_through_a_proxy(
-    kind: str,
-    site: WebServer,
-    opener: Opener,
-    proxy: ProxyServer,
-    names: dict[str, list[str]],
+    kind: str, site: WebServer, opener: Opener, proxy: ProxyServer, names: dict[str, list[str]]
 ) -> None:
     names |= {"inside.example": ["10.0.0.1"], "here.example": ["127.0.0.1"]}
     names["127.0.0.1"] = ["127.0.0.1"]

@@ -249,11 +249,7 @@ async def test_connection_failures(kind: str, site: WebServer, opener: Opener) -
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        for url in (
-            f"http://127.0.0.1:{port}/",
-            f"https://127.0.0.1:{port}/",
-            site.url("/cut"),
-        ):
+        for url in (f"http://127.0.0.1:{port}/", f"https://127.0.0.1:{port}/", site.url("/cut")):
             fetched = await get(fetcher, url, timeout_seconds=10.0)
             assert fetched.failure == FailureKind.CONNECTION, (url, fetched)
 

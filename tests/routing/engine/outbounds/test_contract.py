@@ -8,13 +8,7 @@ import pytest
 
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
-from apps.routing.engine.outbounds.base import (
-    DELIVERED,
-    MOST_BYTES,
-    Outbound,
-    Settings,
-    Verdict,
-)
+from apps.routing.engine.outbounds.base import DELIVERED, MOST_BYTES, Outbound, Settings, Verdict
 from tests.routing.engine.outbounds.targets import PATIENCE_SECONDS, Target, sent
 
 # Of outbounds whose targets do not answer; where one should, it is asked again until it does.
