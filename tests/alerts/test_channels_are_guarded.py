@@ -83,7 +83,7 @@ def test_what_cannot_be_made_says_nothing_secret(
 
     channel = by_hook(hook)
     notice = make_notice(channel=channel)
-    monkeypatch.setattr("apps.alerts.services.delivery.call_of", fail)
+    monkeypatch.setattr("apps.alerts.services.delivery.request_of", fail)
     send_notices(channel=channel.pk, now=NOW)
     assert state_of(notice)[1:] == (NoticeProblem.SETTINGS, "RuntimeError")
     assert KEY not in caplog.text

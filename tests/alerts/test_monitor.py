@@ -136,7 +136,7 @@ def test_an_outage_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> No
 
 def test_chores_are_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[datetime] = []
-    monkeypatch.setattr(daemon, "_chores", {})
+    monkeypatch.setattr(daemon, "_monitor_tasks", {})
     daemon.register_monitor_task("yields", done.append, every_seconds=20)
     use_rules()
     one, two = Rig(name="one"), Rig(name="two")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> Rig:
     """A monitor with the chores of the command."""
-    monkeypatch.setattr(daemon, "_chores", {})
+    monkeypatch.setattr(daemon, "_monitor_tasks", {})
     command = Command()
     command.identity = Identity("monitor", "one")
     command.make_daemon({}, broker)

@@ -64,5 +64,5 @@ def test_a_run_that_counted_nothing_does_not_claim_to_balance(client: Client) ->
 def test_a_password_is_replaced_by_a_link_in_words_of_ours(client: Client) -> None:
     person = make_superuser()
     page = html(client, f"/admin/access/user/{person.pk}/change/")
-    assert "Nobody can read a password, only set another one." in page
+    assert "Passwords cannot be read, only replaced." in page
     assert 'href="../password/"' in page

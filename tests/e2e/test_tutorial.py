@@ -279,7 +279,7 @@ def test_the_first_hour(reader: Reader, browser: Browser, problems: list[str]) -
     breaks_an_agent(reader, log)
     page.goto("/admin/")
     page.get_by_role("link", name="System health").first.click()
-    expect(page.locator("body")).to_contain_text("Every part is there.")
+    expect(page.locator("body")).to_contain_text("All parts are OK.")
     context.close()
     reader.presses_ctrl_c()
     assert problems == []

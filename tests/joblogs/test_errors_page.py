@@ -62,9 +62,9 @@ def test_kinds_are_shown_with_how_often_and_since_when(run: Run) -> None:
     assert "ERROR rare" not in page
     assert "ERROR rare" in shown(client, "?span=7d")
     assert "ERROR rare" not in shown(client, f"?span=7d&image={run.job.image_id}")
-    assert "No error fits" in shown(client, "?state=ignored")
+    assert "No matching errors" in shown(client, "?state=ignored")
     other = enter(make_user(roles={make_job().project: Role.ADMIN}))
-    assert "No error fits" in shown(other)
+    assert "No matching errors" in shown(other)
     assert 'role="alert"' in shown(other, f"?job={run.job_id}")
 
 
@@ -97,7 +97,7 @@ def test_kinds_are_shown_without_counts_while_the_store_is_away(run: Run, settin
     settings.LOGS_URL = "sqlite:///proc/nowhere/logs"
     page = shown(client)
     assert "ERROR page 1" in page
-    assert "The log store does not answer" in page
+    assert "The log store is unavailable" in page
     assert "times" not in page
 
 

@@ -204,7 +204,7 @@ def test_the_page_says_what_is_wrong(run: Run, settings: Any) -> None:
     assert 'role="alert"' in shown(viewer, "?fingerprint=x")
     close_log_store()
     settings.LOGS_URL = "sqlite:///proc/nowhere/logs"
-    assert "The log store does not answer" in shown(viewer, status=503)
+    assert "The log store is unavailable" in shown(viewer, status=503)
 
 
 def test_a_page_costs_few_queries() -> None:

@@ -263,7 +263,7 @@ def test_every_line_has_an_address(
     expect(target).not_to_contain_text("more 6")
     # A line that is not there (any more).
     page.goto(f"{site.base}/logs/run:{run}#9.9")
-    expect(page.locator("[data-note]")).to_contain_text("This line is not there any more")
+    expect(page.locator("[data-note]")).to_contain_text("This line no longer exists")
     # A filter does not hide what is asked for.
     page.locator("[data-levels]").select_option(label="ERROR and above")
     expect(page.locator(".cy-log-line")).to_have_count(1)

@@ -45,8 +45,8 @@ made = Channel.objects.create(
 Notice.objects.create(
     channel=made, channel_name="hook", kind="opened", incident=None,
     created_at=timezone.now(), next_try_at=timezone.now())
-from apps.alerts.services.notices import wake_senders
-wake_senders(now=timezone.now())
+from apps.alerts.services.notices import wake_delivery_workers
+wake_delivery_workers(now=timezone.now())
 from apps.runtime.deferral import stop_deferring
 stop_deferring(20)
 """
@@ -54,11 +54,11 @@ stop_deferring(20)
 LATER = """
 from django.utils import timezone
 from apps.alerts.models import Notice
-from apps.alerts.services.notices import wake_senders
+from apps.alerts.services.notices import wake_delivery_workers
 from apps.runtime.deferral import stop_deferring
 assert Notice.objects.get().state == "waiting"
 Notice.objects.update(next_try_at=timezone.now())
-wake_senders(now=timezone.now())
+wake_delivery_workers(now=timezone.now())
 stop_deferring(20)
 """
 STATE = """

@@ -36,8 +36,8 @@ activate(version=saved.version, actor=None, now=timezone.now())
 ASK = """
 import json
 from apps.projects.models import Project
-from apps.routing.queries import audit_books
-audit = audit_books(Project.objects.get(slug="routed").pk)
+from apps.routing.queries import reconcile_items
+audit = reconcile_items(Project.objects.get(slug="routed").pk)
 print(json.dumps({
     "rows": audit.rows, "holds": audit.holds, "received": audit.books.received,
     "filtered": audit.books.filtered, "results": audit.books.results,

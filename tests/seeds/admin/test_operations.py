@@ -68,7 +68,7 @@ def test_leased_seeds_are_dropped_only_when_that_is_ticked(
     report(frontier, today(), leased=1)
     client = person(project, Role.EDITOR)
     asked = text_of(html_of(client.get(address("drop", frontier, segment=today()))))
-    assert "Also the 1 seed that is leased" in asked
+    assert "Include the 1 leased seed" in asked
     client.post(address("drop", frontier), {"segment": today()})
     refused = run(Operation.objects.get())
     assert refused.state == OperationState.FAILED
@@ -110,7 +110,7 @@ def test_an_operation_is_cancelled_once(project: Project, frontier: Frontier, de
     assert "Cancelled" in said(client.post(where))
     operation.refresh_from_db()
     assert operation.state == OperationState.CANCELLED
-    assert "has ended already" in said(client.post(where))
+    assert "has already ended" in said(client.post(where))
     assert client.post(f"{address('page', frontier)}operations/99999/cancel").status_code == 404
     assert person(project, Role.VIEWER).post(where).status_code == 403
 
@@ -136,7 +136,7 @@ def test_a_frontier_that_is_moved_is_left_alone(
     desk.follow(frontier)
     body = {"seeds": "https://a.cn/1", "when": "now"}
     text = text_of(html_of(client.post(address("seeds", frontier), body)))
-    assert "The seeds are being moved." in text
+    assert "The seeds of this frontier are being moved." in text
 
 
 # --- other rules ----------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_rules_are_changed_by_somebody_who_saw_what_they_do(
     assert '<input type="hidden" name="segments" value="none">' in html
     assert Operation.objects.count() == 0
     answer = client.post(where, rules(segments="none", apply="1"))
-    assert "The seeds are being moved." in said(answer)
+    assert "Move started." in said(answer)
     assert run(Operation.objects.get()).state == OperationState.DONE
     frontier.refresh_from_db()
     assert (frontier.segments, frontier.is_frozen) == ("none", False)
@@ -241,7 +241,7 @@ def test_nobody_answers(name: str, project: Project, frontier: Frontier, setting
     settings.BROKER_URL = "amqp://guest:guest@127.0.0.1:1/"
     client = person(project, Role.EDITOR)
     if name == "export":
-        assert "The seed service is unavailable." in said(client.get(address(name, frontier)))
+        assert "The seed service is unavailable" in said(client.get(address(name, frontier)))
     else:
         answer = client.post(address(name, frontier), rules(segments="week"))
-        assert "The seed service is unavailable." in text_of(html_of(answer))
+        assert "The seed service is unavailable" in text_of(html_of(answer))

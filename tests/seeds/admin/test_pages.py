@@ -139,9 +139,9 @@ def test_a_service_that_is_away_is_said_with_how_old_the_figures_are(
     silent = text_of(html_of(client.get(address("page", frontier))))
     assert "The seed service is unavailable. last heartbeat 5" in silent
     assert "5" in row_of(html_of(client.get(address("live", frontier))), today())
-    assert "does not answer" in text_of(html_of(client.get(address("changelist"))))
+    assert "is unavailable" in text_of(html_of(client.get(address("changelist"))))
     service(name="two")
-    assert "does not answer" not in text_of(html_of(client.get(address("page", frontier))))
+    assert "is unavailable" not in text_of(html_of(client.get(address("page", frontier))))
 
 
 def test_a_frontier_that_is_paused_or_moved_says_so(project: Project, frontier: Frontier) -> None:

@@ -24,7 +24,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "half a character": (b'["a", "\\ud800"]', "line 1, character 8"),
     "other half": (b'["\\udc00"]', "line 1, character 3"),
     "not UTF-8": (b'["\xff"]', "byte 3"),
-    "deep lists": (b"[" * 100_000, f"deeper than {MAX_DEPTH} at line 1, character 65"),
+    "deep lists": (b"[" * 100_000, f"line 1, character 65: nested deeper than {MAX_DEPTH} levels"),
     "deep objects": (b'{"a":' * 100_000, "line 1, character 321"),
     "deep behind a text": (b'["[[[[", ' + b"[" * 64, "line 1, character 73"),
     "unending text": (b'"' + b'\\"' * 500_000, "line 1, character 1"),

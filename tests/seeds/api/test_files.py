@@ -185,7 +185,7 @@ def test_parts_without_end_are_refused(service: Service, caller: Caller) -> None
     packed = gzip.compress(b"", mtime=0) * (lines.MAX_MEMBERS + 1)
     answer = caller.raw("import", packed, NDJSON, Content_Encoding="gzip")
     assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
-    assert "more than 20000 parts" in answer.json()["detail"]
+    assert "more than 20000 gzip members" in answer.json()["detail"]
 
 
 @pytest.mark.slow("2 s")

@@ -150,8 +150,10 @@ def test_buttons_ask_first_and_bulk_actions_count(
     ticked = {"action": f"{verb}_selected", ACTION_CHECKBOX_NAME: [one.pk, two.pk]}
     done = press(operator, page(Resource, "changelist"), ticked)
     assert Resource.objects.get(pk=two.pk).state == after
-    expected = ["1 resource done.", "1 resource was left alone: its state does not fit."]
-    assert said(done)[-2:] == expected if verb != "reset" else said(done)[-1] == "2 resources done."
+    expected = ["1 resource updated.", "1 resource skipped: its state does not allow this."]
+    assert (
+        said(done)[-2:] == expected if verb != "reset" else said(done)[-1] == "2 resources updated."
+    )
     done_times = 3 if verb == "reset" else 2
     assert AuditRecord.objects.filter(action=f"seeds.{verb}_resource").count() == done_times
 

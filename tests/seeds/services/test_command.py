@@ -84,7 +84,7 @@ def test_a_frontier_that_cannot_be_made_is_refused(refused: Any, frontier: Front
     status, text, _ = refused("create", "a b", "--time-zone", "Mars")
     assert status == 2
     assert "time_zone: there is no time zone 'Mars'" in text
-    assert "name: Letters" in text
+    assert "name: Only letters" in text
     status, text, _ = refused("create", "x", "--keys", "guess")
     assert (status, "there is no resolver 'guess'" in text) == (2, True)
 
@@ -248,8 +248,8 @@ def test_bad_lines_are_named_and_keep_no_other_out(
     for line in (
         "line 3: JSON is malformed",
         "line 4: Expected `str`, got `int` - at `$.data`",
-        "line 5: there is no state 'sleeping'; there are: init, succeeded",
-        "line 6: due_at is no time: soon",
+        "line 5: unknown state 'sleeping'; expected one of: init, succeeded",
+        "line 6: due_at is not a time: soon",
         "line 7: the data is empty (empty_data)",
     ):
         assert line in said

@@ -173,7 +173,7 @@ def test_leased_seeds_are_refused_or_waited_for(
     monkeypatch.setattr(operation_steps, "_LOOK_SECONDS", 0.02)
     given_up = run(change_granularity(filled, segments="week", wait_seconds=0.2))
     assert given_up.state == OperationState.FAILED
-    assert "2 seeds are leased" in given_up.error
+    assert "2 seeds are still leased" in given_up.error
     desk.follow(filled)
     assert (filled.is_frozen, filled.segments) == (False, "day")
     operation = change_granularity(filled, segments="week", wait_seconds=60)

@@ -80,7 +80,7 @@ def test_a_segment_is_dropped(frontier: Frontier) -> None:
     assert (done.state, done.done, done.total) == (OperationState.DONE, 5, 5)
     assert show_segments(frontier) == []
     again = run(start_operation(frontier, OperationKind.DROP, {"segment": segment}))
-    text = f"There is no segment {segment_text(segment)}."
+    text = f"Segment {segment_text(segment)} does not exist."
     assert (again.state, again.error) == (OperationState.FAILED, text)
 
 
@@ -151,7 +151,10 @@ def test_an_operation_that_kills_its_workers_is_given_up(frontier: Frontier) -> 
         )
         sweep_operations(now=timezone.now())
     operation.refresh_from_db()
-    assert (operation.state, operation.error) == (OperationState.FAILED, "5 workers died of it")
+    assert (operation.state, operation.error) == (
+        OperationState.FAILED,
+        "5 workers died while executing it",
+    )
 
 
 def test_an_operation_waits_for_a_service_that_is_away(

@@ -116,7 +116,7 @@ def test_what_needs_a_person_comes_first(project: Project) -> None:
     SourceState.objects.update(activity="running", waiting_for="broker: refused")
     harvest(project, moved_at=old, started_at=old, notes=[{"code": "shrunk", "from": 9, "to": 3}])
     text = text_of(person(project, Role.VIEWER).get(LIST))
-    assert "news waits, and goes on by itself. Show broker: refused" in text
+    assert "news is waiting and will continue automatically. Show broker: refused" in text
     assert "fewer records than before: 9, now 3" in text
 
 
