@@ -71,6 +71,8 @@ def settle(
             if parts.failed():
                 _log(error)
                 reject(part[0], error)
+            else:
+                _log_repeat(part, error)
         else:
             parts.succeeded()
 
@@ -93,8 +95,14 @@ async def settle_async(
             if parts.failed():
                 _log(error)
                 await reject(part[0], error)
+            else:
+                _log_repeat(part, error)
         else:
             parts.succeeded()
+
+
+def _log_repeat(part: Sequence[M], error: Exception) -> None:
+    logger.warning("messages failed and are tried again: count=%d error=%r", len(part), error)
 
 
 def _log(error: Exception) -> None:

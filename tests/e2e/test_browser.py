@@ -82,7 +82,7 @@ def test_the_pages_speak_chinese(chinese_page: Page, demo: Demo, problems: list[
     expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
     expect(page.locator("body")).to_contain_text("运行")
     page.goto("/runs/1")
-    expect(page.locator("#run")).to_contain_text("账目平衡")
+    expect(page.locator("#run")).to_contain_text("请求核对一致")
     keep(page, "run-zh")
     assert problems == []
 

@@ -92,7 +92,7 @@ def add_project(page: Page, repository: Repository, server: GitServer, base_imag
 def ask_git_server(page: Page) -> None:
     page.locator('a[href$="/tags"]').first.click()
     page.get_by_role("button", name="Test connection").click()
-    expect(page.locator('p[role="status"]').first).to_contain_text("1 tags, 1 of them fit")
+    expect(page.locator('p[role="status"]').first).to_contain_text("1 tags; 1 of them fit")
     expect(page.locator("table", has_text=TAG)).to_be_visible()
 
 

@@ -78,7 +78,7 @@ class RunEntry:
             self.passes_of = None
 
     def why_nobody(self) -> str:
-        """Return why ``RunTable.alive`` is empty."""
+        """Return why no living agent can serve this run."""
         if self.agents:
             return "none of the run's agents is alive"
         return self.why_none or "no agents are allocated to the run"

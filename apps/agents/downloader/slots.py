@@ -48,9 +48,9 @@ class Slots:
         self._ending: set[asyncio.Future[None]] = set()
 
     async def load(self, now: float) -> None:
-        """Make the downloaders of an earlier process of this agent (seed S1.49).
+        """Restore the downloaders that an earlier process of this agent has saved.
 
-        ``now`` in Unix seconds becomes the time of their allocation (seed S1.31).
+        ``now`` in Unix seconds becomes the time of their allocation.
         """
         for loaded in await self._roster.load():
             allocation = msgspec.structs.replace(loaded, allocated_at=now)

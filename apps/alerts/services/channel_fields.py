@@ -128,7 +128,7 @@ def _address(value: Any) -> str:
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
         raise InvalidValue(_("An address such as https://host/path, without user and password."))
     if "{" in parts.netloc:
-        raise InvalidValue(_("Nothing can be filled into the name of the server."))
+        raise InvalidValue(_("The name of the server cannot contain placeholders."))
     verdict = check_address(
         host, allowed_networks=settings.ALERTS_ALLOWED_NETWORKS, resolve=lambda _name: []
     )

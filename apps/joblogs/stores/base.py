@@ -33,7 +33,7 @@ class BadQuery(ValueError):
 
 
 class Ref(NamedTuple):
-    """Place of a line in its stream; sorts in reading order."""
+    """Position of a line in the log of a run: number of the execution and of the line; sortable."""
 
     boot_number: int
     seq: int
@@ -43,7 +43,7 @@ class Ref(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Ref:
-        """Parse text such as ``2.1234``. Raises ``BadQuery``."""
+        """Parse ``2.1234``: line 1234 of the second execution. Raises ``BadQuery``."""
         match = _REF.fullmatch(text)
         if match is None or int(match[2]) >= 2**63:
             raise BadQuery(f"{text[:40]!r} is no place in a log")

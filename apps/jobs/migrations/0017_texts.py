@@ -65,7 +65,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='job',
             name='download_retries',
-            field=models.PositiveSmallIntegerField(blank=True, help_text="After a refused connection, HTTP 429 or 5xx. Leave empty to use the spider's own setting (5 unless it sets one).", null=True, validators=[django.core.validators.MaxValueValidator(1000)], verbose_name='download retries'),
+            field=models.PositiveSmallIntegerField(blank=True, help_text="Number of retries after a refused connection, HTTP 429 or 5xx. Leave empty to use the spider's own number (5 by default).", null=True, validators=[django.core.validators.MaxValueValidator(1000)], verbose_name='download retries'),
         ),
         migrations.AlterField(
             model_name='job',

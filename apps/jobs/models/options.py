@@ -195,8 +195,8 @@ class DownloadOptions(models.Model):
         blank=True,
         validators=[MaxValueValidator(1000)],
         help_text=_(
-            "After a refused connection, HTTP 429 or 5xx. Leave empty to use the "
-            "spider's own setting (5 unless it sets one)."
+            "Number of retries after a refused connection, HTTP 429 or 5xx. Leave empty to "
+            "use the spider's own number (5 by default)."
         ),
     )
     no_answer_seconds = models.FloatField(

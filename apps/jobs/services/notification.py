@@ -1,4 +1,4 @@
-"""Notification of pages about runs."""
+"""Events by which open browser pages learn that a run has changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from apps.runtime.services import emit
 
 
 def notify(run: Run) -> None:
-    """Emit ``RUN_CHANGED`` on commit."""
+    """Emit ``RUN_CHANGED`` when the transaction commits."""
     emit(
         RUN_CHANGED,
         project=run.job.project_id,

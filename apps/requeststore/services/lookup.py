@@ -36,7 +36,7 @@ class FoundRequest:
 
 
 class RequestLookup:
-    """Look-ups of a process. Thread-safe."""
+    """Finds stored requests by their ids; one instance per process. Thread-safe."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

@@ -132,7 +132,8 @@ def lease_records(
 ) -> RecordLease:
     """Lease up to ``count`` records for ``seconds``.
 
-    Raises ``BrokerAway``, unless returned records could be leased from rows.
+    Raises ``BrokerAway`` if the broker is unreachable and the database holds no returned record
+    to lease instead.
     """
     lease, deadline = secrets.token_hex(16), now + timedelta(seconds=seconds)
     found = _claim_free(queue, count, lease, holder, deadline, now)

@@ -389,7 +389,7 @@ def test_poison_is_shown_as_it_came_and_mended(project: Project) -> None:
     )
     client = person(project, Role.OPERATOR)
     text = text_of(html_of(client, page_of(entry)))
-    assert "What came in; it is no item" in text
+    assert "Received content (not a valid task)" in text
     assert "plugin: the text ends too early" in text
     assert raw in text
     # As it was it would be poison again.

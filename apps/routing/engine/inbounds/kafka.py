@@ -332,7 +332,7 @@ class KafkaInbound:
             logger.info("not committed, so it comes again: %s: %s", offsets, explain(error))
 
     def _gone(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """They are another consumer's already, and so is their offset."""
+        """Forget lost partitions without a commit: another consumer already has their offsets."""
         self._forget(partitions)
 
     def _forget(self, partitions: list[TopicPartition]) -> list[tuple[Place, _Part]]:
