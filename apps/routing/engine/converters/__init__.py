@@ -1,1 +1,1 @@
-"""What is done to an item before the selector of its inbound sees it (seed S2.22)."""
+"""Converters: steps that transform an item before the selector of its inbound is evaluated."""

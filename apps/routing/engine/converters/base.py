@@ -1,18 +1,18 @@
-"""What a converter is, for ours and for those of other packages.
+"""Interface of converters, both built-in ones and plug-ins of other packages.
 
-A converter is a class. It is made once of the ``init`` of its entry, by keyword, and its
-``convert`` is called with each item: one dict in, one dict out. Deriving several items of one is
-the business of several inbounds, each of which counts its own.
+A converter is a class. The router creates one instance for each entry of ``convert``, passing the
+keys of ``init`` as keyword arguments, and calls ``convert`` with each item: one dict in, one dict
+out. A converter cannot turn one item into several; use several inbounds for that.
 
-- ``convert`` may change the dict it is given and return it, or return another: it is given one of
-  its own. It may be called by several threads at a time.
-- An item that it cannot handle makes it raise ``ConvertError``: the item is refused with that
-  reason. Any other exception refuses the item as well, as ``converter_failed``.
-- An ``init`` that it cannot work with makes its class raise ``ValueError`` or ``TypeError``: the
-  rule set is refused at the place of the entry. A ``msgspec.Struct`` does so by itself.
+- ``convert`` receives a copy, so it may modify and return that dict or return a new one. It must
+  be thread-safe: several threads may call it at the same time.
+- ``convert`` raises ``ConvertError`` for an item that it cannot handle; the item is rejected with
+  that reason. Any other exception rejects the item with the code ``converter_failed``.
+- The class raises ``ValueError`` or ``TypeError`` for an invalid ``init``; the rule set is
+  rejected and the problem names the entry. A ``msgspec.Struct`` validates ``init`` by itself.
 
-Other packages name theirs in the entry point group ``crawlyard.converters``: the name of an entry
-point is the class as rules say it (``ic.ExtractTaskParams``), its value is where it is.
+Packages register plug-ins in the entry point group ``crawlyard.converters``: the name of the entry
+point is the class name used in rules (``ic.ExtractTaskParams``), its value the import path.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from apps.routing.engine.items import Item, NoItem, read_json
 
 
 class ConvertError(Exception):
-    """This item cannot be converted; ``code`` says why in a word, the text for people."""
+    """Conversion failure of one item, with a stable ``code`` and a ``text`` for people."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
-        # Filled in by the chain: which step it was, from 0, and its class as the rules say it.
+        # Set by the chain: index of the failed step, from 0, and its class name in the rules.
         self.step: int | None = None
         self.cls = ""
 
 
 class Converter(Protocol):
-    """One step of a chain."""
+    """Protocol of a converter, one step of a chain."""
 
     def convert(self, item: Item) -> Item:
-        """The item after this step. Raises ``ConvertError``."""
+        """Return the converted item. Raises ``ConvertError`` if the item cannot be converted."""
         ...
 
 
 class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of our own converters: fields are parameters, checked when they are made.
+    """Base class of the built-in converters; the fields are the parameters, validated on creation.
 
-    They leave what lies inside the values of an item as it is, so a flat copy of it is enough.
+    Subclasses must not modify nested values of an item: they receive a shallow copy.
     """
 
-    # False: what it returns has no key and no value that could be none of an item.
+    # False if the result needs no check, because ``convert`` cannot make a valid item invalid.
     adds: ClassVar[bool] = True
 
     def convert(self, item: Item) -> Item:
-        """The item after this step; the dict is the converter's own."""
+        """Return the converted item. ``item`` is a shallow copy that may be modified."""
         raise NotImplementedError
 
 
 def as_dict(value: Any, *, key: str) -> dict[str, Any]:
-    """``value`` as the dict that it is or is the JSON text of. Raises ``ConvertError``."""
+    """Return ``value``, a dict or the JSON text of one, as a dict. Raises ``ConvertError``."""
     if isinstance(value, str):
         value = as_json(value, key=key)
     if not isinstance(value, dict):
@@ -68,7 +68,7 @@ def as_dict(value: Any, *, key: str) -> dict[str, Any]:
 
 
 def as_json(text: str, *, key: str) -> Any:
-    """What the JSON in ``text`` says. Raises ``ConvertError``."""
+    """Parse ``text`` as JSON. Raises ``ConvertError`` naming ``key`` if it is invalid."""
     try:
         return read_json(text)
     except NoItem as error:

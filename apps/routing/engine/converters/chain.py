@@ -1,4 +1,4 @@
-"""All steps of one inbound, in order."""
+"""Chain of the converters of one inbound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.routing.engine.items import Item, NoItem, check_item
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One converter and what the rules call it."""
+    """Converter with its class name in the rules and its place in the rule file."""
 
     cls: str
     converter: Converter
@@ -21,7 +21,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What one step did to an item; or, with ``error``, why it could not."""
+    """Changes that one step made to an item, or the ``error`` that it raised."""
 
     cls: str
     place: str
@@ -34,19 +34,19 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """The steps that were tried, and the item after the last; None when one has failed."""
+    """Steps that were run and the resulting item; ``item`` is None if the last step failed."""
 
     steps: tuple[Changed, ...]
     item: Item | None
 
     @property
     def error(self) -> ConvertError | None:
-        """Why the item is refused, if it is."""
+        """Return the error of the failed step, or None if every step succeeded."""
         return self.steps[-1].error if self.steps else None
 
 
 class Chain:
-    """Applies its steps in order; the caller's dict and all that is in it stay as they are."""
+    """Sequence of converters. The item that the caller passes is never modified."""
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self.steps: Final = tuple(steps)
@@ -55,13 +55,13 @@ class Chain:
         return len(self.steps)
 
     def convert(self, item: Item) -> Item:
-        """The item after all steps. Raises ``ConvertError``, which says at which step."""
+        """Return the item after all steps. Raises ``ConvertError`` with the failed step."""
         for index in range(len(self.steps)):
             item = self._one(index, item)
         return item
 
     def explain(self, item: Item) -> Explained:
-        """The same, with what each step has changed. Raises nothing."""
+        """Convert an item and record the changes of each step. Errors are recorded, not raised."""
         seen: list[Changed] = []
         for index, step in enumerate(self.steps):
             try:
@@ -75,7 +75,7 @@ class Chain:
 
     def _one(self, index: int, item: Item) -> Item:
         step = self.steps[index]
-        # Built-in ones are known not to change what is inside the values; plug-ins may.
+        # Built-in converters do not modify nested values; plug-ins may.
         given = dict(item) if isinstance(step.converter, Own) else _whole_copy(item)
         try:
             after = step.converter.convert(given)
@@ -83,7 +83,7 @@ class Chain:
                 kind = type(after).__name__
                 raise ConvertError("no_dict", f"it gave no dict but {kind}")
             if getattr(step.converter, "adds", True):
-                # It may be too deep or too large now, or hold what JSON has no word for.
+                # The result may be too deep or too large, or not representable in JSON.
                 check_item(after)
         except ConvertError as error:
             error.step, error.cls = index, step.cls
@@ -91,7 +91,7 @@ class Chain:
         except NoItem as error:
             raise _failed(index, step.cls, "bad_result", f"it gave no item: {error}") from None
         except Exception as error:
-            # Of other people's code nothing is too strange.
+            # A plug-in may raise any exception.
             text = f"{type(error).__name__}: {error}"[:500]
             raise _failed(index, step.cls, "converter_failed", text) from error
         return after
@@ -118,7 +118,7 @@ def _difference(step: Step, before: Item, after: Item) -> Changed:
 
 
 def _same(before: Any, after: Any) -> bool:
-    # 1 and true are equal for Python, and two things in JSON.
+    # Python's ``1 == True`` does not hold in JSON.
     return before is after or (type(before) is type(after) and repr(before) == repr(after))
 
 

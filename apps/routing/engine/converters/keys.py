@@ -1,4 +1,4 @@
-"""``common.Rename``, ``Set``, ``Delete``, ``Copy`` and ``ParseJson``: work on single keys."""
+"""Converters for single keys: ``common.Rename``, ``Copy``, ``Set``, ``Delete``, ``ParseJson``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Existing = Literal["replace", "keep"]
 
 
 class Rename(Own, frozen=True, kw_only=True):
-    """``keys: {old: new}``; all at once, so two keys can change places. Missing ones are passed.
+    """Rename keys: ``keys: {old: new}``. Missing keys are ignored.
 
-    ``existing: keep`` leaves a key that has the new name already, and drops the old one.
+    All keys are renamed at once, so two keys can swap names. With ``existing: keep``, a value
+    already stored under the new name is kept and the renamed one is dropped.
     """
 
     keys: Names
@@ -27,13 +28,15 @@ class Rename(Own, frozen=True, kw_only=True):
         _refuse_twins(self.keys)
 
     def convert(self, item: Item) -> Item:
-        """The item under its new names."""
         moved = {new: item.pop(old) for old, new in self.keys.items() if old in item}
         return moved | item if self.existing == "keep" else item | moved
 
 
 class Copy(Own, frozen=True, kw_only=True):
-    """``keys: {from: to}``. Missing ones are passed; ``existing: keep`` leaves what is there."""
+    """Copy values: ``keys: {from: to}``. Missing keys are ignored.
+
+    With ``existing: keep``, a key that already exists is not overwritten.
+    """
 
     keys: Names
     existing: Existing = "replace"
@@ -42,13 +45,15 @@ class Copy(Own, frozen=True, kw_only=True):
         _refuse_twins(self.keys)
 
     def convert(self, item: Item) -> Item:
-        """The item with each value under both names."""
         copied = {new: item[old] for old, new in self.keys.items() if old in item}
         return copied | item if self.existing == "keep" else item | copied
 
 
 class Set(Own, frozen=True, kw_only=True):
-    """``values: {key: value}``; ``existing: keep`` sets only what is missing or null."""
+    """Set keys to fixed values: ``values: {key: value}``.
+
+    With ``existing: keep``, only keys that are missing or null are set.
+    """
 
     values: Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
     existing: Existing = "replace"
@@ -60,7 +65,6 @@ class Set(Own, frozen=True, kw_only=True):
             raise ValueError(str(error)) from None
 
     def convert(self, item: Item) -> Item:
-        """The item with these values."""
         for key, value in self.values.items():
             if self.existing == "replace" or item.get(key) is None:
                 item[key] = value
@@ -68,31 +72,29 @@ class Set(Own, frozen=True, kw_only=True):
 
 
 class Delete(Own, frozen=True, kw_only=True):
-    """``keys: [...]``: drop them."""
+    """Remove keys: ``keys: [...]``. Missing keys are ignored."""
 
     adds: ClassVar[bool] = False
 
     keys: Keys
 
     def convert(self, item: Item) -> Item:
-        """The item without them."""
         for key in self.keys:
             item.pop(key, None)
         return item
 
 
 class ParseJson(Own, frozen=True, kw_only=True):
-    """``keys: [...]`` whose values are JSON texts become what these say.
+    """Parse values that are JSON texts: ``keys: [...]``.
 
-    What is no text (it may have been read already) and an empty one stay as they are. A text that
-    is no JSON refuses the item, or stays as it is with ``wrong: leave``.
+    Values that are not strings (they may have been parsed before) and blank strings are kept. A
+    string that is not valid JSON rejects the item, or is kept with ``wrong: leave``.
     """
 
     keys: Keys
     wrong: Literal["refuse", "leave"] = "refuse"
 
     def convert(self, item: Item) -> Item:
-        """The item with values for texts."""
         for key in self.keys:
             value = item.get(key)
             if isinstance(value, str) and value.strip():
@@ -105,7 +107,7 @@ class ParseJson(Own, frozen=True, kw_only=True):
 
 
 def _refuse_twins(names: dict[str, str]) -> None:
-    """Two old names for one new one: which value stayed would be chance."""
+    """Raise ``ValueError`` if two keys map to the same new name: the result would be ambiguous."""
     twice = [new for new in names.values() if list(names.values()).count(new) > 1]
     if twice:
         raise ValueError(f"two keys would become {twice[0]!r}")

@@ -1,7 +1,8 @@
-"""``common.ExtractTaskParams`` and ``common.ExtractMetadata``: from inside to the top level.
+"""Converters that copy a nested dict to the top level of an item.
 
-An outbound takes its ``task_params`` from the top level of an item alone (seed S2.26), while a
-spider's log has what it was asked in ``task_params`` and what it found in ``metadata``.
+``common.ExtractTaskParams`` and ``common.ExtractMetadata`` exist because an outbound reads its
+``task_params`` only from the top level of an item (seed S2.26), while the log of a spider has the
+parameters of the task in ``task_params`` and the results in ``metadata``.
 """
 
 from __future__ import annotations
@@ -11,29 +12,30 @@ from typing import ClassVar, Literal
 from apps.routing.engine.converters.base import Own, as_dict
 from apps.routing.engine.items import Item, check_item
 
-# How the attempt has ended is for the spider to say, at the top level of its log: what it was once
-# asked must not say it instead.
+# The spider reports the outcome of the attempt at the top level of its log. A value left over in
+# the parameters of the task must not replace it.
 _NEVER_LIFTED = "task_result"
-# What was a part of the item and is small makes no item too large.
+# A dict that was already part of the item and has at most this many keys is copied unchecked.
 _FEW = 1000
 
 
 class _Lift(Own, frozen=True, kw_only=True):
-    """Put what the dict under ``_key`` holds at the top level.
+    """Copy the entries of the dict under ``_key`` to the top level of the item.
 
-    - ``existing``: what becomes of a key that is at the top level already. By default the lifted
-      value replaces it: a log has keys of its own (``data_type: task_distribution``), and the one
-      that the task was given (``data_type: change``) is the one that a retry needs. ``keep``
-      leaves the one at the top. ``task_result`` is never replaced.
-    - ``keep_dict``: by default the dict itself stays, because the seed's selectors read
-      ``task_params['province']`` behind such a step. When it holds a key of its own name, that
-      takes its place, so a task that goes round does not grow by a level each time.
+    - ``existing``: how a key that already exists at the top level is handled. By default the
+      nested value replaces it: a log has keys of its own (``data_type: task_distribution``), but
+      a retry needs the value from the task (``data_type: change``). ``keep`` keeps the value at
+      the top level. ``task_result`` is never replaced.
+    - ``keep_dict``: whether the dict itself is kept. True by default, because the seed's selectors
+      read ``task_params['province']`` after such a step. If the dict contains a key with its own
+      name, that value replaces the dict, so that a task that is retried does not gain a nesting
+      level each time.
 
-    The value may be the JSON text of an object. Nothing there, or an empty text, is nothing to
-    lift; anything else refuses the item.
+    The value may also be the JSON text of an object. A missing key, null or an empty string leaves
+    the item unchanged; any other value rejects the item.
     """
 
-    # It looks at what it has made by itself, where that can be no item.
+    # ``convert`` checks the result itself, and only if it may be invalid.
     adds: ClassVar[bool] = False
     _key: ClassVar[str] = ""
 
@@ -41,7 +43,6 @@ class _Lift(Own, frozen=True, kw_only=True):
     keep_dict: bool = True
 
     def convert(self, item: Item) -> Item:
-        """The item with what was inside at the top level too."""
         key = self._key
         found = item.get(key)
         if found is None or found == "":
@@ -61,12 +62,12 @@ class _Lift(Own, frozen=True, kw_only=True):
 
 
 class ExtractTaskParams(_Lift, frozen=True, kw_only=True):
-    """Put what ``task_params`` holds at the top level."""
+    """Copy the entries of ``task_params`` to the top level."""
 
     _key = "task_params"
 
 
 class ExtractMetadata(_Lift, frozen=True, kw_only=True):
-    """Put what ``metadata`` holds at the top level."""
+    """Copy the entries of ``metadata`` to the top level."""
 
     _key = "metadata"

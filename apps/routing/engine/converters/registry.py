@@ -1,4 +1,4 @@
-"""From the name of a class in the rules to a converter, ours or another package's."""
+"""Registry of converter classes: look up a class by its name in the rules and create chains."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BUILT_IN: Final[Mapping[str, type[Own]]] = {
 
 
 class _Refused(Exception):
-    """Why there is no such converter."""
+    """Reason why a converter cannot be created."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -42,12 +42,12 @@ class _Refused(Exception):
 
 
 def known_classes() -> list[str]:
-    """What ``class`` may say: ours and what is installed, by name."""
+    """Return the sorted names of all built-in and installed converter classes."""
     return sorted({*BUILT_IN, *_plug_ins()})
 
 
 def build_chain(converts: Iterable[Convert]) -> tuple[Chain, list[Problem]]:
-    """The chain of these entries, and what is wrong with them; with problems it is not whole."""
+    """Build a chain and list the problems found; entries with a problem are left out."""
     steps: list[Step] = []
     problems: list[Problem] = []
     for index, convert in enumerate(converts):
@@ -80,17 +80,17 @@ def _build(convert: Convert) -> Converter:
 
 
 def _bind(found: Any, init: Mapping[str, Any]) -> None:
-    """Refuse parameters that the class has not, before its code runs."""
+    """Raise ``TypeError`` for unknown or missing parameters before code of the class runs."""
     try:
         signature = inspect.signature(found)
     except ValueError:
-        # Some classes that are written in C do not say what they take.
+        # Some classes written in C have no signature.
         return
     signature.bind(**init)
 
 
 def _load(name: str) -> Any:
-    """The class that an installed package calls ``name``."""
+    """Load the class that an installed package registered as ``name``. Raises ``_Refused``."""
     points = _plug_ins()
     if name not in points:
         raise _Refused("unknown_class", _unknown(name, points))
@@ -111,7 +111,7 @@ def _load(name: str) -> Any:
 def _plug_ins() -> dict[str, list[metadata.EntryPoint]]:
     found: dict[str, list[metadata.EntryPoint]] = {}
     for point in metadata.entry_points(group=GROUP):
-        # A name of ours stays ours: no package may change what the seed's words do.
+        # A plug-in cannot replace a built-in converter.
         if point.name not in BUILT_IN:
             found.setdefault(point.name, []).append(point)
     return found
@@ -119,7 +119,7 @@ def _plug_ins() -> dict[str, list[metadata.EntryPoint]]:
 
 def _unknown(name: str, points: Iterable[str]) -> str:
     known = sorted({*BUILT_IN, *points})
-    # Most mistakes are in the second half, or in the case of a letter.
+    # Names differ mostly in their second half or in upper and lower case, hence the low cutoff.
     by_lower = {word.lower(): word for word in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
     if near:

@@ -1,4 +1,4 @@
-"""``common.ParseTime``: times of many shapes become one."""
+"""Converter ``common.ParseTime``: convert times in various formats to one format in UTC."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from apps.routing.engine.converters.base import ConvertError, Own
 from apps.routing.engine.items import Item
 
 _MOST_CHARACTERS: Final = 100
-# Seconds of the year 5138; what is larger counts milliseconds.
+# Unix time of the year 5138. Larger numbers are read as milliseconds.
 _MOST_SECONDS: Final = 100_000_000_000
-# Python names what is wrong with a format in the same exception as what does not fit it.
+# ``strptime`` raises ValueError for an invalid format and for a text that does not match it;
+# only the message tells them apart.
 _WRONG_FORMAT: Final = re.compile("bad directive|stray %|is a duplicate|redefinition")
-# Each has been used as "nothing" by some spider.
+# Values that spiders write for "no time".
 _NOTHING: Final = frozenset({None, ""})
 
 
 class ParseTime(Own, frozen=True, kw_only=True):
-    """``keys: [...]`` become times in UTC.
+    """Convert the values of ``keys: [...]`` to times in UTC.
 
-    ``formats``: those of ``strptime``, tried in order; with none, ISO 8601 in all its forms
-    (``2021-10-22 15:12:02.145``). ``zone`` is that of texts without one. A number is seconds, or
-    milliseconds when it is too large for seconds. ``to``: ``iso`` (``2021-10-22T07:12:02+00:00``),
-    ``seconds`` or ``milliseconds``. Nothing (null, an empty text) stays; what is no time refuses
-    the item, or stays with ``wrong: leave``.
+    - ``formats``: ``strptime`` formats, tried in order. Without any, the text must be ISO 8601
+      (``2021-10-22 15:12:02.145``).
+    - ``zone``: time zone of texts that do not name one; UTC by default.
+    - ``to``: output format: ``iso`` (``2021-10-22T07:12:02+00:00``), ``seconds`` or
+      ``milliseconds`` since the epoch.
+
+    Numbers are read as seconds since the epoch, or as milliseconds if above 100,000,000,000. Null
+    and empty strings are kept. Any other value that is not a time rejects the item, or is kept
+    with ``wrong: leave``.
     """
 
     adds: ClassVar[bool] = False
@@ -48,7 +53,6 @@ class ParseTime(Own, frozen=True, kw_only=True):
             _check_format(form)
 
     def convert(self, item: Item) -> Item:
-        """The item with its times."""
         for key in self.keys:
             value = item.get(key)
             if isinstance(value, str | None) and value in _NOTHING:
@@ -77,7 +81,7 @@ class ParseTime(Own, frozen=True, kw_only=True):
             return datetime.fromisoformat(text)
         for form in self.formats:
             try:
-                # The zone, where the format has none, is put in by the caller.
+                # The caller adds the time zone if the format has none.
                 return datetime.strptime(text, form)  # noqa: DTZ007
             except ValueError:
                 continue
