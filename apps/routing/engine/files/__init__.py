@@ -1,4 +1,4 @@
-"""Rule sets outside the program: taskHUB's YAML, the data of a version, what two of them differ in.
+"""File and data formats of rule sets: taskHUB's YAML, JSON of stored versions, and their diff.
 
-docs/taskhub-compat.md tells of every key.
+docs/taskhub-compat.md documents every key.
 """

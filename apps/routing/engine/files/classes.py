@@ -1,11 +1,14 @@
-"""Which keys below ``init`` are a class's own: what else stands there is common, or a constant."""
+"""Parameters of inbound and outbound classes, to tell them from other keys of ``init``.
+
+All other keys of ``init`` are common parameters of outbounds or constants.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-# None: there is no such class here. A LookupError says the same.
+# Returns the parameter names of a class; None or a LookupError means that it is unknown.
 ClassParameters = Callable[[str], "frozenset[str] | None"]
 
 _KNOWN: Final[dict[str, frozenset[str]]] = {
@@ -21,5 +24,5 @@ _KNOWN: Final[dict[str, frozenset[str]]] = {
 
 
 def known_parameters(cls: str) -> frozenset[str] | None:
-    """Those of the classes that come with the platform."""
+    """Return the parameters of a class that the platform ships, or None for any other class."""
     return _KNOWN.get(cls)

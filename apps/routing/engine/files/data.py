@@ -1,7 +1,7 @@
-"""Rule sets as JSON: what a version keeps.
+"""JSON format of rule sets, in which versions of a configuration are stored.
 
-``version`` says which release wrote it, ``needs`` which one can still read it: an older release
-leaves out what it does not know, with a warning, as long as ``needs`` allows that.
+``version`` is the format version of the writer, ``needs`` the oldest format version that can read
+the data. A reader of an older version, but at least ``needs``, ignores unknown keys with a warning.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from apps.routing.engine.files.ruleset import MAIN_KEYS, Builder
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Problem, RuleSet
 
 VERSION: Final = 1
-# The oldest release that understands what this one writes.
+# Oldest format version whose reader understands the data written here.
 NEEDS: Final = 1
 
 Data = dict[str, Any]
 
 
 def to_data(rules: RuleSet) -> Data:
-    """Plain JSON, with every field, whatever its value."""
+    """Convert a rule set to JSON-serializable data, including fields that have default values."""
     server, failure = rules.server, rules.failure
     return {
         "version": VERSION,
@@ -40,12 +40,12 @@ def to_data(rules: RuleSet) -> Data:
 
 
 def inbound_data(inbound: Inbound) -> Data:
-    """One inbound, under the keys of a file."""
+    """Convert an inbound to data with the key names of a rule file."""
     return _entry(inbound) | {"convert": [_entry(convert) for convert in inbound.convert]}
 
 
 def outbound_data(outbound: Outbound) -> Data:
-    """One outbound, each thing in its own place: ``init`` are the class's parameters alone."""
+    """Convert an outbound to data. ``init`` has only parameters of the class, no constants."""
     data = _entry(outbound)
     top = {name: data.pop(name) for name in ("name", "disable", "selector")}
     parameters = {name: data.pop(name) for name in PARAMETERS}
@@ -58,9 +58,10 @@ def from_data(
     placeholders: Mapping[str, str] | None = None,
     check_selector: CheckSelector | None = None,
 ) -> tuple[RuleSet | None, list[Problem]]:
-    """The rule set of ``to_data``; nothing is raised.
+    """Read data written by ``to_data`` and return the rule set and the problems found.
 
-    With ``placeholders`` its texts are filled in; without, they are what they are.
+    The rule set is None if any problem is an error. Invalid data raises no exception. Placeholders
+    in texts are substituted only if ``placeholders`` is given.
     """
     report = Report()
     fields = Fields(DataOrigin(), report, placeholders, check_selector)
@@ -77,7 +78,7 @@ def from_data(
 
 
 def _is_newer(fields: Fields, root: Mapping[str, Any]) -> bool:
-    """Whether a newer release wrote this; reports what cannot be read."""
+    """Return whether a newer format version wrote the data; report unreadable versions."""
     found = {}
     for key in ("version", "needs"):
         value = root.get(key)
@@ -104,5 +105,5 @@ def _entry(entry: Inbound | Outbound | Convert) -> Data:
 
 
 def _copy(value: Any) -> Any:
-    # An enumeration is the text that it is.
+    # ``str.__str__`` turns members of a StrEnum into plain strings.
     return map_texts(value, lambda text: str.__str__(text))

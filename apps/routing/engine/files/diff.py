@@ -1,4 +1,4 @@
-"""What two rule sets differ in, for people and for a page. Passwords are not shown."""
+"""Differences between two rule sets, and masking of passwords in data that is displayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.routing.engine.rules import RuleSet
 
 _SHOWN: Final = 200
 _HIDDEN: Final = "****"
-# By re2: a long text must not hold up the page that shows it.
+# RE2 matches in linear time, so a long text cannot stall the page.
 _PASSWORD: Final = re2.compile(r"://([^/\s:@]*):\S*@")
 _SECRET: Final = re.compile(
     r"pass(word|wd|phrase)|secret|token|credential|cookie|(api|access|private|sign(ing)?)[_-]?key"
@@ -32,7 +32,7 @@ _SECRET_HEADER: Final = re.compile(r"auth|key|token|secret|cookie|pass|session|s
 
 
 class Kind(StrEnum):
-    """What happened."""
+    """Kind of a change to an entry or a field."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -44,21 +44,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. Positions count from 1, as a list shows them."""
+    """Difference between two rule sets. Positions are counted from 1."""
 
     kind: Kind
-    # inbound, outbound, or rules: what the set itself says.
+    # "inbound", "outbound", or "rules" for a setting of the rule set itself.
     of: str
-    # Of the inbound or outbound; "" of the set.
+    # Name of the inbound or outbound; "" for the rule set itself.
     name: str
-    # selector, init.key ...; "" of an entry as a whole.
+    # Path of the field, such as "selector" or "init.key"; "" for the entry as a whole.
     field: str = ""
-    # Of a field its values, of what moved its positions.
+    # Values of a changed field, or positions of an entry that was moved, added or removed.
     old: Any = None
     new: Any = None
 
     def __str__(self) -> str:
-        # One line, whatever the names and texts of others hold.
+        # Names and texts of a rule set may contain line breaks.
         return one_line(self._text())
 
     def _text(self) -> str:
@@ -73,12 +73,12 @@ class Change:
         return f"{what} {self.kind}"
 
     def to_json(self) -> dict[str, Any]:
-        """For a page: the fields, and the text of one line."""
+        """Return the fields as a dict, with ``text`` as a summary on one line."""
         return asdict(self) | {"kind": str(self.kind), "text": str(self)}
 
 
 def diff_rules(old: RuleSet, new: RuleSet) -> list[Change]:
-    """Every difference: first the set's own, then inbounds, then outbounds, in the new order."""
+    """List the differences: settings of the rule set, inbounds, outbounds, in the new order."""
     one, other = to_data(old), to_data(new)
     found = [
         change
@@ -111,7 +111,7 @@ def _entries(of: str, old: Sequence[Data], new: Sequence[Data]) -> Iterator[Chan
 
 
 def _compared(entry: Data) -> Data:
-    """The entry without the places that it was read from."""
+    """Return the entry without file names and line numbers."""
     compared = {name: value for name, value in entry.items() if name != "place"}
     if "convert" in entry:
         compared["convert"] = [_compared(convert) for convert in entry["convert"]]
@@ -119,11 +119,11 @@ def _compared(entry: Data) -> Data:
 
 
 def _stayed(old: Sequence[str], new: Sequence[str]) -> set[str]:
-    """As many names as can be that keep their order among each other: all others moved."""
+    """Return the largest set of names in unchanged relative order; all other entries moved."""
     places = {name: number for number, name in enumerate(old)}
     common = [name for name in new if name in places]
-    # The longest rising run of old places: ``last`` has, for each length, the least place that a
-    # run of this length ends in.
+    # Longest increasing subsequence of old positions: ``last[n]`` is the smallest position at which
+    # a subsequence of length n + 1 ends.
     last: list[int] = []
     ends: list[str] = []
     before: dict[str, str] = {}
@@ -142,14 +142,14 @@ def _stayed(old: Sequence[str], new: Sequence[str]) -> set[str]:
 
 
 def _changed(of: str, name: str, old: Any, new: Any, path: tuple[str, ...]) -> Iterator[Change]:
-    """What differs, one change for each value that is no mapping of both."""
+    """Yield one change for each value that differs, descending into mappings."""
     if same(old, new):
         return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in [*old, *(key for key in new if key not in old)]:
             yield from _changed(of, name, old.get(key), new.get(key), (*path, key))
         return
-    # Common parameters hold no secrets, though token_scope sounds like one.
+    # The first step is a common parameter and never secret, though token_scope matches _SECRET.
     secret = any(_is_secret(step, inside=inside) for inside, step in pairwise(path))
     shown = [_masked(value, secret=secret, inside=path[-1]) for value in (old, new)]
     yield Change(Kind.CHANGED, of, name, ".".join(path), *shown)
@@ -169,13 +169,16 @@ def _masked(value: Any, *, secret: bool = False, inside: str = "") -> Any:
 
 
 def _is_secret(name: str, *, inside: str) -> bool:
-    """By its name; that of a header says less, and "key" alone is a list of Redis elsewhere."""
+    """Return whether a value with this name is probably a secret.
+
+    Headers are matched by a wider pattern. Elsewhere, "key" alone is the name of a Redis list.
+    """
     sounds = _SECRET_HEADER if inside.lower() == _HEADERS else _SECRET
     return sounds.search(name) is not None
 
 
 def _without_logins(text: str) -> str:
-    """Without passwords of addresses, and without what their queries call so."""
+    """Mask passwords and secret query parameters in the URLs of a text."""
     if "://" not in text:
         return text
     text = str(_PASSWORD.sub(rf"://\1:{_HIDDEN}@", text))
@@ -183,7 +186,7 @@ def _without_logins(text: str) -> str:
 
 
 def without_secrets(entry: Data) -> Data:
-    """An inbound or outbound as data, to be shown: no password is in it."""
+    """Return the data of an inbound or outbound with passwords masked."""
     return {
         name: _masked(value) if name in ("init", "constants", "convert") else value
         for name, value in entry.items()
@@ -198,7 +201,7 @@ def _said(value: Any) -> str:
 
 
 def public_data(data: Data) -> Data:
-    """A rule set as data, for those who may look and not edit: no password is in it."""
+    """Return the data of a rule set with passwords masked, for users with read-only access."""
     entries = {
         key: [without_secrets(entry) for entry in data.get(key) or ()]
         for key in ("inbound", "outbound")

@@ -1,4 +1,4 @@
-"""One inbound, one outbound: from a mapping of a file or of data (seed S2.17, S2.24, S2.25)."""
+"""Read a single inbound or outbound from a mapping of a rule file or of stored data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from yardkit.yaml_reader import Path
 MAX_THREADS: Final = 1024
 MAX_WEIGHT: Final = 1_000_000
 MAX_COUNT: Final = 2**31 - 1
-# Ten years: longer than anybody waits for a result.
+# Ten years, an upper bound for every result timeout.
 MAX_SECONDS: Final = 10 * 366 * 86400.0
 MAX_RATE: Final = 1e9
 
 Read = Callable[[Fields, Any, Path], Any]
-# A value and where it stands.
+# Value and its path.
 Spot = tuple[Any, Path]
 
 
@@ -43,12 +43,12 @@ _COMMON: Final[dict[str, Read]] = {
     "disable": Fields.truth,
     "note": Fields.literal,
 }
-# What stands at the top of an inbound, or in its class, and nowhere else.
+# Keys of an inbound that are read only beside ``init``, not in it.
 _INBOUND: Final[dict[str, Read]] = _COMMON | {
     "weight": _whole(1, MAX_WEIGHT),
     "threads": _whole(1, MAX_THREADS),
 }
-# Parameters of every outbound, at the top of an entry or in ``init``; in the order of an export.
+# Parameters common to all outbounds, allowed beside ``init`` and in it, in export order.
 PARAMETERS: Final[dict[str, Read]] = {
     "max_lag": _whole(-1),
     "overflow": _overflow,
@@ -66,10 +66,10 @@ PARAMETERS: Final[dict[str, Read]] = {
     "priority": _whole(-MAX_COUNT),
     "rt_priority": _whole(-MAX_COUNT),
 }
-# What cannot stand in ``init``: more likely a slip of the indentation than a constant.
+# Not allowed in ``init``: probably wrong indentation, not a constant.
 TOP_ONLY: Final = ("name", "disable", "selector", "class", "init", "constants", "note")
 OUTBOUND_KEYS: Final = (*TOP_ONLY, *PARAMETERS)
-# Keys that the router itself sets on every item (seed S2.28).
+# Keys that the router sets on every item (seed S2.28).
 RESERVED: Final = frozenset(
     [
         "outbound",
@@ -91,7 +91,7 @@ _LIKE: Final = 0.85
 def read_inbound(
     fields: Fields, value: Any, path: Path, classes: ClassParameters
 ) -> Inbound | None:
-    """An inbound; None where not even its name and class can be read."""
+    """Read an inbound and report its problems; None if its name or class is unreadable."""
     entry = _entry(fields, value, path)
     if entry is None:
         return None
@@ -118,10 +118,10 @@ def read_inbound(
 def read_outbound(
     fields: Fields, value: Any, path: Path, classes: ClassParameters | None
 ) -> Outbound | None:
-    """An outbound; None where not even its name and class can be read.
+    """Read an outbound and report its problems; None if its name or class is unreadable.
 
-    With ``constants`` each thing stands in its own place: ``init`` are the class's parameters
-    alone. Without, ``init`` may hold common parameters too, and what is neither is a constant.
+    If the entry has the key ``constants``, ``init`` contains only parameters of the class.
+    Otherwise ``init`` may also contain common parameters, and all other keys are constants.
     """
     entry = _entry(fields, value, path)
     if entry is None:
@@ -156,7 +156,7 @@ def read_outbound(
 def _sorted_out(
     fields: Fields, parameters: dict[str, Spot], given: dict[str, Spot], own: frozenset[str] | None
 ) -> tuple[dict[str, Spot], dict[str, Spot], dict[str, Spot]]:
-    """Common parameters, those of the class and constants, of an ``init`` that mixes them."""
+    """Split a mixed ``init`` into common parameters, parameters of the class and constants."""
     parameters = dict(parameters)
     init: dict[str, Spot] = {}
     constants: dict[str, Spot] = {}
@@ -180,7 +180,7 @@ def _sorted_out(
 
 
 def _put(fields: Fields, spots: dict[str, Spot], name: str, spot: Spot) -> None:
-    """Add what may stand in two places; twice the same is no contradiction."""
+    """Add a value that is allowed in two places; report two different values."""
     value, path = spot
     if name in spots and value is not None and spots[name][0] is not None:
         if not same(spots[name][0], value):
@@ -248,7 +248,7 @@ def _plain(fields: Fields, spots: Mapping[str, Spot]) -> dict[str, Any]:
 def _values(
     fields: Fields, readers: Mapping[str, Read], spots: Mapping[str, Spot]
 ) -> dict[str, Any]:
-    """What was given and could be read; an empty key is one that is left out."""
+    """Return the values that are present and valid. A null value counts as absent."""
     found: dict[str, Any] = {}
     for name, read in readers.items():
         value, path = spots.get(name, (None, ()))
@@ -258,6 +258,6 @@ def _values(
 
 
 def _place(fields: Fields, entry: Mapping[str, Any], path: Path) -> str:
-    """Where an entry stands; data remembers the place that it was read from."""
+    """Return the place of an entry: the one stored in data, else the current one."""
     kept = entry.get("place") if fields.places else None
     return shown_word(kept, 300) if isinstance(kept, str) else fields.origin.place(path)

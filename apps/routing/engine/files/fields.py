@@ -1,4 +1,4 @@
-"""Single values of a rule set, read with a reason and a place for each that is none."""
+"""Validate single values of a rule set and report problems with their place and reason."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from apps.routing.engine.files.placeholders import TooLong, fill, only_name
 from apps.routing.engine.rules import Problem
 from yardkit.yaml_reader import Path, YamlDocument, YamlError, plain_value, shown_path
 
-# More are not worth reading; warnings are counted on their own.
+# Maximum number of errors in a report, and separately of warnings.
 MAX_PROBLEMS: Final = 100
-# As a file has it, so that whatever was read from data can be written as a file.
+# Same as for files, so that all stored data can be exported as a file.
 MAX_DEPTH: Final = 30
-# Most names compared with the known ones.
+# Maximum number of names for which a similar known name is looked up.
 _MOST_HINTS: Final = 1000
-# What a database and other programs call a whole number.
+# Integers must fit into 64 bits, as in databases and other programs.
 _MOST: Final = 2**63
 _MOST_CHARACTERS: Final = 100_000
 _SHOWN: Final = 60
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-# Why a selector is none: code, text and the first character that is wrong; None when it is one.
+# Check a selector: returns code, text and offset of the first wrong character, or None if valid.
 CheckSelector = Callable[[str], "tuple[str, str, int] | None"]
 
 
 class Origin(Protocol):
-    """Where values come from."""
+    """Source of values: a file or stored data."""
 
     def place(self, path: Path) -> str:
-        """The place of a value, as a problem names it."""
+        """Return the place of a value as shown in a problem."""
 
     def said(self, path: Path, text: str) -> str:
-        """A problem's text, with the path where the place does not show it."""
+        """Return the text of a problem, prefixed by the path unless the place contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """A file: the place is ``main.yaml:12``."""
+    """Origin in a file: places are a file name and a line, such as ``main.yaml:12``."""
 
     name: str
     document: YamlDocument
@@ -56,7 +56,7 @@ class FileOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DataOrigin:
-    """Data: the place is ``outbound[3].selector[0]``."""
+    """Origin in stored data: places are paths, such as ``outbound[3].selector[0]``."""
 
     def place(self, path: Path) -> str:
         return shown_path(path) or "rules"
@@ -67,16 +67,16 @@ class DataOrigin:
 
 @dataclass(slots=True)
 class Report:
-    """What is wrong, up to a cap."""
+    """Collected problems, at most ``MAX_PROBLEMS`` errors and as many warnings."""
 
     problems: list[Problem] = field(default_factory=list)
     errors: int = 0
     warnings: int = 0
-    # Hints that were given, so that the same name is compared once.
+    # Cache of similar names, so that a name is compared only once.
     hints: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
 
     def nearest(self, name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-        """The known name most like this one; "" when none is, or too many were asked for."""
+        """Return the most similar known name; "" if there is none or too many were looked up."""
         key = (name[:_SHOWN].lower(), tuple(known))
         if key not in self.hints:
             if len(self.hints) >= _MOST_HINTS:
@@ -86,7 +86,7 @@ class Report:
         return self.hints[key]
 
     def add(self, problem: Problem) -> None:
-        """Note one more problem, or that there are more than are listed."""
+        """Add a problem. Beyond the limit, problems are counted but not listed."""
         if problem.warning:
             self.warnings += 1
             if self.warnings <= MAX_PROBLEMS:
@@ -102,30 +102,30 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Reads values of one origin. What is wrong is reported, and read as None."""
+    """Reader for the values of one origin. Invalid values are reported and usually read as None."""
 
     origin: Origin
     report: Report
-    # None leaves texts as they are written, placeholders and all.
+    # None: placeholders are not substituted.
     placeholders: Mapping[str, str] | None = None
     check_selector: CheckSelector | None = None
-    # A file of a newer release: what is not known is left out with a warning.
+    # Data of a newer format version: unknown keys are warnings, not errors.
     newer: bool = False
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The key of an entry of data that remembers which file and line it was read from."""
+        """Return the keys in which stored data keeps the original file and line of an entry."""
         return ("place",) if isinstance(self.origin, DataOrigin) else ()
 
     def problem(
         self, path: Path, code: str, text: str, *, offset: int | None = None, warning: bool = False
     ) -> None:
-        """Report what is wrong with the value at ``path``."""
+        """Report a problem with the value at ``path``."""
         said = self.origin.said(path, text)
         self.report.add(Problem(self.origin.place(path), code, said, offset, warning))
 
     def wrong(self, path: Path, wanted: str, value: object) -> None:
-        """Report a value of a wrong type. It is never shown: it may hold a password."""
+        """Report a value of the wrong type, without showing the value: it may be a password."""
         hint = ""
         if isinstance(value, Mapping) and len(value) == 1 and [*value.values()] == [None]:
             hint = "; a placeholder needs quotes: '{name}'"
@@ -134,7 +134,7 @@ class Fields:
         self.problem(path, "wrong_type", f"{wanted} is needed, this is {kind_of(value)}{hint}")
 
     def mapping(self, value: object, path: Path) -> dict[str, Any]:
-        """A mapping whose names are texts; empty where it is none."""
+        """Read a mapping with string keys; empty if it is missing or not a mapping."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -146,21 +146,21 @@ class Fields:
         return {name: part for name, part in value.items() if isinstance(name, str)}
 
     def known(self, given: Iterable[str], known: Iterable[str], path: Path) -> None:
-        """Report every name that there is not."""
+        """Report every name in ``given`` that is not in ``known``."""
         names = [*known]
         for name in given:
             if name not in names:
                 self.unknown((*path, name), names)
 
     def unknown(self, path: Path, known: Iterable[str], hint: str = "") -> None:
-        """Report a name that there is not, with the nearest that there is."""
+        """Report an unknown key, and suggest the most similar known one."""
         name = str(path[-1])
         near = self.report.nearest(name, known)
         text = f"there is no key {shown(name)}" + (f"; is {near} meant?" if near else hint)
         self.problem(path, "unknown_key", text, warning=self.newer)
 
     def items(self, value: object, path: Path) -> list[tuple[Any, Path]]:
-        """The entries of a list and where each stands; a missing list is empty."""
+        """Read a list as pairs of value and path; a missing list is empty."""
         if value is None:
             return []
         if not isinstance(value, list | tuple):
@@ -169,18 +169,18 @@ class Fields:
         return [(part, (*path, number)) for number, part in enumerate(value)]
 
     def one_or_more(self, value: object, path: Path) -> list[tuple[Any, Path]]:
-        """The same, of one value that may stand without a list."""
+        """Read a list, or a single value in place of a list of one, as ``items`` does."""
         return self.items(value if isinstance(value, list | tuple) else [value], path)
 
     def literal(self, value: object, path: Path) -> str | None:
-        """A text in which braces mean nothing."""
+        """Read a string without substituting placeholders."""
         if not isinstance(value, str):
             self.wrong(path, "a text", value)
             return None
         return value if self._is_text(value, path) else None
 
     def text(self, value: object, path: Path, *, keep_unknown: bool = False) -> str | None:
-        """A text with its placeholders filled in."""
+        """Read a string and substitute its placeholders."""
         written = self.literal(value, path)
         if written is None or self.placeholders is None:
             return written
@@ -198,7 +198,7 @@ class Fields:
         return filled if not unknown and self._is_text(filled, path) else None
 
     def name(self, value: object, path: Path) -> str | None:
-        """A text of one line with something in it."""
+        """Read a name: 1 to 200 characters on one line, without surrounding blanks."""
         found = self.text(value, path)
         if found is None:
             return None
@@ -209,7 +209,7 @@ class Fields:
         return found
 
     def whole(self, value: object, path: Path, *, least: int, most: int) -> int | None:
-        """A whole number within bounds."""
+        """Read an integer from ``least`` to ``most``."""
         value = self._filled(value)
         if isinstance(value, bool) or not isinstance(value, int):
             self.wrong(path, "a whole number", value)
@@ -220,7 +220,7 @@ class Fields:
         return value
 
     def number(self, value: object, path: Path, *, least: float, most: float) -> float | None:
-        """A number within bounds."""
+        """Read a number from ``least`` to ``most``."""
         value = self._filled(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.wrong(path, "a number", value)
@@ -231,7 +231,7 @@ class Fields:
         return float(value)
 
     def truth(self, value: object, path: Path) -> bool | None:
-        """True or false."""
+        """Read a boolean."""
         value = self._filled(value)
         if isinstance(value, bool):
             return value
@@ -239,12 +239,12 @@ class Fields:
         return None
 
     def texts(self, value: object, path: Path) -> tuple[str, ...] | None:
-        """One text or a list of them."""
+        """Read a string or a list of strings."""
         found = [self.text(part, where) for part, where in self.one_or_more(value, path)]
         return tuple(part for part in found if part is not None)
 
     def statuses(self, value: object, path: Path) -> tuple[int | str, ...]:
-        """States of items, such as 1000 or timeout: one of them or a list."""
+        """Read status values of items, such as 1000 or "timeout": a single value or a list."""
         found: list[int | str] = []
         for part, where in self.one_or_more(value, path):
             if isinstance(part, bool) or not isinstance(part, int | str):
@@ -258,10 +258,10 @@ class Fields:
         return tuple(found)
 
     def selectors(self, value: object, path: Path) -> tuple[str, ...]:
-        """One condition or a list of them, each checked; braces in them mean nothing."""
+        """Read and check a selector or a list of selectors. Placeholders are not substituted."""
         found: list[str] = []
         for part, where in self.one_or_more(value, path):
-            # Asked first: of what is wrong it knows the character.
+            # First, because it reports the offset of the wrong character.
             if isinstance(part, str) and part.strip() and self.check_selector:
                 wrong = self.check_selector(part)
                 if wrong:
@@ -277,7 +277,7 @@ class Fields:
         return tuple(found)
 
     def plain(self, value: object, path: Path, *, keep_unknown: bool = False) -> Any:
-        """Whatever JSON can say, texts with their placeholders filled in."""
+        """Read any JSON value, substituting placeholders in its strings."""
         if isinstance(value, Mapping | list | tuple) and len(path) >= MAX_DEPTH:
             self.problem(path[:6], "too_deep", f"nested more than {MAX_DEPTH} levels deep")
             return None
@@ -306,7 +306,7 @@ class Fields:
         return None
 
     def _filled(self, value: object) -> object:
-        """The value of a placeholder that stands alone, read as if it had no quotes."""
+        """Parse the value of a text that is a single placeholder like an unquoted YAML value."""
         if isinstance(value, str) and self.placeholders and (name := only_name(value)):
             try:
                 return plain_value(self.placeholders.get(name, value))
@@ -332,31 +332,31 @@ class Fields:
 
 
 def shown(value: object) -> str:
-    """A name for a message: short, on one line, in quotes."""
+    """Format a name for a message: shortened, on one line, in quotes."""
     return f"'{shown_word(str(value))}'"
 
 
 def shown_word(text: str, most: int = _SHOWN) -> str:
-    """The same without quotes."""
+    """Format a word for a message: shortened to ``most`` characters, on one line."""
     return one_line(text[:most])
 
 
 def one_line(text: str) -> str:
-    """The text without ends of lines and what else cannot be shown."""
+    """Replace line breaks, control characters and lone surrogates by question marks."""
     return _CONTROL.sub("?", text).encode("utf-8", "replace").decode()
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two JSON values are the same; 1 and true differ."""
+    """Return whether two JSON values are equal. Unlike in Python, 1 and true differ."""
     try:
         return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        # No values of JSON: their reader reports that.
+        # Not JSON values; the reader of the value reports that.
         return False
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words."""
+    """Return the type of a value in words."""
     words = {
         str: "a text",
         bool: "true or false",

@@ -1,4 +1,4 @@
-"""The files of a rule set: nothing outside the main file's folder is read (seed S2.15)."""
+"""Access to the files of a rule set, restricted to the folder of the main file."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 MAX_FILES: Final = 200
-# One file may be as large as all together: an export puts them into one.
+# A single file may use the whole limit, because an export writes only one file.
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_ALL_BYTES: Final = MAX_FILE_BYTES
-# A folder with more is none of rules.
+# A folder with more entries is probably included by mistake.
 _MOST_NAMES: Final = 10_000
 SUFFIXES: Final = (".yaml", ".yml")
 
 
 class Refused(ValueError):
-    """A file or folder that is not read; ``code`` says why in a word."""
+    """File or folder that cannot be read, with a stable ``code`` for the reason."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -26,7 +26,7 @@ class Refused(ValueError):
 
 
 class Folder:
-    """Finds and reads the main file and what it includes. Every method raises ``Refused``."""
+    """Finds and reads the main file and its includes. All methods may raise ``Refused``."""
 
     def __init__(self, main: Path) -> None:
         self.main = main.name
@@ -35,7 +35,11 @@ class Folder:
         self._room = MAX_ALL_BYTES
 
     def included(self, include: str) -> list[str]:
-        """Paths of files below the folder: that of a file, or those of a directory."""
+        """Return the paths of an included file, or of all YAML files of an included directory.
+
+        Paths are relative to the folder. Directories are not read recursively, and hidden
+        files are skipped.
+        """
         parts = PurePosixPath(include).parts
         if not parts or include.startswith(("/", "~")) or ".." in parts or "\\" in include:
             text = "a path below the folder of the main file is needed, without '..'"
@@ -53,16 +57,16 @@ class Folder:
         return [name]
 
     def key(self, name: str) -> str:
-        """What two names of the same file share."""
+        """Return the real path of a file, which identifies it under different names."""
         real = self._real(name)
         if real == self._main:
             raise Refused("include_circle", "the main file cannot include itself")
         return real
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file."""
+        """Return the content of a file. The size limit counts all files read so far."""
         real = self._main if name == self.main else self._real(name)
-        # Opening a pipe must not wait for a writer.
+        # O_NONBLOCK: opening a named pipe must not wait for a writer.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         try:
             descriptor = os.open(real, flags)

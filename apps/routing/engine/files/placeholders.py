@@ -1,8 +1,8 @@
-"""``{redis_url}`` and the like, substituted from outside (seed S2.14).
+"""Placeholders such as ``{redis_url}``, substituted by settings of the installation.
 
-A placeholder is one word of ASCII letters, digits and ``_`` between one pair of braces, so that
-``\\d{3}`` and ``{"a": 1}`` are what they are. ``{{word}}`` is the text ``{word}``: of two or more
-pairs around a word one is taken away.
+A placeholder is a word of ASCII letters, digits and ``_``, not beginning with a digit, in one pair
+of braces; ``\\d{3}`` and ``{"a": 1}`` contain none. To write a literal ``{word}``, double the
+braces: one pair is removed from a word in two or more pairs.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-# What a filled text has at most: few settings, named often, would else make a large one.
+# Limit of a substituted text: a few placeholders, repeated often, could make it very large.
 MOST_CHARACTERS: Final = 100_000
-# Possessive, and only where a run of braces begins: the time grows with the text alone.
+# Possessive, and anchored at the start of a run of braces, for linear time.
 _WORD: Final = re.compile(r"(?<!\{)(\{++)([A-Za-z_][A-Za-z0-9_]*+)(\}++)")
 
 
 class TooLong(ValueError):
-    """The filled text has more than ``MOST_CHARACTERS``."""
+    """Substituted text that is longer than ``MOST_CHARACTERS``."""
 
 
 def fill(
     text: str, values: Mapping[str, str], *, keep_unknown: bool = False
 ) -> tuple[str, list[str]]:
-    """The text with the values in it, and the names that have none.
+    """Substitute placeholders; return the text and the names of unknown placeholders.
 
-    ``keep_unknown`` leaves ``{name}`` as it is where there is no such value.
+    Unknown placeholders are left in the text. With ``keep_unknown`` they are not listed.
 
     Raises:
-        TooLong
+        TooLong: the result has more than ``MOST_CHARACTERS`` characters.
     """
     unknown: list[str] = []
     room = MOST_CHARACTERS - len(text)
@@ -52,23 +52,23 @@ def fill(
 
 
 def escape(text: str) -> str:
-    """The text that ``fill`` makes this one of, whatever the values are."""
+    """Escape braces, so that ``fill`` returns the original text whatever the values are."""
     return _WORD.sub(lambda match: f"{{{match[0]}}}", text)
 
 
 def names(text: str) -> list[str]:
-    """The placeholders of a text, in their order."""
+    """Return the names of the placeholders of a text, in order of appearance."""
     return [name for _, name, _ in _placeholders(text)]
 
 
 def only_name(text: str) -> str:
-    """The name where the text is one placeholder and nothing else, "" otherwise."""
+    """Return the name if the text is exactly one placeholder, otherwise ""."""
     found = _WORD.fullmatch(text)
     return found[2] if found and len(found[1]) == len(found[3]) == 1 else ""
 
 
 def holds_any(value: object) -> bool:
-    """Whether a placeholder stands in a text, or in any text of a list or mapping."""
+    """Return whether a string, or any string in a list or mapping, contains a placeholder."""
     if isinstance(value, str):
         return bool(names(value))
     if isinstance(value, Mapping):
@@ -77,7 +77,7 @@ def holds_any(value: object) -> bool:
 
 
 def map_texts(value: object, change: Callable[[str], str]) -> object:
-    """The same lists and mappings with every text changed; names are no texts here."""
+    """Apply ``change`` to every string in lists and mappings, except to keys; return a copy."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

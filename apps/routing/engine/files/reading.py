@@ -1,6 +1,6 @@
-"""Reading taskHUB's YAML (seed S2.10 to S2.19, S2.24, S2.25): all that is wrong at once.
+"""Reader for rule sets in taskHUB's YAML; reports all problems at once.
 
-The order of keys and entries is kept, comments are not.
+The order of keys and entries is preserved, comments are not.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ def read_rules(
     class_parameters: ClassParameters = known_parameters,
     check_selector: CheckSelector | None = None,
 ) -> Read:
-    """The rule set of a file, or of a text that is called ``name``; nothing is raised.
+    """Read a rule set from a file or a text and return it with the problems found.
 
-    There is none when a problem is more than a warning. ``placeholders`` are the values of
-    ``{name}``; None leaves texts as they are written, for ``from_data``. A text includes
-    no other file.
+    The rule set is None if any problem is an error. Invalid rules raise no exception.
+
+    - ``source``: path of the main file, or its text. A text cannot include other files.
+    - ``placeholders``: values by name; None leaves placeholders for ``from_data`` to substitute.
+    - ``name``: file name for the problems of a text.
     """
     report = Report()
     blank = Fields(DataOrigin(), report, placeholders, check_selector)
@@ -65,7 +67,7 @@ def read_rules(
 
 
 class _Files:
-    """The main file and those that it includes, each with its problems."""
+    """Reads the main file and its includes and reports their problems."""
 
     def __init__(self, blank: Fields, folder: Folder | None) -> None:
         self._blank = blank
@@ -73,7 +75,7 @@ class _Files:
         self._values = 0
 
     def main(self, source: Path | str | bytes, name: str) -> tuple[Fields, dict[str, Any]] | None:
-        """How to read the main file, and its keys."""
+        """Return the reader and the root mapping of the main file, or None if it is unreadable."""
         if isinstance(source, Path):
             raw = self._raw(name)
             document = None if raw is None else self._document(raw, name)
@@ -91,7 +93,7 @@ class _Files:
     def included(
         self, main: Fields, root: Mapping[str, Any]
     ) -> list[tuple[Fields, dict[str, Any]]]:
-        """The same of every included file, in the order of file names (seed S2.16)."""
+        """Return the reader and the root mapping of each include, by file name (seed S2.16)."""
         found = []
         for name in self._names(main, root):
             raw = self._raw(name)

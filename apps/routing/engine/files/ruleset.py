@@ -1,4 +1,4 @@
-"""A whole rule set: of one mapping, or of the main file and those that it includes."""
+"""Builder of a rule set from stored data, or from a main file and its includes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAIN_KEYS: Final = ("project", "server", "routing", "failure", *ENTRIES, "loggin
 
 @dataclass(slots=True)
 class _Placed:
-    """An entry, and how to say where it stands."""
+    """Entry with its origin and path, for reporting problems."""
 
     entry: Any
     fields: Fields
@@ -34,14 +34,14 @@ class _Placed:
 
 @dataclass(slots=True)
 class Builder:
-    """Collects entries in their effective order, then makes the set."""
+    """Collects entries in their effective order, then builds the rule set."""
 
     classes: ClassParameters | None
     inbounds: list[_Placed] = field(default_factory=list)
     outbounds: list[_Placed] = field(default_factory=list)
 
     def add_entries(self, fields: Fields, root: Mapping[str, Any]) -> None:
-        """The inbounds and outbounds of one file."""
+        """Add the inbounds and outbounds of one file."""
         for key, into in (("inbound", self.inbounds), ("outbound", self.outbounds)):
             for value, path in fields.items(root.get(key), (key,)):
                 if len(into) >= MAX_ENTRIES:
@@ -58,7 +58,7 @@ class Builder:
         return read_outbound(fields, value, path, self.classes)
 
     def build(self, fields: Fields, root: Mapping[str, Any]) -> RuleSet:
-        """The set, with what only the main file says."""
+        """Build the rule set with the settings of the main file; report invalid references."""
         _check_names(self.inbounds)
         _check_names(self.outbounds)
         _check_failbacks(self.outbounds)
@@ -71,10 +71,10 @@ class Builder:
             found["project"] = fields.name(root["project"], ("project",))
         found |= _routing(fields, root)
         log = fields.mapping(root.get("logging"), ("logging",))
-        # Formats of logging have braces of their own.
+        # Log formats may contain braces that are not placeholders.
         log = fields.plain(log, ("logging",), keep_unknown=True)
         if log:
-            # It could make a router load any class, and one router serves many projects.
+            # Not applied: dictConfig can load any class, and a router serves several projects.
             text = "kept, and not gone by: LOG_LEVEL of the installation says what routers log"
             fields.problem(("logging",), "not_applied", text, warning=True)
         return RuleSet(
@@ -176,7 +176,7 @@ def _check_failbacks(entries: Sequence[_Placed]) -> None:
 
 
 def _check_circles(known: Mapping[str, _Placed]) -> None:
-    """Each circle once, at its member that comes first."""
+    """Report each cycle of failbacks once, at the outbound where it is first reached."""
     done: set[str] = set()
     for start in known:
         way: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Rule sets as taskHUB's YAML: lossless, in the seed's order of keys, without what is usual."""
+"""Export of rule sets as taskHUB's YAML: lossless, in the seed's key order, without defaults."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from yardkit.yaml_writer import write_value
 _USUAL_INBOUND: Final = inbound_data(Inbound(name="", cls=""))
 _USUAL_OUTBOUND: Final = outbound_data(Outbound(name="", cls=""))
 _USUAL_ROUTING: Final = to_data(RuleSet(project=""))["routing"]
-# In them braces mean nothing.
+# Fields in which placeholders are not substituted.
 _LITERAL: Final = ("selector", "note")
-# Where the seed has them: below init, around the constants.
+# Written in init before and after the constants, as in the seed.
 _BEFORE_CONSTANTS: Final = ("task_params", "task_params_wrapped")
 _AFTER_CONSTANTS: Final = ("priority", "rt_priority")
 _BESIDE_INIT: Final = tuple(
     name for name in PARAMETERS if name not in (*_BEFORE_CONSTANTS, *_AFTER_CONSTANTS)
 )
-# One condition on one line, however long: what changed is then seen line by line.
+# Each selector on one line, however long, for readable line-based diffs.
 _WIDTH: Final = 1_000_000
 
 
@@ -33,10 +33,10 @@ def write_rules(
     class_parameters: ClassParameters = known_parameters,
     with_placeholders: bool = False,
 ) -> str:
-    """A file that ``read_rules`` reads as the same rule set, given the same ``class_parameters``.
+    """Return YAML that ``read_rules`` reads as the same rule set, given equal ``class_parameters``.
 
-    Words in braces are written so that they stay what they are. ``with_placeholders`` is for a
-    set that was read with its placeholders: they are written as such.
+    Braces are escaped, so that no text is taken for a placeholder. Pass ``with_placeholders`` for
+    a rule set whose placeholders were not substituted; they are then written unescaped.
     """
     change: Callable[[str], str] = str if with_placeholders else escape
     data = to_data(rules)
@@ -88,7 +88,7 @@ def _outbound(data: Data, classes: ClassParameters) -> Data:
 
 
 def _can_be_mixed(data: Data, classes: ClassParameters) -> bool:
-    """Whether a reader can distinguish what the seed puts below ``init``."""
+    """Return whether ``init`` can hold parameters and constants without ambiguity."""
     try:
         own = classes(data["class"])
     except LookupError:
@@ -101,7 +101,7 @@ def _can_be_mixed(data: Data, classes: ClassParameters) -> bool:
 
 
 def _unusual(data: Data, usual: Data) -> Data:
-    """What differs from the usual; the required name and class never are usual."""
+    """Return the keys that differ from their default; ``name`` and ``class`` are always kept."""
     return {
         name: value
         for name, value in data.items()
