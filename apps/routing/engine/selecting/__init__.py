@@ -1,9 +1,9 @@
-"""Selectors: conditions on items, compiled once and indexed (seed S2.18 to S2.20).
+"""Selectors: conditions on items, compiled to functions and indexed by the values they require.
 
     rules = compile_rules([("captcha", ["task_type == '破码' and province in ['GD', 'JS']"])])
     rules.first({"task_type": "破码", "province": "GD"})  # 0
 
-The package is not called ``selectors``: that is a module of the standard library.
+The package is not named ``selectors`` because the standard library has a module of that name.
 """
 
 from apps.routing.engine.selecting.compiling import (

@@ -1,8 +1,8 @@
-"""Makes plain Python functions of selectors, so that no tree is walked when items come by.
+"""Compiler of selectors to Python functions, which avoids walking a tree for each item.
 
-The source of a function holds no word of a selector: every name, key and constant is an argument
-of the maker around it. So nothing in a selector can become code, and selectors of one shape, which
-a rule set has hundreds of, are compiled once.
+The generated source contains no text of a selector: every name, key and constant is an argument of
+an outer function, the maker. Therefore nothing in a selector can become code, and selectors of the
+same shape, of which a rule set has hundreds, are compiled only once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from apps.routing.engine.selecting.tree import (
 
 Test = Callable[[Mapping[str, Any]], Any]
 
-# From here on a list of constants is looked up by its hash.
+# Lists of at least this many constants are searched as a frozenset.
 _LONG_LIST: Final = 8
 _SHAPES_KEPT: Final = 4096
 _GLOBALS: Final[dict[str, Any]] = {
@@ -55,36 +55,36 @@ _GLOBALS: Final[dict[str, Any]] = {
 
 
 class Selector:
-    """One condition on an item."""
+    """Compiled selector: a condition on an item. Thread-safe."""
 
     def __init__(self, text: str) -> None:
-        """Raises ``SelectorError``."""
+        """Compile a selector. Raises ``SelectorError`` if ``text`` is not valid."""
         self.text = text
-        # Answers as Python does, or raises for a type error.
+        # Returns the value of the expression, or raises on a type error.
         self._test = function(parse(text, places=False).root)
 
     def matches(self, item: Mapping[str, Any]) -> bool:
-        """Whether the item fits; a type error does not."""
+        """Return whether the item matches. An item that causes a type error does not match."""
         try:
-            return True if self._test(item) else False  # noqa: SIM210 - half the time of bool()
-        except Exception:  # noqa: BLE001 - whatever an item holds, it only does not fit
+            return True if self._test(item) else False  # noqa: SIM210 - twice as fast as bool()
+        except Exception:  # noqa: BLE001 - any error means no match
             return False
 
     def explain(self, item: Mapping[str, Any]) -> Explanation:
-        """Why it fits, or why not, part by part."""
+        """Evaluate every part of the selector and return why the item matches or not."""
         return explain(parse(self.text), item)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleExplanation:
-    """Why a rule fits an item: by any of its selectors."""
+    """Explanation of whether a rule matches an item, with one explanation per selector."""
 
     name: str
     matches: bool
     selectors: list[Explanation]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the explanation as JSON-serializable data."""
         return {
             "name": self.name,
             "matches": self.matches,
@@ -93,15 +93,12 @@ class RuleExplanation:
 
 
 class CompiledRules:
-    """Rules in their order; a rule fits when any of its selectors does.
-
-    Threads may share one.
-    """
+    """Ordered set of rules; a rule matches if any of its selectors does. Thread-safe."""
 
     def __init__(self, names: Sequence[str], rules: Sequence[Mapping[str, Node]]) -> None:
-        """Rules as their selectors, each with what it says."""
+        """Build the index. Each rule is a mapping of selector texts to their trees."""
         self.names = tuple(names)
-        # As they were written, the same one once.
+        # Texts of the selectors of each rule, without duplicates.
         self.selectors = tuple(tuple(one) for one in rules)
         self._count = len(self.names)
         self._errors = [0] * self._count
@@ -115,7 +112,7 @@ class CompiledRules:
     def first(
         self, item: Mapping[str, Any], skip: frozenset[int] | set[int] = frozenset()
     ) -> int | None:
-        """The first rule that fits and is not in ``skip``."""
+        """Return the index of the first matching rule that is not in ``skip``, or None."""
         best = self._count
         for hits in self._candidates(item):
             for rule, test in hits:
@@ -127,12 +124,12 @@ class CompiledRules:
                     if test is None or test(item):
                         best = rule
                         break
-                except Exception:  # noqa: BLE001 - whatever an item holds, it only does not fit
+                except Exception:  # noqa: BLE001 - any error means no match
                     self._count_error(rule)
         return best if best < self._count else None
 
     def all(self, item: Mapping[str, Any]) -> list[int]:
-        """Every rule that fits, in their order."""
+        """Return the indexes of all matching rules in ascending order."""
         found: set[int] = set()
         for hits in self._candidates(item):
             for rule, test in hits:
@@ -141,12 +138,12 @@ class CompiledRules:
                 try:
                     if test is None or test(item):
                         found.add(rule)
-                except Exception:  # noqa: BLE001 - see above
+                except Exception:  # noqa: BLE001 - any error means no match
                     self._count_error(rule)
         return sorted(found)
 
     def explain(self, item: Mapping[str, Any]) -> list[RuleExplanation]:
-        """Why each rule fits or not, without the index and without counting."""
+        """Explain each rule. Does not use the index and does not count errors."""
         explained = []
         for name, texts in zip(self.names, self.selectors, strict=True):
             parts = [explain(parse(text), item) for text in texts]
@@ -155,17 +152,18 @@ class CompiledRules:
 
     @property
     def errors(self) -> tuple[int, ...]:
-        """For each rule, how often one of its selectors met a type error.
+        """Number of type errors raised by the selectors of each rule.
 
-        What the index ruled out was not evaluated, and has no errors; see ``unreadable``.
+        Selectors that the index excludes are not evaluated and raise none; see ``unreadable``.
         """
         return tuple(self._errors)
 
     @property
     def unreadable(self) -> dict[str, int]:
-        """For each key of the index, how many items had a value there that it cannot read.
+        """Number of items whose value could not be read, for each key of the index that had any.
 
-        Such as ``int(task_src)`` of a text that is no number: no selector that needs it fits.
+        For example ``int(task_src)`` where ``task_src`` is not a number. No selector that requires
+        the key matches such an item. Approximate if several threads share the rules.
         """
         return self._index.unreadable()
 
@@ -175,15 +173,15 @@ class CompiledRules:
 
 
 def compile_selector(text: str) -> Selector:
-    """One selector. Raises ``SelectorError``."""
+    """Compile a single selector. Raises ``SelectorError``."""
     return Selector(text)
 
 
 def compile_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> CompiledRules:
-    """Rules as (name, selectors), in their order.
+    """Compile rules, given as pairs of name and selectors in order.
 
     Raises:
-        SelectorError: the first that is refused; ``rule`` and ``selector`` say which it is.
+        SelectorError: for the first invalid selector; its ``rule`` and ``selector`` are set.
     """
     known: dict[str, Node] = {}
     read: list[dict[str, Node]] = []
@@ -202,18 +200,18 @@ def compile_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> CompiledRules:
 
 
 def forget_shapes() -> None:
-    """Empty the cache of compiled shapes, as in a new process."""
+    """Clear the process-wide cache of compiled shapes."""
     _maker.cache_clear()
 
 
 def function(root: Node) -> Test:
-    """The function of one selector, or of what is left of it."""
+    """Compile the tree of a selector, or a part of it, to a function of an item."""
     writer = _Writer()
     return _maker(writer.source(root))(*writer.constants)
 
 
 class _Shared:
-    """Functions of a rule set: what many selectors say is one function, which stays in reach."""
+    """Compiler for one rule set that reuses the functions of equal trees."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], Test] = {}
@@ -221,7 +219,7 @@ class _Shared:
     def __call__(self, root: Node) -> Test:
         writer = _Writer()
         source = writer.source(root)
-        # Written out, for 1, 1.0 and True are equal and not the same.
+        # By repr, because 1, 1.0 and True are equal but not interchangeable.
         key = source, repr(writer.constants)
         made = self._made.get(key)
         if made is None:
@@ -232,20 +230,20 @@ class _Shared:
 @lru_cache(maxsize=_SHAPES_KEPT)
 def _maker(source: str) -> Callable[..., Test]:
     space: dict[str, Any] = {}
-    exec(compile(source, "<selector>", "exec"), _GLOBALS, space)  # noqa: S102 - of our words alone
+    exec(compile(source, "<selector>", "exec"), _GLOBALS, space)  # noqa: S102 - no user input
     maker: Callable[..., Test] = space["make"]
     return maker
 
 
 class _Writer:
-    """Writes the source of one function; what came from the selector is kept aside."""
+    """Writes the source of one function and collects names and constants of the selector."""
 
     def __init__(self) -> None:
         self.constants: list[Any] = []
         self._variables = 0
 
     def source(self, root: Node) -> str:
-        """The maker of the function; ``constants`` are its arguments."""
+        """Return the source of the maker, which is to be called with ``constants``."""
         body = self._write(root)
         arguments = ", ".join([f"c{number}" for number in range(len(self.constants))])
         return (
@@ -287,7 +285,7 @@ class _Writer:
         if isinstance(node.key, int):
             return f"part({base}, {key})"
         variable = self._variable()
-        # The usual case without a call.
+        # Fast path for dicts, without a function call.
         usual = f"{variable}.get({key}) if type({variable} := {base}) is dict"
         return f"({usual} else part({variable}, {key}))"
 

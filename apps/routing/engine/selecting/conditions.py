@@ -1,7 +1,7 @@
-"""The conditions that a selector puts together by ``and`` and ``or``: which held, which failed it.
+"""Explanation of a selector by its conditions, the parts joined by ``and`` and ``or``.
 
-What a person asks of a selector is less than its whole tree: the condition that was not met, and
-what the item had there.
+Shorter than the whole tree: shows which conditions made the selector fail, and the values of the
+item that they use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from apps.routing.engine.selecting.tree import Both, Constant, Name, Node, Not, 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What the item had for a name or a part; ``value`` is as a selector would write it."""
+    """Value of a name or part in the item; ``value`` is formatted as in a selector."""
 
     text: str
     value: str
@@ -26,19 +26,19 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition, by its place in the selector (characters, from 0)."""
+    """Condition of a selector; ``offset`` is its position in characters, from 0."""
 
     text: str
     offset: int
     state: State
-    # It is why the selector does not hold.
+    # True if the condition is a reason why the selector does not match.
     failing: bool
-    # Of a type error: what was wrong.
+    # Message of a type error, otherwise "".
     note: str
     values: tuple[Value, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the condition as JSON-serializable data."""
         return {
             "text": self.text,
             "offset": self.offset,
@@ -54,23 +54,23 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class SelectorExplanation:
-    """A selector and an item: the whole tree, and its conditions from the left."""
+    """Explanation of a selector for one item: the tree, and the conditions from left to right."""
 
     whole: Explanation
     conditions: tuple[Condition, ...]
 
     @property
     def matches(self) -> bool:
-        """Whether the item fits."""
+        """Return whether the item matches the selector."""
         return self.whole.matches
 
     @property
     def failing(self) -> tuple[Condition, ...]:
-        """The conditions that it failed by; none when it holds."""
+        """Return the conditions that made the selector fail; empty if it matches."""
         return tuple(one for one in self.conditions if one.failing)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; without the tree, each part of which repeats the text of those in it."""
+        """Return JSON-serializable data, without the tree: its nodes repeat each other's text."""
         return {
             "selector": self.whole.selector,
             "matches": self.whole.matches,
@@ -81,7 +81,7 @@ class SelectorExplanation:
 
 
 def explain_conditions(text: str, item: dict[str, Any]) -> SelectorExplanation:
-    """Why the item fits a selector that was allowed, or why not."""
+    """Explain why an item matches a selector or not. Raises ``SelectorError``."""
     parsed = parse(text)
     whole = explain(parsed, item)
     failing = set() if whole.matches else set(_failing(parsed.root, whole.tree))
@@ -105,7 +105,7 @@ def _pairs(node: Node, told: Explained) -> Iterator[tuple[Node, Explained]]:
 
 
 def _is_joint(node: Node) -> bool:
-    """Whether it puts conditions together and is none itself."""
+    """Return whether the node joins conditions by ``and`` or ``or`` and is not one itself."""
     return isinstance(node, Both) or (isinstance(node, Not) and isinstance(node.operand, Both))
 
 
@@ -118,7 +118,7 @@ def _leaves(node: Node, told: Explained) -> Iterator[tuple[Node, Explained]]:
 
 
 def _failing(node: Node, told: Explained, *, wanted: bool = True) -> Iterator[int]:
-    """Where the conditions stand for which this is not what is wanted of it."""
+    """Yield the offsets of the conditions that keep ``node`` from evaluating to ``wanted``."""
     if not _is_joint(node):
         yield told.offset
         return

@@ -1,13 +1,14 @@
-"""Why a selector is refused: a code for programs, words for people, and the place."""
+"""Validation error of selectors."""
 
 from __future__ import annotations
 
 
 class SelectorError(ValueError):
-    """This text is no selector.
+    """Invalid selector.
 
-    ``code`` is stable; ``offset`` is the first character that is wrong, from 0, counted in
-    characters. ``rule`` and ``selector`` say which of a rule set it was, both from 0.
+    ``code`` is a stable identifier of the reason and ``text`` its description. ``offset`` is the
+    position of the first invalid character, in characters from 0. Within a rule set, ``rule`` and
+    ``selector`` are the indexes of the rule and of the selector in it, both from 0.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Why a selector fits an item, or why not: its parts with their values, for a page.
+"""Explanation of why a selector matches an item or not: the values of its parts, for display.
 
-Walks the tree, which the compiled function does not, and so also says what the function must say.
+Evaluates the tree directly, so it also serves as the reference for the compiled functions.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ MAX_VALUE: Final = 100
 
 
 class State(StrEnum):
-    """What became of a part."""
+    """Result of evaluating a part of a selector."""
 
     TRUE = "true"
     FALSE = "false"
     # A type error: the whole selector does not match.
     ERROR = "error"
-    # The item has no such name or key; its value is None.
+    # The item has no such key; the value is None.
     MISSING = "missing"
-    # What came before had decided.
+    # Skipped because the parts before it decided the result.
     NOT_LOOKED_AT = "not_looked_at"
 
 
 @dataclass(slots=True)
 class Explained:
-    """A part of a selector and what it was for one item."""
+    """Part of a selector with its value for one item."""
 
     text: str
     offset: int
     state: State = State.NOT_LOOKED_AT
-    # As one would write it in a selector, shortened.
+    # Formatted as in a selector, at most MAX_VALUE characters; None if there is no value.
     value: str | None = None
-    # Of an error: what was wrong.
+    # Message of a type error, otherwise "".
     note: str = ""
     parts: list[Explained] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the part and its parts as JSON-serializable data."""
         return {
             "text": self.text,
             "offset": self.offset,
@@ -69,17 +69,17 @@ class Explained:
 
 @dataclass(slots=True)
 class Explanation:
-    """A selector, whether an item fits, and why."""
+    """Explanation of whether a selector matches one item."""
 
     selector: str
     matches: bool
     tree: Explained
-    # The type error that ended it, and where.
+    # Message of the type error that ended the evaluation, and its position in characters.
     error: str = ""
     error_offset: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the explanation as JSON-serializable data."""
         return {
             "selector": self.selector,
             "matches": self.matches,
@@ -90,7 +90,7 @@ class Explanation:
 
 
 def explain(parsed: Parsed, item: Mapping[str, Any]) -> Explanation:
-    """Look at every part of a selector that the item makes it look at."""
+    """Evaluate a selector for an item and record the result of each part that is evaluated."""
     walk = _Walk(parsed, item)
     tree = walk.outline(parsed.root)
     try:
@@ -101,7 +101,7 @@ def explain(parsed: Parsed, item: Mapping[str, Any]) -> Explanation:
 
 
 class _Ended(Exception):
-    """A type error: nothing more is looked at."""
+    """Type error that ends the evaluation."""
 
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -127,7 +127,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 
 class _Walk:
-    """One look at one item."""
+    """Evaluation of one selector for one item."""
 
     def __init__(self, parsed: Parsed, item: Mapping[str, Any]) -> None:
         self._parsed = parsed
@@ -136,7 +136,7 @@ class _Walk:
         self.error_offset: int | None = None
 
     def outline(self, node: Node) -> Explained:
-        """The part and its parts, none looked at. Constants speak for themselves."""
+        """Return the tree of parts, without constants, before the evaluation."""
         start, end = self._parsed.span(node)
         inner = [one for one in children(node) if not isinstance(one, Constant)]
         return Explained(
@@ -144,7 +144,7 @@ class _Walk:
         )
 
     def value(self, node: Node, told: Explained) -> Any:
-        """Return the value of a part; its explanation is written into ``told``."""
+        """Evaluate a part, record the result in ``told`` and return the value."""
         parts = iter(told.parts)
         try:
             found, state = self._look(node, parts)
@@ -152,7 +152,7 @@ class _Walk:
         except _Ended:
             told.state = State.ERROR
             raise
-        except Exception as error:  # noqa: BLE001 - whatever an item holds is told
+        except Exception as error:  # noqa: BLE001 - any error is recorded
             told.state, told.note = State.ERROR, _words(error)
             self.error, self.error_offset = told.note, told.offset
             raise _Ended from None
@@ -202,14 +202,14 @@ class _Walk:
 
 
 def shown(value: Any) -> str:
-    """A value as one would write it, at most ``MAX_VALUE`` characters."""
+    """Format a value as in a selector, shortened to ``MAX_VALUE`` characters."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = MAX_VALUE - 20
     short.maxlist = short.maxdict = short.maxtuple = 4
     short.maxlevel = 2
     try:
         text = short.repr(value)
-    except Exception:  # noqa: BLE001 - a value that cannot even be shown
+    except Exception:  # noqa: BLE001 - repr() may raise anything
         text = values.kind(value)
     return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
 
@@ -223,6 +223,6 @@ def _has(base: Any, key: str | int) -> bool:
 def _words(error: Exception) -> str:
     try:
         words = str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot even be shown
+    except Exception:  # noqa: BLE001 - str() may raise anything
         words = ""
     return (words or type(error).__name__)[: 2 * MAX_VALUE]

@@ -1,13 +1,13 @@
-"""Finds the few selectors that an item can fit, however many there are.
+"""Index that finds the few selectors that an item can match, among any number of selectors.
 
-Of every selector is read which values its keys must have (``province in ['JS', 'TJ'] and
-task_src == 0``). Selectors that ask for the same keys share a table from those values to them, so
-an item costs one look into each table. Of what a table gives only those parts are left to be tested
-that the table has not said. The answers are those of trying all.
+For each selector, the index derives which values its keys must have (``province in ['JS', 'TJ']
+and task_src == 0``). Selectors that require the same keys share a hash table from these values to
+selectors, so an item needs one lookup per table. Only conditions that a lookup does not prove are
+evaluated afterwards. The result is the same as evaluating all selectors.
 
-Why that is exact: a key that is not there, or that cannot be read as ``int(key)``, makes each
-selector that needs it fail; a value without a hash equals no text, number, truth value or None;
-and values that are equal (True, 1 and 1.0) have one hash. Only such constants are indexed.
+The index is exact for these reasons: a key that is missing, or not readable as ``int(key)``, makes
+every selector that requires it fail; an unhashable value equals no string, number, boolean or
+None; and equal values (True, 1 and 1.0) have equal hashes. Only such constants are indexed.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from apps.routing.engine.selecting import values
 from apps.routing.engine.selecting.tree import Both, Call, Compare, Constant, Name, Node, Part
 
 Test = Callable[[Mapping[str, Any]], Any]
-# A rule and what is left to test of its selector; None: the table has said it all.
+# Index of a rule, and the test still needed for its selector; None if the lookup proves it.
 Hit = tuple[int, Test | None]
 Hits = Sequence[Hit]
 
-# Below it, trying all is as fast.
+# With fewer selectors, evaluating all of them is as fast.
 MIN_SELECTORS: Final = 4
-# What an or of ands is taken apart into at most.
+# Maximum number of terms in the disjunctive normal form of a selector.
 MAX_TERMS: Final = 8
-# How many entries of a table one selector takes at most.
+# Maximum number of table entries for one term of a selector.
 MAX_COMBINATIONS: Final = 64
-# Tables of the commonest sets of keys, and those of single keys for the rest.
+# Maximum number of tables for the most common sets of keys, and again for single keys.
 MAX_TABLES: Final = 16
-# What equals no constant.
+# Equal to no constant.
 _NOTHING: Final = object()
 
 
 class Key(NamedTuple):
-    """A value of the item that selectors ask for: ``path[0][path[1]]``, or ``int()`` of that."""
+    """Value of an item that selectors compare: ``path[0][path[1]]``, or ``int()`` of it."""
 
     path: tuple[str | int, ...]
     whole: bool
@@ -48,29 +48,32 @@ class Key(NamedTuple):
         return f"int({text})" if self.whole else text
 
 
-# Values that keys must have for a selector to hold.
+# Allowed values of each key; necessary for a selector to match, not always sufficient.
 Term = dict[Key, frozenset[Any]]
 
 
 class Entry(NamedTuple):
-    """A selector: its rule and what it says."""
+    """Selector in the index: the index of its rule, and its tree."""
 
     rule: int
     root: Node
 
 
 class Table(NamedTuple):
-    """Selectors that ask for the same keys: the values that all of them want, and the others."""
+    """Hash table of the selectors that require the same keys.
+
+    ``same`` has the keys whose required values are equal in all of them, ``apart`` the other keys.
+    """
 
     same: Term
     apart: tuple[Key, ...]
-    # Dictionaries in each other, one level for each key of ``apart``; a row when there is none.
+    # Nested dicts with one level for each key of ``apart``; a single row if ``apart`` is empty.
     rows: Any
     combinations: int
 
 
 class Candidates:
-    """``find(item)`` gives selectors that may hold, as rows in the order of their rules."""
+    """Index of selectors. ``find(item)`` returns rows of candidates, each row in rule order."""
 
     def __init__(
         self,
@@ -85,16 +88,16 @@ class Candidates:
         self._failures = failures
 
     def unreadable(self) -> dict[str, int]:
-        """How many items had a value that could not be read, for each key that had any."""
+        """Return the number of items with an unreadable value, for each key that had any."""
         return {
             str(key): count for key, count in zip(self._keys, self._failures, strict=True) if count
         }
 
 
 def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candidates:
-    """An index over selectors, given in the order of their rules.
+    """Build the index for selectors, which must be in the order of their rules.
 
-    ``function`` compiles what the index leaves to be tested.
+    ``function`` compiles the conditions that a lookup does not prove.
     """
     everything = list(entries)
     always: set[int] = set()
@@ -127,15 +130,15 @@ def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candida
 
 
 def _table(keys: tuple[Key, ...], group: list[tuple[_Found, Hit]]) -> Table:
-    """Where all ask for the same values of a key, these are asked for once, before the look."""
+    """Build a table. Values that all selectors require are tested once, before the lookup."""
     first = group[0][0].term
     same = {key: first[key] for key in keys if all(one.term[key] == first[key] for one, _ in group)}
-    # The key with the most values first: most items have none of them.
+    # Number of distinct values per key; the key with the most comes first, as the most selective.
     values_of = {key: frozenset().union(*[one.term[key] for one, _ in group]) for key in keys}
     apart = tuple(
         sorted((key for key in keys if key not in same), key=lambda key: -len(values_of[key]))
     )
-    # A selector that stands in a row twice, by two of its terms, is tested once.
+    # Keyed by selector, so that one with two terms in the same row is tested once.
     rows: dict[tuple[Any, ...], dict[int, Hit]] = defaultdict(dict)
     for one, hit in group:
         for combination in itertools.product(*[one.term[key] for key in apart]):
@@ -144,7 +147,7 @@ def _table(keys: tuple[Key, ...], group: list[tuple[_Found, Hit]]) -> Table:
 
 
 def _nested(rows: dict[tuple[Any, ...], dict[int, Hit]]) -> dict[Any, Any]:
-    """A dictionary by the first value, in it one by the second and so on, and the rows last."""
+    """Convert rows keyed by combinations of values to nested dicts keyed by single values."""
     nested: dict[Any, Any] = {}
     for combination, row in rows.items():
         inner = nested
@@ -155,7 +158,7 @@ def _nested(rows: dict[tuple[Any, ...], dict[int, Hit]]) -> dict[Any, Any]:
 
 
 class _Found(NamedTuple):
-    """A term of a selector; ``alone`` when it is its only one."""
+    """Term of the selector ``number``; ``alone`` if the selector has no other term."""
 
     number: int
     term: Term
@@ -163,11 +166,11 @@ class _Found(NamedTuple):
 
 
 def _left(root: Node, keys: set[Key]) -> list[Node]:
-    """What a selector still has to test once these keys have the values it asks for."""
+    """Return the conditions to evaluate if ``keys`` are known to have the required values."""
     if isinstance(root, Both) and root.word == "and":
         return [one for operand in root.operands for one in _left(operand, keys)]
     terms = terms_of(root)
-    # A single comparison; such a key has the right value and could be read.
+    # A single comparison of an indexed key is proved by the lookup.
     said = terms is not None and len(terms) == 1 and isinstance(root, Compare)
     return [] if said and terms and set(terms[0]) <= keys else [root]
 
@@ -177,7 +180,7 @@ def _all_of(nodes: list[Node]) -> Node:
 
 
 def terms_of(node: Node) -> list[Term] | None:
-    """One of these must hold for the node to hold; None: it is unknown."""
+    """Return terms of which at least one must hold for the node to hold; None if unknown."""
     if isinstance(node, Compare) and len(node.operators) == 1:
         return _asked(node)
     if isinstance(node, Both) and node.word == "or":
@@ -192,7 +195,7 @@ def terms_of(node: Node) -> list[Term] | None:
         joined: list[Term] = [{}]
         for operand in node.operands:
             terms = terms_of(operand)
-            # Leaving a condition out lets more through, and never less.
+            # Omitting a condition only adds candidates; the condition is evaluated later.
             if terms is not None and len(joined) * len(terms) <= MAX_TERMS:
                 joined = [both for a in joined for b in terms if (both := _join(a, b)) is not None]
         return joined if all(joined) else None
@@ -235,7 +238,7 @@ def _key(node: Node) -> Key | None:
 
 
 def _join(first: Term, second: Term) -> Term | None:
-    """Both must hold; None when they cannot."""
+    """Return the conjunction of two terms, or None if it can never hold."""
     joined = dict(first)
     for key, wanted in second.items():
         joined[key] = joined[key] & wanted if key in joined else wanted
@@ -245,7 +248,7 @@ def _join(first: Term, second: Term) -> Term | None:
 
 
 def _narrow(term: Term) -> Term:
-    """The term without its widest keys, until its combinations are few enough."""
+    """Drop the keys with the most values until there are at most ``MAX_COMBINATIONS``."""
     kept = dict(term)
     while len(kept) > 1 and _combinations(kept) > MAX_COMBINATIONS:
         del kept[max(kept, key=lambda key: len(kept[key]))]
@@ -264,7 +267,10 @@ def _order(key: Key) -> tuple[str, bool]:
 
 
 def _homes(found: list[_Found]) -> list[tuple[Key, ...]]:
-    """The table of each term: of all its keys where many ask so, else of one key, else none."""
+    """Choose the keys of the table for each term: all of its keys if that set is common.
+
+    Otherwise a single key, or () for no table if that key is rare as well.
+    """
     sets = [tuple(sorted(one.term, key=_order)) for one in found]
     common = {keys for keys, _ in Counter(sets).most_common(MAX_TABLES)}
     distinct: dict[Key, set[Any]] = defaultdict(set)
@@ -273,7 +279,7 @@ def _homes(found: list[_Found]) -> list[tuple[Key, ...]]:
             distinct[key] |= wanted
 
     def alone(term: Term) -> tuple[Key, ...]:
-        # The key whose values are shared with the fewest.
+        # The most selective key: the one that allows the smallest share of all values.
         return (min(term, key=lambda key: len(term[key]) / len(distinct[key])),)
 
     homes = [
@@ -287,7 +293,7 @@ def _homes(found: list[_Found]) -> list[tuple[Key, ...]]:
 def _finder(
     tables: Sequence[Table], rest: Hits
 ) -> tuple[Callable[[Mapping[str, Any]], tuple[Hits, ...]], list[Key], list[int]]:
-    """The function that looks into all tables, made for just these keys."""
+    """Generate the lookup function; return it with its keys and their counts of failures."""
     keys = sorted({key for one in tables for key in (*one.same, *one.apart)}, key=_order)
     failures = [0] * len(keys)
     space: dict[str, Any] = {
@@ -310,12 +316,12 @@ def _finder(
     lines += ["    try:", f"        return {found}", "    except Exception:"]
     lines += [f"        v{number} = hashed(v{number})" for number in range(len(keys))]
     lines.append(f"        return {found}")
-    exec(compile("\n".join(lines), "<index>", "exec"), space)  # noqa: S102 - of our words alone
+    exec(compile("\n".join(lines), "<index>", "exec"), space)  # noqa: S102 - no user input
     return space["find"], keys, failures
 
 
 def _look(number: int, table: Table, keys: list[Key], space: dict[str, Any]) -> str:
-    """The source that gives the row of a table."""
+    """Return source code that looks up the row of a table."""
     names = [f"v{keys.index(key)}" for key in table.apart]
     asked, inner = [], f"t{number}"
     for place, (key, wanted) in enumerate(table.same.items()):
@@ -330,7 +336,7 @@ def _look(number: int, table: Table, keys: list[Key], space: dict[str, Any]) -> 
 
 
 def _read(key: Key, number: int, space: dict[str, Any]) -> str:
-    """The source that reads a key; its names and numbers are handed over in ``space``."""
+    """Return source code that reads a key; the steps of its path are passed in ``space``."""
     space[f"n{number}_0"] = key.path[0]
     source = f"get(n{number}_0)"
     for level, one in enumerate(key.path[1:], 1):
@@ -346,7 +352,7 @@ def _read(key: Key, number: int, space: dict[str, Any]) -> str:
 def _part(base: Any, key: str | int) -> Any:
     try:
         return values.part(base, key)
-    except Exception:  # noqa: BLE001 - the selector would fail
+    except Exception:  # noqa: BLE001 - the selector would not match
         return _NOTHING
 
 
@@ -354,7 +360,7 @@ def _whole_reader(failures: list[int], number: int) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         try:
             return values.to_int(value)
-        except Exception:  # noqa: BLE001 - the selector would fail
+        except Exception:  # noqa: BLE001 - the selector would not match
             if value is not None:
                 failures[number] += 1
             return _NOTHING
@@ -366,6 +372,6 @@ def _hashed(value: Any) -> Any:
     try:
         hash(value)
         _ = value == ""
-    except Exception:  # noqa: BLE001 - what has no hash, or compares with nothing
+    except Exception:  # noqa: BLE001 - unhashable or not comparable
         return _NOTHING
     return value

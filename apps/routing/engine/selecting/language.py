@@ -1,22 +1,25 @@
-"""Reads a selector (seed S2.18 to S2.20): Python's parser, and a list of what is allowed.
+"""Parser of the selector language, a subset of Python expressions.
 
     task_type == '找新' and province in ['JS', 'TJ'] and not task_params['retry']   # a comment
 
-- ``== != < <= > >=``, also chained; ``in``, ``not in``; ``and``, ``or``, ``not``; brackets.
-- Texts, whole and decimal numbers, ``True``, ``False``, ``None``, and lists of them; a tuple is a
-  list. Texts may be ``r'...'``.
-- A bare name is a key of the item; ``part['key']``, ``part[0]``, ``part[-1]`` and deeper.
-- ``int() float() str() len() lower() startswith() endswith() contains() matches()``; the pattern
-  of ``matches(text, pattern)`` is an RE2 expression, found anywhere in the text.
+- Operators: ``== != < <= > >=``, also chained; ``in``, ``not in``; ``and``, ``or``, ``not``;
+  parentheses.
+- Literals: strings, also ``r'...'``, integers, decimal numbers, ``True``, ``False``, ``None``, and
+  lists of them. A tuple is read as a list.
+- Names are keys of the item. Nested values: ``part['key']``, ``part[0]``, ``part[-1]``, to any
+  allowed depth.
+- Functions: ``int() float() str() len() lower() startswith() endswith() contains() matches()``.
+  The pattern of ``matches(text, pattern)`` is an RE2 expression that may match anywhere in the
+  text.
 
-What a value that is not there means:
+Missing values and errors:
 
-- A name or key that is not there is ``None``. So ``not detail_url`` and ``a or b`` hold as one
-  reads them, ``x == 'GD'`` does not hold, and ``x != 'GD'`` does.
-- A type error (``None < 3``, ``int('x')``, ``'a' in 5``, a text that is too long) ends the whole
-  selector: it does not match, wherever the error is, below ``not`` too, and is counted. What the
-  parts before it have decided stays decided: ``a == 1 or int(b) == 1`` holds for ``a`` 1 and a
-  bad ``b``.
+- A missing name or key evaluates to ``None``: ``not detail_url`` is true, ``x == 'GD'`` is false
+  and ``x != 'GD'`` is true.
+- A type error (``None < 3``, ``int('x')``, ``'a' in 5``, a string that is too long) ends the
+  evaluation: the selector does not match, even if the error is inside ``not``, and the error is
+  counted. Parts after a short circuit are not evaluated and raise no error: ``a == 1 or
+  int(b) == 1`` matches if ``a`` is 1, whatever ``b`` is.
 """
 
 from __future__ import annotations
@@ -45,12 +48,12 @@ from apps.routing.engine.selecting.values import Pattern
 
 MAX_DEPTH: Final = 20
 MAX_NODES: Final = 300
-# What the parts of a selector may take at worst, in steps of 0.1 ms, for the largest item.
+# Limit of the estimated worst-case time of a selector for the largest item, in units of 0.1 ms.
 MAX_COST: Final = 100
 _COST_OF_ITEM_VALUES: Final = 10
 _MOST_NUMBER: Final = 2**63
 
-# Name: how many arguments, and what a call takes at worst.
+# Name: number of arguments, and worst-case time of a call in units of 0.1 ms.
 FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "int": (1, 0),
     "float": (1, 0),
@@ -78,13 +81,13 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 @dataclass(slots=True, eq=False)
 class Parsed:
-    """A selector that was allowed, and where its parts stand."""
+    """Valid selector: its text and its tree."""
 
     text: str
     root: Node
 
     def span(self, node: Node) -> tuple[int, int]:
-        """The first character of a part, and the one after its last."""
+        """Return the start and end offset of a node, in characters. The end is exclusive."""
         at = node.at
         if at is None:
             raise ValueError("this selector was read without its places")
@@ -93,16 +96,16 @@ class Parsed:
 
 
 def parse(text: str, *, places: bool = True) -> Parsed:
-    """Read a selector; without ``places`` its parts do not know where they stand.
+    """Parse and validate a selector. Without ``places``, nodes have no positions in the text.
 
     Raises:
-        SelectorError: it is not allowed.
+        SelectorError: if the text is not a valid selector.
     """
     if not isinstance(text, str):
         raise SelectorError("not_text", "a selector is a text", 0)
     scan(text)
     try:
-        # In brackets it may go over several lines; the scanner saw that none is closed too early.
+        # In parentheses, it may span several lines. The scanner checked that brackets balance.
         tree = ast.parse(f"({text}\n)", mode="eval")
     except SyntaxError as error:
         _misplaced(text, error)
@@ -112,10 +115,10 @@ def parse(text: str, *, places: bool = True) -> Parsed:
 
 
 def offset_of(text: str, line: int, column: int) -> int:
-    """The character of a place in Python's tree, which counts lines and bytes of UTF-8."""
+    """Convert a position of Python's tree, a line and a column in UTF-8 bytes, to characters."""
     start = 0
     if line == 1:
-        # A tuple without parentheses begins at the one that was put before the text.
+        # Minus the inserted parenthesis. A tuple without parentheses starts at it, hence max().
         column = max(0, column - 1)
     else:
         starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
@@ -127,7 +130,7 @@ def offset_of(text: str, line: int, column: int) -> int:
 
 
 class _Reader:
-    """Makes our tree of Python's, part by part."""
+    """Validates Python's tree and converts it to the tree of the selector language."""
 
     def __init__(self, text: str, places: bool) -> None:
         self._text = text
@@ -282,7 +285,7 @@ _READERS: Final[dict[type[ast.expr], Callable[[_Reader, Any, int], Node]]] = {
 def _misplaced(text: str, error: SyntaxError) -> NoReturn:
     starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
     line, column = error.lineno or 1, (error.offset or 1) - 1
-    # The bracket before the first line is ours, and so is the line after the last.
+    # The parenthesis before the first line and the line after the last one were inserted.
     offset = len(text) if line > len(starts) else starts[line - 1] + column - (line == 1)
     offset = max(0, min(offset, len(text)))
     if not text[offset:].strip(" \t\r\n"):

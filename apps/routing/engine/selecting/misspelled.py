@@ -1,4 +1,4 @@
-"""Keys in selectors that look like a misspelled key of the router, such as ``task_parms``."""
+"""Detection of misspelled keys of the router in selectors, such as ``task_parms``."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from apps.routing.engine.selecting.errors import SelectorError
 from apps.routing.engine.selecting.language import parse
 from apps.routing.engine.selecting.tree import Name, Node, children
 
-# As alike as ``task_parms`` and ``task_params``; ``priority`` and ``province`` are not.
+# Similarity from 0 to 1. Above: ``task_parms``/``task_params``. Below: ``priority``/``province``.
 _LIKENESS: Final = 0.85
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 
 
 def misspelled(selectors: Iterable[str], known: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield (number of the selector, its key, the known key that is probably meant)."""
+    """Yield (index of the selector, misspelled key, known key that is probably meant)."""
     known = frozenset(known)
     near: dict[str, str] = {}
     for number, selector in enumerate(selectors):
         for word in set(_WORD.findall(selector)) - near.keys():
             close = () if word in known else get_close_matches(word, known, 1, _LIKENESS)
             near[word] = close[0] if close else ""
-        # Few selectors have such a word at all, and it may be inside a text.
+        # Parse only selectors with such a word, which are few; it may be part of a string.
         if any(near[word] for word in _WORD.findall(selector)):
             for key in sorted(_keys(selector)):
                 if near.get(key):

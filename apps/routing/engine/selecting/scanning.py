@@ -1,7 +1,7 @@
-"""The first look at a selector: only words, numbers, texts and signs that the language has.
+"""Scanner of the selector language, which runs before Python's parser.
 
-Python's own parser reads a selector afterwards, so whatever could make that slow, deep or
-surprising is refused here, at the character where it stands.
+Allows only tokens of the language and rejects, with its position, everything that could make
+Python's parser slow, deeply recursive or surprising.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NAME: Final = 256
 
 WORDS: Final = frozenset({"and", "or", "not", "in", "True", "False", "None"})
 _FOREIGN: Final = frozenset(keyword.kwlist) - WORDS
-# As a name they would be a key that no item has; a number is meant.
+# Rejected as names, because they are meant as numbers.
 _NO_NAMES: Final = frozenset({"inf", "nan", "infinity"})
 
 _TOKEN: Final = re.compile(
@@ -33,7 +33,7 @@ _TOKEN: Final = re.compile(
     |(?P<sign>[=!<>]=|[<>,]|-(?=[0-9]))|(?P<end>\Z)|(?P<other>.))""",
     re.VERBOSE | re.DOTALL,
 )
-# Control characters, and those that are not seen or turn the order of others around.
+# Control characters, invisible characters and those that change the text direction.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -52,7 +52,7 @@ _INSTEAD: Final = {
 
 
 def scan(text: str) -> None:
-    """Check every token. Raises ``SelectorError``."""
+    """Check every token of a selector. Raises ``SelectorError`` for the first invalid one."""
     if len(text) > MAX_CHARACTERS:
         raise SelectorError(
             "too_long", f"a selector has at most {MAX_CHARACTERS} characters", MAX_CHARACTERS
@@ -64,7 +64,7 @@ def scan(text: str) -> None:
 
 
 class _Scanner:
-    """Goes over the tokens once."""
+    """Single pass over the tokens of a selector."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -72,9 +72,9 @@ class _Scanner:
         self._nots = 0
 
     def run(self) -> None:
-        # Of the token before: its kind, and its text when it was a name.
+        # Kind of the previous token, and text of the last name.
         before, name = "", ""
-        # Whatever stands there is a token of some kind, so none is passed over.
+        # The pattern matches at every position, so no character is skipped.
         for token in _TOKEN.finditer(self._text):
             kind = token.lastgroup or ""
             start, end = token.span(kind)
@@ -110,7 +110,7 @@ class _Scanner:
                 if self._nots > MAX_NOTS:
                     raise SelectorError("too_deep", f"there are at most {MAX_NOTS} not", start)
         elif self._text[end : end + 1] in _QUOTES:
-            # The letter before a text is looked at with the text.
+            # A string prefix, which is checked with the string.
             return
         elif name in _FOREIGN:
             raise SelectorError("word", f"{name} is no word of a selector", start)

@@ -1,8 +1,7 @@
-"""What a selector says, after every part of it was allowed.
+"""Syntax tree of a valid selector, shared by the compiler, the index and the explainer.
 
-Small classes without behaviour: the compiler, the index and the explainer each read them in their
-own way. ``at`` is the part of Python's tree that the node was made of, for its place in the text;
-who reads thousands of selectors does without.
+Nodes have no behaviour. ``at`` is the node of Python's tree, for the position in the text; it is
+None if the selector was parsed without positions, which saves memory for thousands of selectors.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MEMBERSHIPS: Final = frozenset({"in", "not in"})
 
 @dataclass(slots=True, eq=False)
 class Constant:
-    """A text, a number, True, False, None, or a list of those."""
+    """Literal: a string, a number, True, False, None, or a list of these."""
 
     at: ast.expr | None
     value: Any
@@ -24,7 +23,7 @@ class Constant:
 
 @dataclass(slots=True, eq=False)
 class Name:
-    """A key of the item."""
+    """Value of a top-level key of the item."""
 
     at: ast.expr | None
     key: str
@@ -32,7 +31,7 @@ class Name:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """``base[key]``."""
+    """Nested value ``base[key]``."""
 
     at: ast.expr | None
     base: Node
@@ -41,7 +40,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Not:
-    """True when the operand is not."""
+    """Negation: ``not operand``."""
 
     at: ast.expr | None
     operand: Node
@@ -49,7 +48,7 @@ class Not:
 
 @dataclass(slots=True, eq=False)
 class Both:
-    """``and`` or ``or`` of two operands or more, looked at from the left."""
+    """``and`` or ``or`` of two or more operands, evaluated from left to right."""
 
     at: ast.expr | None
     word: str
@@ -58,7 +57,7 @@ class Both:
 
 @dataclass(slots=True, eq=False)
 class Compare:
-    """``a < b <= c``: one operator less than operands. Memberships stand alone."""
+    """Comparison, possibly chained: ``a < b <= c``. ``in`` and ``not in`` are never chained."""
 
     at: ast.expr | None
     operands: list[Node]
@@ -67,7 +66,7 @@ class Compare:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A function of the language; ``pattern`` is the compiled expression of ``matches``."""
+    """Function call; ``pattern`` is the compiled expression of ``matches``, otherwise None."""
 
     at: ast.expr | None
     function: str
@@ -79,7 +78,7 @@ Node = Constant | Name | Part | Not | Both | Compare | Call
 
 
 def children(node: Node) -> list[Node]:
-    """The parts of a part, from the left."""
+    """Return the direct children of a node from left to right."""
     if isinstance(node, Part):
         return [node.base]
     if isinstance(node, Not):

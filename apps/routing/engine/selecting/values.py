@@ -1,7 +1,8 @@
-"""What the functions of the language do with the values of an item.
+"""Functions and operators of the selector language for values of an item.
 
-Each either answers within a bounded time or raises: the selector then does not match, and that is
-counted. Nothing here changes a value.
+Each function has a bounded running time and raises ``TypeError`` or ``ValueError`` for a value
+that it does not support; the selector then does not match, and the error is counted. No function
+modifies a value.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Any, Final
 
 import re2
 
-# A text that is a number is short; a longer one is no number.
+# Maximum characters of a string that is converted to a number.
 MAX_DIGITS: Final = 64
-# Texts that are searched, and texts that are copied.
+# Maximum characters of a string to search, and of one to copy.
 MAX_SEARCHED: Final = 65_536
 MAX_COPIED: Final = 16_384
-# Of a pattern: instructions times bytes, which is what a search costs at worst.
+# Limit of the worst-case cost of a search: instructions of the pattern times bytes of the text.
 MAX_STEPS: Final = 100_000
 MAX_PATTERN: Final = 200
 MAX_INSTRUCTIONS: Final = 500
@@ -26,16 +27,16 @@ SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class TooLong(ValueError):
-    """The value is longer than what is looked at."""
+    """Value that exceeds a length limit."""
 
 
 class Pattern:
-    """An expression of RE2, which has no way to take more than linear time."""
+    """Compiled RE2 expression, which is matched in linear time."""
 
     __slots__ = ("_expression", "most_bytes")
 
     def __init__(self, text: str) -> None:
-        """Raises ``ValueError``, whose text says why."""
+        """Compile an expression. Raises ``ValueError`` with the reason if it is invalid."""
         if len(text) > MAX_PATTERN:
             raise ValueError(f"a pattern has at most {MAX_PATTERN} characters")
         options = re2.Options()
@@ -52,7 +53,7 @@ class Pattern:
         self.most_bytes = MAX_STEPS // max(size, 1)
 
     def found(self, text: Any) -> bool:
-        """Whether it is anywhere in the text."""
+        """Return whether the pattern matches anywhere. Raises ``TypeError`` or ``TooLong``."""
         if type(text) is not str:
             raise TypeError(f"matches() looks at a text, not at {kind(text)}")
         raw = text.encode()
@@ -62,7 +63,11 @@ class Pattern:
 
 
 def part(base: Any, key: str | int) -> Any:
-    """``base[key]``; None when it is not there."""
+    """Return ``base[key]``; None if ``base`` is None or has no such key or index.
+
+    Raises:
+        TypeError: if ``base`` is not a dict, list or string, or the index is not an integer.
+    """
     if base is None:
         return None
     if isinstance(base, dict):
@@ -73,7 +78,7 @@ def part(base: Any, key: str | int) -> Any:
 
 
 def to_int(value: Any) -> int:
-    """A whole number: of a number, or of a text that is one."""
+    """Convert a number, or a string that contains one, to an integer; fractions are cut off."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise TooLong(f"a number has at most {MAX_DIGITS} characters")
     if isinstance(value, str | int | float):
@@ -82,7 +87,7 @@ def to_int(value: Any) -> int:
 
 
 def to_float(value: Any) -> float:
-    """A number with a fraction, which is finite."""
+    """Convert a number or a string to a finite float."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise TooLong(f"a number has at most {MAX_DIGITS} characters")
     if not isinstance(value, str | int | float):
@@ -94,7 +99,7 @@ def to_float(value: Any) -> float:
 
 
 def to_text(value: Any) -> str:
-    """A text: of a text, a number or a truth value."""
+    """Convert a string, number or boolean to a string."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float):
@@ -103,14 +108,14 @@ def to_text(value: Any) -> str:
 
 
 def length(value: Any) -> int:
-    """How many characters, entries or keys."""
+    """Return the number of characters, list entries or keys."""
     if isinstance(value, str | list | tuple | dict):
         return len(value)
     raise TypeError(f"len() takes a text, a list or a dictionary, not {kind(value)}")
 
 
 def lower(value: Any) -> str:
-    """The text in small letters."""
+    """Return the string in lower case."""
     if not isinstance(value, str):
         raise TypeError(f"lower() takes a text, not {kind(value)}")
     if len(value) > MAX_COPIED:
@@ -119,21 +124,19 @@ def lower(value: Any) -> str:
 
 
 def startswith(value: Any, beginning: Any) -> bool:
-    """Whether a text begins so."""
     if not isinstance(value, str) or not isinstance(beginning, str):
         raise TypeError(f"startswith() takes texts, not {_other(value, beginning)}")
     return value.startswith(beginning)
 
 
 def endswith(value: Any, ending: Any) -> bool:
-    """Whether a text ends so."""
     if not isinstance(value, str) or not isinstance(ending, str):
         raise TypeError(f"endswith() takes texts, not {_other(value, ending)}")
     return value.endswith(ending)
 
 
 def contains(container: Any, value: Any) -> bool:
-    """Whether a text has this part, a list this entry, a dictionary this key."""
+    """Return whether a string has a substring, a list an entry or a dictionary a key."""
     if isinstance(container, str):
         if not isinstance(value, str):
             raise TypeError(f"a text holds texts, not {kind(value)}")
@@ -146,12 +149,12 @@ def contains(container: Any, value: Any) -> bool:
 
 
 def within(value: Any, container: Any) -> bool:
-    """``value in container`` where the container comes from the item."""
+    """Return ``value in container`` for a container from the item."""
     return contains(container, value)
 
 
 def kind(value: Any) -> str:
-    """What a value is, for people."""
+    """Return the type of a value in words for error messages."""
     words: dict[type, str] = {
         dict: "a dictionary",
         list: "a list",
