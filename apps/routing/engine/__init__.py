@@ -1,1 +1,1 @@
-"""What routes items: plain Python, without Django, tested and measured without a database."""
+"""Routing engine: plain Python without Django, so that it can be tested without a database."""

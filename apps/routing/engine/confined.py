@@ -1,7 +1,7 @@
-"""Files below folders that an operator has named: rules cannot write elsewhere.
+"""Access to files below an allow-list of folders, so that rules cannot write elsewhere.
 
-Every step from such a folder down is opened by itself and no link is followed, so that nobody can
-put one in the way between the look and the use.
+Each path component below an allowed folder is opened on its own with ``O_NOFOLLOW``. A symbolic
+link that is created between the check and the use therefore cannot redirect the access.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Outside(ValueError):
-    """The path is in none of the folders."""
+    """Raised when a path is below none of the allowed folders."""
 
 
 class Confined:
-    """The path of a file, found below one of ``folders``; a relative one is below the first.
+    """Path of a file below one of ``folders``; a relative path is resolved against the first.
 
-    Raises ``Outside``.
+    Raises ``Outside`` if the path contains ``..`` or NUL, names no file, or is below no folder.
     """
 
     def __init__(self, path: str, folders: Sequence[Path]) -> None:
@@ -34,7 +34,7 @@ class Confined:
             if not given.is_absolute():
                 self._folder, self._below = folder, given
                 break
-            # A folder may be named by the way through a link, or by where that leads.
+            # The path may use the folder's configured name or its resolved one (without links).
             named = [each for each in (folder, folder.resolve()) if given.is_relative_to(each)]
             if named and given != PurePosixPath(named[0]):
                 self._folder, self._below = folder, given.relative_to(named[0])
@@ -45,9 +45,9 @@ class Confined:
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[int]:
-        """A descriptor of the folder that the file stands in, made where it is missing.
+        """Yield a file descriptor of the parent folder; missing folders are created (mode 0700).
 
-        Raises ``OSError``; where a link stands in the way its number is that of no directory.
+        Raises ``OSError``; a symbolic link in the path gives ``ENOTDIR``.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         at = os.open(self._folder.resolve(), _FOLDER)
@@ -65,9 +65,11 @@ class Confined:
 
 
 def open_regular(name: str, flags: int, folder: int) -> int:
-    """A descriptor of a regular file, made with mode 0600 where ``flags`` say so.
+    """Open a regular file relative to the descriptor ``folder`` and return its descriptor.
 
-    Raises ``OSError``; ``IsADirectoryError`` for whatever else has this name.
+    A file created by ``O_CREAT`` in ``flags`` gets mode 0600. Symbolic links are not followed.
+
+    Raises ``OSError``; ``IsADirectoryError`` if the name is not a regular file.
     """
     more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags | more, 0o600, dir_fd=folder)

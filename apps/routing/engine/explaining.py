@@ -1,8 +1,8 @@
-"""What would happen to this item, and why: every question of a person, answered by what decides.
+"""Dry run of the routing decision for one item, with the reasons for each outbound.
 
-``Life`` itself decides here; what it asks of the rules on its way is listened to, and told. So an
-explanation cannot say anything else than what a router would do with the same rules, the same
-ledger and the same queues. Nothing is sent, written or counted in any book.
+The decision is made by ``Life`` itself, and its queries to the matcher and to the queues are
+recorded. An explanation therefore always agrees with what a router would do with the same rules,
+ledger entry and queue lengths. Nothing is sent, stored or counted.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from apps.routing.engine.rules import Outbound
 from apps.routing.engine.selecting.conditions import explain_conditions
 from apps.routing.engine.track import Entrance, Track
 
-# Where the classes of outbounds have what their target calls its queue.
+# Parameters of outbound classes that name the queue, topic or store of the target.
 _NAMES: Final = ("key", "queue", "topic", "exchange", "job", "store", "frontier")
 
-# Asked for the ``task_uuid`` of a result: what the ledger knows of it.
+# Return the ledger entry of a ``task_uuid``, or None if the ledger does not have it.
 Lookup = Callable[[str], Known | None]
 
 
 class UnknownInbound(LookupError):
-    """The rules have no inbound of this name."""
+    """Raised when the rule set has no inbound of the given name."""
 
 
 class Event(StrEnum):
-    """What happens to an item that the ledger knows."""
+    """Event on an item in the ledger that no incoming message causes."""
 
-    # No result has come in time.
+    # The result timeout has passed.
     TIMED_OUT = "timed_out"
-    # It is parked, and its outbound is looked at again.
+    # The item is parked, and its outbound is checked again for free capacity.
     OFFERED = "offered"
 
 
@@ -73,14 +73,17 @@ def explain_item(
     now: datetime,
     full: Full = lambda outbound: False,
 ) -> ItemExplanation:
-    """What would happen if this came in by ``inbound``; None is none: converted, and accepted.
+    """Explain what the router would do with an item that arrives at ``inbound``.
 
-    ``known`` is what the ledger has of the item, or is asked for it by its ``task_uuid``; it
-    counts for a result alone, as with ``Life``. ``now`` (aware) is the ``submit_time`` of the
-    message, ``full`` says which outbound has no room.
+    Args:
+        inbound: name of the inbound; None skips conversion and the inbound's selectors.
+        known: ledger entry of the item, or a function that looks it up by ``task_uuid``. As in
+            ``Life``, it is used only if the item is a result.
+        now: time-zone aware; becomes the ``submit_time`` of the message.
+        full: return whether an outbound has no capacity left.
 
     Raises:
-        UnknownInbound: the rules have none of this name.
+        UnknownInbound: the rule set has no inbound of this name.
     """
     entrance = None
     if inbound is not None:
@@ -125,7 +128,7 @@ def explain_item(
 
 
 def _received(raw_or_item: bytes | str | Mapping[str, Any]) -> Item:
-    """What came in. Raises ``NoItem``."""
+    """Return the item that was received. Raises ``NoItem`` if it is invalid."""
     if not isinstance(raw_or_item, Mapping):
         return read_item(raw_or_item)
     received = dict(raw_or_item)
@@ -134,7 +137,7 @@ def _received(raw_or_item: bytes | str | Mapping[str, Any]) -> Item:
 
 
 def _known(item: Item, known: Known | Lookup | None) -> Known | None:
-    """What the ledger has of the item, if that is a result."""
+    """Return the ledger entry of the item if the item is a result, else None."""
     if status_of(item) is None:
         return None
     if not callable(known):
@@ -146,7 +149,7 @@ def _known(item: Item, known: Known | Lookup | None) -> Known | None:
 def explain_known(
     track: Track, known: Known, event: Event, *, now: datetime, full: Full = lambda outbound: False
 ) -> ItemExplanation:
-    """What would happen to an item of the ledger that is waited for no longer, or is offered."""
+    """Explain what the router would do with an item of the ledger on ``event``."""
     heard = _Heard(track, full)
     decide = heard.life.timed_out if event is Event.TIMED_OUT else heard.life.offer
     decision = decide(known)
@@ -201,7 +204,7 @@ def _entered(entrance: Entrance | None, item: Item | None) -> InboundExplanation
 
 
 class _Heard:
-    """A ``Life`` whose questions to the rules and the queues are listened to."""
+    """``Life`` with its queries to the matcher and to the queues recorded."""
 
     def __init__(self, track: Track, full: Full = lambda outbound: False) -> None:
         self._track = track
@@ -221,7 +224,7 @@ class _Heard:
         return is_full
 
     def outbounds(self, decision: Decision, known: Known | None) -> tuple[OutboundExplanation, ...]:
-        """Every outbound, by what was asked on the way to this decision."""
+        """Return one explanation for each outbound, from the queries that led to ``decision``."""
         goes = {Action.DISPATCH: Verdict.TAKEN, Action.HOLD: Verdict.HELD}.get(decision.action)
         decided = {} if goes is None else {decision.outbound: goes}
         return self.told(decision.item, decided, "" if known is None else known.outbound)
@@ -229,7 +232,7 @@ class _Heard:
     def told(
         self, item: Item, decided: Mapping[str, Verdict], was_at: str = ""
     ) -> tuple[OutboundExplanation, ...]:
-        """Every outbound, with the verdicts that are ``decided``."""
+        """Return one explanation for each outbound; ``decided`` overrides verdicts by name."""
         fits = frozenset(self._track.ways.all(item))
         left = MOST_SELECTORS
         told = []
@@ -306,7 +309,7 @@ def _message(
     )
     written = encode(body)
     waits = outbound.expects_result
-    # Rules may name what only the host of the router has.
+    # The class of an outbound may be installed on the router's host only.
     with suppress(registry.UnknownOutbound, ImportError):
         waits = expects_result(outbound, registry.find(outbound.cls).default_expects_result)
     return MessageExplanation(
@@ -323,7 +326,7 @@ def _message(
 
 
 def _target(outbound: Outbound) -> dict[str, str]:
-    """Where it goes, without what is secret."""
+    """Return the names and the URL of the outbound's target, with secrets masked."""
     found = {name: outbound.init.get(name) for name in _NAMES}
     told = {name: value for name, value in found.items() if isinstance(value, str) and value}
     url = outbound.init.get("url")

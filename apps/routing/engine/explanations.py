@@ -1,4 +1,4 @@
-"""What an explanation says: plain values, for pages and as JSON. Made by ``explaining``."""
+"""Result types of ``explaining``: plain values for pages and for JSON."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from apps.routing.engine.outcomes import Decision
 from apps.routing.engine.selecting.conditions import SelectorExplanation
 from apps.routing.engine.shortening import shortened
 
-# A new item gets its name when it is received; here it has none yet.
+# Placeholder: a new item gets its ``task_uuid`` only when a router receives it.
 NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
-# Selectors shown with their conditions; later ones with their verdict alone.
+# Maximum number of selectors explained by condition; the others show only their verdict.
 MOST_SELECTORS: Final = 500
-# A message is to be shown as it is, so far as anybody can read it: characters, about.
+# Approximate length limits of a shown message and of each text in it, in characters.
 MOST_OF_MESSAGE: Final = 100_000
 MOST_OF_TEXT: Final = 20_000
 FILTERED: Final = "No selector of the inbound wants it: it is counted, and not kept."
 
 
 class Verdict(StrEnum):
-    """What became of one outbound."""
+    """Outcome of one outbound in a routing decision."""
 
     TAKEN = "taken"
     HELD = "held"
@@ -53,33 +53,33 @@ VERDICTS: Final[Mapping[Verdict, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why the item is poison: these bytes are none, or a converter refused it."""
+    """Reason why an item is malformed: invalid JSON, or a converter rejected the item."""
 
     code: str
     text: str
-    # The character of the JSON where it went wrong, from 0.
+    # Offset of the JSON error in characters, from 0.
     offset: int | None = None
-    # The class of the converter; "" when it was no JSON.
+    # Class of the converter that rejected the item; "" if the JSON was invalid.
     converter: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a JSON-serializable dict; a long text is truncated."""
         return asdict(self) | {"text": self.text[:MOST_OF_TEXT]}
 
 
 @dataclass(frozen=True, slots=True)
 class InboundExplanation:
-    """What an inbound makes of an item, and whether its selectors want it."""
+    """Inbound that received an item, and whether its selectors accept the item."""
 
     name: str
     cls: str
     disabled: bool
-    # None: it never came so far.
+    # None if the item was rejected before the selectors were evaluated.
     accepts: bool | None
     selectors: tuple[SelectorExplanation, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a JSON-serializable dict."""
         return {
             "name": self.name,
             "class": self.cls,
@@ -91,27 +91,27 @@ class InboundExplanation:
 
 @dataclass(frozen=True, slots=True)
 class OutboundExplanation:
-    """One outbound; ``matches`` is what its selectors say, whatever the verdict is."""
+    """Verdict on one outbound; ``matches`` is the result of its selectors alone."""
 
-    # From 1, in the order of the rules.
+    # Position in the rule set, from 1.
     place: int
     name: str
     cls: str
     verdict: Verdict
     matches: bool
     disabled: bool
-    # It is where the item was before.
+    # Whether the item was at this outbound before the decision.
     was_here: bool
-    # None: there are too many to list.
+    # None if the rule set has too many selectors to list (see ``MOST_SELECTORS``).
     selectors: tuple[SelectorExplanation, ...] | None
 
     @property
     def text(self) -> str:
-        """The verdict, for people."""
+        """Human-readable text of the verdict."""
         return VERDICTS[self.verdict]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a JSON-serializable dict."""
         told = self.selectors
         return {
             "place": self.place,
@@ -128,10 +128,10 @@ class OutboundExplanation:
 
 @dataclass(frozen=True, slots=True)
 class ResultExplanation:
-    """What a result is measured by, in the order in which that is asked (seed S2.35)."""
+    """Criteria that decide about a result, in the order of evaluation (seed S2.35)."""
 
     status: str
-    # Where the item was.
+    # Name of the outbound that the result came from.
     outbound: str
     outbound_exists: bool
     terminal: bool
@@ -140,7 +140,7 @@ class ResultExplanation:
     retry_times: int
     retry_limits: int
     failback: str
-    # It is there, enabled, and no other than the outbound itself.
+    # Whether the failback exists, is enabled and differs from the outbound itself.
     failback_usable: bool
     routed_count: int
     most_routings: int
@@ -148,23 +148,23 @@ class ResultExplanation:
 
 @dataclass(frozen=True, slots=True)
 class MessageExplanation:
-    """What the outbound would be given."""
+    """Message that would be sent to the outbound."""
 
     outbound: str
     cls: str
-    # Such as {"key": "ic:captcha", "url": "redis://:***@10.8.6.1/0"}.
+    # For example {"key": "ic:captcha", "url": "redis://:***@10.8.6.1/0"}.
     target: Mapping[str, str]
-    # All of it; a new item has no task_uuid yet, and ``NO_UUID`` stands for it.
+    # Complete message; the ``task_uuid`` of a new item is ``NO_UUID``.
     message: Item
     waits_for_result: bool | None
     result_timeout_seconds: float
     token_scope: str
     token_per_second: float
-    # Why the outbound would refuse it without asking its target; "" when it would not.
+    # Why the outbound would reject the message before sending; "" if it would not.
     refused: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; ``cut`` says whether the message is longer than what is shown."""
+        """Return a JSON-serializable dict; ``cut`` is true if the message was truncated."""
         told = {name: getattr(self, name) for name in self.__slots__ if name != "cls"}
         message, cut = shortened(self.message, MOST_OF_MESSAGE, MOST_OF_TEXT)
         return told | {"class": self.cls, "message": message, "cut": cut}
@@ -172,40 +172,40 @@ class MessageExplanation:
 
 @dataclass(frozen=True, slots=True)
 class ItemExplanation:
-    """All that is known of what would happen to one item."""
+    """Complete explanation of the routing decision for one item."""
 
     version: int
-    # As it was read; None when it could not be.
+    # Item as it was read; None if it could not be parsed.
     received: Item | None
     refused: Refused | None
     inbound: InboundExplanation | None
     steps: tuple[Changed, ...]
-    # After all converters; None when one refused it.
+    # Item after all converters; None if one of them rejected the item.
     converted: Item | None
-    # The ledger knows this item: as a result, or for an event.
+    # Ledger entry, if the item is a result or the explanation is about an event.
     known: Known | None
     result: ResultExplanation | None
-    # None: it was refused, or the inbound does not want it.
+    # None if the item is malformed or the inbound does not accept it.
     decision: Decision | None
     outbounds: tuple[OutboundExplanation, ...]
     message: MessageExplanation | None
 
     @property
     def outcome(self) -> str:
-        """In a word: an ``Action``, or ``refused`` or ``filtered`` when none was decided."""
+        """Value of an ``Action``, or ``refused`` or ``filtered`` if there is no decision."""
         if self.decision is not None:
             return self.decision.action.value
         return "refused" if self.refused is not None else "filtered"
 
     @property
     def text(self) -> str:
-        """The outcome, for people."""
+        """Human-readable reason of the outcome."""
         if self.decision is not None:
             return self.decision.text
         return FILTERED if self.refused is None else self.refused.text
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; what is too long to be looked at is cut, with a mark where that was."""
+        """Return a JSON-serializable dict; long values are truncated and marked."""
         return {
             "version": self.version,
             "outcome": self.outcome,

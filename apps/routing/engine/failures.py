@@ -1,12 +1,13 @@
-"""The file that failed items are written to (seed S2.13): a line of JSON each.
+"""Failure file: JSON Lines log of failed items, with rotation (seed S2.13).
 
-Several routers of a host write the same file. Each call takes the lock beside it, so that its
-lines stand together, a full disk can be undone, and a file is set aside while nobody writes it:
-``failures.jsonl`` becomes ``failures.jsonl.000001``, and ``failures.jsonl.000001.gz`` afterwards
-where it is to be packed. Numbers only rise; the highest are the newest.
+Several routers on one host append to the same file. Each call holds a lock file next to it, so
+that the lines of one batch are contiguous, a partial write on a full disk can be rolled back, and
+no other process writes during rotation: ``failures.jsonl`` becomes ``failures.jsonl.000001``, and
+``failures.jsonl.000001.gz`` if compression is enabled. Numbers only increase; the highest is the
+newest.
 
-A process that dies leaves half a line at most. Nobody was told that it had been written, so the
-next one takes it away: every line of every file can be read.
+A process that crashes leaves at most one incomplete line, whose write was never acknowledged. The
+next writer truncates it, so every line of every file is valid JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from yardkit import failpoints
 MOST_BYTES: Final = 64 * 1024 * 1024
 KEPT: Final = 10
 LOCK_SECONDS: Final = 10.0
-# A process that is to stop has less than a second left for all that it closes.
+# Short, because a stopping process has less than a second to close all of its resources.
 CLOSE_SECONDS: Final = 0.3
 _POLL_SECONDS: Final = 0.02
 _BLOCK_BYTES: Final = 64 * 1024
@@ -44,29 +45,30 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """One item that has ended without success, as its line says it."""
+    """Failed item: one line of the failure file."""
 
     task_uuid: str
-    # The slug of its project.
+    # Slug of the project.
     project: str
     inbound: str
     outbound: str
     state: str
-    # Code and words, such as "retry_limits" and the text of it.
+    # Code of the reason, such as "retry_limits", and its text.
     reason: str
     detail: str
-    # Its task_result, as text.
+    # ``task_result`` of the item, as text.
     status: str
-    # Aware.
+    # Time-zone aware.
     at: datetime
-    # The item; of what was none, the text that came in.
+    # The item, or the received text if it was not a valid item.
     item: Any
 
 
 class FailureFileError(Exception):
-    """Nothing of this batch was written; ``code`` says why in a word.
+    """Raised when a batch could not be written; none of its lines is in the file.
 
-    The text never shows the path: it may hold the value of a placeholder.
+    ``code`` is machine-readable. The message omits the path, which may contain the value of a
+    secret placeholder.
     """
 
     def __init__(self, code: str, text: str) -> None:
@@ -75,12 +77,17 @@ class FailureFileError(Exception):
 
 
 class FailureFile:
-    """Appends to one file. Threads may share it, and processes may each have one.
+    """Appending writer of one failure file. Thread-safe; several processes may write one file.
 
-    ``folders``: it stands below one of these, and a relative ``path`` below the first. It is set
-    aside before it would be larger than ``most_bytes``; ``kept`` such files stay.
+    Args:
+        path: relative to the first of ``folders``, or absolute and below one of them.
+        compress: gzip rotated files.
+        most_bytes: rotate the file before it exceeds this size.
+        kept: number of rotated files to keep.
+        lock_seconds: timeout for the lock that other processes may hold.
 
-    Raises ``FailureFileError`` for a path that is in none of the folders.
+    Raises:
+        FailureFileError: ``path`` is below none of the folders.
     """
 
     def __init__(
@@ -104,11 +111,11 @@ class FailureFile:
         self._mutex = threading.Lock()
         self._closed = False
         self._tidied = False
-        # Why files that were set aside are not packed or dropped now; "" when they are.
+        # Last error of compressing or deleting rotated files; "" if there is none.
         self.problem = ""
 
     def write(self, records: Sequence[Failed]) -> None:
-        """All of them or none: when this returns they are on the disk.
+        """Append all records or none, and fsync before returning.
 
         Raises ``FailureFileError``.
         """
@@ -126,16 +133,16 @@ class FailureFile:
                 raise _why(error) from None
 
     def close(self) -> None:
-        """No batch is begun any more, and none waits for another process.
+        """Reject further batches, and stop waiting for the lock of another process.
 
-        One that is being written is waited for, but for no disk that hangs.
+        Waits up to ``CLOSE_SECONDS`` for a batch in progress, so a hanging disk does not block.
         """
         self._closed = True
         if self._mutex.acquire(timeout=CLOSE_SECONDS):
             self._mutex.release()
 
     def _append(self, folder: int, lines: bytes) -> bool:
-        """Write at the end of the last whole line; True when a file was set aside before."""
+        """Append after the last complete line; return whether the file was rotated before."""
         set_aside = False
         descriptor = self._open(folder)
         try:
@@ -171,13 +178,13 @@ class FailureFile:
         failpoints.hit("routing.failures_set_aside")
 
     def _tidy(self, folder: int) -> None:
-        """Pack what was set aside, and drop the oldest; also what a crash has left of that.
+        """Compress rotated files, delete the oldest, and remove leftovers of a crash.
 
-        The lines of the batch are safe already: what fails here is told, and tried again with the
-        next file.
+        The batch is already on disk, so an error is only recorded in ``problem``; the work is
+        retried on a later write.
         """
         try:
-            # The process that holds it does the same.
+            # No wait: the process that holds this lock is doing the same work.
             with self._lock(folder, 0.0, ".pack"):
                 older = self._older(folder)
                 newest = sorted({number for number, _ in older}, reverse=True)[: self._kept]
@@ -195,7 +202,7 @@ class FailureFile:
         self._tidied, self.problem = True, ""
 
     def _older(self, folder: int) -> list[tuple[int, str]]:
-        """Number and name of each file that was set aside, and of what is being packed."""
+        """Return (number, name) of each rotated, compressed or temporary file, in order."""
         pattern = re.compile(re.escape(self._place.name) + r"\.([0-9]{6,})(?:\.gz(?:\.tmp)?)?")
         found = (pattern.fullmatch(name) for name in os.listdir(folder))
         return sorted((int(match[1]), match[0]) for match in found if match)
@@ -215,7 +222,7 @@ class FailureFile:
                 time.sleep(_POLL_SECONDS)
             yield
         finally:
-            # Which lets go of it.
+            # Closing the descriptor releases the lock.
             os.close(descriptor)
 
 
@@ -224,7 +231,7 @@ def _line(failed: Failed) -> bytes:
     try:
         return _encoder.encode(failed) + b"\n"
     except (TypeError, ValueError, OverflowError):
-        # No item, but what came instead of one: half a pair of surrogates is written as \ud800.
+        # Malformed input may hold lone surrogates; the json module escapes them (\ud800).
         plain = {
             name: value if isinstance(value, str) else repr(value)
             for name, value in msgspec.structs.asdict(failed).items()
@@ -233,7 +240,7 @@ def _line(failed: Failed) -> bytes:
 
 
 def _mend(descriptor: int) -> int:
-    """Take away half a line at the end; the size of what stays."""
+    """Truncate an incomplete last line, and return the remaining size in bytes."""
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, 0) != b"{":
         text = "the failure file cannot be written: what stands at its path holds other things"
@@ -258,7 +265,7 @@ def _write(descriptor: int, lines: bytes) -> None:
 
 
 def _pack(folder: int, name: str) -> None:
-    """``name`` becomes ``name.gz``: at each moment at least one of them is whole."""
+    """Replace ``name`` with ``name.gz``; one complete copy exists at every moment."""
     packed = f"{name}.gz"
     new = f"{packed}.tmp"
     try:
@@ -270,7 +277,7 @@ def _pack(folder: int, name: str) -> None:
             with gzip.GzipFile(filename="", fileobj=target, mode="wb", compresslevel=6) as zipped:
                 shutil.copyfileobj(source, zipped, _BLOCK_BYTES)
             target.flush()
-            # Readers go by the age of what they find.
+            # Keep the modification time: readers select files by their age.
             found = os.fstat(source.fileno())
             os.utime(target.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
             os.fsync(target.fileno())

@@ -1,7 +1,7 @@
-"""Short fingerprints of an item's values, by which a page of items is found without an index.
+"""Fingerprints of item values, to find the pages that may contain a value without an index.
 
-A fingerprint is the CRC-32 of a value as text: fast, and equal for 7 and "7". It only says where
-to look: the query reads the items that it finds and compares.
+A fingerprint is the CRC-32 of a value as text: fast, and equal for 7 and "7". A match may be a
+collision, so the query reads the candidate items and compares their values.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 from zlib import crc32
 
 BYTES: Final = 4
-# Longer texts are distinguished by their beginning.
+# Only this prefix of a text is hashed; longer texts that share it have equal fingerprints.
 CHARACTERS: Final = 512
 
 
 def values_of(item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each value that can be asked for, with its key; what is inside a list or a dict too.
+    """Yield (key, text) for each searchable value, including those nested in lists and dicts.
 
-    Not asked for are true, false, null and the empty text, which nearly every item holds.
+    Booleans, null and empty texts are not searchable, because nearly every item has them.
     """
     waiting: list[tuple[str, Any]] = list(item.items())
     while waiting:
@@ -37,12 +37,12 @@ def values_of(item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def fingerprint(value: str) -> bytes:
-    """The four bytes that stand for this value."""
+    """Return the fingerprint of a value: ``BYTES`` bytes, little-endian."""
     return _code(value).to_bytes(BYTES, "little")
 
 
 def fingerprints(items: Iterable[Mapping[str, Any]]) -> bytes:
-    """Those of all values of all these items, each once."""
+    """Return the concatenated fingerprints of all values of ``items``, without duplicates."""
     codes = array("I", {_code(text) for text in _texts(items)})
     if sys.byteorder == "big":
         codes.byteswap()
@@ -50,12 +50,15 @@ def fingerprints(items: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _texts(items: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The texts of ``values_of`` for all of them, in a third of the time: each item pays it."""
+    """Return the texts of ``values_of`` for all items.
+
+    Written out because it runs for each item and takes a third of the time of the generator.
+    """
     found: set[str] = set()
     add = found.add
     for item in items:
         waiting: list[Iterable[Any]] = [item.values()]
-        # It grows while it is gone through.
+        # The list grows while it is iterated.
         for parts in waiting:
             for value in parts:
                 kind = type(value)
@@ -72,7 +75,7 @@ def _texts(items: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def joined(parts: Iterable[bytes]) -> bytes:
-    """Several sets of fingerprints as one, each once."""
+    """Merge several results of ``fingerprints`` into one without duplicates."""
     found: set[bytes] = set()
     for part in parts:
         found.update(part[at : at + BYTES] for at in range(0, len(part), BYTES))

@@ -1,12 +1,12 @@
-"""Items: JSON outside, dicts inside (seed S2.2).
+"""Parsing, validation and encoding of items: JSON objects on the wire, dicts in memory.
 
-A reader of other people's queues meets everything: what is no item is refused with a reason, so
-that it can be set aside as poison instead of being read again without end.
+Queues of third parties may contain anything. Input that is not a valid item is rejected with a
+reason, so that it can be dead-lettered instead of being redelivered endlessly.
 
-There are two readers. The quick one is msgspec's, which takes a well-formed item in a few
-microseconds but keeps quiet about keys that are there twice; those are found by writing the value
-again and counting quotation marks. Whatever the quick one cannot vouch for goes to the slow one,
-which knows the reason.
+There are two parsers. The fast one is msgspec's, which takes a few microseconds for a well-formed
+item but silently drops duplicate keys; these are detected by encoding the value again and
+comparing the number of quotation marks. Input that the fast parser rejects, or for which the
+counts differ, goes to the slow parser, which determines the reason.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 20_000
 MAX_KEY_CHARACTERS: Final = 256
-# Whole numbers beyond 64 bits are no other program's numbers.
+# Integers must fit into a signed 64-bit value, because other programs cannot read larger ones.
 _MOST: Final = 2**63
 _MOST_DIGITS: Final = 20
 _ESCAPED_QUOTE: Final = b"\\u0022"
 _ESCAPED_NULL: Final = b"\\u0000"
-# Nothing is below these, and they need no look at their value.
+# Types that need no validation of their value.
 _PLAIN: Final = frozenset({bool, type(None)})
 
 _decoder: Final = msgspec.json.Decoder()
@@ -40,9 +40,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class NoItem(ValueError):
-    """These bytes are no item; ``code`` says why in a word.
+    """Raised when a value is not a valid item; ``code`` is the machine-readable reason.
 
-    ``offset`` is the character where what is no JSON went wrong, from 0; None when no one place is.
+    ``offset`` is the position of a JSON syntax error in characters, from 0, if it is known.
     """
 
     def __init__(self, code: str, text: str, offset: int | None = None) -> None:
@@ -51,31 +51,32 @@ class NoItem(ValueError):
         self.offset = offset
 
 
-# Of what is no JSON object the ledger keeps the text, under this key alone.
+# The ledger stores malformed input as an item with this single key, which holds the text.
 RAW: Final = "raw"
 
 
 def raw_of(item: Mapping[str, Any]) -> str | None:
-    """The text that came in, where the item only keeps it; None for a real item."""
+    """Return the received text of malformed input; None for a real item."""
     raw = item.get(RAW) if len(item) == 1 else None
     return raw if isinstance(raw, str) else None
 
 
 def read_item(raw: bytes | str) -> Item:
-    """One item of its JSON. Raises ``NoItem``."""
+    """Parse and validate one item. Raises ``NoItem``."""
     data = _as_bytes(raw)
     value = _read(data)
     if not isinstance(value, dict):
         raise NoItem("not_a_dict", f"an item is a JSON object, this is {_kind(value)}")
-    # JSON has one way to say character 0: without it no text needs a look.
+    # Strict JSON can only encode NUL as this escape; without it no text needs a check.
     _check(value, texts=_ESCAPED_NULL in data)
     return value
 
 
 def read_kept(text: str) -> Item:
-    """The item of the ledger's own text: it was one when it was written.
+    """Parse an item that the ledger has stored, without the limits of ``read_item``.
 
-    Converters and results may have made it larger than what may come in. Raises ``NoItem``.
+    The item was validated when it was stored, and converters and results may have enlarged it
+    beyond what an inbound accepts. Raises ``NoItem`` if the text is not a JSON object.
     """
     try:
         value = _decoder.decode(text)
@@ -85,22 +86,22 @@ def read_kept(text: str) -> Item:
 
 
 def read_json(raw: bytes | str) -> Any:
-    """Any JSON value of at most ``MAX_BYTES``; what JSON has no word for is refused."""
+    """Parse any JSON value of at most ``MAX_BYTES`` bytes. Raises ``NoItem``."""
     return _read(_as_bytes(raw))
 
 
 def check_item(item: Mapping[str, Any]) -> None:
-    """Refuse what no item may hold. Raises ``NoItem``."""
+    """Validate types, numbers, texts, size and depth of an item. Raises ``NoItem``."""
     if not isinstance(item, Mapping):
         raise NoItem("not_a_dict", f"an item is a dict, this is {_kind(item)}")
     _check(item, texts=True)
 
 
 def write_item(item: Mapping[str, Any]) -> bytes:
-    """The item as JSON, with Chinese as it is written. Raises ``NoItem``.
+    """Encode an item as UTF-8 JSON without escaping non-ASCII characters.
 
-    The encoder alone would write NaN as null and a date as a text: what is no item is refused
-    here as well, not only where items are read.
+    The item is validated first, because the encoder would write NaN as null and a date as a text.
+    Raises ``NoItem``.
     """
     _check(item, texts=False)
     try:
@@ -119,7 +120,7 @@ _SURROGATE: Final = "a text has half of a surrogate pair, which UTF-8 cannot say
 
 def _as_bytes(raw: bytes | str) -> bytes:
     if isinstance(raw, str):
-        # Before it is copied: a character is a byte at least.
+        # Check before the copy: a character takes at least one byte.
         _check_size(len(raw))
         try:
             raw = raw.encode("utf-8")
@@ -146,15 +147,15 @@ def _read(raw: bytes) -> Any:
         written = _encode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _read_slowly(raw)
-    # Each key that was dropped because it is there twice takes two marks with it. A mark that is
-    # written as an escape comes back as itself, and spoils the count.
+    # A dropped duplicate key reduces the count by at least two. An escaped quotation mark
+    # (\u0022) is encoded differently, which makes the counts incomparable.
     if raw.count(b'"') != written.count(b'"') or _ESCAPED_QUOTE in raw:
         return _read_slowly(raw)
     return value
 
 
 def _read_slowly(raw: bytes) -> Any:
-    """The same value, or the reason why there is none."""
+    """Parse with the standard library, which detects duplicate keys. Raises ``NoItem``."""
     try:
         value = json.loads(
             raw.decode("utf-8"),
@@ -190,7 +191,7 @@ def _float(text: str) -> float:
 
 
 def _int(text: str) -> int:
-    # Python reads a few thousand digits, and refuses more in words of its own.
+    # Python parses up to a few thousand digits, and its own error beyond that is confusing.
     if len(text) > _MOST_DIGITS:
         raise NoItem("bad_number", f"{text[:40]} is too large a number")
     return int(text)
@@ -210,9 +211,10 @@ def _object(pairs: list[tuple[str, Any]]) -> Item:
 
 
 def _check(item: Mapping[str, Any], *, texts: bool) -> None:
-    """Refuse what is too deep, has too many parts or no word in JSON, level by level.
+    """Validate depth, number of values, types and numbers, one level at a time.
 
-    ``texts``: look into each text and key too, which is most of the time of a large item.
+    ``texts=True`` also validates the characters of each text and key, which takes most of the
+    time for a large item. Raises ``NoItem``.
     """
     count = 0
     level: list[Any] = [item]
@@ -249,7 +251,7 @@ def _check(item: Mapping[str, Any], *, texts: bool) -> None:
 
 def _check_keys(keys: Mapping[Any, Any], *, texts: bool) -> None:
     try:
-        # In one go: most objects are small, and so are all their keys together.
+        # Join first: the total length of the keys of most objects is below the limit of one key.
         joined = "".join(keys)
     except TypeError:
         raise NoItem("bad_key", "a key is a text") from None

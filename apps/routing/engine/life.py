@@ -1,26 +1,30 @@
-"""What happens next to an item: a pure decision, without a clock, a store or a queue.
+"""State machine of an item: pure decisions without a clock, a store or a queue.
 
-The order of a failure is the seed's (S2.35): retry where it is; else the failback of that outbound;
-else, for a state that asks for no retry, the rules again; else the end. What the seed leaves open:
+A failure is handled in the order of the seed (S2.35): retry at the same outbound; else send to the
+failback of that outbound; else, for a status in ``dont_retry_status``, route by the rules again;
+else end the item. The seed leaves the following open:
 
-- **Result or new.** Known ``task_uuid`` and a ``task_result``: a result. Anything else is new, and
-  gets a ``task_uuid`` of the hub's making; the one it carries is its ``origin``. It is never kept:
-  a log that is delivered twice would else be taken for the result of the item it became.
-- **Counters** are the larger of what the ledger knows and what the item carries. A new item starts
-  with the routings and retries of the chain that its log belonged to, so that a circle of derived
-  items ends as well; its ``retry_times`` start anew.
-- **Attempts** are numbered by ``group_retry_times``: each time an item is sent again, wherever, it
-  is one more. A failure of an earlier attempt is ignored, the next being on its way; a success of
-  it is a success. What ended stays ended.
-- **A routing** is an item given to an outbound by a rule or as a failback. A retry is none. With
-  no routing left the item ends as failed.
-- **A refused message** is one that its target will never take, which shows when it is sent. It goes
-  to the failback, else it has failed: the next outbound by the rules would get it by accident.
-- **A disabled outbound** takes nothing: no rule leads there, no failback, no retry. An item whose
-  retry would have gone there goes to its failback, else by the rules again. So does an item whose
-  outbound is gone; how it may be retried is not known any more.
-- **A failback** that is disabled, gone or the outbound itself is no failback.
-- **reset_retry_times** is asked of the outbound that an item moves to: its retries are at stake.
+- **Result or new item.** An item with a known ``task_uuid`` and a ``task_result`` is a result. Any
+  other item is new and gets a new ``task_uuid``; the one that it carries becomes its ``origin``.
+  The carried one is never reused: a log that is delivered twice would otherwise be taken for the
+  result of the item that the first delivery created.
+- **Counters** are the maximum of the ledger's values and the item's values. A new item inherits
+  ``routed_count`` and ``group_retry_times`` from the item whose log it is, so that a loop of
+  derived items ends as well; its ``retry_times`` start at 0.
+- **Attempts** are numbered by ``group_retry_times``, which increases each time that an item is sent
+  again, to any outbound. A failure of an earlier attempt is ignored, because a later attempt is
+  in progress; a success of an earlier attempt counts. Final states never change.
+- **A routing** is the assignment of an item to an outbound by a rule or as a failback. A retry is
+  not a routing. An item that needs a further routing beyond the limit ends as failed.
+- **A refused message** is one that the target permanently rejects on sending. The item goes to the
+  failback, else it fails: it is not routed again, because the next matching outbound was not
+  meant for it.
+- **A disabled outbound** takes no items: neither by a rule, nor as a failback, nor as a retry. An
+  item that would be retried there goes to the failback, else it is routed again. An item whose
+  outbound was removed is routed again, because the retry settings are no longer known.
+- **A failback** that is disabled, missing or the outbound itself is ignored.
+- **reset_retry_times** is read from the outbound that an item moves to, because ``retry_times``
+  counts the retries there.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from apps.routing.engine.messages import (
 from apps.routing.engine.outcomes import FINAL, Action, Decision, Reason, State
 from apps.routing.engine.rules import Outbound, Overflow, RuleSet
 
-# Given an item and the indexes to pass over: the index of the first outbound that takes it.
+# Return the index of the first outbound that matches the item and is not in the given set.
 First = Callable[[Item, frozenset[int]], int | None]
 Full = Callable[[Outbound], bool]
 
@@ -51,30 +55,30 @@ _MOST_UUID: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of an item."""
+    """Ledger entry of an item."""
 
     uuid: str
     state: State
-    # Where it was sent last, or is held for.
+    # Outbound that the item was last sent to, or that a parked item waits for.
     outbound: str
     counters: Counters = field(default_factory=Counters)
-    # As the last decision gave it.
+    # Item after the last decision.
     item: Item = field(default_factory=dict)
 
 
 def uuid_of(item: Mapping[str, Any]) -> str | None:
-    """The ``task_uuid`` that an item carries, to be looked up in the ledger."""
+    """Return the ``task_uuid`` that an item carries; None if there is no valid one."""
     value = told(item, TASK_UUID)
     return value if isinstance(value, str) and 0 < len(value) <= _MOST_UUID else None
 
 
 def status_of(item: Mapping[str, Any]) -> str | None:
-    """Its ``task_result``; None when it has none that says anything."""
+    """Return the ``task_result`` of an item as text; None if it is missing or empty."""
     return status_text(item.get(TASK_RESULT))
 
 
 def status_text(value: Any) -> str | None:
-    """A status as it is compared: 1000, 1000.0 and "1000" are alike."""
+    """Normalize a status for comparison: 1000, 1000.0 and "1000" are equal."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, float) and value.is_integer():
@@ -83,7 +87,7 @@ def status_text(value: Any) -> str | None:
 
 
 def carried_counters(item: Mapping[str, Any]) -> Counters:
-    """The counters that an item brings along; what is no count is 0."""
+    """Return the counters that an item carries; a missing or invalid counter is 0."""
     return Counters(
         _count(told(item, "routed_count")) or 0,
         _count(told(item, "retry_times")) or 0,
@@ -92,15 +96,15 @@ def carried_counters(item: Mapping[str, Any]) -> Counters:
 
 
 def expects_result(outbound: Outbound, of_class: bool) -> bool:
-    """Whether an outbound answers; ``of_class`` is what its class does by itself."""
+    """Return whether results are expected from an outbound; ``of_class`` is the default."""
     return of_class if outbound.expects_result is None else outbound.expects_result
 
 
 class Life:
-    """Decides for the items of one version of a rule set.
+    """Decision logic for the items of one version of a rule set. Holds no mutable state.
 
-    ``first`` is the matcher of its outbounds, in their order and disabled ones included; ``full``
-    tells whether an outbound has its ``max_lag`` items waiting.
+    ``first`` matches an item against all outbounds in their order, including disabled ones;
+    ``full`` returns whether the queue of an outbound has reached its ``max_lag``.
     """
 
     def __init__(self, rules: RuleSet, first: First, full: Full = lambda outbound: False) -> None:
@@ -117,13 +121,16 @@ class Life:
         ]
 
     def decide(self, item: Item, known: Known | None) -> Decision:
-        """For an item that came in; ``known`` is the ledger's entry of its ``task_uuid``."""
+        """Decide about an incoming item; ``known`` is the ledger entry of its ``task_uuid``."""
         if known is None or status_of(item) is None:
             return self._new(item)
         return self._result(item, known)
 
     def timed_out(self, known: Known) -> Decision:
-        """No result has come in time: sent again within the retry limit, else expired."""
+        """Decide about an item whose result timeout has passed.
+
+        The item is retried within the retry limit of its outbound, else it expires.
+        """
         case = _Case(_as_known(known), known.counters, State.EXPIRED, known.outbound)
         if known.state != State.DISPATCHED:
             return case.ignore(known.state, Reason.NOT_WAITING)
@@ -136,10 +143,11 @@ class Life:
         return self._retry(case, index)
 
     def offer(self, known: Known) -> Decision:
-        """For an item that is parked: whether there is room for it now.
+        """Decide about a parked item: send it if its outbound has capacity now.
 
-        When its outbound is disabled or gone the rules are asked again, which is no second routing:
-        it has never been there. While no other takes it, it waits for a disabled one.
+        If the outbound is disabled or was removed, the item is routed again. This does not count
+        as a second routing, because the item was never sent there. An item that no other outbound
+        matches stays parked for a disabled one.
         """
         case = _Case(known.item, known.counters, State.FAILED, known.outbound, held=True)
         if known.state != State.PARKED:
@@ -162,9 +170,10 @@ class Life:
         return case.end(State.FAILED, Reason.NO_RULE)
 
     def refused(self, decision: Decision) -> Decision:
-        """For an item that its outbound will never take: its failback is asked, else it ends.
+        """Decide about an item that its outbound permanently rejected: failback, else failed.
 
-        ``decision`` is the one by which it was sent. What was never taken was no attempt.
+        ``decision`` is the one by which the item was sent. A rejected message does not count as
+        an attempt.
         """
         case = _Case(
             decision.item,
@@ -192,7 +201,7 @@ class Life:
 
     def _result(self, result: Item, known: Known) -> Decision:
         if known.state is State.RECEIVED:
-            # It is here before the ledger was told that the item was sent.
+            # The result arrived before the ledger recorded that the item was sent.
             sent_to = told(result, "outbound")
             if isinstance(sent_to, str) and sent_to in self._index:
                 known = replace(known, outbound=sent_to)
@@ -232,7 +241,7 @@ class Life:
     # --- where it goes ----------------------------------------------------------------------------
 
     def _retry(self, case: _Case, index: int) -> Decision:
-        """Again where it is; where that is switched off, to its failback or by the rules."""
+        """Retry at the same outbound; if it is disabled, use its failback or the rules."""
         if index in self._off:
             failback = self._failback(index)
             if failback is not None:
@@ -243,7 +252,7 @@ class Life:
         return self._place(case, index, after, self._off, Reason.RETRY)
 
     def _route(self, case: _Case, skip: frozenset[int], reason: Reason) -> Decision:
-        """To the first outbound that takes it."""
+        """Move the item to the first matching outbound, or end it."""
         if case.before.routed_count >= self._most_routings:
             return self._no_routing_left(case)
         index = self._first(case.item, skip)
@@ -257,7 +266,7 @@ class Life:
         return self._place(case, index, self._moved(case, index), skip, reason)
 
     def _no_routing_left(self, case: _Case) -> Decision:
-        # No rule was asked, so this is no rejection.
+        # The rules were not evaluated, so REJECTED would be wrong.
         state = State.FAILED if case.otherwise is State.REJECTED else case.otherwise
         return case.end(state, Reason.ROUTING_LIMITS)
 
@@ -278,7 +287,7 @@ class Life:
     def _place(
         self, case: _Case, wanted: int, counters: Counters, skip: frozenset[int], reason: Reason
     ) -> Decision:
-        """Send it to ``wanted``, or do what that says of a full queue (seed S2.38)."""
+        """Send the item to ``wanted``, or apply its ``overflow`` policy if its queue is full."""
         index, after = wanted, counters
         while True:
             outbound = self._outbounds[index]
@@ -293,21 +302,21 @@ class Life:
             if case.before.routed_count < self._most_routings:
                 found = self._first(case.item, skip)
             if found is None:
-                # No other outbound takes it: better late than not at all.
+                # No other outbound matches: wait for the first one instead of failing.
                 return case.hold(self._outbounds[wanted], counters)
             index, after, reason = found, self._moved(case, found), Reason.NEXT
 
 
-# Not frozen: each item makes one, and that would take three times as long.
+# Not frozen: one is created for each item, and creating a frozen one takes three times as long.
 @dataclass(slots=True)
 class _Case:
-    """One item that is decided about."""
+    """Item under decision, with the state before it."""
 
     item: Item
     before: Counters
-    # How it ends when no rule takes it.
+    # Final state if no rule matches.
     otherwise: State
-    # The name of the outbound where it is.
+    # Name of the current outbound.
     at: str
     status: str = ""
     origin: str | None = None
@@ -315,7 +324,7 @@ class _Case:
     held: bool = False
 
     def send(self, outbound: Outbound, after: Counters, reason: Reason) -> Decision:
-        # Until it is delivered: see Decision.delivered.
+        # Valid until the message is delivered: see Decision.delivered.
         state = State.RETRYING
         if self.new:
             state = State.RECEIVED
@@ -352,17 +361,17 @@ class _Case:
 
 
 def _as_known(known: Known) -> Item:
-    """The item with the keys of the hub as the ledger has them, for rules that ask for them."""
+    """Return the item with the router's keys from the ledger, because rules may use them."""
     return after_result(
         known.item, {}, uuid=known.uuid, outbound=known.outbound, counters=known.counters
     )
 
 
 def _is_stale(result: Item, known: Known) -> bool:
-    """Whether this failure is of an attempt that another has followed already."""
+    """Return whether this failure belongs to an attempt before the current one."""
     attempt = _count(told(result, "group_retry_times"))
     if attempt is None:
-        # It does not say which. Of an item that waits to be sent it is no news.
+        # The attempt is unknown. A parked item has no attempt in progress, so it is an old one.
         return known.state is State.PARKED
     return attempt < known.counters.group_retry_times
 
@@ -376,7 +385,7 @@ def _larger(one: Counters, other: Counters) -> Counters:
 
 
 def _count(value: Any) -> int | None:
-    """A counter that an item brings along; None when it is no number."""
+    """Return a carried counter, clamped to 0..2**31 - 1; None if it is not an integer."""
     if isinstance(value, str) and len(value) <= len(str(_MOST_COUNT)) and value.isdecimal():
         value = int(value)
     if type(value) is not int:

@@ -1,10 +1,10 @@
-"""What an outbound sends of an item, to the last key (seed S2.26 to S2.30).
+"""Message format of outbounds: which keys of an item are sent, and the keys that the router adds.
 
-Where the keys of the hub itself stand: beside the task's own, on the same level. In a message that
-is wrapped this is inside ``task_params``, as the seed has it ("attached to the task parameters";
-its wrapped example holds ``rt`` inside and nothing outside). There a spider finds all that it was
-told in one place, whichever way its queue is set; and it logs ``task_params`` as a whole, so that
-``task_uuid`` and the counters come back without its doing. ``told`` reads them from either level.
+The router's keys are on the same level as the keys of the task. In a wrapped message this is inside
+``task_params``, as in the seed (S2.26 to S2.30: "attached to the task parameters"; its wrapped
+example has ``rt`` inside and nothing outside). A spider thus finds all parameters in one place,
+however its queue is configured. It logs ``task_params`` as a whole, so ``task_uuid`` and the
+counters are returned without extra code. ``told`` reads them from either level.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TASK_PARAMS: Final = "task_params"
 TASK_RESULT: Final = "task_result"
 TASK_UUID: Final = "task_uuid"
 
-# Reserved for spiders (seed S2.28), in the order of the seed.
+# Keys of a message that are set by the router (seed S2.28), in the order of the seed.
 BUILT_IN: Final = (
     "outbound",
     "routed_count",
@@ -36,41 +36,42 @@ BUILT_IN: Final = (
     "group_retry_times",
     "token_scope",
 )
-# Every key that the router itself puts into items or reads from them.
+# All keys that the router writes into items or reads from them.
 KEYS: Final = (*BUILT_IN, TASK_PARAMS, TASK_RESULT)
-# Keys that the submitter of an item may set; the others are the hub's own.
+# Keys that the submitter of an item may set; only the router sets the others.
 _SUBMITTED: Final = frozenset({"rt", "priority"})
 _ADDED: Final = frozenset({*BUILT_IN, TASK_RESULT}) - _SUBMITTED
 _TRUE: Final = frozenset({"true", "1", "yes"})
-# What a signed 64-bit score holds exactly, also where scores are floating (a sorted set's).
+# Largest integer that a double-precision score (of a Redis sorted set) represents exactly.
 _MOST_PRIORITY: Final = 2**53
 
 
-# Not frozen: each item makes one, and that would take three times as long.
+# Not frozen: one is created for each item, and creating a frozen one takes three times as long.
 @dataclass(slots=True)
 class Counters:
-    """How far an item has come. ``group_retry_times`` numbers its attempts: each has its own."""
+    """Routing and retry counters of an item; ``group_retry_times`` identifies an attempt."""
 
-    # How often it was given to an outbound by a rule or as a failback.
+    # Number of assignments to an outbound, by a rule or as a failback.
     routed_count: int = 0
-    # How often it was sent again to the outbound where it is now.
+    # Number of retries at the current outbound.
     retry_times: int = 0
-    # How often it was sent again at all, wherever.
+    # Number of times that the item was sent again, to any outbound.
     group_retry_times: int = 0
 
 
 def message(
     outbound: Outbound, item: Item, *, uuid: str, counters: Counters, submit_time: datetime
 ) -> Item:
-    """The message for one attempt.
+    """Build the message for one attempt.
 
-    Later ones win: what is taken from the item, the constants of the outbound, the keys of the
-    hub. ``submit_time`` is aware, and goes out in UTC with milliseconds.
+    Sources in ascending precedence: the keys taken from the item, the constants of the outbound,
+    the keys of the router. ``submit_time`` must be time-zone aware; it is written in ISO 8601 as
+    UTC with milliseconds.
     """
     params = taken(outbound, item)
     params.update(outbound.constants)
     for name in BUILT_IN:
-        # They stand at the end, even where the item has one of that name.
+        # Remove first, so that the router's keys are always at the end of the message.
         params.pop(name, None)
     params |= {
         "outbound": outbound.name,
@@ -89,11 +90,11 @@ def message(
 
 
 def taken(outbound: Outbound, item: Mapping[str, Any]) -> Item:
-    """Return the keys of the item that its message carries: those named that the item has.
+    """Return the part of the item that its message carries: the keys in ``task_params``.
 
-    Without a list all of them, except what the last result says of an earlier attempt: its
-    ``task_result``, and the ``task_params`` of its message. A spider that returned these as its own
-    would report an old ``group_retry_times``, and its result would be ignored as stale.
+    Without such a list all keys are taken, except those that stem from the result of an earlier
+    attempt: ``task_result``, and the ``task_params`` of the earlier message. If a spider returned
+    the latter, the result would have an old ``group_retry_times`` and be ignored as stale.
     """
     if outbound.task_params is None:
         params = {key: value for key, value in item.items() if key != TASK_RESULT}
@@ -105,7 +106,7 @@ def taken(outbound: Outbound, item: Mapping[str, Any]) -> Item:
 
 
 def is_rt(item: Mapping[str, Any]) -> bool:
-    """Whether the item is a real-time one; logs say so in texts and numbers too."""
+    """Return whether the item is real-time; ``rt`` may be a boolean, a text or the number 1."""
     value = item.get("rt")
     if isinstance(value, str):
         return value.strip().lower() in _TRUE
@@ -113,10 +114,10 @@ def is_rt(item: Mapping[str, Any]) -> bool:
 
 
 def priority(outbound: Outbound, item: Mapping[str, Any]) -> int:
-    """The priority of the message: the item's own, else that of its kind at this outbound.
+    """Return the priority of the message: the item's own, else the default of the outbound.
 
-    The outbound's two are defaults (seed S2.25, S2.29), so a whole number that whoever submitted
-    the item has set goes before them; ``accepted`` sees to it that it is that one's word.
+    ``priority`` and ``rt_priority`` of an outbound are defaults (seed S2.25, S2.29), so an integer
+    set by the submitter takes precedence. ``accepted`` drops a priority that a router has set.
     """
     own = item.get("priority")
     if type(own) is int and abs(own) <= _MOST_PRIORITY:
@@ -125,7 +126,7 @@ def priority(outbound: Outbound, item: Mapping[str, Any]) -> int:
 
 
 def told(item: Mapping[str, Any], name: str) -> Any:
-    """What an item carries of a key of the hub: at its top level, else inside ``task_params``."""
+    """Return the value of one of the router's keys: top level first, then ``task_params``."""
     value = item.get(name)
     if value is None:
         inside = item.get(TASK_PARAMS)
@@ -135,10 +136,10 @@ def told(item: Mapping[str, Any], name: str) -> Any:
 
 
 def accepted(item: Item) -> Item:
-    """What is kept of an item that is new.
+    """Return a new item as it is stored: without a ``priority`` that a router has set.
 
-    All of it, but for the priority in the log of a spider, where a hub had put it for another
-    outbound: it is no word of whoever submitted the item. An item without one comes back itself.
+    The log of a spider carries the priority that the router chose for another outbound, not one
+    that a submitter chose. An item that needs no change is returned itself, not a copy.
     """
     if "priority" not in item or told(item, "submitter") != SUBMITTER:
         return item
@@ -146,10 +147,10 @@ def accepted(item: Item) -> Item:
 
 
 def anew(item: Mapping[str, Any]) -> Item:
-    """The item as it may be submitted again: without what the hub and its last result put there.
+    """Return a copy of the item for resubmission: without ``task_result`` and the router's keys.
 
-    With them it would go on where it has ended: routed as often as an item may be, or failed by
-    the status that somebody has just seen to.
+    With these keys the item would continue where it ended: with its routing limit exhausted, or
+    failing again by its old status.
     """
     begun = {key: value for key, value in item.items() if key not in _ADDED}
     inside = begun.get(TASK_PARAMS)
@@ -161,15 +162,15 @@ def anew(item: Mapping[str, Any]) -> Item:
 def after_result(
     item: Item, result: Mapping[str, Any], *, uuid: str, outbound: str, counters: Counters
 ) -> Item:
-    """The item that goes on after an attempt: what is kept of it, and what came back, above it.
+    """Merge a result into the stored item; values of the result take precedence.
 
-    A spider hands back less than the item had (``detail_url`` is gone when it was no parameter) and
-    more (``task_result``, a new address), and rules may ask for both. They may ask for the keys of
-    the hub too (``outbound == 'a' and retry_times > 2``): these say what the ledger knows, however
-    the spider has handed them back. ``rt`` and ``priority`` are what the item said at first.
+    A result lacks keys of the item that were not sent (such as ``detail_url``) and has new ones
+    (``task_result``, a new URL); rules may use both. Rules may also use the router's keys
+    (``outbound == 'a' and retry_times > 2``), which are set from the arguments, whatever the
+    result contains. ``rt`` and ``priority`` keep the values of the stored item.
 
-    Of a result that would make the item larger than an item may be only ``task_result`` is taken:
-    an item that goes round must not grow with each turn.
+    If the merged item would exceed ``MAX_BYTES`` or be invalid, only ``task_result`` is taken from
+    the result, so that an item does not grow with each attempt.
     """
     told_back = {key: value for key, value in result.items() if key not in BUILT_IN}
     if told_back and not _is_small({**item, **told_back}):
@@ -194,9 +195,9 @@ def _is_small(item: Item) -> bool:
 
 
 def problems(outbound: Outbound) -> list[Problem]:
-    """What is wrong with the message that an outbound would make.
+    """Return the problems of the message configuration of an outbound.
 
-    Names that the hub uses itself are a warning: the seed's own example takes ``outbound``.
+    A reserved name is only a warning, because the seed's own example takes ``outbound``.
     """
     place = outbound.place or f"outbound {outbound.name}"
     found: list[Problem] = []

@@ -1,7 +1,7 @@
-"""The words of an item's life: its states, and what is decided about it.
+"""States of an item, and the decisions about it with their reasons.
 
-Texts are English, for logs and for translation where they are shown: ``TEXTS[reason]`` takes
-``outbound`` and ``status`` by name.
+Texts are in English for logs, and are translated when they are displayed. ``TEXTS[reason]`` has
+the placeholders ``outbound`` and ``status``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from apps.routing.engine.messages import Counters
 
 
 class State(StrEnum):
-    """Where an item is. The last six are final."""
+    """State of an item; the last six are final."""
 
     RECEIVED = "received"
     PARKED = "parked"
-    # Sent, and its result is waited for.
+    # Sent; the result is pending.
     DISPATCHED = "dispatched"
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"
@@ -28,7 +28,7 @@ class State(StrEnum):
     EXPIRED = "expired"
     REJECTED = "rejected"
     CANCELLED = "cancelled"
-    # It cannot even be handled: poison.
+    # Malformed: it cannot be routed at all.
     DEAD = "dead"
 
 
@@ -39,21 +39,21 @@ ACTIVE: Final = frozenset(State) - FINAL
 
 
 class Action(StrEnum):
-    """What is to be done."""
+    """Action that follows from a decision."""
 
-    # Send it to the outbound; then see Decision.delivered.
+    # Send the item to the outbound, then call Decision.delivered.
     DISPATCH = "dispatch"
-    # Keep it for the outbound until that has room; then see Life.offer.
+    # Park the item until the outbound has capacity, then call Life.offer.
     HOLD = "hold"
-    # Nothing until its result comes.
+    # Do nothing until the result arrives.
     WAIT = "wait"
     END = "end"
-    # Nothing at all, but count it.
+    # Only count the item.
     IGNORE = "ignore"
 
 
 class Reason(StrEnum):
-    """Why."""
+    """Reason of a decision; ``TEXTS`` has the text of each."""
 
     MATCHED = "matched"
     RETRY = "retry"
@@ -119,33 +119,33 @@ TEXTS: Final[Mapping[Reason, str]] = {
 }
 
 
-# Not frozen: each item makes one, and that would take three times as long.
+# Not frozen: one is created for each item, and creating a frozen one takes three times as long.
 @dataclass(slots=True)
 class Decision:
-    """What happens next to an item, and what the ledger is to keep of it."""
+    """Next action for an item, and the values to store in the ledger."""
 
     action: Action
-    # To be written before the action is done; with IGNORE the state that it has.
+    # Stored before the action is carried out; for IGNORE the unchanged current state.
     state: State
     reason: Reason
-    # The name of the outbound it goes to, is held for, or has ended at; "" when it was at none.
+    # Outbound that the item is sent to, parked for or ended at; "" if it had none.
     outbound: str
     counters: Counters
-    # As it goes on: what rules see, and what the message is made of.
+    # Item that rules are evaluated on and that the message is built from.
     item: Item
     is_new: bool = False
-    # Of a new item: the task_uuid that it carried, that of the item it was derived from.
+    # For a new item: the task_uuid that it carried, of the item that it was derived from.
     origin: str | None = None
-    # Its task_result, as text.
+    # ``task_result`` as text.
     status: str = ""
 
     @property
     def text(self) -> str:
-        """Why, for people."""
+        """Human-readable reason."""
         return TEXTS[self.reason] % {"outbound": self.outbound, "status": self.status}
 
     def delivered(self, *, expects_result: bool) -> Decision:
-        """After DISPATCH is done: a result is waited for, or delivery is the end."""
+        """Return the decision that follows a successful DISPATCH: WAIT for a result, or END."""
         if expects_result:
             return replace(self, action=Action.WAIT, state=State.DISPATCHED, reason=Reason.SENT)
         return replace(self, action=Action.END, state=State.SUCCEEDED, reason=Reason.DELIVERED)

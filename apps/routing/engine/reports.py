@@ -1,4 +1,4 @@
-"""Reports of a router about its inbounds and outbounds: numbers and problems, never a secret."""
+"""Status reports of a router on its inbounds and outbounds. They never contain secrets."""
 
 from __future__ import annotations
 
@@ -6,50 +6,50 @@ import msgspec
 
 
 class InboundReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One inbound of one router, since that router laid its track."""
+    """Status of one inbound of one router; counters start when the router loads the rules."""
 
-    # What is wrong now, and since when (milliseconds since 1970); "" when all is well.
+    # Current problem ("" if there is none) and its start in milliseconds since the Unix epoch.
     problem: str = ""
     problem_at_ms: int = 0
-    # Items that wait to be taken; None when it is unknown.
+    # Number of waiting items; None if unknown.
     depth: int | None = None
-    # Items that it has delivered, and their outcome.
+    # Items received, by outcome.
     taken: int = 0
     filtered: int = 0
     poison: int = 0
-    # Acks that came too late: another consumer got those items as well.
+    # Acknowledgements after the deadline: these items were redelivered to another consumer.
     late: int = 0
-    # What it finds of itself though it runs: a code, and the text of it.
+    # Warnings of a running inbound: (code, text).
     findings: tuple[tuple[str, str], ...] = ()
 
 
 class OutboundReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One outbound of one router, since that router laid its track."""
+    """Status of one outbound of one router; counters start when the router loads the rules."""
 
     problem: str = ""
     problem_at_ms: int = 0
-    # Messages that wait for a consumer; None when it is unknown.
+    # Number of messages that wait for a consumer; None if unknown.
     depth: int | None = None
-    # It has its ``max_lag`` messages waiting.
+    # Whether the queue has reached ``max_lag``.
     full: bool = False
     sent: int = 0
     refused: int = 0
-    # Why the rate limit is this router's share alone; "" when the common one is used.
+    # Why the shared rate limit is unavailable and a local share is used; "" if it is available.
     limit_degraded: str = ""
 
 
 class FileReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The failure file of one router."""
+    """Status of the failure file of one router."""
 
     problem: str = ""
     problem_at_ms: int = 0
 
 
 class Reports(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All lines of a project in one router, by name, and its failure file."""
+    """Status of all inbounds and outbounds of a project in one router, by name."""
 
     inbounds: dict[str, InboundReport] = {}
     outbounds: dict[str, OutboundReport] = {}
-    # Selectors that met a type error, by the name of their outbound.
+    # Number of type errors in selectors, by outbound.
     selector_errors: dict[str, int] = {}
     failure_file: FileReport = FileReport()

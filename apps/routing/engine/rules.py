@@ -1,8 +1,8 @@
-"""A rule set: what goes in, by which rules, and where it goes out (seed S2.10 to S2.31).
+"""Rule set: the inbounds, selectors and outbounds of a project (seed S2.10 to S2.31).
 
-Plain values, as a file or the admin says them and as a version keeps them: nothing here is
-compiled or connected. ``place`` says where an entry stands (``main.yaml:12``) and is no part of
-what two rule sets are compared by.
+Plain values, as read from a file, from the admin or from a stored version; nothing is compiled or
+connected. ``place`` is the position of an entry (``main.yaml:12``) and is ignored when two rule
+sets are compared.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ DEFAULT_WEIGHT: Final = 10
 DEFAULT_THREADS: Final = 8
 DEFAULT_PRIORITY: Final = 1000
 DEFAULT_RT_PRIORITY: Final = 2000
-# Most times that an item without a limit of its own is routed: a circle must end.
+# Upper bound of routings of one item, so that a routing loop ends.
 MOST_ROUTINGS: Final = 100
-# Seconds to wait for a result where the outbound has no time of its own.
+# Default result timeout in seconds.
 RESULT_SECONDS: Final = 24 * 3600.0
 
 
 class Overflow(StrEnum):
-    """What happens to an item whose outbound has ``max_lag`` items waiting (seed S2.38)."""
+    """Policy for an item whose outbound has ``max_lag`` items waiting (seed S2.38)."""
 
     HOLD = "hold"
     NEXT = "next"
@@ -32,7 +32,7 @@ class Overflow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """One step before the selector: the class of a converter and its parameters."""
+    """Conversion step of an inbound, before its selectors: converter class and parameters."""
 
     cls: str
     init: Mapping[str, Any] = field(default_factory=dict)
@@ -41,16 +41,16 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """Where items come from (seed S2.17)."""
+    """Source of items (seed S2.17)."""
 
     name: str
     cls: str
     init: Mapping[str, Any] = field(default_factory=dict)
-    # An item is accepted when any holds; with none, every item is.
+    # An item is accepted if any selector matches, or if there is no selector.
     selector: tuple[str, ...] = ()
     convert: tuple[Convert, ...] = ()
     disable: bool = False
-    # Its share of polling, beside those of the other inbounds.
+    # Relative polling weight among the inbounds of the rule set.
     weight: int = DEFAULT_WEIGHT
     threads: int = DEFAULT_THREADS
     note: str = ""
@@ -59,36 +59,36 @@ class Inbound:
 
 @dataclass(frozen=True, slots=True)
 class Outbound:
-    """Where items go (seed S2.24, S2.25): the first whose selector holds takes an item."""
+    """Destination of items; the first outbound whose selector matches takes an item."""
 
     name: str
     cls: str
-    # The parameters of the class alone, such as url and key.
+    # Parameters of the class, such as url and key.
     init: Mapping[str, Any] = field(default_factory=dict)
-    # An item fits when any holds; with none, no item does: it is reached as a failback only.
+    # An item matches if any selector does. Without selectors the outbound is a failback only.
     selector: tuple[str, ...] = ()
     disable: bool = False
-    # Keys that are taken from the top level of an item; None takes all of them.
+    # Top-level keys of the item to send; None sends all of them.
     task_params: tuple[str, ...] | None = None
     task_params_wrapped: bool = False
-    # Set on each item that is sent, such as ``task_src: 3`` (seed S2.30).
+    # Values added to each message, such as ``task_src: 3``.
     constants: Mapping[str, Any] = field(default_factory=dict)
     retry_limits: int = 0
     priority: int = DEFAULT_PRIORITY
     rt_priority: int = DEFAULT_RT_PRIORITY
     dont_retry_status: tuple[int | str, ...] = ()
     direct_failback_status: tuple[int | str, ...] = ()
-    # The name of another outbound of the set; "" is none.
+    # Name of another outbound of the rule set; "" for none.
     failback: str = ""
-    # "*" is the whole outbound, else the key of an item whose values have a bucket each.
+    # "*" for one bucket per outbound, else an item key: one bucket per value of that key.
     token_scope: str = "*"  # noqa: S105
     # 0 is unlimited.
     token_per_second: float = 0.0
     reset_retry_times: bool = False
-    # Most items that wait in its queue; -1 is unlimited.
+    # Maximum number of waiting items in the queue; -1 is unlimited.
     max_lag: int = -1
     overflow: Overflow = Overflow.HOLD
-    # None asks the class: a queue of spiders answers, a topic does not.
+    # None uses the default of the class: a spider queue returns results, a topic does not.
     expects_result: bool | None = None
     result_timeout_seconds: float = RESULT_SECONDS
     note: str = ""
@@ -97,7 +97,7 @@ class Outbound:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The address of the seed's own HTTP server (seed S2.9)."""
+    """Listen address of the HTTP server that a rule set may have."""
 
     bind: str
     port: int
@@ -105,7 +105,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The file that failed items are written to (seed S2.13)."""
+    """File that failed items are written to (see ``failures``)."""
 
     path: str
     compress: bool = False
@@ -113,36 +113,36 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """All rules of one project, in their effective order."""
+    """Rules of one project, in their effective order."""
 
     project: str
     inbounds: tuple[Inbound, ...] = ()
     outbounds: tuple[Outbound, ...] = ()
-    # -1 is unlimited, which ``MOST_ROUTINGS`` bounds.
+    # Maximum number of routings of an item; -1 means ``MOST_ROUTINGS``.
     limits: int = -1
-    # Values of ``task_result`` that end an item well.
+    # Values of ``task_result`` that mean success.
     terminal_codes: tuple[int | str, ...] = ()
     server: Server | None = None
     failure: Failure | None = None
-    # As the file says it, for ``logging.config.dictConfig``.
+    # Logging configuration of the file, for ``logging.config.dictConfig``.
     logging: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def most_routings(self) -> int:
-        """How often an item is routed at most."""
+        """Effective maximum number of routings of an item."""
         return MOST_ROUTINGS if self.limits < 0 else min(self.limits, MOST_ROUTINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a rule set is refused, or what it is warned of; the first words say where."""
+    """Validation error or warning of a rule set."""
 
-    # main.yaml:12, or outbound[3].selector[0]
+    # Position, such as main.yaml:12 or outbound[3].selector[0].
     place: str
-    # What is wrong, for programs: unknown_class, bad_selector ...
+    # Machine-readable code, such as unknown_class or bad_selector.
     code: str
     text: str
-    # Of a selector: the first character that is wrong, from 0.
+    # Offset of the error in a selector in characters, from 0.
     offset: int | None = None
     warning: bool = False
 

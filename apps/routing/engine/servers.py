@@ -1,6 +1,6 @@
-"""Where a rule set may have its own HTTP server (seed S2.9): not just anywhere on the host.
+"""Allow-list of listen addresses for the HTTP server of a rule set (seed S2.9).
 
-An editor of rules could else open any port of it, on any of its networks.
+Without it, a user who may edit rules could open any port on any network interface of the host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOOPBACK: Final = {"localhost": "127.0.0.1"}
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """An address and the ports of it that rules may ask for, both ends included."""
+    """IP address and the range of ports on it that rules may use; both ends are included."""
 
     address: str
     least: int
@@ -30,12 +30,15 @@ class Ports:
         return f"{_shown(self.address)}:{self.least}-{self.most}"
 
 
-# Of this host alone, and ports that need no privilege.
+# Loopback addresses with unprivileged ports.
 LOOPBACK_ONLY: Final = (Ports("127.0.0.1", 1024, MAX_PORT), Ports("::1", 1024, MAX_PORT))
 
 
 def read_ports(text: str) -> Ports:
-    """``0.0.0.0:8517-8526`` or ``[::]:8526``. Raises ``ValueError``, whose text says why."""
+    """Parse ``0.0.0.0:8517-8526`` or ``[::]:8526``.
+
+    Raises ``ValueError`` with a readable reason.
+    """
     found = _ALLOWED.fullmatch(text)
     if found is None:
         raise ValueError(f"{text[:60]!r} is not understood; use 0.0.0.0:8517-8526 or [::1]:8526")
@@ -50,9 +53,9 @@ def read_ports(text: str) -> Ports:
 
 
 def address_of(server: Server) -> str:
-    """The address as numbers; names other than localhost are looked up nowhere.
+    """Return the numeric IP address of a server; no name but ``localhost`` is resolved.
 
-    Raises ``ValueError``, whose text says why.
+    Raises ``ValueError`` with a readable reason.
     """
     bind = _LOOPBACK.get(server.bind, server.bind)
     try:
@@ -62,7 +65,7 @@ def address_of(server: Server) -> str:
 
 
 def refusal(server: Server, allowed: Iterable[Ports]) -> str:
-    """Why a rule set may not listen there; "" when it may."""
+    """Return why a rule set may not listen on this address; "" if it may."""
     try:
         address = address_of(server)
     except ValueError as error:
@@ -78,7 +81,7 @@ def refusal(server: Server, allowed: Iterable[Ports]) -> str:
 
 
 def shown(server: Server) -> str:
-    """``0.0.0.0:8526``"""
+    """Format the listen address, such as ``0.0.0.0:8526``."""
     return f"{_shown(server.bind)}:{server.port}"
 
 

@@ -1,23 +1,23 @@
-"""Values for people to look at: as they are while they are small, else cut, with a mark."""
+"""Truncation of JSON values for display; omitted parts are marked."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# Of one value as a whole, and of each text in it; in characters of JSON, about.
+# Approximate limits of a whole value and of each text in it, in characters of JSON.
 MOST_CHARACTERS: Final = 20_000
 MOST_TEXT: Final = 2_000
-# The key of an object and the entry of a list that stand for what is not shown.
+# Key of an object, or start of a list entry, that stands for the omitted part.
 MARK: Final = "…"
 
 
 def shortened(
     value: Any, most: int = MOST_CHARACTERS, most_text: int = MOST_TEXT
 ) -> tuple[Any, bool]:
-    """A value of JSON with about ``most`` characters of what it holds, and whether it was cut.
+    """Return a JSON value truncated to about ``most`` characters, and whether it was truncated.
 
-    What is left out is counted where it stood: ``"… 17 more"`` ends a list, ``{"…": "17 more"}`` an
-    object, ``"abc… (900 more characters)"`` a text. The value given stays as it is.
+    Omitted parts are counted in place: ``"… 17 more"`` ends a list, ``{"…": "17 more"}`` an
+    object, ``"abc… (900 more characters)"`` a text. The argument is not modified.
     """
     cutter = _Cutter(most, most_text)
     shown = cutter.shown(value)

@@ -1,7 +1,7 @@
-"""What happened to an item, step by step: lines of JSON that a row only ever adds to.
+"""History of an item: append-only JSON Lines in its database row.
 
-A chain that grows too long is cut in its middle, and the cut says how many are gone: the
-beginning says where an item came from, the end why it stands where it stands.
+A history that grows too long loses its middle part, and a ``CUT`` step counts the removed steps:
+the beginning shows the origin of the item, the end explains its current state.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Final
 
 import msgspec
 
-# More steps than these are cut down to the first and the last of them.
+# A history with more than MOST steps is reduced to the first HEAD and the last TAIL steps.
 MOST: Final = 120
 HEAD: Final = 20
 TAIL: Final = 60
 DETAIL_CHARACTERS: Final = 300
 
-# No database takes these in a text: character 0, and halves of a pair.
+# Databases reject NUL and lone surrogates in a text.
 _UNWRITABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class StepKind(StrEnum):
-    """What a step says."""
+    """Kind of a step."""
 
     RECEIVED = "received"
-    # The inbound brought it again; it was known.
+    # The inbound delivered an item again that the ledger already had.
     REDELIVERED = "redelivered"
-    # Its router did not finish it within its lease, and may have sent it.
+    # The lease of another router expired; that router may have sent the item.
     TAKEN_OVER = "taken_over"
     CONVERTED = "converted"
     MATCHED = "matched"
@@ -38,19 +38,22 @@ class StepKind(StrEnum):
     PARKED = "parked"
     DISPATCHED = "dispatched"
     RESULT = "result"
-    # A result that came after the end: noted, counted, and of no consequence.
+    # A result that arrived after the final state: recorded and counted, but without effect.
     LATE_RESULT = "late_result"
     OVERDUE = "overdue"
     RETRIED = "retried"
     ENDED = "ended"
     CANCELLED = "cancelled"
     RESUBMITTED = "resubmitted"
-    # ``detail`` is how many steps stood here.
+    # ``detail`` is the number of removed steps.
     CUT = "cut"
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One step. ``at_ms`` is milliseconds since 1970 (UTC); unknown kinds are kept as they are."""
+    """Step of a history. ``at_ms`` is in milliseconds since the Unix epoch.
+
+    ``kind`` is a plain text, so that kinds of a newer version are preserved.
+    """
 
     at_ms: int
     kind: str
@@ -59,7 +62,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def at(self) -> datetime:
-        """When, aware."""
+        """Time of the step, aware (UTC)."""
         return datetime.fromtimestamp(self.at_ms / 1000, UTC)
 
 
@@ -68,27 +71,27 @@ _decoder = msgspec.json.Decoder(Step)
 
 
 def step(at: datetime, kind: str, outbound: str = "", detail: str = "") -> Step:
-    """A step that any database takes, however strange the text of a third party is."""
+    """Create a step; ``detail`` is truncated and cleaned so that any database accepts it."""
     return Step(round(at.timestamp() * 1000), kind, outbound, writable(detail, DETAIL_CHARACTERS))
 
 
 def writable(text: str, most: int) -> str:
-    """``text`` cut to ``most`` characters, without those that no database takes."""
+    """Truncate a text to ``most`` characters and replace those that databases reject."""
     return _UNWRITABLE.sub("\ufffd", text[:most]) if text else text
 
 
 def write_steps(steps: Iterable[Step]) -> str:
-    """A line of JSON each, every one ended: what is appended to a row."""
+    """Encode steps as JSON Lines, each with a line end, to be appended to a row."""
     return _encoder.encode_lines(steps).decode()
 
 
 def read_steps(text: str) -> list[Step]:
-    """The steps of a row."""
+    """Decode the steps of a row."""
     return _decoder.decode_lines(text)
 
 
 def cut(steps: Sequence[Step]) -> list[Step]:
-    """The steps, or the first and the last of them around a cut that counts the others."""
+    """Return the steps; if there are more than ``MOST``, a ``CUT`` step replaces the middle."""
     if len(steps) <= MOST:
         return list(steps)
     middle = steps[HEAD:-TAIL]

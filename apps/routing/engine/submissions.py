@@ -1,4 +1,4 @@
-"""What is sent to ``POST /task/``: one item or a list of them, and which inbound takes each."""
+"""Body of ``POST /task/``: one item or a list of items, and the inbound that accepts each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from apps.routing.engine.rules import Inbound
 from apps.routing.engine.selecting import compile_rules
 from apps.routing.engine.track import Entrance, Poison, Track
 
-# Of one call; one item has ``items.MAX_BYTES`` at most.
+# Limits of one request; a single item is limited by ``items.MAX_BYTES``.
 MOST_BYTES: Final = 8 * 1024 * 1024
 MOST_ITEMS: Final = 1000
-# More mistakes of one call are not worth telling.
+# Maximum number of faults in one response.
 MOST_TOLD: Final = 20
-# What a rule set without an inbound of HTTP has all the same: it takes everything.
+# Default inbound of a rule set without an HTTP inbound; it accepts every item.
 IMPLICIT: Final = Inbound(name="http", cls=HTTP)
 
 _split: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -28,7 +28,7 @@ _split: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why something is refused: where (``items.3``, or ``items`` for all), a code and a text."""
+    """Validation error of a request; ``place`` is ``items.3``, or ``items`` for the whole body."""
 
     place: str
     code: str
@@ -36,7 +36,7 @@ class Fault:
 
 
 class BadSubmission(ValueError):
-    """Nothing of it is taken; ``faults`` says why, at least one and ``MOST_TOLD`` at most."""
+    """Raised when a request is rejected as a whole; ``faults`` has 1 to ``MOST_TOLD`` entries."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(f"{each.place}: {each.text}" for each in faults))
@@ -45,22 +45,22 @@ class BadSubmission(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """One item before the inbounds of HTTP."""
+    """Submitted item after the HTTP inbounds have converted and filtered it."""
 
-    # As the first inbound converts it: of a result this is what counts. None: it cannot.
+    # Item converted by the first inbound, used if it is a result; None if conversion failed.
     first: Item | None
-    # The inbound that takes it as a new item, and the item as that one converts it.
+    # Inbound that accepts the item as new, and the item as converted by that inbound.
     inbound: str = ""
     item: Item | None = None
-    # Why it is none that any inbound could take.
+    # First conversion error, if no inbound accepts the item.
     poison: Poison | None = None
 
 
 def read_submission(raw: bytes) -> list[Item]:
-    """The items of a body, in their order: a JSON object is one, an array holds any number.
+    """Parse the items of a request body: a JSON object, or an array of up to ``MOST_ITEMS``.
 
     Raises:
-        BadSubmission: with a place for each item that is none.
+        BadSubmission: the body or at least one item is invalid.
     """
     if len(raw) > MOST_BYTES:
         text = f"a call has at most {MOST_BYTES} bytes, this has {len(raw)}"
@@ -78,7 +78,7 @@ def read_submission(raw: bytes) -> list[Item]:
 
 
 def _parts(raw: bytes) -> list[bytes]:
-    """The bytes of each item. Raises ``BadSubmission``."""
+    """Split a body into the JSON of each item. Raises ``BadSubmission``."""
     if not raw.lstrip(b" \t\r\n").startswith(b"["):
         return [raw]
     try:
@@ -94,7 +94,7 @@ def _parts(raw: bytes) -> list[bytes]:
 
 
 def _why(raw: bytes, error: Exception) -> Fault:
-    """What is wrong with a list that cannot be taken apart."""
+    """Return the fault of a list that cannot be parsed."""
     if len(raw) <= MAX_BYTES:
         try:
             read_json(raw)
@@ -106,9 +106,9 @@ def _why(raw: bytes, error: Exception) -> Fault:
 
 
 def web_entrances(track: Track) -> list[Entrance]:
-    """The inbounds that take items over HTTP, in the order of the rules, without disabled ones.
+    """Return the enabled HTTP inbounds in the order of the rules.
 
-    Of rules that name none, the implicit one, which takes everything.
+    If the rules have no HTTP inbound at all, return only ``IMPLICIT``, which accepts every item.
     """
     named = [each for each in track.entrances.values() if each.rule.cls == HTTP]
     if not named:
@@ -117,7 +117,7 @@ def web_entrances(track: Track) -> list[Entrance]:
 
 
 def enter(entrances: Sequence[Entrance], item: Item) -> Entered:
-    """The first inbound takes it whose converters can work on it and whose selector holds."""
+    """Assign an item to the first inbound that can convert it and whose selectors match."""
     first: Item | None = None
     poison: Poison | None = None
     for number, entrance in enumerate(entrances):

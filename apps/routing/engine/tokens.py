@@ -1,8 +1,8 @@
-"""Rate limits of outbounds: token buckets by outbound and scope value (seed S2.31).
+"""Rate limits of outbounds: one token bucket for each outbound and scope value (seed S2.31).
 
-The buckets are in Redis, so that all routers draw from the same ones by one clock. Without Redis
-they are in this process. When Redis is away, each router goes on with its share of the rate:
-fewer items may go out then, never more than one further burst.
+The buckets are in Redis, so that all routers share them and one clock. Without a Redis URL they are
+in this process. While Redis is unreachable, each router continues with its share of the rate: the
+total may be below the limit, and exceeds it by one burst at most.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
-# Values of a scope come from items, so there may be any number; see ``LocalBuckets``.
+# Scope values come from items, so their number is unbounded; see ``LocalBuckets``.
 MOST_LOCAL_VALUES: Final = 20_000
 _SWEEP_SECONDS: Final = 1.0
 TIMEOUT_SECONDS: Final = 2.0
@@ -31,9 +31,9 @@ _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _MOST_KEYS: Final = 1000
 
-# ARGV: rate, burst, time in microseconds or "", then the tokens wanted of each of KEYS. Answers
-# (granted, tokens left) for each. A full bucket is the same as none, so a key may expire when it
-# is full; a clock that was set back gives nothing and takes nothing.
+# ARGV: rate, burst, time in microseconds or "", then the number of tokens wanted for each of KEYS.
+# Returns (granted, tokens left) for each key. A full bucket equals a missing one, so keys expire
+# when they are full. If the clock is set back, no tokens are added or removed.
 _TAKE: Final = """
 local rate, burst, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if not now then
@@ -63,18 +63,21 @@ return answer
 
 
 class BucketsAway(Exception):
-    """The buckets cannot be reached; the text says why."""
+    """Raised when the buckets in Redis cannot be reached; the message has the reason."""
 
 
 class Buckets(Protocol):
-    """Where the tokens of one outbound are kept."""
+    """Store of the token buckets of one outbound."""
 
     def draw(self, wanted: Mapping[str, int]) -> dict[str, tuple[int, float]]:
-        """By value: (tokens granted, tokens left). Raises ``BucketsAway``."""
+        """Take up to ``wanted`` tokens for each scope value.
+
+        Returns (tokens granted, tokens left) by value. Raises ``BucketsAway``.
+        """
 
 
 class RedisBuckets:
-    """Buckets that all routers of a Redis server share; its clock is the one that counts."""
+    """Buckets in Redis, shared by all routers; the clock of the Redis server is used."""
 
     def __init__(
         self,
@@ -86,18 +89,18 @@ class RedisBuckets:
         timeout_seconds: float,
         clock: Clock | None = None,
     ) -> None:
-        """``clock`` is for tests, which cannot turn the one of the server."""
+        """``clock`` replaces the clock of the Redis server in tests."""
         self._url = url
         self._client: Any = connect(url, timeout_seconds)
         self._script = self._client.register_script(_TAKE)
-        # In braces, so that a cluster keeps all buckets of an outbound in one place.
+        # Hash tag in braces: a Redis Cluster keeps all buckets of an outbound in one slot.
         self._prefix = f"{{{prefix}:tokens:{_short(name)}}}:"
         self._rate = rate
         self._burst = burst_of(rate)
         self._clock = clock
 
     def draw(self, wanted: Mapping[str, int]) -> dict[str, tuple[int, float]]:
-        """See ``Buckets``; one round trip for a thousand values."""
+        """See ``Buckets.draw``; one round trip for each ``_MOST_KEYS`` values."""
         now = "" if self._clock is None else f"{self._clock.time() * 1e6:.0f}"
         values = list(wanted)
         drawn: dict[str, tuple[int, float]] = {}
@@ -116,15 +119,16 @@ class RedisBuckets:
         return drawn
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections to Redis."""
         self._client.close()
 
 
 class LocalBuckets:
-    """Buckets in this process.
+    """Buckets in the memory of this process. Not thread-safe.
 
-    Only ``most_values`` of them: a full bucket is forgotten, as it says nothing, and when none is
-    full, further values share one bucket and so get less than they might, never more.
+    At most ``most_values`` buckets are kept. Full buckets are evicted, because they equal missing
+    ones. If none is full, further values share one bucket, so their rate may be lower than the
+    limit but never higher.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class LocalBuckets:
         is_empty: bool = False,
         most_values: int = MOST_LOCAL_VALUES,
     ) -> None:
-        """``is_empty``: buckets fill from now on, instead of being full."""
+        """Create full buckets, or with ``is_empty`` buckets that are empty now."""
         self.rate = rate
         self._burst = burst_of(rate)
         self._clock = clock
@@ -149,7 +153,7 @@ class LocalBuckets:
         return len(self._buckets)
 
     def draw(self, wanted: Mapping[str, int]) -> dict[str, tuple[int, float]]:
-        """See ``Buckets``."""
+        """See ``Buckets.draw``."""
         now = self._clock.monotonic()
         drawn = {}
         for value, number in wanted.items():
@@ -168,7 +172,7 @@ class LocalBuckets:
     def _has_room(self, now: float) -> bool:
         if len(self._buckets) < self._most:
             return True
-        # Looking at all of them for each value would make a flood of values expensive.
+        # Limit the sweeps: one scan of all buckets for each new value would be expensive.
         if now - self._swept_at < _SWEEP_SECONDS:
             return False
         self._swept_at = now
@@ -181,7 +185,7 @@ class LocalBuckets:
 
 
 class Tokens:
-    """The rate limit of one outbound. Thread-safe; waits for nothing but Redis."""
+    """Rate limiter of one outbound. Thread-safe; only calls to Redis block."""
 
     def __init__(
         self,
@@ -195,20 +199,20 @@ class Tokens:
         clock: Clock | None = None,
         redis_clock: Clock | None = None,
     ) -> None:
-        """Connects to nothing yet.
+        """Create a limiter without connecting to Redis yet.
 
         Args:
-            name: of the outbound, unique in the whole installation: "7:captcha".
-            rate: tokens per second and value; 0 is unlimited.
+            name: name of the outbound, unique in the whole installation, such as "7:captcha".
+            rate: tokens per second for each scope value; 0 is unlimited.
             redis_url: "" keeps the buckets in this process.
-            share: the part of the rate that this process takes while Redis is away: 1 / number of
-                routers. It can be set later.
-            timeout_seconds: no longer is Redis waited for.
-            clock: for the local buckets.
-            redis_clock: instead of the server's, for tests.
+            share: fraction of the rate that this process uses while Redis is unreachable,
+                normally 1 / number of routers. It can be changed later.
+            timeout_seconds: timeout of a call to Redis.
+            clock: clock of the local buckets.
+            redis_clock: replaces the clock of the Redis server in tests.
 
         Raises:
-            ValueError: a rate or a share that is none.
+            ValueError: the rate is negative or not finite, or the share is not in (0, 1].
         """
         if not 0 <= rate < math.inf:
             raise ValueError(f"a rate is 0 or more tokens a second, not {rate}")
@@ -219,7 +223,7 @@ class Tokens:
         self.share = share
         self._shared: RedisBuckets | None = None
         self._local: LocalBuckets | None = None
-        # A server that hangs would hold up every batch: it is asked again after a growing pause.
+        # Back off after a failure, because a Redis server that hangs would delay every batch.
         self._outage = Outage(
             logger,
             f"rate limit of {name} in Redis (meanwhile a local share of {rate:g} a second)",
@@ -241,7 +245,7 @@ class Tokens:
 
     @property
     def share(self) -> float:
-        """The part of the rate that is ours while Redis is away."""
+        """Fraction of the rate, in (0, 1], that this process uses while Redis is unreachable."""
         return self._share
 
     @share.setter
@@ -252,14 +256,14 @@ class Tokens:
 
     @property
     def degraded(self) -> str:
-        """Why a local share is used instead of the common buckets; "" when it is not."""
+        """Why local buckets replace those in Redis at present; "" if they do not."""
         return self._outage.error
 
     def take(self, wanted: Sequence[str]) -> list[float]:
-        """One token for each value, in order: 0 is granted, else the seconds until it may be.
+        """Take one token for each entry of ``wanted``, in order.
 
-        ``wanted`` holds values of the scope, "*" for the whole outbound; one value may stand there
-        often. Those that stand first are granted first.
+        Entries are scope values, "*" for the whole outbound; a value may occur several times.
+        Returns for each entry 0 if the token is granted, else the estimated wait in seconds.
         """
         if self._rate == 0 or not wanted:
             return [0.0] * len(wanted)
@@ -274,19 +278,19 @@ class Tokens:
                 waits.append(0.0)
             else:
                 refusals[value] += 1
-                # Never 0, which is the word for granted.
+                # Never 0, which means granted.
                 waits.append(max((refusals[value] - drawn[value][1]) / rate, 1e-6))
         return waits
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections to Redis."""
         if self._shared is not None:
             self._shared.close()
 
     # --- with the lock held --------------------------------------------------------------------
 
     def _draw(self, wanted: Mapping[str, int]) -> tuple[dict[str, tuple[int, float]], float]:
-        """What was drawn, and the rate by which the buckets fill."""
+        """Return what was drawn, and the refill rate of the buckets that were used."""
         now = self._clock.monotonic()
         if self._shared is not None and now >= self._try_at:
             try:
@@ -300,7 +304,7 @@ class Tokens:
                 return drawn, self._rate
         local = self._local
         if local is None or (self._shared is not None and local.rate != self._rate * self._share):
-            # Empty at first: what was granted by Redis a moment ago is not granted once more.
+            # Start empty: tokens that Redis has just granted must not be granted again.
             local = self._local = LocalBuckets(
                 self._rate * self._share, self._clock, is_empty=self._shared is not None
             )
@@ -308,10 +312,10 @@ class Tokens:
 
 
 def burst_of(rate: float) -> float:
-    """The most tokens in a bucket: those of one second, and one at least."""
+    """Return the capacity of a bucket: the tokens of one second, at least 1."""
     return max(rate, 1.0)
 
 
 def _short(text: str) -> str:
-    """A short name for any text: values of items may be long, or anything."""
+    """Return a short hash of a text, because scope values may be long or contain anything."""
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()

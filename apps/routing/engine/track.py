@@ -1,7 +1,7 @@
-"""A rule set made ready: what an inbound takes, and which outbound an item goes to.
+"""Compiled rule set: converters and selectors of the inbounds, and the matcher of the outbounds.
 
-Routers and the web use the same one, so that what is explained is what happens. It holds no
-connection: inbounds and outbounds are made from ``rules`` by the router.
+Routers and the web application use the same compiled form, so explanations agree with the actual
+routing. It has no connections: the router creates inbounds and outbounds from ``rules``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apps.routing.engine.selecting import CompiledRules, SelectorError, compile_
 
 
 class BadRules(ValueError):
-    """These rules cannot be run; ``problems`` says what is wrong, and where."""
+    """Raised when rules cannot be compiled; ``problems`` has the errors with their positions."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(str(each) for each in problems[:5]))
@@ -28,7 +28,7 @@ class BadRules(ValueError):
 
 
 class Poison(ValueError):
-    """What an inbound has delivered can never be routed; ``code`` says why in a word."""
+    """Raised for a malformed message that can never be routed; ``code`` is machine-readable."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -37,14 +37,14 @@ class Poison(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """One inbound made ready: its converters, and the conditions on what comes out of them."""
+    """Compiled inbound: its converters, and the selectors for their output."""
 
     rule: Inbound
     chain: Chain
     selectors: CompiledRules
 
     def read(self, raw: bytes | str) -> Item:
-        """The converted item of these bytes. Raises ``Poison``."""
+        """Parse and convert an item. Raises ``Poison`` if either fails."""
         try:
             item = read_item(raw)
         except NoItem as error:
@@ -52,37 +52,37 @@ class Entrance:
         return self.convert(item)
 
     def convert(self, item: Item) -> Item:
-        """The item after all converters; the one given stays as it is. Raises ``Poison``."""
+        """Return the item after all converters; the argument is not modified. Raises ``Poison``."""
         try:
             return self.chain.convert(item)
         except ConvertError as error:
             raise Poison(error.code, f"{error.cls}: {error}") from None
 
     def accepts(self, item: Item) -> bool:
-        """Whether a converted item is for the rules: any condition holds, or there is none."""
+        """Return whether a converted item matches any selector, or there is no selector."""
         return not self.rule.selector or self.selectors.first(item) is not None
 
 
 class Track:
-    """One version of a project's rules, compiled. Threads may share it."""
+    """Compiled version of a project's rules. Immutable and thread-safe."""
 
     def __init__(
         self, rules: RuleSet, version: int, entrances: dict[str, Entrance], ways: CompiledRules
     ) -> None:
         self.rules: Final = rules
         self.version: Final = version
-        # By name, in the order of the rules; disabled ones too.
+        # By name, in the order of the rules, including disabled inbounds.
         self.entrances: Final = entrances
         self.ways: Final = ways
         self.outbounds: Final[dict[str, Outbound]] = {each.name: each for each in rules.outbounds}
 
     def life(self, full: Callable[[Outbound], bool] = lambda outbound: False) -> Life:
-        """What decides about its items; ``full`` says which outbound has no room."""
+        """Create the decision logic; ``full`` returns whether an outbound is at its limit."""
         return Life(self.rules, self.ways.first, full)
 
 
 def lay(rules: RuleSet, version: int = 0) -> Track:
-    """The track of these rules; the order is theirs. Raises ``BadRules``."""
+    """Compile a rule set, keeping its order. Raises ``BadRules``."""
     problems: list[Problem] = []
     entrances = {}
     for inbound in rules.inbounds:

@@ -1,4 +1,4 @@
-"""Names of items: UUIDs that grow with time, so that an index of them is written at its end."""
+"""Time-ordered UUIDs (version 7) of items, so that index inserts happen at the end."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import uuid
 from datetime import datetime
 from typing import Final
 
-# Without the bits of the version and of the variant.
+# Mask of the random bits: 80 bits without those of the version and the variant.
 _CHANCE: Final = (1 << 80) - 1 & ~(0xF << 76) & ~(0x3 << 62)
 
 
 def new_task_uuid(now: datetime) -> uuid.UUID:
-    """A UUID of version 7: 48 bits of milliseconds, 74 of chance."""
+    """Return a UUID version 7: 48 bits of Unix time in milliseconds, 74 random bits."""
     return new_task_uuids(now, 1)[0]
 
 
 def new_task_uuids(now: datetime, count: int) -> list[uuid.UUID]:
-    """So many of them: the system is asked for chance once."""
+    """Return ``count`` UUIDs with one call for random bytes, cheaper than one call for each."""
     chance = os.urandom(10 * count)
     same = int(now.timestamp() * 1000) << 80 | 7 << 76 | 2 << 62
     return [

@@ -1,1 +1,1 @@
-"""Where items come from: Kafka, RabbitMQ, Redis lists, files, HTTP (seed S2.17 to S2.23)."""
+"""Inbounds: sources of items in Kafka, RabbitMQ, Redis lists, files and HTTP."""

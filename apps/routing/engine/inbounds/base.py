@@ -1,9 +1,9 @@
-"""What every inbound offers. All of them pass tests/routing/engine/inbounds/test_contract.py.
+"""Interface of inbounds, tested for each class by tests/routing/engine/inbounds/test_contract.py.
 
-An inbound hands out bytes and judges none of them. It hands them out at least once: what nobody
-has acknowledged comes again, after a crash too, and to another router if this one is gone. A lost
-server is no exception here: ``take`` finds nothing meanwhile, ``problem`` says why, and the inbound
-connects again by itself.
+An inbound returns raw bytes without validating them. Delivery is at least once: unacknowledged
+items are redelivered, also after a crash, and to another router if this one has stopped. A lost
+connection raises no exception: ``take`` returns nothing, ``problem`` has the reason, and the
+inbound reconnects by itself.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-# Of an item that was taken; only the inbound that made it can read it.
+# Opaque reference to a taken item; only the inbound that created it can interpret it.
 Handle = object
 
 DEFAULT_IN_FLIGHT: Final = 1000
 
 
 class BadInit(ValueError):
-    """The parameters under ``init`` make no inbound; the text says why and shows no secret."""
+    """Raised when the parameters under ``init`` are invalid; the message contains no secret."""
 
 
 class InboundClosed(RuntimeError):
-    """``close()`` was called on this inbound."""
+    """Raised by ``take`` after ``close()`` was called on the inbound."""
 
 
-# Not frozen: each item makes one, and that would take three times as long.
+# Not frozen: one is created for each item, and creating a frozen one takes three times as long.
 @dataclass(slots=True)
 class Taken:
-    """Bytes that may be an item: the caller judges."""
+    """Message taken from an inbound; its bytes are not validated yet."""
 
     raw: bytes
     handle: Handle = field(repr=False)
-    # For people: topic[3]@17, queue#5, file.jsonl:1024
+    # Human-readable position, such as topic[3]@17, queue#5 or file.jsonl:1024.
     where: str
-    # True: it was delivered before. False: unknown, since not every server says so.
+    # True if it was delivered before; False if not or unknown, as not every server reports it.
     redelivered: bool = False
-    # What no other message of this inbound has, and this one has each time it comes; "" is nothing.
+    # Unique among the messages of the inbound and the same on redelivery; "" if there is none.
     identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is not as it should be with a running inbound, though it runs."""
+    """Warning about an inbound, or error in one of its parameters."""
 
     code: str
     text: str
@@ -52,82 +52,83 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Context of an inbound beside its own parameters."""
+    """Environment of an inbound, in addition to its own parameters."""
 
-    # The inbound's name in its rule set.
+    # Name of the inbound in its rule set.
     name: str
-    # Who takes: project, host and process, so that people find it in the server's lists.
+    # Consumer name from project, host and process, to identify it in the server's client lists.
     consumer: str
-    # Where it may remember things; survives restarts and belongs to this project alone.
+    # Folder for persistent state; it survives restarts and is used by this project only.
     state: Path
-    # Files are read from below this folder only: rules may not read the whole host.
+    # Folder that files may be read from, so that rules cannot read any file of the host.
     files: Path
-    # Most items that are handed out and neither acknowledged nor given back.
+    # Maximum number of items that are taken and neither acknowledged nor returned.
     in_flight: int = DEFAULT_IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One key below ``init``."""
+    """Parameter of an inbound class: a key below ``init``."""
 
     name: str
-    # str, int, float, bool; list is one of texts, dict one of keys and values.
+    # str, int, float, bool, list (of str) or dict (with str keys).
     type: type
     text: str
     required: bool = False
     default: Any = None
-    # Its value may hold a password, such as a URL does: never shown as it is.
+    # Whether the value may contain a password, as a URL does; such values are masked.
     secret: bool = False
 
 
 @runtime_checkable
 class Inbound(Protocol):
-    """One source of items. Every method may be called from any thread.
+    """Source of items. All methods are thread-safe.
 
-    A class is made as ``Class(context, init)`` with parameters that ``registry.check`` has found
-    right; it raises ``BadInit`` for what that could not see. It connects on its own, later.
+    Instances are created by ``Class(context, init)`` with parameters that ``registry.check`` has
+    validated; the constructor raises ``BadInit`` for errors that the check cannot detect. The
+    connection is established later, in the background or on the first ``take``.
     """
 
     PARAMETERS: ClassVar[tuple[Parameter, ...]]
 
     @classmethod
     def check(cls, init: Mapping[str, Any]) -> list[tuple[str, Finding]]:
-        """What is wrong with parameters of the right types: name of the parameter, and why."""
+        """Validate parameters whose types are correct; return (parameter name, finding) pairs."""
 
     @property
     def problem(self) -> str:
-        """What is wrong now, such as a server that does not answer; "" when all is well."""
+        """Current problem, such as a server that does not respond; "" if there is none."""
 
     @property
     def late(self) -> int:
-        """Acks that came too late: the item had gone to another consumer meanwhile."""
+        """Number of late acknowledgements: the item had already gone to another consumer."""
 
     def take(self, most: int, timeout: float) -> list[Taken]:
-        """Up to ``most`` items; waits up to ``timeout`` seconds for the first.
+        """Return up to ``most`` items; wait up to ``timeout`` seconds for the first one.
 
-        Never more than ``Context.in_flight`` are out at once; at that limit it finds nothing. It
-        is called again and again, at least once a minute, even while there is no room.
-        Raises ``InboundClosed``.
+        At most ``Context.in_flight`` items are unacknowledged at a time; at that limit the result
+        is empty. The router calls this method at least once a minute, even while it has no free
+        capacity. Raises ``InboundClosed``.
         """
 
     def ack(self, handles: Sequence[Handle]) -> None:
-        """These are durably dispatched or parked: they never come again.
+        """Acknowledge items that are durably dispatched or parked, in any order.
 
-        In any order. The server may hear of it up to a second later, at the latest by ``close``.
+        The acknowledgement may reach the server up to one second later, at the latest by
+        ``close``.
         """
 
     def back(self, handles: Sequence[Handle]) -> None:
-        """Give these back unhandled: they come again, to this consumer or to another."""
+        """Return items unprocessed; they are redelivered to this consumer or to another one."""
 
     def depth(self) -> int | None:
-        """How many items wait to be taken; None when it is unknown.
+        """Return the number of waiting items; None if it is unknown.
 
-        What a server has delivered ahead, as RabbitMQ does up to ``Context.in_flight``, is not
-        counted.
+        Prefetched items, which RabbitMQ delivers up to ``Context.in_flight``, are not counted.
         """
 
     def check_running(self, threads: int) -> list[Finding]:
-        """Why the source does not suit this many threads; empty when it does or cannot be asked."""
+        """Return warnings about ``threads`` for this source; empty if the server is unreachable."""
 
     def close(self) -> None:
-        """Send the acks and let go; what was not acknowledged comes again."""
+        """Send pending acknowledgements and disconnect; other taken items are redelivered."""

@@ -1,7 +1,7 @@
-"""Which positions of a log are behind us, when they are finished in any order.
+"""Low watermark of a log whose entries are finished out of order.
 
-A log (a partition of Kafka, a file) remembers one position: all before it is done. Whoever
-finishes 7 before 5 must not say 8, or 5 is lost with the next crash.
+A log (a Kafka partition, a file) stores one offset, before which everything is done. If entry 7 is
+finished before entry 5, offset 8 must not be committed, or a crash loses entry 5.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from collections import deque
 
 
 class Contiguous:
-    """Positions in rising order, each handed out once and finished in any order.
+    """Tracker of positions that are added in ascending order and finished in any order.
 
-    ``safe`` is the position behind the last one that no unfinished one comes before: the one to
-    remember. It never goes back and never passes an unfinished position.
+    ``safe`` is the offset to commit: the end of the longest finished prefix. It never decreases and
+    never passes an unfinished position. ``behind`` is the end of the last added position. Not
+    thread-safe.
     """
 
     def __init__(self, start: int | None = None) -> None:
         self.safe = start
-        # (position, the one behind it), as handed out
+        # (position, end), in the order of ``add``
         self._order: deque[tuple[int, int]] = deque()
         self._open: set[int] = set()
-        # No position before this one can be added.
+        # The next position to add must not be less than this.
         self.behind = start
 
     def __len__(self) -> int:
-        """How many are handed out and unfinished."""
+        """Return the number of unfinished positions."""
         return len(self._open)
 
     def add(self, position: int, behind: int) -> None:
-        """``position`` is handed out; the next one is at ``behind`` or later."""
+        """Add a position; the next one is at ``behind`` or later.
+
+        Raises ``ValueError`` if the positions are not ascending.
+        """
         if behind <= position or (self.behind is not None and position < self.behind):
             raise ValueError(f"position {position} to {behind} comes after {self.behind}")
         self._order.append((position, behind))
@@ -37,11 +41,14 @@ class Contiguous:
         self.behind = behind
 
     def is_open(self, position: int) -> bool:
-        """Whether it was handed out and is not finished."""
+        """Return whether a position was added and is not finished."""
         return position in self._open
 
     def finish(self, position: int) -> bool:
-        """This one is done; whether ``safe`` has moved. Twice or unknown changes nothing."""
+        """Mark a position as finished; return whether ``safe`` has changed.
+
+        Unknown or already finished positions are ignored.
+        """
         self._open.discard(position)
         before = self.safe
         while self._order and self._order[0][0] not in self._open:

@@ -1,8 +1,8 @@
-"""Items of a file of JSON lines: for replays, and for logs of other programs.
+"""Inbound for a JSON Lines file, for replays and for logs of other programs.
 
-How far it has come is kept on disk. A file that was renamed away is read to its end first, then
-what came between, then the new one; a file that was cut is read from its beginning. One process
-reads at a time: the others wait for its end.
+The read offset is stored on disk. After a rotation the renamed file is read to its end, then any
+files rotated in between, then the new file. A truncated file is read from its beginning. One
+process reads at a time; others wait until it exits.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from apps.routing.engine.inbounds.urls import has_placeholder
 
 logger = logging.getLogger(__name__)
 
-# How often a file is looked at that has nothing new.
+# Interval of polling a file that has no new lines.
 _LOOK_SECONDS: Final = 0.2
-# A mark is on the disk so soon after an ack.
+# Minimum interval between two saves of the read offset.
 _SAVE_SECONDS: Final = 0.25
 
 
 class Position(NamedTuple):
-    """The handle of an item."""
+    """Handle of an item: number of the file part and offset of the line."""
 
     part: int
     start: int
@@ -50,13 +50,13 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """One file on the way, from ``file.position`` when it was opened."""
+    """File being read, or read with unacknowledged items."""
 
     number: int
     file: LineFile
     log: Contiguous
     out: dict[int, Taken] = field(default_factory=dict)
-    # It is not written any more.
+    # Whether the file was rotated, so that no more lines are appended.
     is_over: bool = False
 
 
@@ -112,7 +112,7 @@ class FileInbound:
 
     @property
     def late(self) -> int:
-        """Always 0: no other one reads while this one does."""
+        """Always 0: no other consumer reads the file at the same time."""
         return 0
 
     def take(self, most: int, timeout: float) -> list[Taken]:
@@ -148,7 +148,10 @@ class FileInbound:
             self._spare.extendleft(reversed(given))
 
     def depth(self) -> int | None:
-        """Lines of the file that is being read; None of a gz and of more than 64 MiB."""
+        """Return the number of unread lines of the current file.
+
+        None for a gzip file, and if more than 64 MiB are unread.
+        """
         with self._lock:
             if self._closed.is_set() or not self._try(self._ready):
                 return None
@@ -188,7 +191,7 @@ class FileInbound:
         return found
 
     def _try(self, what: Callable[[], object]) -> bool:
-        """Whether it could be done; if not, ``problem`` says why."""
+        """Call ``what`` and return whether it succeeded; set ``problem`` to the error if not."""
         try:
             what()
         except (OSError, EOFError, zlib.error) as error:
@@ -207,7 +210,7 @@ class FileInbound:
         self._save_if_due()
 
     def _begin(self, mark: Mark | None) -> None:
-        """Open the file that the mark speaks of, wherever it is now, or else the named one."""
+        """Open the file of the mark, even if it was renamed, or else the configured one."""
         if mark is not None:
             for path in self._chain():
                 file = self._open(path)
@@ -234,7 +237,7 @@ class FileInbound:
             if lines:
                 return
             if not part.is_over:
-                # Its writer may have added a line before it was renamed: read once more.
+                # The writer may have appended a line before the rename: read once more.
                 part.is_over = self._is_replaced(part)
                 if not part.is_over:
                     return
@@ -245,7 +248,7 @@ class FileInbound:
             self._add(self._open(following))
 
     def _is_replaced(self, part: _Part) -> bool:
-        """Whether the file of that name is another one; while there is none, not yet."""
+        """Return whether the configured path is a different file now; False if none exists."""
         if part.file.path != self._path:
             return True
         try:
@@ -254,16 +257,16 @@ class FileInbound:
             return False
 
     def _next(self) -> Path | None:
-        """The file that came after the one that is over; None while there is none."""
+        """Return the file that follows the rotated one; None if it does not exist yet."""
         chain = self._chain()
         for path, following in itertools.pairwise(chain):
             if _identity(path) == self._parts[-1].file.identity:
                 return following
-        # It was deleted or packed; or it is the last of all.
+        # The rotated file was deleted or compressed, or it is the newest one.
         return self._path if self._path in chain else None
 
     def _chain(self) -> list[Path]:
-        """What the named file was before it was renamed, the oldest first, and the file itself."""
+        """Return the rotated predecessors of the configured file, oldest first, and the file."""
         name = re.compile(re.escape(self._path.name) + r"[.-]\d[\d.-]*(\.gz)?")
         folder = self._path.parent
         older = [path for path in folder.iterdir() if name.fullmatch(path.name) and path.is_file()]
@@ -275,7 +278,10 @@ class FileInbound:
         return LineFile(path)
 
     def _inside(self, path: Path) -> None:
-        """Rules are written by people who may not read every file of this host."""
+        """Raise ``PermissionError`` if ``path`` is outside the folder for files.
+
+        Users who may edit rules must not be able to read any file of the host.
+        """
         if not path.resolve().is_relative_to(self._base):
             raise PermissionError(f"{self._named} is not below the folder for files")
 
@@ -302,7 +308,7 @@ class FileInbound:
             self._save()
 
     def _save(self) -> None:
-        """The oldest file that is not done with says how far we are."""
+        """Store the offset of the oldest file that has unfinished lines; close those before."""
         while len(self._parts) > 1 and not len(self._parts[0].log):
             self._parts.popleft().file.close()
         if not self._parts:
@@ -324,6 +330,6 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _is_of(mark: Mark, file: LineFile) -> bool:
-    """Whether the mark speaks of this file; one that was packed is known by its beginning."""
+    """Return whether a mark belongs to a file; a compressed file is identified by its head."""
     same = file.identity == (mark.device, mark.inode)
     return file.head(mark.head_bytes) == mark.head and (same or mark.head_bytes == HEAD_BYTES)

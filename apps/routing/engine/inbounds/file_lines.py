@@ -1,4 +1,4 @@
-"""A file of JSON lines, plain or gz, read from any position on."""
+"""Reader of JSON Lines files, plain or gzip, from any position."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import IO, Final, NamedTuple
 from apps.routing.engine.items import MAX_BYTES
 
 HEAD_BYTES: Final = 1024
-# Beyond what an item may have; the reader of the item refuses it for its size.
+# One more than the limit of an item, so that ``read_item`` rejects a truncated line for its size.
 MAX_LINE_BYTES: Final = MAX_BYTES + 1
-# What is looked through for depth at once.
+# Maximum number of bytes that are scanned to count lines.
 COUNTED_BYTES: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
 _GZIP: Final = b"\x1f\x8b"
@@ -23,7 +23,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
-    """``raw`` stands from ``start``; the next line begins at ``behind``."""
+    """Line that begins at offset ``start``; the next line begins at ``behind``."""
 
     start: int
     behind: int
@@ -31,11 +31,11 @@ class Line(NamedTuple):
 
 
 class LineFile:
-    """One open file. Positions are bytes of the content, of what was compressed in a gz."""
+    """Open JSON Lines file. Positions are byte offsets of the (uncompressed) content."""
 
     def __init__(self, path: Path, position: int = 0) -> None:
-        """Raises ``OSError``: it is not there, or no regular file."""
-        # A pipe would make this wait for its writer.
+        """Raise ``OSError`` if the path does not exist or is not a regular file."""
+        # Non-blocking, because opening a named pipe would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._raw: IO[bytes] = os.fdopen(descriptor, "rb")
         try:
@@ -48,7 +48,7 @@ class LineFile:
             self._content: IO[bytes] = (
                 gzip.GzipFile(fileobj=self._raw) if self.is_gzip else self._raw  # type: ignore[assignment]
             )
-            # A gz is not changed any more, and going back in it is dear.
+            # Read once: a gzip file does not change, and seeking backwards in it is expensive.
             self._first = self._content.read(HEAD_BYTES) if self.is_gzip else b""
             self._head = (0, "")
             self.position = position
@@ -60,12 +60,12 @@ class LineFile:
         self._raw.close()
 
     def head(self, count: int) -> str:
-        """A fingerprint of the first ``count`` bytes; "" when there are fewer."""
+        """Return the SHA-256 of the first ``count`` bytes; "" if the file is shorter."""
         found = self._first[:count] if self.is_gzip else os.pread(self._raw.fileno(), count, 0)
         return hashlib.sha256(found).hexdigest() if len(found) == count else ""
 
     def is_cut(self) -> bool:
-        """Whether what was read is not there any more: the file was begun again."""
+        """Return whether the file was truncated or overwritten since the last call."""
         if self.is_gzip:
             return False
         if os.fstat(self._raw.fileno()).st_size < self.position:
@@ -79,10 +79,11 @@ class LineFile:
         return False
 
     def read(self, most: int, *, is_final: bool) -> list[Line]:
-        """Up to ``most`` lines that are not blank.
+        """Return up to ``most`` lines that are not blank.
 
-        A last line without its line break may still grow: it is read once the file ``is_final``.
-        Raises ``OSError``, ``EOFError`` or ``zlib.error`` for a damaged gz.
+        A last line without a line break may be incomplete; it is returned only if ``is_final``, or
+        if the file is compressed. Raises ``OSError``, ``EOFError`` or ``zlib.error`` for a damaged
+        gzip file.
         """
         self._content.seek(self.position)
         found: list[Line] = []
@@ -92,7 +93,7 @@ class LineFile:
                 raw, length, is_whole = self._line()
             except (OSError, EOFError, zlib.error):
                 if found:
-                    break  # those before it are good; the next call says what is wrong
+                    break  # return the lines before the damage; the next call raises the error
                 raise
             if not length or not (is_whole or is_final or self.is_gzip):
                 break
@@ -103,7 +104,7 @@ class LineFile:
         return found
 
     def _line(self) -> tuple[bytes, int, bool]:
-        """The next line, cut where it is too long; its whole length; whether it has an end."""
+        """Return the next line (truncated if too long), its full length, and if it is complete."""
         raw = part = self._content.readline(MAX_LINE_BYTES)
         length = len(part)
         while part and not part.endswith(b"\n"):
@@ -114,7 +115,7 @@ class LineFile:
         return raw[:MAX_LINE_BYTES], length, part.endswith(b"\n")
 
     def count_lines(self) -> int | None:
-        """How many lines come after the position; None where that would take long."""
+        """Return the number of lines after the position; None if counting would take long."""
         if self.is_gzip or os.fstat(self._raw.fileno()).st_size > self.position + COUNTED_BYTES:
             return None
         count, at, last = 0, self.position, b"\n"

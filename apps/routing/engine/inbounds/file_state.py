@@ -1,4 +1,4 @@
-"""How far a file inbound has come, so that it survives crashes, and which process may read it."""
+"""Persistent read offset of a file inbound, and the lock that allows one reader at a time."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """All of a file before ``offset`` is done. The rest says which file that was."""
+    """Read offset, before which all lines are done, and the identity of the file."""
 
-    # As the rule set names it.
+    # Path as configured in the rule set.
     path: str
     device: int
     inode: int
     offset: int
-    # A fingerprint of its first bytes, and of how many.
+    # SHA-256 of the first ``head_bytes`` bytes.
     head: str
     head_bytes: int
 
 
 class State:
-    """Two files in the state folder: the mark, and a lock that its holder's death opens."""
+    """Mark and lock file of an inbound; the lock is released when its process exits."""
 
     def __init__(self, folder: Path, name: str) -> None:
         stem = f"inbound-{quote(name, safe='')}"
@@ -36,7 +36,10 @@ class State:
         self._held: int | None = None
 
     def acquire(self) -> bool:
-        """Become, or stay, the one who reads; False while another one does. Raises ``OSError``."""
+        """Acquire the lock without waiting; return False while another process holds it.
+
+        Returns True if this object already holds the lock. Raises ``OSError``.
+        """
         if self._held is not None:
             return True
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -50,19 +53,19 @@ class State:
         return True
 
     def release(self) -> None:
-        """Let another one read."""
+        """Release the lock, if it is held."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
 
     def load(self) -> Mark | None:
-        """The last mark; None when there is none, or none that can be read."""
+        """Return the last mark; None if it is missing or unreadable."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             return Mark(**json.loads(self._mark.read_text(encoding="utf-8")))
         return None
 
     def save(self, mark: Mark) -> None:
-        """Either the old mark or the new one is there after a crash. Raises ``OSError``."""
+        """Replace the mark atomically and durably. Raises ``OSError``."""
         fresh = self._mark.with_suffix(".new")
         with fresh.open("w", encoding="utf-8") as file:
             json.dump(asdict(mark), file)

@@ -1,6 +1,7 @@
-"""Inbounds of one Kafka group: each of them gets a part of the items only (seed S2.21).
+"""Detection of inbounds that share a Kafka consumer group and a topic (seed S2.21).
 
-Nothing else tells of it, neither Kafka nor the router: the rest simply is somebody else's.
+Kafka distributes the partitions among the members of a group, so each of these inbounds receives
+only a part of the items. Neither Kafka nor the router reports this as an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Seat = tuple[str, str, str]
 
 
 def seats(rule: Rule) -> set[Seat]:
-    """Where this inbound takes part; of two that share one each gets a part of the items."""
+    """Return the (server, group, topic) triples that an enabled Kafka inbound consumes."""
     settings: Any = rule.init.get("consumer_settings")
     topics: Any = rule.init.get("topics")
     if rule.cls != KAFKA or rule.disable or not isinstance(settings, Mapping):
@@ -32,13 +33,13 @@ def seats(rule: Rule) -> set[Seat]:
 
 
 def told(shared: Iterable[Seat], other: str) -> str:
-    """What is to be said of seats that ``other`` has too."""
+    """Return the text of the warning that ``other`` consumes the same group and topic."""
     _server, group, topic = min(shared)
     return f"{other} reads {topic} in the group {group} too: each gets a part of the items only"
 
 
 def check(rules: Sequence[Rule]) -> list[Problem]:
-    """Warnings about inbounds of one rule set that share a group and a topic."""
+    """Return warnings about inbounds of one rule set that share a group and a topic."""
     problems = []
     for number, rule in enumerate(rules):
         mine = seats(rule)

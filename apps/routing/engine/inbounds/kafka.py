@@ -1,8 +1,8 @@
-"""Items of Kafka topics (seed S2.21), by librdkafka's consumer; needs the extra ``kafka``.
+"""Inbound for Kafka topics, with the consumer of librdkafka; requires the extra ``kafka``.
 
-Kafka remembers one offset a partition, so only the contiguous prefix of what was acknowledged is
-committed. When a partition goes to another consumer its unfinished items go with it: an ack that
-comes later is ignored and counted.
+Kafka stores one offset for each partition, so only the contiguous prefix of the acknowledged items
+is committed. When a partition is reassigned to another consumer, its unfinished items are
+redelivered there; late acknowledgements are ignored and counted.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOT_INSTALLED: Final = "the extra is not installed: pip install '.[kafka]'"
-# The longest single wait inside the library: a close is noticed after it.
+# Longest single wait inside the library; it bounds the delay until ``close`` is noticed.
 _SLICE_SECONDS: Final = 0.5
-# The least wait for another worker that is just reading: without it a full topic looks empty.
+# Minimum wait for another worker's poll: without it a topic with items would look empty.
 _SHARE_SECONDS: Final = 0.1
 _PROBE_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 5.0
-# Of these, until the partitions are given back.
+# Part of ``_CLOSE_SECONDS`` to wait until the partitions are revoked.
 _LEAVE_SECONDS: Final = 3.0
 
 Place = tuple[str, int]
 
 
 class Position(NamedTuple):
-    """The handle of an item. ``generation`` distinguishes assignments of a partition."""
+    """Handle of an item. ``generation`` distinguishes assignments of the same partition."""
 
     topic: str
     partition: int
@@ -65,16 +65,16 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """A partition that is this consumer's now."""
+    """Partition that is assigned to this consumer."""
 
     generation: int
     log: Contiguous = field(default_factory=Contiguous)
-    # What the callers hold, by offset.
+    # Taken and unfinished items, by offset.
     out: dict[int, Taken] = field(default_factory=dict)
 
 
 class KafkaInbound:
-    """See ``base.Inbound``. ``take`` also keeps the membership in the group alive."""
+    """Inbound for Kafka topics. Calling ``take`` also keeps the consumer in its group."""
 
     PARAMETERS: ClassVar[tuple[Parameter, ...]] = (
         Parameter(
@@ -107,10 +107,10 @@ class KafkaInbound:
         self._settings: Mapping[str, Any] = init["consumer_settings"]
         self._topics: list[str] = list(init["topics"])
         self._limit = context.in_flight
-        # One thread polls, another may ask about depth; closing waits for both.
+        # One thread polls while another may query the depth; ``close`` waits for both.
         self._polling = threading.Lock()
         self._asking = threading.Lock()
-        # Of what follows. The library calls back while it polls or closes: reentrant.
+        # Guards the attributes below. Reentrant, as the library calls back from poll and close.
         self._state = threading.RLock()
         self._generations = itertools.count(1)
         self._parts: dict[Place, _Part] = {}
@@ -175,7 +175,10 @@ class KafkaInbound:
                 self._store(moved)
 
     def back(self, handles: Sequence[Handle]) -> None:
-        """See ``base.Inbound``. To others they go when this consumer closes or loses them."""
+        """See ``base.Inbound``.
+
+        The items stay with this consumer until it closes or loses the partition.
+        """
         with self._state:
             given: list[Taken] = []
             for handle in sorted(each for each in handles if isinstance(each, Position)):
@@ -186,9 +189,12 @@ class KafkaInbound:
             self._spare.extendleft(reversed(given))
 
     def depth(self) -> int | None:
-        """What the whole group has not taken or, of other consumers' partitions, not committed."""
+        """Return the number of items that the whole group has not taken yet.
+
+        For the partitions of other consumers, all items that are not committed are counted.
+        """
         with self._asking:
-            # Asking a server that is not there would only cost the caller time.
+            # Do not query an unreachable server: the caller would only wait for the timeout.
             if self._closed.is_set() or self._problem:
                 return None
             try:
@@ -198,7 +204,7 @@ class KafkaInbound:
                 return None
 
     def check_running(self, threads: int) -> list[Finding]:
-        """More threads than partitions have nothing to do (seed S2.23)."""
+        """Warn if there are more threads than partitions, because the surplus is idle."""
         with self._asking:
             if self._closed.is_set() or self._problem:
                 return []
@@ -218,7 +224,7 @@ class KafkaInbound:
         if self._closed.is_set():
             return
         self._closed.set()
-        # A broker that hangs would hold up the library, and must not hold up an orderly stop.
+        # In a thread, because a broker that hangs blocks the library but must not block the stop.
         closer = threading.Thread(target=self._close, name="closes a Kafka consumer", daemon=True)
         closer.start()
         closer.join(_CLOSE_SECONDS)
@@ -235,7 +241,7 @@ class KafkaInbound:
             has_spare = bool(self._spare)
         self._pause(on=count < 1)
         if count < 1 or has_spare:
-            # Nothing is wanted, but the group must hear that we live.
+            # No item is needed, but the consumer must poll to remain in its group.
             first = self._consumer.poll(wait if count < 1 else 0)
             messages = [first] if first is not None else []
         else:
@@ -271,15 +277,15 @@ class KafkaInbound:
         place = (topic, partition)
         part = self._parts.get(place)
         if part is None or (part.log.behind is not None and offset < part.log.behind):
-            # Of an assignment that was not announced, or the server has lost its end and we
-            # begin anew: acks of what we hold from before mean nothing any more.
+            # The assignment was not announced, or the server lost the end of the log and offsets
+            # were reset: earlier handles are invalid in the new generation.
             part = self._parts[place] = _Part(next(self._generations))
         part.log.add(offset, offset + 1)
         again = offset <= self._highest.get(place, -1)
         self._highest[place] = max(offset, self._highest.get(place, -1))
         handle = Position(topic, partition, part.generation, offset)
         where = f"{topic}[{partition}]@{offset}"
-        # With its time, for a topic that was deleted and made again counts from 0 again.
+        # With the timestamp, because offsets restart at 0 if a topic is deleted and recreated.
         identity = f"{where} {message.timestamp()[1]}"
         return Taken(message.value() or b"", handle, where, again, identity)
 
@@ -294,7 +300,7 @@ class KafkaInbound:
         self._is_paused = on
 
     def _part_of(self, handle: Handle) -> _Part | None:
-        """The partition of a handle, if it is still the same assignment of it."""
+        """Return the partition of a handle, if it is still in the same assignment."""
         if not isinstance(handle, Position):
             return None
         part = self._parts.get((handle.topic, handle.partition))
@@ -305,7 +311,7 @@ class KafkaInbound:
         try:
             self._consumer.store_offsets(offsets=offsets)
         except (self._library.KafkaException, RuntimeError) as error:
-            # Closed, or the partition is going just now: its items come again.
+            # Closed, or the partition is being revoked: its items are redelivered.
             logger.debug("cannot store %s: %s", offsets, error)
 
     # --- what the library calls ----------------------------------------------------------------
@@ -314,11 +320,11 @@ class KafkaInbound:
         with self._state:
             for each in partitions:
                 self._parts[each.topic, each.partition] = _Part(next(self._generations))
-            # New ones are not paused.
+            # Newly assigned partitions are not paused.
             self._is_paused = False
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """They go to another consumer, which begins at what is committed until then."""
+        """Commit the finished offsets before the partitions go to another consumer."""
         offsets = [
             self._library.TopicPartition(*place, part.log.safe)
             for place, part in self._forget(partitions)
@@ -350,7 +356,7 @@ class KafkaInbound:
     # --- asking the server ---------------------------------------------------------------------
 
     def _probe(self) -> None:
-        """The library reports a lost server, and not when it has found it again."""
+        """Query the server, because the library reports lost connections but not recovered ones."""
         try:
             self._all_partitions(time.monotonic() + _PROBE_SECONDS)
         except self._library.KafkaException as error:
@@ -389,8 +395,8 @@ class KafkaInbound:
 
     def _close(self) -> None:
         with self._polling, self._asking:
-            # Leave before closing: a rebalance that the library finds as it closes makes it ask a
-            # group that has ended already, for ever, and with the interpreter's lock in its hands.
+            # Unsubscribe before closing: if a rebalance occurs during close, the library queries
+            # the ended group in an endless loop while it holds the interpreter lock (GIL).
             self._consumer.unsubscribe()
             deadline = time.monotonic() + _LEAVE_SECONDS
             while time.monotonic() < deadline:
@@ -400,7 +406,10 @@ class KafkaInbound:
 
 
 def _library_logger() -> logging.Logger:
-    """Of librdkafka. It writes many lines about each lost connection; ``_note`` writes one."""
+    """Return the logger of librdkafka without its "FAIL" lines.
+
+    librdkafka logs many of these for each lost connection; ``_note`` logs one.
+    """
     found = logging.getLogger(f"{__name__}.librdkafka")
     if not found.filters:
         found.addFilter(lambda record: not record.getMessage().startswith("FAIL "))

@@ -1,4 +1,4 @@
-"""``init.consumer_settings`` of a Kafka inbound: librdkafka's own names and values (seed S2.21)."""
+"""Validation of ``init.consumer_settings`` of Kafka inbounds: settings of librdkafka."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _REFUSED: Final = {
 }
 _SECRETS: Final = ("password", "secret", "key.pem", "sasl.oauthbearer.config", "sasl.jaas.config")
 
-# Where the settings do not say otherwise.
+# Defaults that the settings of an inbound override.
 DEFAULTS: Final[Mapping[str, Any]] = {
-    # A new group begins with what is there, and not with what comes after its first start.
+    # A new group starts with the existing messages, not only with later ones.
     "auto.offset.reset": "earliest",
-    # How long an ack may wait to be committed.
+    # Maximum delay from an acknowledgement to its commit.
     "auto.commit.interval.ms": 1000,
-    # What is fetched ahead; librdkafka would keep 100,000 messages or 64 MiB.
+    # Prefetch limit; the defaults of librdkafka are 100,000 messages or 64 MiB.
     "queued.min.messages": 10000,
-    # Otherwise a full buffer is not looked at again for a second.
+    # The default of librdkafka checks a full buffer again only after one second.
     "fetch.queue.backoff.ms": 20,
     "queued.max.messages.kbytes": 16384,
     "socket.timeout.ms": 10000,
@@ -41,24 +41,24 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def is_installed() -> bool:
-    """Whether the extra ``kafka`` is there."""
+    """Return whether the extra ``kafka`` is installed."""
     return importlib.util.find_spec("confluent_kafka") is not None
 
 
 def effective(settings: Mapping[str, Any], client_id: str) -> dict[str, Any]:
-    """What librdkafka is given."""
+    """Return the complete settings for librdkafka: defaults, own settings, fixed values."""
     return {
         "client.id": client_id,
         **DEFAULTS,
         **settings,
-        # Stored when acknowledged, committed soon after, when partitions go, and at the end.
+        # Offsets are stored on acknowledgement, and committed periodically, on revoke and close.
         "enable.auto.commit": True,
         "enable.auto.offset.store": False,
     }
 
 
 def hide_secrets(text: str, settings: Mapping[str, Any]) -> str:
-    """``text`` without any value that these settings keep secret."""
+    """Return ``text`` with the secret values of the settings masked."""
     for name, value in settings.items():
         if value and any(word in name for word in _SECRETS):
             text = text.replace(str(value), "****")
@@ -66,7 +66,7 @@ def hide_secrets(text: str, settings: Mapping[str, Any]) -> str:
 
 
 def check_settings(settings: Mapping[str, Any]) -> list[Finding]:
-    """What is wrong with the settings; librdkafka itself is asked, but no server."""
+    """Validate the settings, also with librdkafka itself, without connecting to a server."""
     found = [
         Finding("missing_parameter", f"{name} is missing")
         for name in REQUIRED
@@ -89,7 +89,7 @@ def _ask_library(settings: Mapping[str, Any]) -> list[Finding]:
     known = {
         name: value
         for name, value in effective(settings, "check").items()
-        # Without servers it connects nowhere.
+        # Without bootstrap servers the consumer does not connect.
         if name != "bootstrap.servers" and not has_placeholder(value)
     }
     try:
@@ -100,7 +100,7 @@ def _ask_library(settings: Mapping[str, Any]) -> list[Finding]:
 
 
 def explain(error: Exception) -> str:
-    """One line of what the library says."""
+    """Return the message of a librdkafka exception in one line."""
     first = error.args[0] if error.args else error
     text = first.str() if hasattr(first, "str") else str(first)
     return text or type(error).__name__

@@ -1,11 +1,11 @@
-"""Weighted polling: several inbounds share the polls by their weights (seed S2.17).
+"""Weighted polling of inbounds (seed S2.17): smooth weighted round robin with back-off.
 
-Smooth weighted round robin: every candidate gains its weight, the one with the most credit is
-polled and pays what all of them have gained. So 5, 1, 1 gives a a b a c a a and never five in a
-row. An inbound that had no items rests a little, longer each time, and the others share its part;
-its credit is kept. One whose turn it is and which has all its threads at work makes the other
-inbounds of its project wait, or they would get more than their share; only for ``HOLD_SECONDS``
-though, so that one slow batch does not stop them.
+On each turn every candidate gains credit equal to its weight; the one with the most credit is
+polled and pays the sum of all weights. Weights 5, 1, 1 give the order a a b a c a a, never five in
+a row. An inbound without items is skipped for a time that doubles with each empty poll; it keeps
+its credit, and the others share its turns. If the chosen inbound has no free thread, the other
+inbounds of its project wait, because they would otherwise exceed their share. They wait for
+``HOLD_SECONDS`` at most, so that one slow batch does not block them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-# An inbound: the project's id, and its name.
+# (project id, name of the inbound)
 Key = tuple[int, str]
 
 FIRST_REST_SECONDS: Final = 0.01
@@ -31,7 +31,7 @@ class _Entry:
 
 
 class Polling:
-    """Choose the inbound to poll next. Times are monotonic, in seconds. Not thread-safe."""
+    """Scheduler of polls. Times are monotonic, in seconds. Not thread-safe."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Polling:
         first_rest: float = FIRST_REST_SECONDS,
         longest_rest: float = LONGEST_REST_SECONDS,
     ) -> None:
-        """A weight below 1 counts as 1: every inbound is polled now and then."""
+        """Create a scheduler; a weight below 1 counts as 1, so that no inbound starves."""
         self._entries = {key: _Entry(max(1, weight)) for key, weight in weights.items()}
         self._first_rest = first_rest
         self._longest_rest = longest_rest
@@ -48,14 +48,14 @@ class Polling:
     def turn(
         self, now: float, busy_since: Callable[[Key], float | None] = lambda key: None
     ) -> Key | None:
-        """Return the inbound to poll now; None while all of them rest or have to wait.
+        """Return the inbound to poll now; None while all inbounds rest or must wait.
 
         Args:
-            busy_since: when the last free thread of an inbound was taken; None while one is free.
+            busy_since: return the time since which an inbound has no free thread, else None.
         """
         ready = {key: entry for key, entry in self._entries.items() if entry.rests_until <= now}
         while ready:
-            # Of equals the first in the order of the rule set.
+            # On a tie the first in the order of the rule set wins.
             chosen = max(ready, key=lambda key: ready[key].credit + ready[key].weight)
             since = busy_since(chosen)
             if since is None:
@@ -72,7 +72,7 @@ class Polling:
         return None
 
     def found(self, key: Key, count: int, now: float) -> None:
-        """Note that a poll returned ``count`` items; after 0 the inbound rests."""
+        """Record that a poll returned ``count`` items; after an empty poll the inbound rests."""
         entry = self._entries[key]
         if count:
             entry.rest = entry.rests_until = 0.0
@@ -81,7 +81,7 @@ class Polling:
         entry.rests_until = now + entry.rest
 
     def wait(self, now: float) -> float:
-        """Return the seconds until an inbound that rests may be polled; 0 when any may be now."""
+        """Return the seconds until the next inbound may be polled; 0 if one may be polled now."""
         if not self._entries:
             return self._longest_rest
         return max(0.0, min(entry.rests_until for entry in self._entries.values()) - now)

@@ -1,4 +1,4 @@
-"""Items of a queue in RabbitMQ. What is not acknowledged is the server's to deliver again."""
+"""Inbound for a RabbitMQ queue; the server redelivers unacknowledged items."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CLOSE_SECONDS: Final = 3.0
 
 
 class RabbitInbound:
-    """See ``base.Inbound``. A thread of its own connects, so that ``take`` waits for no server."""
+    """Inbound for a RabbitMQ queue. A separate thread connects, so ``take`` keeps its timeout."""
 
     PARAMETERS: ClassVar[tuple[Parameter, ...]] = (
         Parameter("url", str, "amqp://user:password@host:5672/vhost", required=True, secret=True),
@@ -93,7 +93,7 @@ class RabbitInbound:
 
     @property
     def late(self) -> int:
-        """Always 0: the server is not asked, it has dropped the late ack with the connection."""
+        """Always 0: late acks are discarded with their connection and cannot be counted."""
         return 0
 
     def take(self, most: int, timeout: float) -> list[Taken]:
@@ -119,7 +119,7 @@ class RabbitInbound:
         subscription = self._subscription
         if subscription is not None and not self._closed.is_set():
             given = [each for each in handles if isinstance(each, Delivery)]
-            # The server delivers each again as it hears of it: so in their old order.
+            # Requeue in the original order, because the server redelivers in the order received.
             subscription.requeue(sorted(given, key=_number))
 
     def depth(self) -> int | None:
@@ -151,7 +151,7 @@ class RabbitInbound:
             self._subscription.close()
         if broker is not None:
             broker.close(_CLOSE_SECONDS)
-        # If it is just trying a server that does not answer, it closes what it opens and ends.
+        # If the thread is still connecting, it closes the new connection itself and exits.
         self._opener.join(1.0)
 
     @property
@@ -162,13 +162,13 @@ class RabbitInbound:
         where = f"{self._queue}#{delivery.message_id or _number(delivery)}"
         identity = ""
         if delivery.message_id:
-            # With its content: an id may be reused for the next attempt of the same thing.
+            # With a hash of the body, because publishers may reuse an id for the next attempt.
             content = hashlib.blake2b(delivery.body, digest_size=16).hexdigest()
             identity = f"{delivery.message_id} {content}"
         return Taken(delivery.body, delivery, where, delivery.redelivered, identity)
 
     def _open(self) -> None:
-        """Connect and subscribe, until that has worked or the inbound is closed."""
+        """Connect and subscribe; retry until it succeeds or the inbound is closed."""
         backoff = Backoff()
         while not self._closed.is_set():
             try:
@@ -193,7 +193,7 @@ class RabbitInbound:
         except Unroutable:
             if not self._declares:
                 raise
-        # Only now: one that is there may have been made with other options, and stays as it is.
+        # Declare only a missing queue: an existing one may have been declared with other options.
         broker.declare(QueueSpec(self._queue))
         return broker.subscribe(self._queue, prefetch=self._prefetch)
 

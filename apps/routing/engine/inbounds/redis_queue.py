@@ -1,7 +1,7 @@
-"""Inbound for a Redis list (seed S2.32): producers LPUSH, the inbound takes from the right.
+"""Inbound for a Redis list (seed S2.32): producers LPUSH, the inbound takes from the right end.
 
-See ``yardkit.redis_list`` for the keys, and for the leases by which other routers recover the
-items of a dead one.
+See ``yardkit.redis_list`` for the keys, and for the leases that let other routers recover the
+items of a crashed one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_LEASE_SECONDS: Final = 5.0
 
 
 class RedisListInbound:
-    """See ``base.Inbound``. Redis 6.2 or newer."""
+    """Inbound for a Redis list. Requires Redis 6.2 or newer."""
 
     PARAMETERS: ClassVar[tuple[Parameter, ...]] = (
         Parameter("url", str, "redis://:password@host:6379/0", required=True, secret=True),
@@ -113,7 +113,7 @@ class RedisListInbound:
         raise InboundClosed(self._key)
 
     def ack(self, handles: Sequence[Handle]) -> None:
-        """See ``base.Inbound``. Without a server it is sent again once there is one."""
+        """See ``base.Inbound``. While Redis is unreachable, the acks are kept and sent later."""
         self._report(self._list.settle, handles)
 
     def back(self, handles: Sequence[Handle]) -> None:

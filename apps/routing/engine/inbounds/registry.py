@@ -1,6 +1,7 @@
-"""Which classes of inbounds there are, what they want to know, and what is wrong with a rule.
+"""Registry of inbound classes, and validation of the rules that use them.
 
-Others add theirs with an entry point of the group ``crawlyard.inbounds``, named as rules name it.
+Plug-ins register a class by an entry point in the group ``crawlyard.inbounds``; its name is the
+class name in rules.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ _KINDS: Final = {
 
 
 class UnknownClass(LookupError):
-    """No inbound has this name; the text proposes the nearest ones."""
+    """Raised when no inbound class has this name; the message suggests similar names."""
 
 
 class BrokenClass(RuntimeError):
-    """An entry point names a class that cannot be loaded, or that is no inbound."""
+    """Raised when the class of an entry point cannot be loaded or is not an inbound."""
 
 
 def names() -> list[str]:
-    """All classes, the built-in ones first."""
+    """Return the names of all classes, built-in ones first."""
     return [*sorted(_BUILT_IN), *sorted(_others().keys() - _BUILT_IN.keys())]
 
 
 def find(name: str) -> Any:
-    """The class of that name. Raises ``UnknownClass`` or ``BrokenClass``.
+    """Return the class of a name. Raises ``UnknownClass`` or ``BrokenClass``.
 
-    No entry point can replace a built-in class.
+    Entry points cannot override built-in classes.
     """
     if name in _BUILT_IN:
         module, _colon, attribute = _BUILT_IN[name].partition(":")
@@ -75,17 +76,17 @@ def find(name: str) -> Any:
 
 
 def parameters(name: str) -> tuple[Parameter, ...]:
-    """What the class takes under ``init``. Raises as ``find``."""
+    """Return the parameters of a class under ``init``. Raises the same errors as ``find``."""
     return tuple(find(name).PARAMETERS)
 
 
 def is_polled(name: str) -> bool:
-    """Whether a router polls it; items over HTTP are handed over by the web process."""
+    """Return whether routers poll this class; the web process receives items over HTTP."""
     return name != HTTP
 
 
 def make(rule: Rule, context: Context) -> Inbound:
-    """The inbound of a rule. Raises ``BadInit``, ``UnknownClass``, ``BrokenClass``."""
+    """Create the inbound of a rule. Raises ``BadInit``, ``UnknownClass`` or ``BrokenClass``."""
     problems = [each for each in check(rule) if not each.warning]
     if problems:
         raise BadInit("; ".join(each.text for each in problems))
@@ -96,7 +97,7 @@ def make(rule: Rule, context: Context) -> Inbound:
 
 
 def check(rule: Rule) -> list[Problem]:
-    """All that is wrong with the class and the parameters of a rule; no server is asked."""
+    """Validate the class and the parameters of a rule without connecting to a server."""
     place = rule.place or f"inbound {rule.name}"
     try:
         cls = find(rule.cls)
@@ -120,7 +121,7 @@ def check(rule: Rule) -> list[Problem]:
 
 
 def check_running(inbound: Inbound, rule: Rule) -> list[Problem]:
-    """What a running inbound has to say about its rule: warnings, such as too many threads."""
+    """Return the warnings of a running inbound about its rule, such as too many threads."""
     place = rule.place or f"inbound {rule.name}"
     return [
         Problem(place, finding.code, finding.text, warning=True)

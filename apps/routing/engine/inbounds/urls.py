@@ -1,4 +1,4 @@
-"""Checks of URLs in the parameters of inbounds. No text shows a password."""
+"""Validation of URLs in parameters of inbounds; messages never contain passwords."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-# {redis_url} and the like are filled in from outside, when the rules go into force (seed S2.14).
+# Placeholders such as {redis_url} are substituted when the rules are activated (seed S2.14).
 _PLACEHOLDER: Final = re.compile(r"\{[A-Za-z_]\w*\}")
 
 
 def has_placeholder(value: object) -> bool:
-    """Whether part of the value is only known later."""
+    """Return whether a value contains a placeholder, so that it cannot be validated yet."""
     return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
 
 
 def url_problem(url: str, schemes: tuple[str, ...]) -> str:
-    """Why this is no URL of one of the schemes, or ""; never shows user or password."""
+    """Return why a URL is invalid, or ""; the text never contains user name or password."""
     if has_placeholder(url):
         return ""
     try:

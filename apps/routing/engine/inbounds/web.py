@@ -1,4 +1,4 @@
-"""Items that are sent to the web process (seed S2.6): ``POST /task/``."""
+"""Inbound for items that clients send to the web process by ``POST /task/``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from apps.routing.engine.inbounds.base import Finding, Parameter
 
 
 class HttpInbound:
-    """Says that a rule set takes items over HTTP, by which selector and converters.
+    """Declaration that a rule set accepts items over HTTP, with its selectors and converters.
 
-    It is no ``base.Inbound``: nothing is polled. The web process hands each item over, and has
-    stored it before it answers.
+    It does not implement ``base.Inbound``, because it is not polled. The web process stores each
+    item before it sends the response.
     """
 
     PARAMETERS: ClassVar[tuple[Parameter, ...]] = ()
 
     @classmethod
     def check(cls, init: Mapping[str, Any]) -> list[tuple[str, Finding]]:
-        """Nothing can be wrong with no parameters."""
+        """Return no errors, because the class has no parameters."""
         return []

@@ -1,1 +1,1 @@
-"""Where the router puts items: queues and services of others, each behind one small interface."""
+"""Outbounds: destinations of items in Redis, RabbitMQ, Kafka and HTTP services."""

@@ -1,8 +1,8 @@
-"""What every outbound offers. All adapters pass tests/routing/engine/outbounds/test_contract.py.
+"""Interface of outbounds, tested for each class by tests/routing/engine/outbounds/test_contract.py.
 
-An outbound promises one thing: what it reports as delivered has been confirmed by the target.
-What it could not confirm is ``away`` and comes again, so a target may see a message twice, with
-the same ``task_uuid``, and never misses one.
+A message is reported as delivered only after the target has confirmed it. An unconfirmed message is
+reported as ``away`` and sent again. Delivery is thus at least once: a target may receive a message
+twice, with the same ``task_uuid``, but loses none.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from apps.routing.engine.items import write_item
 from apps.routing.engine.outbounds.parameters import Parameter
 from apps.routing.engine.rules import Outbound as Rule
 
-# An item has 1 MiB at most; wrapping, constants and built-in keys may add as much again.
+# Limit of a message: an item of at most 1 MiB, plus wrapping, constants and built-in keys.
 MOST_BYTES: Final = 2 * 1024 * 1024
 _REASON_CHARACTERS: Final = 300
 
 
 class Verdict(StrEnum):
-    """What became of one message."""
+    """Result of sending one message."""
 
     DELIVERED = "delivered"
-    # This message will never be taken: offering it again is of no use.
+    # Permanently rejected: do not send it again.
     REFUSED = "refused"
-    # Not confirmed: offer it again later. It may have arrived all the same.
+    # Not confirmed: send it again later. The target may have received it.
     AWAY = "away"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one message; ``code`` is for programs, ``reason`` for people."""
+    """Result of sending one message; ``code`` is machine-readable, ``reason`` is for people."""
 
     verdict: Verdict
     code: str = ""
@@ -44,86 +44,87 @@ DELIVERED: Final = Outcome(Verdict.DELIVERED)
 
 
 def refused(code: str, reason: str) -> Outcome:
-    """This message will never be taken."""
+    """Return the outcome of a message that the target will never accept."""
     return Outcome(Verdict.REFUSED, code, reason[:_REASON_CHARACTERS])
 
 
 def away(code: str, reason: str) -> Outcome:
-    """Offer it again later."""
+    """Return the outcome of a message that is to be sent again later."""
     return Outcome(Verdict.AWAY, code, reason[:_REASON_CHARACTERS])
 
 
-# Not frozen: each item makes one, and that would take three times as long.
+# Not frozen: one is created for each item, and creating a frozen one takes three times as long.
 @dataclass(slots=True)
 class Sent:
-    """One message: ``message`` is what its consumer gets, with the built-in keys."""
+    """Message to send; ``message`` is its complete content, including the built-in keys."""
 
     task_uuid: str
     message: Mapping[str, Any]
     priority: int = 0
-    # Real time: taken before the others where the target can do that.
+    # Real-time: consumed before other messages if the target supports it.
     rt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an outbound needs to know of the process that it works in."""
+    """Process-wide settings of outbounds, in addition to their rule."""
 
-    # How the target sees us, where it shows its clients.
+    # Client name that the target shows in its client list.
     client_name: str = "crawlyard router"
-    # No call waits longer for a target that does not answer.
+    # Maximum duration of a call to a target that does not respond.
     timeout_seconds: float = 5.0
-    # Networks that ``http.HttpOutbound`` may reach though they are private ("10.1.0.0/16").
+    # Private networks that ``http.HttpOutbound`` may connect to, such as "10.1.0.0/16".
     allowed_networks: tuple[str, ...] = ()
-    # The id of the project whose rules these are; 0 where that is not known.
+    # Id of the project that the rules belong to; 0 if unknown.
     project: int = 0
 
 
 @runtime_checkable
 class Outbound(Protocol):
-    """Built as ``Class(rule, settings)``, which connects to nothing and so never fails for it.
+    """Destination of items. Thread-safe.
 
-    Thread-safe. Raises nothing for a target that is away, wherever it is in the life of it.
+    Instances are created by ``Class(rule, settings)``; the constructor does not connect. No method
+    raises an exception because the target is unreachable.
     """
 
-    # Its own keys of ``init``; what else stands there belongs to ``rules.Outbound``.
+    # Keys of ``init`` that the class defines; other keys belong to ``rules.Outbound``.
     parameters: ClassVar[Mapping[str, Parameter]]
-    # Whether an item stays open until a result comes back, unless the rule says otherwise.
+    # Default of ``rules.Outbound.expects_result``: whether items stay open until a result arrives.
     default_expects_result: ClassVar[bool]
 
     def __init__(self, rule: Rule, settings: Settings) -> None: ...
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
-        """Deliver a batch, in its order; one outcome for each message, in the same order."""
+        """Send a batch in order; return one outcome for each message, in the same order."""
 
     def depth(self) -> int | None:
-        """How many messages wait for a consumer; None when that cannot be known (now).
+        """Return the number of messages that wait for a consumer; None if it is unknown.
 
-        Asks the target, so the caller keeps the answer for a moment.
+        Each call queries the target, so callers cache the result.
         """
 
     def close(self) -> None:
-        """Let go of connections and threads. Afterwards everything sent is ``away``."""
+        """Close connections and threads. Messages sent afterwards are reported as ``away``."""
 
 
 @runtime_checkable
 class Sociable(Protocol):
-    """An outbound that can send what others have for the same server in one go with its own."""
+    """Outbound that can send the batches of several outbounds of one server in one call."""
 
     @property
     def server(self) -> Hashable:
-        """Equal for those whose batches can be sent together."""
+        """Key that is equal for outbounds whose batches can be sent together."""
 
     def send_with(self, batches: Sequence[tuple[Outbound, Sequence[Sent]]]) -> list[list[Outcome]]:
-        """``send`` for each of these outbounds, all of them of this server, in their order.
+        """Send the batches of several outbounds with an equal ``server``, in order.
 
-        What is the fault of one of them is the fault of no other.
+        Returns the outcomes of each batch. An error of one outbound does not affect the others.
         """
 
 
 @dataclass(slots=True)
 class Encoded:
-    """A message as bytes, and where it stands in its batch."""
+    """Encoded message, and its index in the batch."""
 
     place: int
     sent: Sent
@@ -131,9 +132,9 @@ class Encoded:
 
 
 class Batch:
-    """One call of ``send``: collects an outcome for each message.
+    """Collector of the outcomes of one ``send`` call.
 
-    What cannot be sent at all is refused here; ``ready`` holds the others.
+    Messages that cannot be encoded or are too large are refused at once; ``ready`` has the others.
     """
 
     def __init__(self, batch: Sequence[Sent], most_bytes: int = MOST_BYTES) -> None:
@@ -147,18 +148,18 @@ class Batch:
                 self.ready.append(Encoded(place, sent, body))
 
     def settle(self, messages: Sequence[Encoded], outcome: Outcome) -> None:
-        """The same outcome for several; the first outcome of a message counts."""
+        """Set the outcome of several messages; a message that has one keeps it."""
         for message in messages:
             if self._outcomes[message.place] is None:
                 self._outcomes[message.place] = outcome
 
     def finish(self, rest: Outcome) -> list[Outcome]:
-        """All outcomes in order; ``rest`` for those that nothing was said about."""
+        """Return all outcomes in order; messages without an outcome get ``rest``."""
         return [outcome or rest for outcome in self._outcomes]
 
 
 def encode(message: Mapping[str, Any], most_bytes: int = MOST_BYTES) -> bytes | Outcome:
-    """The message as JSON, or why it can never be sent."""
+    """Encode a message as JSON, or return the outcome that refuses it."""
     try:
         body = write_item(message)
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""An HTTP service that takes items as JSON: one a request, or many."""
+"""Outbound for an HTTP service that accepts items as JSON, one or several per request."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from yardkit.fetcher import Fetched, Fetcher
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
-# They speak of the address, the login or the moment, and not of the message: what is wrong there
-# is mended by people, and no item may fail meanwhile.
+# These statuses concern the URL, the login or the current load, not the message. They are retried,
+# so that no item fails until an operator has corrected the configuration.
 _NOT_THE_MESSAGE: Final = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 425, 426, 429})
 _TOO_LARGE: Final = frozenset({413, 431})
 _ANSWER_BYTES: Final = 64 * 1024
@@ -52,31 +52,31 @@ def _check_headers(headers: Mapping[Any, Any]) -> str:
             return "the name of a header has letters, digits and hyphens"
         if name.lower() in _OUR_HEADERS:
             return f"the header {name} is set by the outbound itself"
-        # Not shown: it may be a token.
+        # The value is not shown, because it may be a secret token.
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             return f"the value of the header {name} is no line of ASCII"
     return ""
 
 
 class HttpOutbound:
-    """POSTs messages; any 2xx is delivery. Redirects are not followed.
+    """Outbound that sends messages by POST; any 2xx means delivered. Redirects are not followed.
 
-    Private addresses are refused unless ``Settings.allowed_networks`` opens them, and that is
-    looked at where the connection is made.
+    Private addresses are rejected unless they are in ``Settings.allowed_networks``. The resolved
+    address is checked when the connection is made.
     """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "url": Parameter(str, required=True, check=url_of(("http", "https"), "https://host/path")),
         "headers": Parameter(dict, default={}, check=_check_headers),
-        # Messages in a request, as a JSON array; 0: one, as an object.
+        # Maximum number of messages per request, as a JSON array; 0: one message, as an object.
         "batch": Parameter(int, default=0, check=between(0, 1000)),
-        # Requests at once. More than one is faster and keeps no order.
+        # Number of concurrent requests. More than one is faster but does not keep the order.
         "concurrency": Parameter(int, default=1, check=between(1, 64)),
     }
     default_expects_result: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
-        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        """Raise ``ValueError`` for parameters that ``registry.check`` rejects."""
         values = read(rule.init, self.parameters)
         self._url: str = values["url"]
         self._headers: dict[str, str] = dict(values["headers"])
@@ -124,10 +124,10 @@ class HttpOutbound:
     # --- the loop's thread ---------------------------------------------------------------------
 
     async def _send(self, work: Batch) -> list[Outcome]:
-        # Only here: it takes a quarter of a second, and every web process reads this module.
+        # Imported here, because it takes 0.25 s and every web process imports this module.
         from yardkit.fetcher import Fetcher
 
-        # Made here, because it belongs to the loop of its thread.
+        # Created here, because it is bound to the event loop of this thread.
         fetcher = self._fetcher = self._fetcher or Fetcher(self._downloader)
         waiting = list(reversed(self._groups(work.ready)))
         deadline = time.monotonic() + self._timeout
@@ -140,13 +140,13 @@ class HttpOutbound:
                 answer = await self._post(fetcher, group, deadline)
                 outcome = self._outcome(answer)
                 if len(group) > 1 and outcome.code in ("refused", "too_large"):
-                    # One of them is at fault: halve until it stands alone.
+                    # At least one message is rejected: bisect the batch to find it.
                     middle = len(group) // 2
                     waiting.extend((group[middle:], group[:middle]))
                     continue
                 work.settle(group, outcome)
                 if outcome.verdict is Verdict.AWAY:
-                    # The others would fare no better, and would overtake this one.
+                    # Stop: further messages would fail too, or overtake this one.
                     stopped.append(outcome)
 
         await asyncio.gather(*(work_off() for _ in range(self._concurrency)))
@@ -174,7 +174,7 @@ class HttpOutbound:
         headers = {
             **self._headers,
             "Content-Type": "application/json; charset=utf-8",
-            # An answer that cannot be unpacked would hide that the message was taken.
+            # A response that cannot be decompressed would hide that the message was accepted.
             "Accept-Encoding": "identity",
             IDEMPOTENCY_KEY: key,
         }
@@ -195,7 +195,7 @@ class HttpOutbound:
                 f"not connected to {answer.error}; ROUTING_ALLOWED_NETWORKS opens networks",
             )
         if answer.failure is not FailureKind.NONE:
-            # An answer that cannot be read came after the service had decided; ask again.
+            # The service may have accepted the message, but the response is unreadable: retry.
             return away(str(answer.failure), f"no answer from the service: {answer.error}")
         status = answer.status
         if 200 <= status < 300:
@@ -211,7 +211,7 @@ class HttpOutbound:
 
 
 def _retry_after(headers: Sequence[tuple[str, str]]) -> float:
-    """Seconds of a Retry-After that gives seconds, within bounds; a date is not worth parsing."""
+    """Return the seconds of a Retry-After header, at most 60; 0 if it is missing or a date."""
     for name, value in headers:
         if name.lower() == "retry-after" and value.strip().isdecimal():
             return min(float(value), _MOST_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""A topic in Kafka. The client comes with the extra ``kafka`` and is loaded when it is used."""
+"""Outbound for a Kafka topic; requires the extra ``kafka``, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 SERVERS: Final = "bootstrap.servers"
 _POLL_SECONDS: Final = 0.1
-# What the outbound promises is its own to set; a plug-in would be code of the rules' author.
+# Settings that rules may not override: delivery guarantees, and plug-ins, which run code.
 _OURS: Final = frozenset(
     {
         "acks",
@@ -68,22 +68,23 @@ def _check_topic(value: str) -> str:
 
 
 class KafkaOutbound:
-    """Messages to one topic, each acknowledged by all replicas that are in sync.
+    """Outbound for one topic; each message is acknowledged by all in-sync replicas.
 
-    ``key`` names a key of the message: equal values go to one partition and keep their order.
+    ``key`` names a key of the message whose value is the partition key: messages with equal values
+    go to the same partition and keep their order.
     """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "topic": Parameter(str, required=True, check=_check_topic),
         "producer_settings": Parameter(dict, required=True, check=_check_settings),
         "key": Parameter(str, default="", check=name_of("a key", 256)),
-        # The group whose lag is the depth of this outbound; "": none.
+        # Consumer group whose lag is the depth of the outbound; "" for none.
         "consumer_group": Parameter(str, default="", check=name_of("a group", 255)),
     }
     default_expects_result: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
-        """Raises ``ValueError`` for bad parameters, ``ImportError`` without the extra."""
+        """Raise ``ValueError`` for invalid parameters, ``ImportError`` without the extra."""
         import confluent_kafka
 
         values = read(rule.init, self.parameters)
@@ -100,7 +101,7 @@ class KafkaOutbound:
         self._consumer: Consumer | None = None
         self._error = ""
         self._is_closed = False
-        # Refused here and not by the first message.
+        # Create the producer now, so that invalid settings fail here and not on the first send.
         self._make_producer()
 
     def send(self, batch: Sequence[Sent]) -> list[Outcome]:
@@ -118,12 +119,12 @@ class KafkaOutbound:
             late = away("timeout", self._why("no acknowledgement from Kafka in time"))
             if waiting:
                 work.settle(list(waiting.values()), late)
-                # What is still in the client must not arrive after it was called away.
+                # Purge the client's queue: a message reported as away must not be sent later.
                 self._drop(producer)
         return work.finish(late)
 
     def depth(self) -> int | None:
-        """The lag of ``consumer_group``; None without one."""
+        """Return the lag of ``consumer_group``; None if no group is configured."""
         if not self._group:
             return None
         deadline = time.monotonic() + self._timeout
@@ -175,7 +176,7 @@ class KafkaOutbound:
             "reconnect.backoff.max.ms": 1000,
             **self._settings,
             "error_cb": self._noted,
-            # Each lost connection would be an error in the log, though it comes back by itself.
+            # Critical only: the library logs each lost connection as an error, but reconnects.
             "log_level": 2,
         }
 
@@ -247,7 +248,7 @@ class KafkaOutbound:
     # --- the lag -------------------------------------------------------------------------------
 
     def _make_consumer(self) -> Consumer:
-        # It never subscribes, so the group does not take it for a member.
+        # The consumer never subscribes, so it does not become a member of the group.
         self._consumer = self._kafka.Consumer(
             {**self._common(), "group.id": self._group, "enable.auto.commit": False}, logger=logger
         )
@@ -260,7 +261,7 @@ class KafkaOutbound:
                 raise TimeoutError
             return seconds
 
-        # Keeps its logs and errors from gathering in the client.
+        # Poll, so that log lines and errors do not accumulate in the client.
         with contextlib.suppress(RuntimeError):
             consumer.poll(0)
         topic = consumer.list_topics(self._topic, timeout=left()).topics[self._topic]
@@ -275,6 +276,6 @@ class KafkaOutbound:
             if marks is None:
                 raise TimeoutError
             low, high = marks
-            # A group that has read nothing yet has everything before it.
+            # Without a committed offset (a negative number) all messages count as lag.
             lag += high - max(partition.offset, low)
         return lag

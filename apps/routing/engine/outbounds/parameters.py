@@ -1,4 +1,4 @@
-"""The keys of ``init`` that the class of an outbound takes, and what is wrong with given ones."""
+"""Parameters of outbound classes under ``init``, and their validation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import re2
 
-# Says what is wrong with a value; "" when nothing is.
+# Return what is wrong with a value; "" if it is valid.
 Check = Callable[[Any], str]
 
 _KINDS: Final[Mapping[type, str]] = {
@@ -25,8 +25,8 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 _MASK: Final = "***"
 _PLACEHOLDER: Final = re.compile(r"\{\w+\}")
-# In the query of an address: what is called so, and its value. By re2: addresses may be long, and
-# many question marks in a row would keep any other engine busy for hours.
+# Query parameters of a URL with a secret-like name, and their values. Uses re2, because the
+# backtracking of ``re`` would take hours on a long URL with many consecutive question marks.
 SECRET_QUERY: Final = re2.compile(
     r"(?i)([?&;][^=&;]*(?:pass|secret|token|key|auth|sign)[^=&;]*=)[^&;#]*"
 )
@@ -35,7 +35,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One key of ``init``. A value that is absent, or null, is ``default``."""
+    """Parameter of an outbound class; a missing or null value means ``default``."""
 
     kind: type
     required: bool = False
@@ -45,7 +45,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one key; the text never shows a secret."""
+    """Validation error of one key; the text never contains a secret."""
 
     key: str
     code: str
@@ -53,7 +53,7 @@ class Fault:
 
 
 def read(init: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """The value of every parameter. Raises ``ValueError`` with all that is wrong."""
+    """Return the value of each parameter. Raises ``ValueError`` that lists all errors."""
     faults = list(faults_of(init, parameters))
     if faults:
         raise ValueError("; ".join(fault.text for fault in faults))
@@ -64,7 +64,7 @@ def read(init: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[s
 
 
 def faults_of(init: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> Iterable[Fault]:
-    """Everything that is wrong with these keys, unknown ones first."""
+    """Yield all validation errors, those of unknown keys first."""
     for name in init:
         if name not in parameters:
             near = nearest(name, parameters)
@@ -86,7 +86,7 @@ def faults_of(init: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> I
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The names that may have been meant, for the end of a sentence."""
+    """Return a hint with similar or all known names, to append to an error message."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
@@ -118,7 +118,7 @@ def _kind_of(value: Any) -> str:
 
 
 def name_of(what: str, most_bytes: int) -> Check:
-    """A check for the name of a queue or the like."""
+    """Return a check for names: 1 to ``most_bytes`` UTF-8 bytes without NUL."""
 
     def check(value: str) -> str:
         try:
@@ -133,7 +133,7 @@ def name_of(what: str, most_bytes: int) -> Check:
 
 
 def between(least: float, most: float) -> Check:
-    """A check for a number."""
+    """Return a check for numbers in an inclusive range."""
 
     def check(value: float) -> str:
         return "" if least <= value <= most else f"{value} is not between {least} and {most}"
@@ -142,13 +142,13 @@ def between(least: float, most: float) -> Check:
 
 
 def url_of(schemes: Iterable[str], form: str) -> Check:
-    """A check for an URL with a host; what it says masks the secrets of the URL."""
+    """Return a check for URLs with a host; its messages mask the secrets of the URL."""
     schemes = frozenset(schemes)
 
     def check(value: str) -> str:
         if _PLACEHOLDER.search(value.partition("?")[0]):
             return f"a placeholder stands where the address should be; use {form}"
-        # The parser would drop line breaks and tabs in silence.
+        # Check first, because ``urlsplit`` silently removes line breaks and tabs.
         if _CONTROL.search(value):
             return f"the address has a blank or a control character; use {form}"
         try:
@@ -168,7 +168,7 @@ def url_of(schemes: Iterable[str], form: str) -> Check:
 
 
 def masked(url: str) -> str:
-    """The URL without what is secret in it: safe to show and to log."""
+    """Return the URL with passwords and secret query values masked, for display and logs."""
     try:
         parts = urlsplit(url)
         password, name = parts.password, parts.username

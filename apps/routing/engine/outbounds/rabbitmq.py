@@ -1,7 +1,7 @@
-"""A queue in a RabbitMQ of the user's, with confirms of many messages at once.
+"""Outbound for a queue in an external RabbitMQ server, with publisher confirms in batches.
 
-The connection is the kit's own, without what the platform declares for itself: a third party's
-virtual host gets the queue of the rule and nothing else.
+The connection of ``yardkit`` is used without the declarations of the platform: in the external
+virtual host only the queue of the rule is declared.
 """
 
 from __future__ import annotations
@@ -66,23 +66,23 @@ def _check_url(value: str) -> str:
 
 
 class RabbitQueueOutbound:
-    """Persistent messages to one queue, each confirmed by the broker; ``mandatory``.
+    """Outbound that publishes persistent, mandatory messages, each confirmed by the broker.
 
-    A queue that is missing is declared durable; one that exists is used as it is.
+    A missing queue is declared as durable; an existing one is used unchanged.
     """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "url": Parameter(str, required=True, check=_check_url),
         "queue": Parameter(str, required=True, check=name_of("the name of a queue", 255)),
-        # x-max-priority of the queue; 0 is a queue without priorities.
+        # x-max-priority of the queue; 0 for a queue without priorities.
         "max_priority": Parameter(int, default=0, check=between(0, 255)),
-        # Whether a missing queue may be made.
+        # Whether to declare a missing queue.
         "declare": Parameter(bool, default=True),
     }
     default_expects_result: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
-        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        """Raise ``ValueError`` for parameters that ``registry.check`` rejects."""
         values = read(rule.init, self.parameters)
         self._url: str = values["url"]
         self._queue: str = values["queue"]
@@ -113,7 +113,7 @@ class RabbitQueueOutbound:
                 self._prepare(core, deadline)
                 again = self._publish(core, work, work.ready, deadline)
                 for message in again:
-                    # One of these was refused and took the others along: find out which.
+                    # A rejected message closed the channel: send each alone to find out which.
                     alone = self._publish(core, work, [message], deadline)
                     text = "RabbitMQ does not take a message like this; it may be too large for it"
                     work.settle(alone, refused("refused", text))
@@ -126,7 +126,7 @@ class RabbitQueueOutbound:
         return work.finish(away("unconfirmed", "RabbitMQ did not confirm the message"))
 
     def depth(self) -> int | None:
-        """Messages that no consumer has taken yet."""
+        """Return the number of messages that were not delivered to a consumer yet."""
         deadline = time.monotonic() + self._timeout
         with self._lock:
             if self._is_closed:
@@ -151,7 +151,7 @@ class RabbitQueueOutbound:
     # --- with the lock held --------------------------------------------------------------------
 
     def _connected(self, deadline: float) -> Core:
-        """The connection. Raises ``BrokerUnavailable``, at once where it was tried just now."""
+        """Return the connection; raise ``BrokerUnavailable`` at once during the back-off."""
         core = self._core
         if core is not None:
             if not core.connected:
@@ -175,7 +175,7 @@ class RabbitQueueOutbound:
         self._try_at = time.monotonic() + self._backoff.seconds()
 
     def _drop(self, why: str) -> None:
-        """Give up a connection that hangs, and all that has not been sent on it."""
+        """Abandon a connection that hangs, with its unsent messages."""
         core, self._core = self._core, None
         self._wait(why)
         if core is not None:
@@ -200,11 +200,14 @@ class RabbitQueueOutbound:
     def _publish(
         self, core: Core, work: Batch, messages: Sequence[Encoded], deadline: float
     ) -> list[Encoded]:
-        """Settle what is certain; returns those among which a message was refused."""
-        # A publication of its own for each, so that each has its own answer.
+        """Publish and settle messages; return those that failed with a rejected one.
+
+        Raises ``TimeoutError`` or ``BrokerClosed``.
+        """
+        # One publication for each message, so that each has its own confirmation.
         publications = [Publication((self._outgoing(message),)) for message in messages]
         core.post(partial(_send_all, core, publications))
-        # The last one first: waking for each in turn takes as long again as sending them.
+        # Wait for the last one first: one wake-up per message takes as long as sending them.
         wait([publications[-1].future], max(deadline - time.monotonic(), 0.0))
         again = []
         is_late = False
@@ -212,7 +215,7 @@ class RabbitQueueOutbound:
             try:
                 publication.future.result(max(deadline - time.monotonic(), 0.0))
             except TimeoutError:
-                # Others may have been confirmed; after the deadline this waits no more.
+                # Continue: other messages may be confirmed. Past the deadline nothing blocks.
                 is_late = True
             except MessageRefused:
                 again.append(message)
@@ -240,13 +243,16 @@ class RabbitQueueOutbound:
         )
 
     def _priority(self, priority: int) -> int:
-        """Scaled so that the higher of the rule's two priorities is the queue's highest."""
+        """Scale a priority so that the rule's higher default maps to ``max_priority``."""
         if self._top > self._most:
             priority = priority * self._most // self._top
         return max(0, min(priority, self._most))
 
 
 def _send_all(core: Core, publications: Sequence[Publication]) -> None:
-    """In the I/O thread. Woken for each it would write each to the socket by itself."""
+    """Send all publications in one callback of the I/O thread.
+
+    With one callback for each, each message would be a separate write to the socket.
+    """
     for publication in publications:
         core.send(publication)

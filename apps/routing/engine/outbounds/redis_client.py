@@ -1,4 +1,4 @@
-"""A Redis client that never waits longer than its time-out, and what its errors mean."""
+"""Redis client with strict timeouts and without retries, and the outcomes of its errors."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from redis.retry import Retry
 from apps.routing.engine.outbounds.base import Encoded, Outcome, away
 from apps.routing.engine.outbounds.parameters import masked
 
-# One command carries as much at most: others use the same server meanwhile.
+# Limits of one command, because a large command blocks the other clients of the server.
 MOST_MESSAGES: Final = 500
 MOST_BYTES: Final = 4 * 1024 * 1024
 
 
 def connect(url: str, timeout_seconds: float, client_name: str = "") -> redis.Redis:
-    """A client for ``url``; connects at its first command.
+    """Return a client for ``url`` that connects on its first command.
 
-    The library's own time-outs may be left out or overruled in the URL, and its retries would
-    push a message again whose answer was lost: both are decided here, whatever the URL says.
-    Connecting and answering have half of the time each.
+    Timeouts and retries are fixed here and override options in the URL. The library's retries
+    would push a message again if only the response was lost. Connecting and the response each have
+    half of ``timeout_seconds``.
     """
     options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
     options.update(
@@ -37,13 +37,13 @@ def connect(url: str, timeout_seconds: float, client_name: str = "") -> redis.Re
         health_check_interval=0,
     )
     if client_name:
-        # The server takes no blanks in it.
+        # Redis rejects client names with spaces.
         options["client_name"] = "-".join(client_name.split())
     return redis.Redis.from_pool(redis.ConnectionPool(**options))
 
 
 def outcome_of(error: Exception, url: str) -> Outcome:
-    """Why Redis did not take something. Nothing of that is the fault of a message."""
+    """Return the outcome of a Redis error: always ``away``, as no error concerns the message."""
     where = masked(url)
     if isinstance(error, redis.TimeoutError):
         return away("timeout", f"{where} does not answer in time")
@@ -55,7 +55,7 @@ def outcome_of(error: Exception, url: str) -> Outcome:
 
 
 def parts(messages: Sequence[Encoded]) -> Iterator[list[Encoded]]:
-    """The messages in order, in parts that one command can carry."""
+    """Split messages, in order, into parts within the limits of one command."""
     part: list[Encoded] = []
     size = 0
     for message in messages:

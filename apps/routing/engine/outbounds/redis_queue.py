@@ -1,4 +1,4 @@
-"""Queues in Redis: a plain list, and a sorted set that keeps priorities (seed S2.24, S2.32)."""
+"""Outbounds for Redis queues: a list, and a sorted set with priorities (seed S2.24, S2.32)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from apps.routing.engine.outbounds.redis_client import (
 )
 from apps.routing.engine.rules import Outbound as Rule
 
-# A score is a floating-point number, which holds whole numbers exactly up to here.
+# Scores are double-precision numbers, which represent integers exactly up to this value.
 MOST_PRIORITY: Final = 2**53
-# Members of one score are sorted by their bytes, so the number in front makes them first in,
-# first out. It is the time in microseconds, made to rise by one at least: if its key is lost, what
-# comes later still comes later, and if the clock is set back, the key holds the order.
+# Members with an equal score are sorted by their bytes, so the sequence number in front makes the
+# order first in, first out. It is the time in microseconds, increased by at least 1 each time: the
+# order is kept if the sequence key is lost, and also if the clock is set back.
 _PUSH: Final = """
 local now = redis.call('TIME')
 local time = now[1] * 1000000 + now[2]
@@ -50,8 +50,8 @@ end
 redis.call('SET', KEYS[2], string.format('%.0f', last), 'EX', 604800)
 return #ARGV / 2
 """
-# Several lists at once. For each key: how many messages go to its usual end, how many to the other,
-# then these. Its answer is empty, or why that key takes nothing.
+# Push to several lists in one call. Arguments for each key: the number of normal messages, the
+# number of real-time messages, then the messages. Returns for each key "" or the error text.
 _PUSH_ALL: Final = """
 local answers, at = {}, 1
 for number, key in ipairs(KEYS) do
@@ -74,7 +74,7 @@ return answers
 
 
 class _RedisOutbound:
-    """What both have in common: one key at one server."""
+    """Base class of the Redis outbounds: one key on one server."""
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "url": Parameter(
@@ -85,7 +85,7 @@ class _RedisOutbound:
     default_expects_result: ClassVar[bool] = True
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
-        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        """Raise ``ValueError`` for parameters that ``registry.check`` rejects."""
         values = read(rule.init, self.parameters)
         self._url: str = values["url"]
         self._key: str = values["key"]
@@ -100,7 +100,7 @@ class _RedisOutbound:
         work = Batch(batch)
         deadline = time.monotonic() + self._timeout
         for part in parts(self._sendable(work)):
-            # A part that fails ends the batch: a later one must not overtake it.
+            # Stop at the first failed part, so that a later one does not overtake it.
             if time.monotonic() > deadline:
                 return work.finish(away("slow", "the batch took too long"))
             try:
@@ -135,9 +135,10 @@ class _RedisOutbound:
 
 
 class RedisListOutbound(_RedisOutbound):
-    """LPUSH here, BRPOP there. Real-time items are put at the end that is taken from.
+    """Outbound for a list: LPUSH, and BRPOP by the consumer.
 
-    Those of one batch keep their order; those of a later batch are taken before them.
+    Real-time messages are pushed to the consumer's end (RPUSH). They keep their order within a
+    batch, but are consumed before those of an earlier batch.
     """
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
@@ -151,7 +152,7 @@ class RedisListOutbound(_RedisOutbound):
         return type(self), self._url, self._timeout
 
     def send_with(self, batches: Sequence[tuple[Outbound, Sequence[Sent]]]) -> list[list[Outcome]]:
-        """See ``Sociable``: a hundred lists cost little more than one."""
+        """See ``Sociable``: one call for many lists costs little more than for one."""
         works: list[_Work] = []
         for outbound, batch in batches:
             if not isinstance(outbound, RedisListOutbound) or outbound._is_closed:
@@ -172,7 +173,7 @@ class RedisListOutbound(_RedisOutbound):
         try:
             answers = self._push_all(keys=[each._key for each, _, _ in group], args=arguments)
         except redis.ResponseError:
-            # A server without scripts, or a user who may run none.
+            # The server does not support scripts, or the user may not run them.
             return [each.send(batch) for each, batch, _ in group]
         except (redis.RedisError, OSError) as error:
             return [work.finish(outcome_of(error, self._url)) for _, _, work in group]
@@ -186,7 +187,7 @@ class RedisListOutbound(_RedisOutbound):
 
     def _push(self, part: Sequence[Encoded]) -> None:
         usual, urgent = _ends(part)
-        # One transaction, so that a lost answer means all of the part or nothing of it.
+        # In a transaction, so that a lost response means that all or none were pushed.
         with self._client.pipeline(transaction=True) as pipeline:
             if usual:
                 pipeline.lpush(self._key, *usual)
@@ -198,19 +199,19 @@ class RedisListOutbound(_RedisOutbound):
         return int(self._client.llen(self._key))
 
 
-# An outbound, its batch, and that as bytes.
+# (outbound, batch, encoded batch)
 _Work = tuple[RedisListOutbound, Sequence[Sent], Batch]
 
 
 def _ends(messages: Sequence[Encoded]) -> tuple[list[bytes], list[bytes]]:
-    """What goes to the usual end of a list, and what to the end that is taken from."""
+    """Split messages into those to LPUSH and the real-time ones to RPUSH (reversed)."""
     usual = [message.body for message in messages if not message.sent.rt]
     urgent = [message.body for message in reversed(messages) if message.sent.rt]
     return usual, urgent
 
 
 def _groups(works: Sequence[_Work]) -> Iterator[list[_Work]]:
-    """In their order, as many at a time as one command can carry; a large one alone."""
+    """Group works, in order, within the limits of one command; a larger one is alone."""
     group: list[_Work] = []
     messages = size = 0
     for work in works:
@@ -227,17 +228,17 @@ def _groups(works: Sequence[_Work]) -> Iterator[list[_Work]]:
 
 
 class RedisPriorityOutbound(_RedisOutbound):
-    """A sorted set: ZPOPMIN takes the highest priority, and the oldest of that first.
+    """Outbound for a sorted set: ZPOPMIN returns the highest priority first, then the oldest.
 
-    The score is the priority with its sign changed; the member is a sequence number of 16 digits,
-    a colon and the JSON, so that equal messages are two members.
+    The score is the negated priority. The member is a 16-digit sequence number, a colon and the
+    JSON, so that equal messages are separate members.
     """
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
         """See ``_RedisOutbound``."""
         super().__init__(rule, settings)
         self._script = self._client.register_script(_PUSH)
-        # With the key's own hash tag, or as one, so that both are in one slot of a cluster.
+        # Use the key's hash tag, or the key as the tag, so that a cluster keeps both in one slot.
         tagged = "{" in self._key and "}" in self._key.partition("{")[2]
         self._sequence = f"{self._key if tagged else '{' + self._key + '}'}:sequence"
 

@@ -1,4 +1,4 @@
-"""From the name of a class, as rules give it, to the class."""
+"""Registry of outbound classes by the name that rules use, and validation of their parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apps.routing.engine.outbounds.parameters import Fault, faults_of, nearest
 
 GROUP: Final = "crawlyard.outbounds"
 _HERE: Final = "apps.routing.engine.outbounds"
-# Loaded when they are asked for: each brings the client of its target.
+# Imported on demand, because each module imports the client library of its target.
 _OWN: Final[dict[str, tuple[str, str]]] = {
     "redis_queue.RedisListOutbound": (f"{_HERE}.redis_queue", "RedisListOutbound"),
     "redis_queue.RedisPriorityOutbound": (f"{_HERE}.redis_queue", "RedisPriorityOutbound"),
@@ -23,7 +23,7 @@ _OWN: Final[dict[str, tuple[str, str]]] = {
     "kafka.KafkaOutbound": (f"{_HERE}.kafka", "KafkaOutbound"),
     "http.HttpOutbound": (f"{_HERE}.http_post", "HttpOutbound"),
 }
-# What a class needs beside the base installation: (module, extra of this package).
+# Optional dependencies of classes: (module, extra of this package).
 _EXTRAS: Final[dict[str, tuple[str, str]]] = {"kafka.KafkaOutbound": ("confluent_kafka", "kafka")}
 
 _registered: dict[str, type[Outbound]] = {}
@@ -31,7 +31,7 @@ _lock = threading.Lock()
 
 
 class UnknownOutbound(LookupError):
-    """No class has this name, or it cannot be loaded; the text says which, and what is near."""
+    """Raised when a class is unknown or cannot be loaded; ``code`` distinguishes the cases."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -39,9 +39,9 @@ class UnknownOutbound(LookupError):
 
 
 def register(name: str, cls: type[Outbound]) -> None:
-    """Add a class of this project that the engine must not import.
+    """Register a class of this package that the engine must not import itself. Thread-safe.
 
-    Raises ``ValueError`` for a name that another class has.
+    Raises ``ValueError`` if another class has this name.
     """
     with _lock:
         if name in _OWN or _registered.get(name, cls) is not cls:
@@ -50,12 +50,12 @@ def register(name: str, cls: type[Outbound]) -> None:
 
 
 def names() -> list[str]:
-    """Every name that a rule may give."""
+    """Return all class names that a rule may use, sorted."""
     return sorted({*_OWN, *_registered, *(point.name for point in _points())})
 
 
 def find(name: str) -> type[Outbound]:
-    """The class of this name. Our own come first. Raises ``UnknownOutbound``."""
+    """Return the class of a name; built-in ones take precedence. Raises ``UnknownOutbound``."""
     if name in _OWN:
         module, attribute = _OWN[name]
         found: type[Outbound] = getattr(import_module(module), attribute)
@@ -70,19 +70,22 @@ def find(name: str) -> type[Outbound]:
 
 
 def parameters(name: str) -> frozenset[str]:
-    """The keys of ``init`` that belong to the class itself. Raises ``UnknownOutbound``."""
+    """Return the keys of ``init`` that the class defines. Raises ``UnknownOutbound``."""
     return frozenset(find(name).parameters)
 
 
 def build(rule: rules.Outbound, settings: Settings) -> Outbound:
-    """The outbound of a rule. Raises ``UnknownOutbound``, ``ValueError`` or ``ImportError``."""
+    """Create the outbound of a rule.
+
+    Raises ``UnknownOutbound``, ``ValueError`` or ``ImportError``.
+    """
     return find(rule.cls)(rule, settings)
 
 
 def check(rule: rules.Outbound, *, filled: bool = True) -> list[rules.Problem]:
-    """What is wrong with the class of an outbound and its parameters; no secret is shown.
+    """Validate the class of an outbound and its parameters; no message contains a secret.
 
-    Of a rule whose placeholders are not ``filled``, what holds one is judged later.
+    With ``filled=False``, parameters that contain a placeholder are not validated yet.
     """
     try:
         cls = find(rule.cls)
