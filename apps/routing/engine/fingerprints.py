@@ -52,7 +52,7 @@ def fingerprints(items: Iterable[Mapping[str, Any]]) -> bytes:
 def _texts(items: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the texts of ``values_of`` for all items.
 
-    Written out because it runs for each item and takes a third of the time of the generator.
+    Written without ``values_of`` for speed: it runs for each item and takes a third of the time.
     """
     found: set[str] = set()
     add = found.add

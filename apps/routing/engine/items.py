@@ -113,7 +113,7 @@ def write_item(item: Mapping[str, Any]) -> bytes:
     return written
 
 
-# --- reading --------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------
 
 _SURROGATE: Final = "a text has half of a surrogate pair, which UTF-8 cannot say"
 
@@ -207,7 +207,7 @@ def _object(pairs: list[tuple[str, Any]]) -> Item:
     return found
 
 
-# --- checking -------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 def _check(item: Mapping[str, Any], *, texts: bool) -> None:

@@ -191,7 +191,7 @@ class Life:
             return self._move(case, failback, self._off | {index}, Reason.FAILBACK)
         return case.end(State.FAILED, Reason.REFUSED, self._outbounds[index])
 
-    # --- what came in -----------------------------------------------------------------------------
+    # --- new items and results --------------------------------------------------------------------
 
     def _new(self, item: Item) -> Decision:
         carried = carried_counters(item)
@@ -238,7 +238,7 @@ class Life:
         reason = Reason.RETRY_LIMITS if may_retry else Reason.NO_FAILBACK
         return case.end(State.FAILED, reason, outbound)
 
-    # --- where it goes ----------------------------------------------------------------------------
+    # --- choice of the outbound -------------------------------------------------------------------
 
     def _retry(self, case: _Case, index: int) -> Decision:
         """Retry at the same outbound; if it is disabled, use its failback or the rules."""

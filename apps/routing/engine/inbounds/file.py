@@ -301,7 +301,7 @@ class FileInbound:
                     return part
         return None
 
-    # --- remembering ---------------------------------------------------------------------------
+    # --- read offset ---------------------------------------------------------------------------
 
     def _save_if_due(self) -> None:
         if time.monotonic() >= self._save_at:

@@ -314,7 +314,7 @@ class KafkaInbound:
             # Closed, or the partition is being revoked: its items are redelivered.
             logger.debug("cannot store %s: %s", offsets, error)
 
-    # --- what the library calls ----------------------------------------------------------------
+    # --- callbacks of the library --------------------------------------------------------------
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with self._state:
@@ -353,7 +353,7 @@ class KafkaInbound:
         self._problem = text
         self._probe_at = time.monotonic() + self._backoff.seconds()
 
-    # --- asking the server ---------------------------------------------------------------------
+    # --- queries to the server -----------------------------------------------------------------
 
     def _probe(self) -> None:
         """Query the server, because the library reports lost connections but not recovered ones."""

@@ -113,7 +113,7 @@ class RedisListInbound:
         raise InboundClosed(self._key)
 
     def ack(self, handles: Sequence[Handle]) -> None:
-        """See ``base.Inbound``. While Redis is unreachable, the acks are kept and sent later."""
+        """See ``base.Inbound``. While Redis is unreachable, acks are queued and sent later."""
         self._report(self._list.settle, handles)
 
     def back(self, handles: Sequence[Handle]) -> None:

@@ -121,7 +121,7 @@ class HttpOutbound:
                 self._loop.submit(fetcher.close()).result(self._timeout)
             self._loop.close()
 
-    # --- the loop's thread ---------------------------------------------------------------------
+    # --- runs in the thread of the event loop --------------------------------------------------
 
     async def _send(self, work: Batch) -> list[Outcome]:
         # Imported here, because it takes 0.25 s and every web process imports this module.

@@ -245,7 +245,7 @@ class KafkaOutbound:
     def _why(self, text: str) -> str:
         return f"{text} ({self._error})" if self._error else text
 
-    # --- the lag -------------------------------------------------------------------------------
+    # --- consumer lag --------------------------------------------------------------------------
 
     def _make_consumer(self) -> Consumer:
         # The consumer never subscribes, so it does not become a member of the group.

@@ -39,7 +39,7 @@ class UnknownOutbound(LookupError):
 
 
 def register(name: str, cls: type[Outbound]) -> None:
-    """Register a class of this package that the engine must not import itself. Thread-safe.
+    """Register a class that the engine must not import, as it uses another app. Thread-safe.
 
     Raises ``ValueError`` if another class has this name.
     """
