@@ -1,4 +1,4 @@
-"""The admin of this app."""
+"""Admin classes of the router: the ledger of items and the router's own pages."""
 
 from apps.routing.admin.items import RoutedItemAdmin
 from apps.routing.admin.router import RouterAdmin

@@ -1,4 +1,4 @@
-"""What people do with many items at once: each by itself, and told how it went."""
+"""Bulk actions on items of the ledger: resubmit, cancel, offer parked items again."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.routing.models import RoutedItem
 from apps.routing.services import cancel_item, offer_parked, resubmit_item
 
-# Of one page, whatever was sent.
+# Upper limit of items in one request, whatever the form sent.
 MOST: Final = 500
 Said = tuple[int, str]
 
 
 @dataclass(slots=True)
 class Done:
-    """How many were done, and why others were not."""
+    """Result of a bulk action: the number of changed items, and the refusals by reason."""
 
     texts: Callable[[int], str]
     count: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
     def said(self) -> list[Said]:
-        """For the person, as levels and texts of messages."""
+        """Return the messages for the user as pairs of message level and text."""
         found: list[Said] = []
         if self.count:
             found.append((messages.SUCCESS, self.texts(self.count)))
@@ -46,7 +46,7 @@ class Done:
 
 
 def ticked(request: HttpRequest, choice: ProjectChoice) -> list[RoutedItem]:
-    """What the request names, of the project; without what is big."""
+    """Return the selected items of the project; the columns ``item`` and ``steps`` are deferred."""
     sent = [number_in(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
     numbers = [each for each in sent if each is not None]
     rows = RoutedItem.objects.filter(project=choice.project, pk__in=numbers)
@@ -54,7 +54,7 @@ def ticked(request: HttpRequest, choice: ProjectChoice) -> list[RoutedItem]:
 
 
 def resubmit(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
-    """Submit again what is ticked, each as it was."""
+    """Submit the selected items again, unchanged."""
 
     def one(item: RoutedItem, actor: User | None) -> None:
         resubmit_item(item=item, actor=actor, now=timezone.now(), note=note)
@@ -63,7 +63,7 @@ def resubmit(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
 
 
 def cancel(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
-    """End what is ticked."""
+    """Cancel the selected items."""
 
     def one(item: RoutedItem, actor: User | None) -> None:
         cancel_item(item=item, actor=actor, now=timezone.now(), note=note)
@@ -72,7 +72,7 @@ def cancel(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
 
 
 def offer(request: HttpRequest, choice: ProjectChoice, note: str) -> list[Said]:
-    """Have what is parked for ``outbound`` offered again at once."""
+    """Offer the items that are parked for the posted ``outbound`` again at once."""
     outbound = request.POST.get("outbound", "").replace("\x00", "")
     count = offer_parked(
         project=choice.project,
@@ -98,7 +98,7 @@ def _each(
     one: Callable[[RoutedItem, User | None], Any],
     texts: Callable[[int], str],
 ) -> Done:
-    """Each in its own transaction; what was refused is told once for each reason."""
+    """Apply ``one`` to every selected item in its own transaction; count refusals by their text."""
     done = Done(texts)
     actor = person_of(request)
     for item in ticked(request, choice):

@@ -1,4 +1,4 @@
-"""The question of the page: an item, and what happens to it."""
+"""Form of the page "Explain an item": an item, and the event to explain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_COUNT: Final = 2**31 - 1
 
 
 class Happening(TextChoices):
-    """What happens to the item."""
+    """Event whose effect on the item is explained."""
 
     ARRIVES = "arrives", _("It comes in, as it is")
     NEW = "new", _("It comes in as a new item, whatever the ledger knows")
@@ -28,7 +28,7 @@ class Happening(TextChoices):
     OFFERED = "offered", _("It is parked, and its queue has room again")
 
 
-# What is asked of an item that is at an outbound already.
+# Events of an item that already is at an outbound.
 AT_OUTBOUND: Final = frozenset({Happening.RESULT, Happening.TIMED_OUT, Happening.OFFERED})
 
 
@@ -43,7 +43,10 @@ def _count(label: Any) -> forms.IntegerField:
 
 
 class ExplainForm(forms.Form):
-    """``text`` is only ever posted: an address is written into logs."""
+    """Item, event and counters to explain.
+
+    ``text`` is accepted by POST only, because URLs are written into access logs.
+    """
 
     text = forms.CharField(
         label=_("Item (JSON)"),
@@ -89,7 +92,7 @@ class ExplainForm(forms.Form):
         ]
 
     def clean(self) -> dict[str, Any]:
-        """What an item at an outbound needs to be said of it."""
+        """Require the outbound for an item at an outbound, and the status for a result."""
         values = super().clean() or {}
         happening = values.get("happening")
         if happening in AT_OUTBOUND and not values.get("at") and "at" not in self.errors:

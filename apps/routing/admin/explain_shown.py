@@ -1,4 +1,4 @@
-"""An explanation as the page lays it out: what happened in lines, selectors in marked pieces."""
+"""View objects of the page "Explain an item", built from the engine's explanation."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from apps.routing.states import TONES, ItemState
 from apps.routing.texts import ITEMS
 from apps.routing.texts import translated as told_text
 
-# Outbounds that do not fit are shown up to here; those that fit always.
+# Outbounds that do not match are shown up to this number; those that match always are.
 SHOWN_OUTBOUNDS: Final = 100
-# Around the character where JSON goes wrong.
+# Characters shown before and after the position of a JSON syntax error.
 _AROUND: Final = 60
 _SYMBOLS: Final = {
     PartState.TRUE: "✓",
@@ -68,7 +68,7 @@ _MARKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer in one glance."""
+    """Heading of the page: the result of the explanation in one sentence."""
 
     tone: str
     title: str
@@ -77,7 +77,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a selector's text; ``state`` is "" between two conditions."""
+    """Piece of a selector's text: one condition, or (``state`` is "") the text between two."""
 
     text: str
     state: str = ""
@@ -88,7 +88,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A selector in pieces, and what the item had where it failed."""
+    """Selector split into pieces, and the item's values at the conditions that failed."""
 
     matches: bool
     pieces: tuple[Piece, ...]
@@ -97,7 +97,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One outbound."""
+    """Row of one outbound in the explanation."""
 
     place: int
     name: str
@@ -107,17 +107,17 @@ class Line:
     mark: str
     text: str
     was_here: bool
-    # The rules would have it, whatever its verdict is.
+    # A selector matches although the item does not go here.
     fits: bool
-    # None: not told, there being too many.
+    # None: omitted, because there are too many.
     selectors: tuple[Selector, ...] | None
-    # What routers say is wrong with its target.
+    # Problem of the outbound's target, as reported by the routers.
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where JSON goes wrong; lines and columns from 1."""
+    """Position of a JSON syntax error, with its surroundings; lines and columns count from 1."""
 
     line: int
     column: int
@@ -128,7 +128,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What one converter did, as (mark, key, before, after)."""
+    """Changes made by one converter, as tuples (mark, key, before, after)."""
 
     cls: str
     changes: tuple[tuple[str, str, str, str], ...]
@@ -136,7 +136,7 @@ class Converted:
 
 
 def outcome_of(told: ItemExplanation) -> Outcome:
-    """What the page says first."""
+    """Return the heading of the page."""
     decision = told.decision
     if told.refused is not None:
         by = told.refused.converter
@@ -152,12 +152,12 @@ def outcome_of(told: ItemExplanation) -> Outcome:
 
 
 def refusal_text(refused: Refused) -> str:
-    """Why it is poison, with the code for programs."""
+    """Return why the item is malformed, with the error code."""
     return f"{told_text(ITEMS, refused.code, refused.text)[:MOST_OF_TEXT]} ({refused.code})"
 
 
 def place_of(refused: Refused | None, text: str) -> Place | None:
-    """Where the text goes wrong."""
+    """Return the position of the syntax error in ``text``; None without a known position."""
     if refused is None or refused.offset is None or refused.offset > len(text):
         return None
     at = refused.offset
@@ -171,7 +171,7 @@ def place_of(refused: Refused | None, text: str) -> Place | None:
 
 
 def selector_of(told: SelectorExplanation) -> Selector:
-    """A selector for the page."""
+    """Return a selector as pieces to be marked on the page."""
     text = told.whole.selector
     pieces: list[Piece] = []
     at = 0
@@ -189,7 +189,7 @@ def selector_of(told: SelectorExplanation) -> Selector:
 
 
 def lines_of(told: ItemExplanation, said: Mapping[str, OutboundStatus]) -> tuple[list[Line], int]:
-    """The outbounds to show, and how many that do not fit are left out."""
+    """Return the rows of outbounds, and the number of omitted outbounds that do not match."""
     shown: list[Line] = []
     left = 0
     for one in told.outbounds:
@@ -202,7 +202,7 @@ def lines_of(told: ItemExplanation, said: Mapping[str, OutboundStatus]) -> tuple
 
 
 def converted_of(steps: Iterable[Changed]) -> list[Converted]:
-    """What each converter did."""
+    """Return the changes of each converter in the order of their execution."""
     found = []
     for step in steps:
         changes = [
@@ -217,7 +217,7 @@ def converted_of(steps: Iterable[Changed]) -> list[Converted]:
 
 
 def result_facts(told: ItemExplanation) -> list[tuple[str, str]]:
-    """What a result was measured by, in the order in which that is asked."""
+    """Return the facts that decide about a result as (label, value), in order of evaluation."""
     result = told.result
     if result is None:
         return []
@@ -247,17 +247,17 @@ def result_facts(told: ItemExplanation) -> list[tuple[str, str]]:
 
 
 def pretty(value: Any) -> str:
-    """JSON for people."""
+    """Return indented JSON."""
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def short(value: Any) -> str:
-    """A value in one line."""
+    """Return JSON on one line, shortened where it is long."""
     return json.dumps(shortened(value, 400, 200)[0], ensure_ascii=False)
 
 
 def counters_text(counters: Mapping[str, int]) -> str:
-    """The counters by the names that messages have for them."""
+    """Return the counters as text, under the names that they have in messages."""
     return ", ".join(f"{name} {number}" for name, number in counters.items())
 
 

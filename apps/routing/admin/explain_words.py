@@ -1,4 +1,4 @@
-"""The words of explanations and replays for people, by the codes of the engine."""
+"""Translated texts for the codes of the engine's decisions, verdicts and replays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apps.routing.engine.explanations import Verdict
 from apps.routing.engine.outcomes import Decision, Reason
 from apps.routing.queries.replays import Route, RouteDifference, RouteKind
 
-# The same texts as outcomes.TEXTS, here for translation.
+# Copies of outcomes.TEXTS: the engine does not import Django and cannot translate.
 DECISIONS: Final[dict[Reason, Promise]] = {
     Reason.MATCHED: _("A rule of %(outbound)s takes it."),
     Reason.RETRY: _("It is sent to %(outbound)s once more."),
@@ -44,7 +44,7 @@ DECISIONS: Final[dict[Reason, Promise]] = {
     Reason.POSTPONED: _("The router had no time left to send it to %(outbound)s; it waits."),
     Reason.POISON: _("It can never be routed."),
 }
-# The same texts as explanations.VERDICTS.
+# Copies of explanations.VERDICTS.
 VERDICTS: Final[dict[Verdict, Promise]] = {
     Verdict.TAKEN: _("The item goes here."),
     Verdict.HELD: _("The item waits for room here."),
@@ -73,7 +73,7 @@ DIFFERENCES: Final[dict[RouteDifference, Promise]] = {
 
 
 def decision_text(decision: Decision) -> str:
-    """Why, in a sentence."""
+    """Return the translated reason of a decision as a sentence."""
     words = DECISIONS.get(decision.reason)
     if words is None:
         return decision.text
@@ -81,5 +81,5 @@ def decision_text(decision: Decision) -> str:
 
 
 def choice_text(choice: Route) -> str:
-    """Where an item goes."""
+    """Return the outbound of a route, or the reason why there is none."""
     return choice.outbound if choice.taken else str(FATES[choice.fate])

@@ -1,4 +1,4 @@
-"""The page "Explain an item": what would happen to this one, and why. It changes nothing."""
+"""The page "Explain an item": what the rules would do with an item, and why. Read-only."""
 
 from __future__ import annotations
 
@@ -42,16 +42,19 @@ CSS: Final = [
     "routing/explain.css",
 ]
 JS: Final[list[Any]] = [Script("access/copy.js", defer=True)]
-# What a link to the question holds; the item is no part of it, but the name of one may be.
+# Fields kept in the permanent link. The item's text is not among them, its task_uuid may be.
 _ASKED: Final = ("inbound", "happening", "status", "at")
 _COUNTS: Final = ("routed_count", "retry_times", "group_retry_times")
-# What poison is kept as when it is no JSON.
+# Key under which a malformed message that is not JSON is stored.
 _RAW: Final = "raw"
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def explain_page(request: HttpRequest) -> HttpResponse:
-    """``?project=&version=&item=<task_uuid>`` and the fields of the form but ``text``."""
+    """Answer ``?project=&version=&item=<task_uuid>`` and the fields of the form.
+
+    The field ``text`` is read from a POST body only.
+    """
     choice = chosen(request, KIND)
     context = admin.site.each_context(request) | {
         "title": _("Explain an item"),
@@ -73,7 +76,7 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     entry = _entry(choice.project.pk, name)
     fields = ExplainForm.base_fields
     values = _begin(entry) | {key: text for key, text in given.items() if key in fields}
-    # A text area sends every line end as two characters.
+    # Browsers send the line ends of a text area as CRLF.
     posted = request.POST.get("text", "").replace("\r\n", "\n")
     values["text"] = posted if request.method == "POST" else _text(entry)
     form = _form(rules, entry, values, ask=bool(values["text"]) or request.method == "POST")
@@ -113,11 +116,11 @@ def _text(entry: LedgerEntry | None) -> str:
 
 
 def _begin(entry: LedgerEntry | None) -> dict[str, Any]:
-    """The question that an item of the ledger begins with."""
+    """Return the initial values of the form for an item of the ledger."""
     begin = {"text": "", "inbound": "", "happening": Happening.ARRIVES.value, "routed_count": 1}
     if entry is None:
         return begin
-    # Poison was never converted; any other item was.
+    # A malformed message was never converted; any other item was.
     inbound = entry.inbound if entry.state == State.DEAD else ""
     parked = entry.state == State.PARKED
     return begin | {
@@ -137,14 +140,15 @@ def _form(
     inbounds = [] if track is None else list(track.entrances)
     outbounds = [] if track is None else list(track.outbounds)
     if entry is not None and entry.outbound and entry.outbound not in outbounds:
-        # It is gone from these rules, which is a question of its own.
+        # These rules no longer have the outbound; the form offers it all the same, because the
+        # effect of a removed outbound can be explained too.
         outbounds.append(entry.outbound)
     named = {"inbounds": inbounds, "outbounds": outbounds}
     return ExplainForm(values, **named) if ask else ExplainForm(None, initial=values, **named)
 
 
 def _link(choice: ProjectChoice, given: Mapping[str, str], entry: LedgerEntry | None) -> str:
-    """The address of this question, without the text of the item."""
+    """Return the permanent link to this explanation, without the text of the item."""
     asked = {"project": str(choice.project.pk), "version": given.get("version", "")}
     asked |= {"item": "" if entry is None else str(entry.task_uuid)}
     asked |= {key: given.get(key, "") for key in (*_ASKED, *_COUNTS)}
@@ -153,17 +157,17 @@ def _link(choice: ProjectChoice, given: Mapping[str, str], entry: LedgerEntry | 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Of which rules, and how things stand now."""
+    """Context of an explanation: the rules, the ledger entry, the reported state of outbounds."""
 
     project: int
     track: Track
     entry: LedgerEntry | None
-    # What routers say of outbounds.
+    # State of outbounds as reported by the routers, by name.
     said: Mapping[str, OutboundStatus]
     now: datetime
 
     def explain(self, asked: Mapping[str, Any]) -> ItemExplanation:
-        """What would happen, by the answers of the form."""
+        """Explain the event that the form describes; ``asked`` is its cleaned data."""
         happening, text = asked["happening"], asked["text"]
         if happening not in AT_OUTBOUND:
             ledger = (
@@ -196,16 +200,19 @@ class _Asked:
 
 
 def _status(text: str) -> int | str:
-    """As a spider logs it: statuses are numbers as a rule."""
+    """Return a status as spiders log it: a number where the text is one, else the text."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
 def _known(entry: LedgerEntry | None, item: Item, asked: Mapping[str, Any]) -> Known:
-    """The item as if the ledger knew it at that outbound; what is in the ledger comes first."""
+    """Return the item as a ledger entry at the chosen outbound.
+
+    The task_uuid of ``entry`` takes precedence over that of the typed item.
+    """
     parked = asked["happening"] == Happening.OFFERED
     name = uuid_of(item) or NO_UUID
-    # Each retry there is one of all.
+    # Retries at one outbound are part of the total, so the total is never smaller.
     retries = asked["retry_times"] or 0
     in_all = max(asked["group_retry_times"] or 0, retries)
     return Known(

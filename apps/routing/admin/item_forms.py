@@ -1,4 +1,4 @@
-"""What people ask the ledger, and what they type into an item."""
+"""Forms of the ledger: filters of the lists, search, and the editor of one item."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _name(label: Any, known: str = "", most: int = NAME_CHARACTERS) -> forms.Cha
 
 
 class ItemFilter(forms.Form):
-    """Which items of the project."""
+    """Filter of the list of all items."""
 
     state = forms.ChoiceField(
         label=_("State"),
@@ -43,7 +43,7 @@ class ItemFilter(forms.Form):
 
 
 class DeadFilter(forms.Form):
-    """Which dead letters."""
+    """Filter of the list of dead letters."""
 
     state = forms.ChoiceField(
         label=_("State"),
@@ -56,13 +56,13 @@ class DeadFilter(forms.Form):
 
 
 class ParkedFilter(forms.Form):
-    """Which parked items."""
+    """Filter of the list of parked items."""
 
     outbound = _name(_("Outbound"), "known-outbounds")
 
 
 class FindForm(forms.Form):
-    """One item by its UUID, or all that hold a value."""
+    """Search for one item by its task_uuid, or for all items that contain a value."""
 
     value = forms.CharField(
         label=_("Task UUID or value"),
@@ -74,7 +74,7 @@ class FindForm(forms.Form):
 
 
 class EditItemForm(forms.Form):
-    """An item as JSON, to be submitted again."""
+    """Editor of an item as JSON, which is submitted again with the changes."""
 
     item = forms.CharField(
         label=_("Item"),

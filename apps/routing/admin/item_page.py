@@ -1,4 +1,4 @@
-"""The page of one item: where it stands, how it came there, what it holds."""
+"""Context of the page of one item: state, history and content."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from apps.routing.models import RoutedItem
 from apps.routing.querysets import RESUBMITTABLE
 from apps.routing.states import TONES, ItemState
 
-# More of an item is not shown, but can be fetched.
+# The page shows this much of an item; the whole can be downloaded.
 SHOWN_CHARACTERS: Final = 60_000
 
 
 def item_page(item: RoutedItem, now: datetime) -> dict[str, Any]:
-    """What the template shows. One query, for the items that this one names."""
+    """Return the template's context. Needs one query, for the related items."""
     state = ItemState(item.state)
     asked = {"project": item.project_id, "item": str(item.task_uuid)}
     reason, detail = why(item.reason, item.detail)
@@ -37,7 +37,7 @@ def item_page(item: RoutedItem, now: datetime) -> dict[str, Any]:
         "explain": reverse("routing-explain", query=asked),
         "reason": reason,
         "detail": detail,
-        # Each step with the id of the item that it names, where that is still kept.
+        # Each step with the ID of the item that the step refers to, if still stored.
         "story": [(each, known.get(each.other)) for each in story],
         "is_raw": raw is not None,
         "text": text[:SHOWN_CHARACTERS],
@@ -53,7 +53,7 @@ def item_page(item: RoutedItem, now: datetime) -> dict[str, Any]:
 
 
 def pretty(text: str) -> str:
-    """JSON as people read it; what cannot be read stays as it is."""
+    """Return indented JSON; a text that is not JSON is returned unchanged."""
     try:
         return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
@@ -61,7 +61,7 @@ def pretty(text: str) -> str:
 
 
 def raw_text(item: RoutedItem) -> str | None:
-    """The text that an inbound has brought where that is no item at all."""
+    """Return the received text of a message that is not an item; None for an item."""
     if item.state != ItemState.DEAD:
         return None
     try:
@@ -71,7 +71,7 @@ def raw_text(item: RoutedItem) -> str | None:
 
 
 def typed_of(item: RoutedItem) -> str:
-    """What somebody begins with who edits it."""
+    """Return the initial text of the editor: the item as it would be resubmitted."""
     raw = raw_text(item)
     if raw is not None:
         return raw
@@ -79,7 +79,7 @@ def typed_of(item: RoutedItem) -> str:
 
 
 def whole_item(item: RoutedItem) -> HttpResponse:
-    """The JSON as a file: no browser takes it for a page."""
+    """Return the item's JSON as a download, with headers that keep browsers from rendering it."""
     answer = HttpResponse(item.item, content_type="application/json; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{item.task_uuid}.json"'
     answer["X-Content-Type-Options"] = "nosniff"
@@ -87,7 +87,7 @@ def whole_item(item: RoutedItem) -> HttpResponse:
 
 
 def _relatives(item: RoutedItem, named: list[str]) -> dict[str, int]:
-    """Ids of the items that this one names, by task_uuid; those no longer kept are left out."""
+    """Return the IDs of related items that are still stored, by task_uuid."""
     wanted = {each for each in (item.resubmit_of, item.replaced_by) if each is not None}
     wanted |= {uuid.UUID(each) for each in named}
     if not wanted:

@@ -1,4 +1,4 @@
-"""The ledger in the admin: lists that never count, the story of an item, what people may do."""
+"""Admin of the ledger: lists of items, the page of one item, and the actions on items."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from apps.routing.services import cancel_item, resubmit_item
 
 @admin.register(RoutedItem)
 class RoutedItemAdmin(ChosenProjectAdmin):
-    """Items are moved by routers; people look, cancel, submit again and offer again."""
+    """Lists and actions of routed items.
+
+    Only routers move items; users view, cancel, resubmit and offer parked items again.
+    """
 
     configuration_kind = KIND
 
@@ -41,7 +44,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         css = {"all": MEDIA}
 
     def get_urls(self) -> list[URLPattern]:
-        """The lists beside the main one, and the buttons."""
+        """Add the URLs of the further lists and of the actions."""
         view = self.admin_site.admin_view
         get, post = require_GET, require_POST
         return [
@@ -61,19 +64,19 @@ class RoutedItemAdmin(ChosenProjectAdmin):
     # --- lists ----------------------------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Items of ``?project=``, the newest first."""
+        """List the items of ``?project=``, newest first."""
         return self._list(request, lists.items, _("Items"))
 
     def dead_view(self, request: HttpRequest) -> HttpResponse:
-        """Items that ended without success, and for which no other stands."""
+        """List items that ended without success and were not resubmitted."""
         return self._list(request, lists.dead_letters, _("Dead items"))
 
     def parked_view(self, request: HttpRequest) -> HttpResponse:
-        """Items that wait for their outbound."""
+        """List items that wait for their outbound."""
         return self._list(request, lists.parked, _("Parked"))
 
     def find_view(self, request: HttpRequest) -> HttpResponse:
-        """The item of a UUID, or all that hold a value."""
+        """Redirect to the item with this task_uuid, or list the items that contain the value."""
         choice = self.chosen(request)
         if choice is not None:
             found = lists.by_uuid(choice, request.GET.get("value", ""))
@@ -93,7 +96,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
     # --- many at once ---------------------------------------------------------------------------
 
     def bulk_view(self, request: HttpRequest, *, verb: str) -> HttpResponse:
-        """Cancel or submit again all that are ticked."""
+        """Cancel or resubmit the selected items; cancelling asks for confirmation first."""
         choice = self._operated(request)
         if verb == "cancel" and (ticked := bulk.ticked(request, choice)):
             asked = ask_first(
@@ -114,7 +117,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         return HttpResponseRedirect(_back(request))
 
     def offer_view(self, request: HttpRequest) -> HttpResponse:
-        """Have the items that are parked for an outbound offered again at once."""
+        """Offer the items that are parked for an outbound again at once."""
         choice = self._operated(request)
         for level, text in bulk.offer(request, choice, _typed_note(request)):
             messages.add_message(request, level, text)
@@ -129,7 +132,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What an item is, and what happened to it."""
+        """Show the content and the history of an item."""
         item = self._item(request, number_in(object_id))
         context = self.context(request, None, _("Item")) | item_page(item, timezone.now())
         context |= {
@@ -140,11 +143,11 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         return TemplateResponse(request, "admin/routing/item.html", context)
 
     def whole_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The item as it is, to be kept as a file."""
+        """Return the item's JSON as a download."""
         return whole_item(self._item(request, pk))
 
     def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """End an open item, after a question."""
+        """Cancel an open item after a confirmation."""
         item = self._operable(request, pk)
         asked = ask_first(
             request,
@@ -167,7 +170,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         return HttpResponseRedirect(_address(pk))
 
     def resubmit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Submit it again as it was."""
+        """Submit a dead letter again, unchanged."""
         item = self._operable(request, pk)
         try:
             self._resubmit(request, item, None, _typed_note(request))
@@ -176,7 +179,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         return HttpResponseRedirect(_address(pk))
 
     def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Submit it again with changes."""
+        """Show the editor of a dead letter (GET), or submit the changed item (POST)."""
         item = self._operable(request, pk)
         form = EditItemForm(request.POST if request.method == "POST" else None)
         if request.method != "POST":
@@ -235,12 +238,15 @@ def _address(pk: int) -> str:
 
 
 def _typed_note(request: HttpRequest) -> str:
-    """No database takes the character 0."""
+    """Return the posted note without NUL characters, which PostgreSQL rejects in text."""
     return request.POST.get("note", "").replace("\x00", "")[:MOST_NOTE]
 
 
 def _back(request: HttpRequest) -> str:
-    """The list that the button was on: one of ours, with its filters."""
+    """Return the URL of the list that the request came from, with its filters.
+
+    Only URLs of the lists of this class are accepted, so that ``back`` cannot redirect elsewhere.
+    """
     names = ("routing_dead_letters", "routing_parked", "routing_routeditem_changelist")
     wanted = request.POST.get("back", "")
     for name in names:

@@ -1,4 +1,4 @@
-"""Lists of items: by pages of ids, so that none of them counts what it does not show."""
+"""Lists of items with keyset pagination by ID, which needs no COUNT over the whole ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from apps.routing.states import TONES, ItemState
 PER_PAGE: Final = 50
 MOST_FOUND: Final = 100
 MOST_NAMES: Final = 500
-# Why an item may have ended without success.
+# Reasons with which an item can end without success.
 _ENDS: Final = (
     "no_rule",
     "retry_limits",
@@ -39,7 +39,7 @@ _ENDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One item of a list."""
+    """Row of a list: an item with its translated state and reason."""
 
     item: RoutedItem
     state: str
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """What is parked for one outbound."""
+    """Number and oldest of the items that are parked for one outbound."""
 
     outbound: str
     count: int
@@ -61,21 +61,21 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page of a list."""
+    """Page of a list, with its filter form."""
 
     kind: str
     template: str
     form: forms.Form
     rows: list[Row] = field(default_factory=list)
-    # The address of the page after this one, without its path; "" is the last.
+    # Query string of the next page; "" on the last page.
     older: str = ""
-    # The same of the first page; "" is this one.
+    # Query string of the first page; "" on the first page.
     first: str = ""
     inbounds: list[str] = field(default_factory=list)
     outbounds: list[str] = field(default_factory=list)
     reasons: list[tuple[str, str]] = field(default_factory=list)
     lots: list[Lot] = field(default_factory=list)
-    # Of a search: whether one was made, and whether there may be more.
+    # Only for a search: whether one was made, and whether all matches are listed.
     asked: bool = True
     complete: bool = True
 
@@ -84,7 +84,7 @@ Make = Callable[[HttpRequest, ProjectChoice], Listed]
 
 
 def items(request: HttpRequest, choice: ProjectChoice) -> Listed:
-    """All items of the project, by what the form says."""
+    """Return a page of the project's items that match the filter."""
     form = ItemFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project)
     wanted = _given(form)
@@ -94,7 +94,7 @@ def items(request: HttpRequest, choice: ProjectChoice) -> Listed:
 
 
 def dead_letters(request: HttpRequest, choice: ProjectChoice) -> Listed:
-    """Items that ended without success, and for which no other stands."""
+    """Return a page of the items that ended without success and were not resubmitted."""
     form = DeadFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project).dead_letters()
     listed = rows.filter(**_given(form)) if form.is_valid() else rows.none()
@@ -109,7 +109,7 @@ def dead_letters(request: HttpRequest, choice: ProjectChoice) -> Listed:
 
 
 def parked(request: HttpRequest, choice: ProjectChoice) -> Listed:
-    """Items that wait for their outbound, those that wait longest first."""
+    """Return a page of the parked items, oldest first."""
     form = ParkedFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project, state=ItemState.PARKED)
     listed = rows.filter(**_given(form)) if form.is_valid() else rows.none()
@@ -126,7 +126,7 @@ def parked(request: HttpRequest, choice: ProjectChoice) -> Listed:
 
 
 def found(request: HttpRequest, choice: ProjectChoice) -> Listed:
-    """The items that hold a value."""
+    """Return the newest items that contain a value, at most ``MOST_FOUND``."""
     form = FindForm(request.GET)
     value = form.cleaned_data["value"] if form.is_valid() else ""
     if not value:
@@ -144,7 +144,7 @@ def found(request: HttpRequest, choice: ProjectChoice) -> Listed:
 
 
 def by_uuid(choice: ProjectChoice, text: str) -> RoutedItem | None:
-    """The item of this task_uuid, if it is one and the project has it."""
+    """Return the project's item with this task_uuid; None if ``text`` is no UUID or unknown."""
     try:
         wanted = uuid.UUID(text.strip())
     except ValueError:
@@ -167,7 +167,7 @@ def _page(
     rising: bool = False,
     **more: Any,
 ) -> Listed:
-    """So many rows from the id ``?from=`` on."""
+    """Return ``PER_PAGE`` rows after the ID ``?from=``; ``rising``: IDs in ascending order."""
     begin = number_in(request.GET.get("from", ""))
     if begin is not None:
         rows = rows.filter(id__gt=begin) if rising else rows.filter(id__lt=begin)
@@ -198,7 +198,7 @@ def _row(item: RoutedItem) -> Row:
 
 
 def _names(choice: ProjectChoice) -> tuple[list[str], list[str]]:
-    """The inbounds and outbounds that items came by, for what a form proposes."""
+    """Return the known names of inbounds and outbounds as suggestions for the filter form."""
     pairs = (
         Tally.objects.filter(project=choice.project)
         .order_by()
@@ -213,7 +213,11 @@ def _names(choice: ProjectChoice) -> tuple[list[str], list[str]]:
 
 
 def _lots(choice: ProjectChoice) -> list[Lot]:
-    """What is parked for each outbound, by counters; the oldest by the index of parked items."""
+    """Return the parked items by outbound.
+
+    Numbers come from the counters, the oldest items from the index of parked items, so that no
+    query counts rows of the ledger.
+    """
     counts = (
         Tally.objects.filter(project=choice.project, what=ItemState.PARKED)
         .values_list("outbound")

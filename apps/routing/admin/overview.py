@@ -1,4 +1,4 @@
-"""What the page of the router shows: the books, what is wrong, every line in and out."""
+"""Context of the router's page: accounting, problems, inbounds and outbounds of one project."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
 
 SHOWN_DRAFTS: Final = 5
-# Of a thousand outbounds the page, which is fetched again and again, has so many at once.
+# Outbounds per page: rule sets have up to a thousand, and the page refreshes itself.
 SHOWN_OUTBOUNDS: Final = 50
-# The oldest parked item is looked up for so many outbounds.
+# The oldest parked item is looked up for at most this many outbounds.
 MOST_PARKED: Final = 50
 MAX_NAME: Final = 200
 SHOWN_NAMES: Final = 5
-# Which server a class of outbounds talks to.
+# Server behind a family of outbound classes.
 _SERVERS: Final = {"redis_queue": "Redis", "rabbitmq": "RabbitMQ", "kafka": "Kafka"}
 _BAD: Final = (ItemState.FAILED, ItemState.EXPIRED, ItemState.REJECTED, ItemState.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that a person should know first."""
+    """Problem that is shown at the top of the page."""
 
     tone: str
     icon: str
     text: str
     since: datetime | None = None
-    # As the machine says it.
+    # Untranslated error message.
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class InboundLine:
-    """One inbound: its rule, what came by it ever, and how it is now."""
+    """Row of one inbound: its rule, its counters since the first item, its reported state."""
 
     number: int
     rule: Inbound | None
@@ -72,13 +72,13 @@ class InboundLine:
 
     @property
     def depth(self) -> int | None:
-        """Messages that wait; None when nobody can say."""
+        """Number of waiting messages; None if unknown."""
         return None if self.now is None else self.now.depth
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundLine:
-    """One outbound: its rule, where its items stand, and how it is now."""
+    """Row of one outbound: its rule, the number of its items by state, its reported state."""
 
     number: int
     rule: Outbound | None
@@ -89,36 +89,36 @@ class OutboundLine:
 
     @property
     def depth(self) -> int | None:
-        """Messages that wait; None when nobody can say."""
+        """Number of waiting messages; None if unknown."""
         return None if self.now is None else self.now.depth
 
     @property
     def total(self) -> int:
-        """All items that stand here or ended here."""
+        """Number of items that are at this outbound or ended there."""
         return sum(self.counts.values())
 
     @property
     def more_selectors(self) -> int:
-        """How many conditions there are besides the first."""
+        """Number of selectors besides the first."""
         return 0 if self.rule is None else len(self.rule.selector) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which outbounds are shown: a page of those whose names begin with ``prefix``."""
+    """Requested page of the outbounds whose names begin with ``prefix``."""
 
     prefix: str = ""
     page: int = 1
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Window:
-        """As an address says it; whatever is no page is the first."""
+        """Read the window from a query string; an invalid page number means the first page."""
         page = number_in(query.get("page", ""))
         return cls(query.get("prefix", "")[:MAX_NAME], max(page or 1, 1))
 
     @property
     def query(self) -> str:
-        """What the address ends in, besides the project."""
+        """Query string of this window, to be appended to that of the project."""
         said = {"prefix": self.prefix, "page": str(self.page) if self.page > 1 else ""}
         return "".join(f"&{urlencode({name: value})}" for name, value in said.items() if value)
 
@@ -128,7 +128,7 @@ _FIRST: Final = Window()
 
 @dataclass(frozen=True, slots=True)
 class ShownOutbounds:
-    """One page of them, in their effective order. ``found``: how many have the prefix."""
+    """One page of outbounds in effective order; ``found`` is the number of all that match."""
 
     window: Window
     lines: list[OutboundLine]
@@ -136,28 +136,28 @@ class ShownOutbounds:
 
     @property
     def first(self) -> int:
-        """The place of the first one among those found."""
+        """Position of the page's first outbound among those found, from 1."""
         return (self.window.page - 1) * SHOWN_OUTBOUNDS + 1
 
     @property
     def last(self) -> int:
-        """The place of the last one."""
+        """Position of the page's last outbound among those found."""
         return self.first + len(self.lines) - 1
 
     @property
     def before(self) -> Window | None:
-        """The page before this one."""
+        """Window of the previous page; None on the first page."""
         return replace(self.window, page=self.window.page - 1) if self.window.page > 1 else None
 
     @property
     def after(self) -> Window | None:
-        """The page after it."""
+        """Window of the next page; None on the last page."""
         return replace(self.window, page=self.window.page + 1) if self.last < self.found else None
 
 
 @dataclass(frozen=True, slots=True)
 class InState:
-    """How many items are in one state."""
+    """Number of items in one state."""
 
     name: str
     label: str
@@ -167,7 +167,7 @@ class InState:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Everything on the page."""
+    """Complete context of the router's page."""
 
     project: Project
     books: ItemAccounting
@@ -178,54 +178,57 @@ class Overview:
     inbounds: list[InboundLine]
     outbounds: list[OutboundLine]
     shown: ShownOutbounds
-    # Items that never came to an outbound.
+    # Number of items that never reached an outbound, by state.
     nowhere: dict[str, int]
     rules: RuleSet | None
     troubles: list[Trouble] = field(default_factory=list)
 
     @property
     def are_many(self) -> bool:
-        """More outbounds than a page shows."""
+        """Whether there are more outbounds than one page shows."""
         return len(self.outbounds) > SHOWN_OUTBOUNDS
 
     @property
     def active(self) -> ConfigVersion | None:
-        """The version that routers shall run."""
+        """Active version of the rules, which all routers should run."""
         return None if self.configuration is None else self.configuration.active
 
     @property
     def runs(self) -> str:
-        """``2 of 2 on v7``."""
+        """Rollout of the active version as text, such as ``2 of 2 on v7``."""
         return tally_text(self.followers)
 
     @property
     def routers(self) -> tuple[Runner, ...]:
-        """Living routers that follow the rules, and what each runs."""
+        """Live routers of the project, with the version that each runs."""
         return self.followers.runners
 
     @property
     def ends(self) -> list[InState]:
-        """What became of all that have ended."""
+        """Number of ended items by state."""
         return _in_states(self.books.final)
 
     @property
     def nowhere_states(self) -> list[InState]:
-        """Items that never came to an outbound."""
+        """Number of items that never reached an outbound, by state, without empty states."""
         return [each for each in _in_states(self.nowhere) if each.count]
 
     @property
     def final(self) -> int:
-        """All that have ended."""
+        """Number of ended items."""
         return sum(self.books.final.values())
 
     @property
     def in_flight(self) -> int:
-        """All that are under way, parked ones apart."""
+        """Number of open items, without the parked ones."""
         return sum(self.books.in_flight.values())
 
 
 def overview(project: Project, now: datetime, window: Window = _FIRST) -> Overview:
-    """The page of one project: a fixed number of queries, none of which counts items."""
+    """Return the context of one project's page.
+
+    The number of queries is fixed, and none of them counts rows of the ledger.
+    """
     configuration = (
         Configuration.objects.filter(kind=KIND, project=project)
         .select_related("active", "project")
@@ -266,7 +269,7 @@ def _followers(configuration: Configuration | None) -> Followers:
 
 
 def _drafts(configuration: Configuration | None) -> list[ConfigVersion]:
-    """Versions that are newer than the active one, the newest first."""
+    """Return the versions that are newer than the active one, newest first."""
     if configuration is None:
         return []
     above = 0 if configuration.active is None else configuration.active.number
@@ -309,7 +312,7 @@ def _outbounds(
 
 
 def _shown(project: Project, lines: list[OutboundLine], window: Window) -> ShownOutbounds:
-    """A page that is not there, any more, is the last one."""
+    """Return the requested page of outbounds; a page beyond the end is replaced by the last one."""
     found = [line for line in lines if line.name.startswith(window.prefix)]
     window = replace(window, page=min(window.page, max(1, -(-len(found) // SHOWN_OUTBOUNDS))))
     shown = found[(window.page - 1) * SHOWN_OUTBOUNDS :][:SHOWN_OUTBOUNDS]
@@ -320,7 +323,10 @@ def _shown(project: Project, lines: list[OutboundLine], window: Window) -> Shown
 
 
 def oldest_parked(project: int, outbounds: list[str]) -> dict[str, RoutedItem]:
-    """The item that is parked for longest, by outbound. One query, by the index of parked items."""
+    """Return the oldest parked item by outbound, with one query on the index of parked items.
+
+    Only the first ``MOST_PARKED`` outbounds are looked up.
+    """
     if not outbounds:
         return {}
     wanted = Q()
@@ -358,7 +364,7 @@ def _troubles(found: Overview) -> list[Trouble]:
 
 
 def _router_troubles(found: Overview) -> list[Trouble]:
-    """No router, no rules, or a router that runs others."""
+    """Return problems of routers: none is live, or one could not apply the active version."""
     if found.configuration is None or found.active is None:
         return []
     if not found.standing.routers:
@@ -379,7 +385,7 @@ def _router_troubles(found: Overview) -> list[Trouble]:
 
 
 def _target_troubles(found: Overview) -> list[Trouble]:
-    """Targets that are away, those with the same reason together: it is one server that is gone."""
+    """Return unreachable targets, grouped by reason: one failed server affects many outbounds."""
     by_reason: dict[tuple[str, str], list[OutboundLine]] = {}
     for line in found.outbounds:
         if line.now is not None and line.now.problem:
@@ -404,7 +410,7 @@ def _target_troubles(found: Overview) -> list[Trouble]:
 
 
 def _limit_troubles(found: Overview) -> list[Trouble]:
-    """Rate limits that each router keeps by itself, because what they share is gone."""
+    """Return outbounds whose rate limit is kept per router: the shared store is unreachable."""
     by_reason: dict[str, list[str]] = {}
     for line in found.outbounds:
         if line.now is not None and line.now.limit_degraded:
@@ -421,7 +427,7 @@ def _limit_troubles(found: Overview) -> list[Trouble]:
 
 
 def _port_troubles(found: Overview, now: datetime) -> list[Trouble]:
-    """The port that the rules ask for, where a web process cannot open it."""
+    """Return a warning if a web process cannot open the port that the rules ask for."""
     server = None if found.rules is None else found.rules.server
     if server is None:
         return []

@@ -1,4 +1,4 @@
-"""The page "Replay": what a saved version would do with the last items. It changes nothing."""
+"""The page "Replay": what a saved version of the rules would do with recent items. Read-only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TONES: Final = {
 
 
 class ReplayForm(forms.Form):
-    """Which items, and by which rules. An empty ``base`` is the active version."""
+    """Selection of items and of two versions of the rules; an empty ``base`` is the active one."""
 
     version = forms.TypedChoiceField(
         label=gettext_lazy("Version to try"), coerce=int, widget=UnfoldAdminSelectWidget
@@ -95,20 +95,20 @@ class ReplayForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A group or an item, in words."""
+    """Group or item of a replay with translated texts."""
 
     tone: str
     difference: str
     before: str
     after: str
-    # A group or a row of the replay.
+    # The ReplayGroup or ReplayedItem that is shown.
     of: Any
     state: str = ""
 
 
 @require_safe
 def replay_page(request: HttpRequest) -> HttpResponse:
-    """``?project=&version=``, and the other fields of the form."""
+    """Answer ``?project=&version=`` and the other fields of the form."""
     choice = chosen(request, KIND)
     context = admin.site.each_context(request) | {
         "title": _("Replay"),
@@ -148,7 +148,7 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
 
 
 def _draft(versions: Versions) -> int | None:
-    """The newest version, unless it is active already and there is another."""
+    """Return the newest version that is not active, else the newest; None without versions."""
     return next(
         (number for number in versions.numbers if number != versions.active),
         next(iter(versions.numbers), None),

@@ -1,4 +1,4 @@
-"""The router of a project in the admin: how it is now, and the rules that it runs."""
+"""Admin pages of a project's router: its status, and the editor of its rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEDIA = ["dashboard/dashboard.css", "configcenter/configcenter.css", "routing/ro
 
 @admin.register(RouterReport)
 class RouterAdmin(ChosenProjectAdmin):
-    """Pages about a project instead of a list of rows: what routers report is one of them."""
+    """Pages about the router of one project, in the place of a list of ``RouterReport`` rows."""
 
     configuration_kind = KIND
 
@@ -31,7 +31,7 @@ class RouterAdmin(ChosenProjectAdmin):
         css = {"all": MEDIA}
 
     def get_urls(self) -> list[URLPattern]:
-        """The overview, what refreshes it, and the editor of the rules."""
+        """Add the URLs of the refreshed part of the overview and of the editor of the rules."""
         view = self.admin_site.admin_view
         return [
             path("live", view(require_GET(self.live_view)), name="routing_routerreport_live"),
@@ -44,36 +44,36 @@ class RouterAdmin(ChosenProjectAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> None:
-        """No report has a page of its own."""
+        """Return None for every ID: a report has no page of its own."""
 
-    # --- how it is now --------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The router of ``?project=``."""
+        """Show the status of the router of ``?project=``."""
         choice = self.chosen(request)
         context = self.context(request, choice, _("Router")) | _overview(request, choice)
         return TemplateResponse(request, "admin/routing/router.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
-        """The changing part of it."""
+        """Return the part of the status page that refreshes itself."""
         choice = self.chosen(request)
         context = {"choice": choice} | _overview(request, choice)
         return TemplateResponse(request, "admin/routing/router_live.html", context)
 
-    # --- its rules ------------------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------
 
     def rules_view(self, request: HttpRequest) -> HttpResponse:
-        """The rules of ``?project=&version=``, to read or to edit."""
+        """Show the rules of ``?project=&version=``, editable for editors."""
         choice = self.chosen(request)
         context = self.context(request, choice, _("Routing rules"))
         return rules.page(request, choice, context)
 
     def check_view(self, request: HttpRequest) -> HttpResponse:
-        """What is wrong with an entry that is being edited."""
+        """Return the problems of a draft as JSON."""
         return rules.check(request, self.chosen(request))
 
     def save_view(self, request: HttpRequest) -> HttpResponse:
-        """Keep the draft of the page as a new version."""
+        """Save a draft as a new version."""
         return rules.save(request, self.chosen(request))
 
 

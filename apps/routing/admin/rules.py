@@ -1,4 +1,4 @@
-"""The rules of a project in the admin: to look at, and for editors to change."""
+"""Views of the rules editor: show a version, check a draft, save a draft as a new version."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MOST_SHOWN: Final = 100
 MOST_CHOICES: Final = 50
 _ENTRY: Final = re.compile(r"(inbound|outbound)\[(\d+)\]\.?(.*)", re.DOTALL)
 _ROW: Final = re.compile(r"(selector|convert)\[(\d+)\]")
-# A class says in its text which of its parameters it means.
+# Problems found by a class name the parameter in their text only.
 _PARAMETER: Final = re.compile(r"\binit\.([A-Za-z0-9_]+)")
 
 
 def page(
     request: HttpRequest, choice: ProjectChoice | None, context: dict[str, Any]
 ) -> HttpResponse:
-    """The version ``?version=``, else the newest."""
+    """Show the version ``?version=``, by default the newest."""
     if choice is None:
         return TemplateResponse(request, "admin/routing/rules.html", context)
     row = _configuration(choice.project)
@@ -70,14 +70,18 @@ def page(
 
 
 def check(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
-    """What is wrong with a draft, as JSON; nothing is saved."""
+    """Return the problems of a draft as JSON; nothing is saved."""
     project, sent = _sent(request, choice)
     read = _read(project, sent)
     return JsonResponse({"wrong": [asdict(each) for each in wrong_with(read)[:MOST_SHOWN]]})
 
 
 def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
-    """Keep a draft as a new version: 422 with what is wrong, 409 when somebody else was quicker."""
+    """Save a draft as a new version.
+
+    Answers 422 with the problems of the draft, and 409 if another version was saved since the draft
+    was started.
+    """
     project, sent = _sent(request, choice)
     based_on, note = sent.get("based_on"), sent.get("note", "")
     if not isinstance(based_on, int) or isinstance(based_on, bool) or not isinstance(note, str):
@@ -109,7 +113,7 @@ def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
 
 
 def wrong_with(read: typed.Read) -> list[Wrong]:
-    """What could not be read, and what the rules themselves find wrong, each at its field."""
+    """Return the problems of a draft, each with its field: of its syntax, else of its rules."""
     if read.wrong:
         return read.wrong
     return [_at_field(each) for each in RoutingKind().check(read.data)]
@@ -122,7 +126,7 @@ def _at_field(problem: Problem) -> Wrong:
         return Wrong("rules", None, name, problem.text, warning=problem.warning)
     of, place, rest = match[1], int(match[2]), match[3]
     row = _ROW.match(rest)
-    # Of a parameter the place says the name, or else the text does.
+    # The name of a parameter is in the place of the problem, or else in its text.
     named = _PARAMETER.match(rest) or (None if rest else _PARAMETER.search(problem.text))
     if row is not None:
         name = row[1]
@@ -147,7 +151,7 @@ def _sent(request: HttpRequest, choice: ProjectChoice | None) -> tuple[Project, 
 
 
 def _read(project: Project, sent: dict[str, Any]) -> typed.Read:
-    """The draft over the version that its page showed."""
+    """Apply the draft to the version that it was started from."""
     number = sent.get("version")
     if not isinstance(number, int) or isinstance(number, bool):
         raise BadRequest
@@ -182,7 +186,7 @@ def _numbers(row: Configuration) -> list[int]:
 
 
 def _links(project: Project, version: ConfigVersion) -> list[tuple[str, str]]:
-    """What to ask a version before it is activated: addresses and their titles."""
+    """Return links to tools that try a version before its activation, as (URL, title)."""
     asked = {"project": project.pk, "version": version.number}
     return [
         (reverse("routing-explain", query=asked), _("Explain an item")),
@@ -204,7 +208,7 @@ def _meanwhile(project: Project) -> dict[str, Any]:
 
 
 def _words() -> dict[str, str]:
-    """What the page's script says."""
+    """Return the translated texts of the page's script."""
     return {
         "add_selector": _("Add a condition"),
         "add_convert": _("Add a converter"),

@@ -1,4 +1,4 @@
-"""The fields of the rules editor: what they are called, how they are typed, what they mean."""
+"""Fields of the rules editor: names, input types, labels and help texts."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from apps.routing.engine.rules import Overflow
 
 Text = str | Promise
 
-# How a field is typed in: see static/routing/rule_form.js.
+# Input types of fields, drawn by static/routing/rule_form.js.
 TEXT: Final = "text"
 LONG: Final = "long"
 NUMBER: Final = "number"
 TRUTH: Final = "truth"
-# True, false, or left to the class: a choice that may be empty.
+# True, false or empty; empty leaves the value to the class.
 MAYBE: Final = "maybe"
 CHOICE: Final = "choice"
-# One value a line.
+# One value per line.
 LINES: Final = "lines"
-# One ``name: value`` a line.
+# One ``name: value`` per line.
 MAPPING: Final = "mapping"
 SELECTORS: Final = "selectors"
 CONVERTS: Final = "converts"
 CLASS: Final = "class"
-# The parameters of the class stand here.
+# Placeholder for the parameters of the chosen class.
 PARAMETERS: Final = "parameters"
 OUTBOUND: Final = "outbound"
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a form; ``name`` is the key of the data, dotted where it lies deeper."""
+    """Field of a form; ``name`` is the key in the data, dotted for a nested key."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Fields that belong together; ``open`` at first, or to be unfolded."""
+    """Group of fields; ``open`` groups are expanded initially."""
 
     title: Text
     fields: tuple[Field, ...]
@@ -277,12 +277,15 @@ _HELP: Final[dict[str, Text]] = {
 
 
 def fields_of(of: str) -> dict[str, Field]:
-    """The fields of an inbound, an outbound or the whole set, by name."""
+    """Return the fields of an inbound, an outbound or the whole rule set, by name."""
     return {field.name: field for group in GROUPS[of] for field in group.fields}
 
 
 def parameters_of(of: str, cls: str) -> dict[str, Field] | None:
-    """The fields of a class's own parameters, by bare name; None for a class that is not here."""
+    """Return the fields of a class's own parameters, by name without the prefix ``init.``.
+
+    None if the class is not installed or its parameters are unknown.
+    """
     try:
         if of == "inbound":
             found = inbounds.parameters(cls)
@@ -301,7 +304,7 @@ def _parameter(name: str, kind: type, required: bool, text: str = "") -> Field:
 
 
 def as_json() -> dict[str, Any]:
-    """Everything that the page's script needs to draw its forms."""
+    """Return all groups, classes and converters as data for the page's script."""
     return {
         "groups": {
             of: [_plain(asdict(group)) for group in groups] for of, groups in GROUPS.items()
@@ -322,7 +325,7 @@ def _classes(of: str, names: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def _converter_hint(name: str) -> list[str]:
-    """The names of its parameters; those of other packages' classes are not asked for."""
+    """Return the names of a built-in converter's parameters; empty for other classes."""
     cls = BUILT_IN.get(name)
     return [] if cls is None else [each.name for each in msgspec.structs.fields(cls)]
 

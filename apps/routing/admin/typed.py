@@ -1,7 +1,8 @@
-"""Rules as a form has them, texts and ticks, and back: nothing that nobody touched is changed.
+"""Conversion between the data of rules and the texts and check boxes of the editor.
 
-A draft is a list of entries that each say which entry of the version they come from (``from``)
-and what was typed since (``set``); the version itself supplies all the rest.
+A draft is a list of entries. Each refers to the entry of the version that it was made from
+(``from``) and holds only the changed fields (``set``). All other values are copied from the version
+unchanged, so that saving never rewrites a field that was not edited.
 """
 
 from __future__ import annotations
@@ -22,41 +23,41 @@ Data = dict[str, Any]
 
 OF: Final = ("inbound", "outbound")
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
-# Lists in which 1000 is a number; in all others a line is a text.
+# Lists whose lines may be numbers; the lines of all other lists are texts.
 _STATUSES: Final = ("dont_retry_status", "direct_failback_status", "routing.terminal_codes")
-# A draft of more is none of ours.
+# The editor never sends more entries than this.
 _MOST_ENTRIES: Final = 10_000
 
 
 class NoDraft(ValueError):
-    """What was sent is no draft of the rules."""
+    """The request body is not a draft of rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """One thing that is wrong, and at which field it shows; ``of`` rules has no place."""
+    """Problem of a draft with the field where it is shown; ``place`` is None for ``of`` "rules"."""
 
     of: str
     place: int | None
     field: str
     text: str
-    # Of a list: which of its rows, from 0.
+    # Index of the row in a list, from 0.
     row: int | None = None
-    # Of a selector: the first character that is wrong, from 0.
+    # Position of the first invalid character in a selector, from 0.
     offset: int | None = None
     warning: bool = False
 
 
 @dataclass(slots=True)
 class Read:
-    """The data of a draft, and what could not be read of it."""
+    """Data of a draft, and the problems of its syntax."""
 
     data: Data
     wrong: list[Wrong] = field(default_factory=list)
 
 
 def new_data(project: str) -> Data:
-    """The rules of a project that has none."""
+    """Return the data of an empty rule set."""
     return to_data(RuleSet(project=project))
 
 
@@ -64,7 +65,7 @@ def new_data(project: str) -> Data:
 
 
 def form_of(data: Data) -> dict[str, Any]:
-    """All of a version, as the page's script shows it."""
+    """Return the values of all fields of a version for the page's script."""
     return {
         "rules": _state("rules", data),
         **{of: [_state(of, entry) for entry in data.get(of) or ()] for of in OF},
@@ -121,7 +122,7 @@ def _key(name: str) -> str:
 
 
 def _one(value: Any) -> str:
-    """A value on one line: a text as it is where it cannot be taken for anything else."""
+    """Return a value on one line: as plain text if unambiguous, else as JSON."""
     if isinstance(value, str) and value and value == value.strip() and value.isprintable():
         try:
             json.loads(value)
@@ -135,7 +136,10 @@ def _one(value: Any) -> str:
 
 
 def read_draft(base: Data, draft: Any) -> Read:
-    """The data of a draft of ``base``. Raises ``NoDraft``."""
+    """Return ``base`` with the changes of ``draft``.
+
+    Raises ``NoDraft`` if ``draft`` does not have the structure that the editor sends.
+    """
     if not isinstance(draft, dict):
         raise NoDraft
     found = Read({name: value for name, value in base.items() if name not in OF})
@@ -192,7 +196,7 @@ def _read_entry(found: Read, of: str, place: int, sent: dict[str, Any], before: 
 def _read_init(
     found: Read, of: str, place: int, entry: Data, typed: dict[str, Any]
 ) -> dict[str, Any]:
-    """The parameters; after a change of the class only those that the new one knows."""
+    """Return an entry's parameters; after a change of the class only those of the new class."""
     known = schema.parameters_of(of, str(entry.get("class")))
     init = dict(entry.get("init") or {})
     if "class" in typed and known is not None:
@@ -217,7 +221,10 @@ def _new_entry(of: str) -> Data:
 def _read(
     found: Read, of: str, place: int | None, each: schema.Field, value: Any, under: str = ""
 ) -> Any:
-    """A typed value; None is an empty field. What is wrong is noted, and read as None."""
+    """Return the value of a field; None for an empty field.
+
+    Problems are added to ``found``.
+    """
     name = under + each.name
     if each.kind == schema.TRUTH:
         return value is True
@@ -248,7 +255,7 @@ def _read(
 def _pairs(
     found: Read, of: str, place: int | None, name: str, text: str, row: int | None = None
 ) -> dict[str, Any]:
-    """Lines of ``name: value``."""
+    """Read lines of ``name: value``; problems are added to ``found``."""
     pairs: dict[str, Any] = {}
     for line in text.split("\n"):
         if not line.strip():
@@ -266,7 +273,7 @@ def _pairs(
 
 
 def _split(line: str) -> tuple[str, str] | None:
-    """``name: value``; a name of strange characters stands in quotes. None: it is no pair."""
+    """Split ``name: value``; a name with special characters is quoted. None if it is no pair."""
     line = line.strip()
     quoted = _QUOTED.match(line)
     at = quoted.end() if quoted else line.find(": ")
@@ -279,13 +286,13 @@ def _split(line: str) -> tuple[str, str] | None:
 
 
 def _quoted(text: str) -> str:
-    """A text that may stand in the quotes of JSON."""
+    """Return a text, decoded if it is a quoted JSON string."""
     value = _value(text) if text.startswith('"') else text
     return value if isinstance(value, str) else text
 
 
 def _value(text: str) -> Any:
-    """What JSON understands, and the text itself for what it does not."""
+    """Return the text decoded as JSON, or unchanged if it is not JSON."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Which version of a project's rules a page asks: the active one, or any that was saved."""
+"""Versions of a project's rules, compiled for the pages "Explain an item" and "Replay"."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _MOST_NUMBER: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The versions of one project; numbers, the newest first."""
+    """Versions of one project; ``numbers`` are sorted newest first."""
 
     configuration: Configuration | None
     active: int | None
     numbers: list[int]
 
     def number(self, asked: str) -> int | None:
-        """The version that an address names, "" being the active one; None when there is none.
+        """Return the version number that a query string names; "" means the active version.
 
-        Raises ``Http404`` for one that is not there.
+        None if no version is active. Raises ``Http404`` if the text is not a valid number or the
+        project has no rules; whether the version exists is not checked.
         """
         if not asked:
             return self.active
@@ -42,7 +43,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A version made ready, or why it cannot be."""
+    """Compiled version of the rules, or the problems that prevent it."""
 
     number: int
     track: Track | None
@@ -50,7 +51,7 @@ class Laid:
 
 
 def versions_of(project: Project) -> Versions:
-    """The versions of this project."""
+    """Return the project's versions, at most the newest ``SHOWN_VERSIONS``."""
     row = (
         Configuration.objects.filter(kind=KIND, project=project, newest__gte=1)
         .select_related("active")
@@ -64,7 +65,10 @@ def versions_of(project: Project) -> Versions:
 
 
 def laid(versions: Versions, number: int | None) -> Laid:
-    """This version made ready; None is a project without rules. Raises ``Http404``."""
+    """Return a compiled version; ``number`` None stands for an empty rule set.
+
+    Raises ``Http404`` if the version does not exist.
+    """
     if number is None or versions.configuration is None:
         return Laid(0, lay(RuleSet(project="")))
     pk = versions.configuration.versions.filter(number=number).values_list("pk", flat=True).first()

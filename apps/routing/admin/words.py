@@ -1,4 +1,4 @@
-"""The words of items for people: why one stands where it stands, and what happened to it."""
+"""Translated texts for the reason of an item's state and for the steps of its history."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TONES: Final[dict[str, str]] = {
     _K.DISPATCHED: "good",
     _K.MATCHED: "good",
 }
-# By the word that programs know; what others write stays the word that it is.
+# By reason code; an unknown code is shown unchanged.
 REASONS: Final[dict[str, Promise]] = {
     Reason.MATCHED: gettext_lazy("a rule takes it"),
     Reason.RETRY: gettext_lazy("sent once more"),
@@ -76,7 +76,7 @@ REASONS: Final[dict[str, Promise]] = {
     "refused": gettext_lazy("the target refuses it"),
     "cancelled": gettext_lazy("cancelled by a person"),
 }
-# The engine's sentences, with what it has filled in.
+# Patterns of the engine's English sentences; the groups are the filled-in values.
 _SENTENCES: Final = {
     reason.value: re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.*)", re.escape(text)), re.DOTALL)
     for reason, text in TEXTS.items()
@@ -86,29 +86,29 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One step of an item, in words."""
+    """Step of an item's history with translated texts."""
 
     at: datetime
     title: str
     tone: str
     outbound: str
     detail: str
-    # Since the step before.
+    # Time since the previous step.
     after: timedelta | None
-    # The item that the step names.
+    # task_uuid of the item that the step refers to.
     other: str = ""
 
 
 def reason_text(reason: str) -> str:
-    """Why, in a few words."""
+    """Return the short text of a reason; an unknown reason is returned unchanged."""
     return str(REASONS.get(reason, reason))
 
 
 def why(reason: str, detail: str) -> tuple[str, str]:
-    """Why an item stands where it stands: words, and what else was said about it.
+    """Return the reason of an item's state, and further details, both as text.
 
-    The engine's own sentence is said in the person's language, and once; what a target has said
-    stands behind it.
+    The engine's own sentence in ``detail`` is translated and becomes the reason; a message of the
+    target that follows it remains the detail.
     """
     if reason == Reason.POISON:
         code, _colon, text = detail.partition(": ")
@@ -124,7 +124,7 @@ def why(reason: str, detail: str) -> tuple[str, str]:
 
 
 def told(steps: Iterable[Step]) -> list[Told]:
-    """The story of an item, the oldest step first."""
+    """Return the history of an item, oldest step first."""
     found = []
     before: datetime | None = None
     for step in steps:
@@ -159,7 +159,7 @@ def _detail(step: Step) -> str:
         return ""
     if step.kind == StepKind.CANCELLED and step.detail:
         return _("by %(person)s") % {"person": step.detail}
-    # A word for programs, and what belongs to it: a status, or what the target said.
+    # The detail is a reason code, followed by a status or by a message of the target.
     word, _blank, rest = step.detail.partition(" ")
     if word not in REASONS:
         return step.detail

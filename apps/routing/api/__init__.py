@@ -1,1 +1,1 @@
-"""REST of the router: the seed's own paths, and what pages show."""
+"""REST API of the router: the paths of the seed taskHUB, and projects and items below /api/v1."""

@@ -1,4 +1,4 @@
-"""Bodies that the engine reads itself: it knows keys that are there twice, and where."""
+"""Request bodies with items, parsed by the engine: it reports duplicate keys and positions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from apps.routing.texts import ITEMS, translated
 
 
 class RawJSONParser(BaseParser):
-    """The bytes of a body of JSON.
+    """Parser that returns the undecoded bytes of a JSON body.
 
-    No other type is taken: a page of another site could else have a browser inside an open
-    network send one, without being asked whether it may.
+    Only ``application/json`` is accepted. Other content types would let a page of another site make
+    a browser inside an open network send a request without a CORS preflight.
     """
 
     media_type = "application/json"
@@ -34,7 +34,7 @@ class RawJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """As they are. Raises ``BodyTooLarge``."""
+        """Return the body as bytes. Raises ``BodyTooLarge`` beyond ``MOST_BYTES``."""
         raw: bytes = stream.read(MOST_BYTES + 1)
         if len(raw) > MOST_BYTES:
             raise BodyTooLarge
@@ -42,12 +42,12 @@ class RawJSONParser(BaseParser):
 
 
 def raw_body(request: Request) -> bytes:
-    """What was sent; DRF gives an empty dict for nothing."""
+    """Return the body as bytes; DRF represents an empty body as an empty dict."""
     return request.data if isinstance(request.data, bytes) else b""
 
 
 def items_of(request: Request) -> list[Item]:
-    """The items of the body. Raises ``InvalidItems``."""
+    """Return the items of the body. Raises ``InvalidItems`` with all problems by position."""
     try:
         return read_submission(raw_body(request))
     except BadSubmission as error:
@@ -60,7 +60,7 @@ def items_of(request: Request) -> list[Item]:
 
 
 def refusal(error: InvalidItems) -> Response:
-    """422 with the code of the first mistake; ``fields`` say where each is."""
+    """Return status 422 with the code of the first problem; ``fields`` has all by position."""
     fields = {name: [str(text) for text in texts] for name, texts in error.fields.items()}
     body = error_body(
         error.reason, _("Nothing was stored: not all values are valid tasks."), fields

@@ -1,4 +1,4 @@
-"""Who may call the seed's own paths, and which project they mean."""
+"""Authorization and choice of the project for the paths of the seed taskHUB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apps.routing.queries.tracks import KIND
 
 @dataclass(frozen=True, slots=True)
 class Ruled:
-    """A project and what is active there."""
+    """Project with its active rules."""
 
     project: int
     slug: str
@@ -29,14 +29,17 @@ class Ruled:
 
 
 def ruled_project(request: Request, role: Role, slug: str | None = None) -> Ruled:
-    """The project of a call to one of the seed's paths, with its active rules.
+    """Return the project of a request to one of the seed's paths, with its active rules.
 
-    The one that the path names, else that of the token, else the only one with active rules among
-    those where the caller has ``role``.
+    The project is the one named by ``slug``, else the one of the token, else the only project with
+    active rules in which the caller has ``role``.
 
     Raises:
-        Http404: no project that the caller sees has this name.
-        RoleRequired, NoActiveRules, ProjectNeeded, RulesBroken
+        Http404: no project visible to the caller has this slug.
+        RoleRequired: the caller does not have ``role``.
+        NoActiveRules: no project in question has active rules.
+        ProjectNeeded: more than one project is possible.
+        RulesBroken: the active rules cannot be compiled.
     """
     rows = Configuration.objects.filter(kind=KIND, active__isnull=False)
     if slug is not None:
@@ -53,7 +56,7 @@ def ruled_project(request: Request, role: Role, slug: str | None = None) -> Rule
 
 
 def track_of_configuration(configuration: Configuration) -> Track:
-    """What is active there. Raises ``NoActiveRules`` and ``RulesBroken``."""
+    """Return the active rules of a project. Raises ``NoActiveRules`` and ``RulesBroken``."""
     if configuration.active_id is None:
         raise NoActiveRules
     return _track(configuration.active_id)
@@ -67,7 +70,7 @@ def _track(version: int) -> Track:
 
 
 def _why_none(request: Request, role: Role, slug: str | None) -> Exception:
-    """The reason, without a word about projects that the caller does not see."""
+    """Return the error for a request without a project; it reveals no invisible project."""
     named = Project.objects.filter(slug=slug)
     if isinstance(request.user, Guest):
         return NoActiveRules() if slug is None or named.exists() else Http404()

@@ -1,4 +1,4 @@
-"""What would happen to an item, for whoever asks over HTTP. Nothing is stored or counted."""
+"""Explanation of an item over HTTP: what the rules would do with it. Read-only."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ from apps.routing.queries import find_known_item, track_of
 def explained(
     project: int, track: Track, raw_or_item: bytes | str | Mapping[str, Any], inbound: str | None
 ) -> Response:
-    """The explanation; 404 for an inbound that the rules do not have, with the nearest name."""
+    """Return the explanation of an item.
+
+    Answers 404 for an inbound that the rules do not have, with the most similar name.
+    """
     names = dict.fromkeys([*track.entrances, *(each.rule.name for each in web_entrances(track))])
     if inbound is not None and inbound not in track.entrances and inbound == IMPLICIT.name in names:
-        # It converts nothing and takes everything.
+        # The implicit inbound has no converters and no selectors.
         inbound = None
 
     try:
@@ -47,9 +50,10 @@ def explained(
 
 
 def track_asked_for(configuration: Configuration, values: dict[str, Any]) -> Track:
-    """That of a draft, of a saved version, or the active one.
+    """Return the rules of a request: of a draft, of a saved version, by default the active ones.
 
-    Raises ``NoActiveRules``, ``RulesBroken``, ``Http404`` and ``ValidationError``.
+    Raises ``NoActiveRules``, ``RulesBroken``, ``ValidationError`` for an invalid draft, and
+    ``Http404`` for an unknown version.
     """
     if "draft" in values:
         return _track_of_draft(values["draft"])

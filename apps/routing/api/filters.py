@@ -1,4 +1,4 @@
-"""Filters of the list of items."""
+"""Filters of ``GET /routing/items``."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class RoutedItemFilter(FilterSet):
         fields: ClassVar = ["project", "state", "task_uuid", "inbound", "outbound", "reason"]
 
     def by_since(self, rows: Any, name: str, value: datetime) -> Any:
-        """Those and later ones."""
+        """Items received at ``value`` or later."""
         return list_items(rows, since=value)
 
     def by_until(self, rows: Any, name: str, value: datetime) -> Any:
-        """Those before."""
+        """Items received before ``value``."""
         return list_items(rows, until=value)
 
     def by_dead(self, rows: Any, name: str, value: bool) -> Any:
-        """Dead letters, or all others."""
+        """Dead letters (true), or all other items (false)."""
         if value:
             return rows.dead_letters()
         return rows.exclude(state__in=RESUBMITTABLE, replaced_by__isnull=True)

@@ -1,4 +1,4 @@
-"""Items over REST: lists, one with its story, and what people do with them."""
+"""REST views of routed items: list, detail with history, search, cancel and resubmit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from apps.routing.queries import find_by_value, list_items
 
 
 class RoutedItemViewSet(ReadViewSet[RoutedItem]):
-    """Routed items, the newest first."""
+    """Routed items, newest first."""
 
     queryset = RoutedItem.objects.all()
     serializer_class = RoutedItemSerializer
@@ -47,18 +47,21 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
     }
 
     def get_queryset(self) -> Any:
-        """Without what they hold, where many are shown."""
+        """Leave the content of items out of the list."""
         rows: Any = super().get_queryset()
         return list_items(rows) if self.action == "list" else rows
 
     def get_serializer_class(self) -> type[BaseSerializer[RoutedItem]]:
-        """One alone comes with its story."""
+        """Use the serializer with content and history for single items."""
         return RoutedItemSerializer if self.action == "list" else RoutedItemDetailSerializer
 
     @extend_schema(parameters=[FindItemsSerializer], responses=FoundItemsSerializer, filters=False)
     @action(detail=False, methods=["get"], pagination_class=None, filterset_class=None)
     def find(self, request: Request) -> Response:
-        """Items that hold a value, at most 100, the newest first; also where it came and went."""
+        """Find items that contain a value, at most 100, newest first.
+
+        Matches both the values that an item arrived with and those it got later.
+        """
         asked = FindItemsSerializer(data=request.query_params, context={"request": request})
         asked.is_valid(raise_exception=True)
         values = asked.validated_data
@@ -77,7 +80,10 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
     @action(detail=True, methods=["post"])
     @idempotent
     def cancel(self, request: Request, pk: str | None = None) -> Response:
-        """End an open item. 409 when it has ended; a result that still comes is a late one."""
+        """Cancel an open item.
+
+        Answers 409 if the item has ended. A result that arrives afterwards is counted as late.
+        """
         item = self.get_object()
         asked = ItemNoteSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -90,9 +96,9 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
     @action(detail=True, methods=["post"])
     @idempotent
     def resubmit(self, request: Request, pk: str | None = None) -> Response:
-        """Submit a dead letter again, as it was or changed; the answer is the new item.
+        """Submit a dead letter again, unchanged or edited; returns the new item.
 
-        409 when it is open, has succeeded or was submitted again before.
+        Answers 409 if the item is open, has succeeded or was resubmitted before.
         """
         item = self.get_object()
         asked = ResubmitSerializer(data=request.data)
@@ -116,7 +122,7 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
     @action(detail=False, methods=["post"], url_path="resubmit")
     @idempotent
     def resubmit_many(self, request: Request) -> Response:
-        """Submit many dead letters again, each by itself: what is refused stops no other."""
+        """Submit many dead letters again; a refused item does not stop the others."""
         asked = BulkResubmitSerializer(data=request.data, context={"request": request})
         asked.is_valid(raise_exception=True)
         values = asked.validated_data
@@ -139,7 +145,10 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
 
 
 def _chosen(request: Request, values: dict[str, Any]) -> tuple[dict[int, RoutedItem | None], bool]:
-    """The items by id, the oldest first, and whether more of them fit."""
+    """Return the selected items by ID, oldest first, and whether more items match.
+
+    An ID that is unknown or not visible to the caller is mapped to None.
+    """
     mine = RoutedItem.objects.visible_to(request.user, Role.OPERATOR)
     mine = mine.filter(project=values["project"]).defer("steps")
     if "ids" in values:

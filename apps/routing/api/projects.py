@@ -1,4 +1,4 @@
-"""The rules of a project over REST: in effective order, how they stand, and what they would do."""
+"""REST views of a project's routing: active rules and their status, submission, explain, replay."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
 
 _TASK = {"company_name": "宁乡县老粮仓镇楚江冻库", "data_type": "change", "rt": True}
-# Of an outbound that no living router says anything of.
+# Status of an outbound that no live router reports.
 _SILENT: Final = {"full": False, "problem": "", "problem_at": None}
 TASK_REQUEST = {
     "application/json": {
@@ -75,7 +75,7 @@ TASK_REQUEST = {
 
 
 class RoutingProjectViewSet(ReadViewSet[Configuration]):
-    """Projects with routing rules. The id in an address is that of the project."""
+    """Projects with routing rules. The ID in the path is that of the project."""
 
     queryset = Configuration.objects.filter(kind=KIND).select_related("active", "project")
     serializer_class = RoutingProjectSerializer
@@ -84,15 +84,15 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     required_roles = {"task": Role.OPERATOR, "explain": Role.VIEWER, "replay": Role.VIEWER}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Two of them are questions, though they are asked by POST."""
+        """Treat ``explain`` and ``replay`` as reads although they use POST."""
         self.only_reads = self.action in ("explain", "replay")
         super().initial(request, *args, **kwargs)
 
     @extend_schema(responses=RoutingProjectDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The active rules in the order in which they are asked, and how each stands.
+        """The active rules in order of evaluation, with the status of each inbound and outbound.
 
-        Secrets are not shown. What routers say is of the last 15 seconds.
+        Secrets are not shown. The reports of routers are at most 15 seconds old.
         """
         configuration = self.get_object()
         data = detail_of(configuration)
@@ -104,26 +104,29 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     @extend_schema(responses=RouterSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def routers(self, request: Request, pk: str | None = None) -> Response:
-        """Living routers that work for the project, and the version that each runs."""
+        """Live routers of the project, and the version of the rules that each runs."""
         told = routing_status(self.get_object().home_id, timezone.now())
         return Response(RouterSerializer(_routers(told), many=True).data)
 
     @extend_schema(responses=BooksSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def books(self, request: Request, pk: str | None = None) -> Response:
-        """What became of all items that ever arrived."""
+        """Accounting of all items that ever arrived."""
         return Response(BooksSerializer(item_accounting(self.get_object().home_id)).data)
 
     @extend_schema(responses=AuditedBooksSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def audit(self, request: Request, pk: str | None = None) -> Response:
-        """The books beside a count of the items themselves; reads all of them."""
+        """The counters compared with a count of the items themselves; reads the whole ledger."""
         return Response(AuditedBooksSerializer(reconcile_items(self.get_object().home_id)).data)
 
     @extend_schema(responses=ParkedSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def parked(self, request: Request, pk: str | None = None) -> Response:
-        """How many items wait for each outbound, and what it lacks; those without any left out."""
+        """Number of items that wait for each outbound, and the reason.
+
+        Outbounds without waiting items are left out.
+        """
         project = self.get_object().home_id
         live = routing_status(project, timezone.now()).outbounds
         found = []
@@ -162,10 +165,11 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], parser_classes=[RawJSONParser])
     @idempotent
     def task(self, request: Request, pk: str | None = None) -> Response:
-        """Submit one item, or a list of at most 1,000: all of them are taken, or none.
+        """Submit one item, or a list of at most 1,000: all of them are accepted, or none.
 
-        The same as the seed's `POST /task/`. An answer of 200 says that what was accepted is in
-        the ledger. 422 names what is no item; 409: the project has no active rules.
+        Equivalent to the seed's `POST /task/`. Status 200 means that the accepted items are stored
+        in the ledger. Status 422 lists the values that are not items; 409: the project has no
+        active rules.
         """
         configuration = self.get_object()
         track = track_of_configuration(configuration)
@@ -185,7 +189,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     )
     @action(detail=True, methods=["post"])
     def explain(self, request: Request, pk: str | None = None) -> Response:
-        """What would happen to an item, and why. Nothing is stored, sent or counted."""
+        """Explain what the rules would do with an item, and why. Read-only."""
         configuration = self.get_object()
         asked = ExplainSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -207,10 +211,10 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     )
     @action(detail=True, methods=["post"])
     def replay(self, request: Request, pk: str | None = None) -> Response:
-        """What other rules would do with the last items of the ledger; nothing is written.
+        """Compare what two versions of the rules do with recent items of the ledger. Read-only.
 
         Compared are the rules of `base` (by default the active ones) and those of `version` or
-        `draft`. An answer that took too long is cut off and says so.
+        `draft`. A replay that takes too long is cut off; `stopped` is then true.
         """
         configuration = self.get_object()
         asked = ReplaySerializer(data=request.data)
@@ -228,7 +232,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
 
 
 def detail_of(configuration: Configuration) -> dict[str, Any]:
-    """The whole page of a project."""
+    """Return the active rules of a project with the status of each inbound and outbound."""
     project = configuration.home_id
     told = routing_status(project, timezone.now())
     counts = {each.outbound: each.by_state for each in outbound_counts(project)}

@@ -1,4 +1,4 @@
-"""JSON of questions about rules: what would happen to an item, or to the last ones."""
+"""Serializers of the endpoints ``explain`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.routing.states import ItemState
 
 
 class RulesAskedSerializer(serializers.Serializer[Any]):
-    """Which rules: a saved version, or some that nobody has saved yet."""
+    """Choice of rules: a saved version or an unsaved draft."""
 
     version = serializers.IntegerField(
         required=False,
@@ -25,14 +25,14 @@ class RulesAskedSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """One of the two."""
+        """Reject a request with both a version and a draft."""
         if "version" in attrs and "draft" in attrs:
             raise serializers.ValidationError(_("Give either a version or a draft."))
         return attrs
 
 
 class ExplainSerializer(RulesAskedSerializer):
-    """What to explain, by which rules."""
+    """Item to explain, and the rules to explain it by."""
 
     item = serializers.DictField(required=False, help_text=_("by default an empty one"))
     text = serializers.CharField(
@@ -50,14 +50,14 @@ class ExplainSerializer(RulesAskedSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """One of each pair."""
+        """Reject a request with both an item and a text."""
         if "item" in attrs and "text" in attrs:
             raise serializers.ValidationError(_("Give either an item or a text."))
         return super().validate(attrs)
 
 
 class ExplanationSerializer(serializers.Serializer[Any]):
-    """What would happen to the item, and why."""
+    """What the rules would do with the item, and why."""
 
     version = serializers.IntegerField(help_text=_("0: of a draft"))
     outcome = serializers.CharField(help_text=_("dispatch, hold, end, ignore, filtered, refused"))
@@ -75,7 +75,7 @@ class ExplanationSerializer(serializers.Serializer[Any]):
 
 
 class ReplaySerializer(RulesAskedSerializer):
-    """Which items to ask about, and by which rules."""
+    """Items to replay, and the two versions of the rules to compare."""
 
     FILTERS: ClassVar = ("state", "inbound", "outbound", "since", "until")
 
@@ -96,14 +96,14 @@ class ReplaySerializer(RulesAskedSerializer):
 
 
 class ReplayChoiceSerializer(serializers.Serializer[Any]):
-    """What rules do with an item."""
+    """Route of an item by one version of the rules."""
 
     fate = serializers.ChoiceField(choices=[each.value for each in RouteKind])
     outbound = serializers.CharField()
 
 
 class ReplayGroupSerializer(serializers.Serializer[Any]):
-    """How many items go one way before and another after."""
+    """Number of items with the same pair of routes before and after."""
 
     before = ReplayChoiceSerializer()
     after = ReplayChoiceSerializer()
@@ -112,7 +112,7 @@ class ReplayGroupSerializer(serializers.Serializer[Any]):
 
 
 class ReplayRowSerializer(serializers.Serializer[Any]):
-    """One item that would fare otherwise."""
+    """Item whose route differs between the two versions."""
 
     task_uuid = serializers.UUIDField()
     received_at = serializers.DateTimeField()
@@ -124,7 +124,7 @@ class ReplayRowSerializer(serializers.Serializer[Any]):
 
 
 class ReplayedSerializer(serializers.Serializer[Any]):
-    """What would change."""
+    """Differences between the routes of the two versions."""
 
     base = serializers.IntegerField(help_text=_("0: of a draft"))
     draft = serializers.IntegerField(help_text=_("0: of a draft"))

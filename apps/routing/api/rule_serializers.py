@@ -1,4 +1,4 @@
-"""JSON of a project's rules: what is active, in its effective order, and how it stands."""
+"""Serializers of a project's active rules, their status and the accounting of items."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apps.configcenter.models import Configuration
 
 
 class RoutingProjectSerializer(serializers.ModelSerializer[Configuration]):
-    """A project that has routing rules."""
+    """Project with routing rules."""
 
     project = serializers.IntegerField(source="project_id", read_only=True)
     slug = serializers.CharField(source="project.slug", read_only=True)
@@ -36,7 +36,7 @@ class _CountsSerializer(serializers.Serializer[Any]):
 
 
 class InboundStandingSerializer(serializers.Serializer[Any]):
-    """What living routers say of an inbound; counted since they laid these rules."""
+    """Status of an inbound, as live routers report it; counted since they applied these rules."""
 
     problem = serializers.CharField()
     problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
@@ -51,7 +51,7 @@ class InboundStandingSerializer(serializers.Serializer[Any]):
 
 
 class OutboundStandingSerializer(serializers.Serializer[Any]):
-    """What living routers say of an outbound; counted since they laid these rules."""
+    """Status of an outbound, as live routers report it; counted since they applied these rules."""
 
     problem = serializers.CharField()
     problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
@@ -66,7 +66,7 @@ class OutboundStandingSerializer(serializers.Serializer[Any]):
 
 
 class InboundRowSerializer(serializers.Serializer[Any]):
-    """One inbound."""
+    """Inbound with its rule and status."""
 
     place = serializers.IntegerField(help_text=_("from 1, in effective order"))
     name = serializers.CharField()
@@ -78,7 +78,7 @@ class InboundRowSerializer(serializers.Serializer[Any]):
 
 
 class OutboundRowSerializer(_CountsSerializer):
-    """One outbound."""
+    """Outbound with its rule, status and number of items by state."""
 
     place = serializers.IntegerField(help_text=_("from 1, in effective order"))
     name = serializers.CharField()
@@ -90,14 +90,14 @@ class OutboundRowSerializer(_CountsSerializer):
 
 
 class RouterSerializer(serializers.Serializer[Any]):
-    """One living router."""
+    """Live router, and the version of the rules that it runs."""
 
     name = serializers.CharField()
     rules_version = serializers.IntegerField()
 
 
 class ListenerSerializer(serializers.Serializer[Any]):
-    """One web process, and whether it listens where the rules want it to."""
+    """Web process, and whether it listens on the port that the rules ask for."""
 
     process = serializers.CharField()
     problem = serializers.CharField(help_text=_("why it does not listen; empty: it does"))
@@ -105,7 +105,7 @@ class ListenerSerializer(serializers.Serializer[Any]):
 
 
 class RulesServerSerializer(serializers.Serializer[Any]):
-    """The seed's own HTTP server of a rule set."""
+    """HTTP server of a rule set (the seed's section `server`)."""
 
     address = serializers.CharField()
     problem = serializers.CharField(help_text=_("why this installation does not allow it"))
@@ -113,7 +113,7 @@ class RulesServerSerializer(serializers.Serializer[Any]):
 
 
 class BooksSerializer(serializers.Serializer[Any]):
-    """received = final + in flight + parked."""
+    """Accounting of items: received = final + in flight + parked."""
 
     received = serializers.IntegerField()
     final = serializers.DictField(child=serializers.IntegerField())
@@ -129,7 +129,7 @@ class BooksSerializer(serializers.Serializer[Any]):
 
 
 class AuditedBooksSerializer(serializers.Serializer[Any]):
-    """The counters beside a count of the rows themselves."""
+    """The counters, compared with a count of the items themselves."""
 
     books = BooksSerializer()
     rows = serializers.DictField(child=serializers.IntegerField())
@@ -137,7 +137,7 @@ class AuditedBooksSerializer(serializers.Serializer[Any]):
 
 
 class ParkedSerializer(serializers.Serializer[Any]):
-    """Items that wait for an outbound, and why."""
+    """Number of items that wait for an outbound, and the reason."""
 
     outbound = serializers.CharField()
     parked = serializers.IntegerField()
@@ -147,7 +147,7 @@ class ParkedSerializer(serializers.Serializer[Any]):
 
 
 class RoutingProjectDetailSerializer(RoutingProjectSerializer):
-    """The active rules of a project in their effective order, and how all of it stands."""
+    """The active rules of a project in order of evaluation, with their status."""
 
     server = RulesServerSerializer(allow_null=True)
     routers = RouterSerializer(many=True)

@@ -1,7 +1,7 @@
-"""The seed's own paths (S2.6 to S2.8), and the same below /api/v1 for a project by its id.
+"""HTTP endpoints of the seed taskHUB (seed S2.6 to S2.8).
 
 ``POST /task/``, ``POST /inbound/<name>/check_task/`` and ``GET /outbound/<prefix>``, also below
-``/projects/<slug>/``. All of them with and without the last slash.
+``/projects/<slug>/``. All of them with and without the trailing slash.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from apps.routing.services import submit_items
 
 
 def submitted(project: int, slug: str, track: Track, request: Request) -> Response:
-    """Take what the body holds; the answer is given once it is in the ledger."""
+    """Submit the items of the body; the response is sent after they are stored in the ledger.
+
+    Answers 422 for invalid items, and with Retry-After if the failure file cannot be written.
+    """
     try:
         items = items_of(request)
         found = submit_items(
@@ -61,7 +64,7 @@ def submitted(project: int, slug: str, track: Track, request: Request) -> Respon
 
 @extend_schema(exclude=True)
 class SeedView(ApiView):
-    """Base of the three."""
+    """Base of the seed's three endpoints: authentication by token, session or network."""
 
     authentication_classes = (TokenAuthentication, SessionAuthentication, NetworkAuthentication)
     permission_classes = (InsideScopesOrNetwork,)
@@ -70,38 +73,38 @@ class SeedView(ApiView):
     least_role = Role.VIEWER
 
     def ruled(self, request: Request, slug: str | None) -> Ruled:
-        """The project that the call means."""
+        """Return the project of the request with its active rules."""
         return ruled_project(request, self.least_role, slug)
 
 
 class TaskView(SeedView):
-    """``POST /task/``"""
+    """``POST /task/``: submit items."""
 
     least_role = Role.OPERATOR
 
     @idempotent
     def post(self, request: Request, slug: str | None = None) -> Response:
-        """One item or a list; all of it is taken, or nothing."""
+        """Submit one item or a list; all items are accepted, or none."""
         ruled = self.ruled(request, slug)
         return submitted(ruled.project, ruled.slug, ruled.track, request)
 
 
 class CheckTaskView(SeedView):
-    """``POST /inbound/<name>/check_task/``"""
+    """``POST /inbound/<name>/check_task/``: explain an item without storing it."""
 
     only_reads = True
 
     def post(self, request: Request, name: str, slug: str | None = None) -> Response:
-        """What would happen to the item, and why; nothing is kept of it."""
+        """Explain what the rules would do with the item, and why. Nothing is stored."""
         ruled = self.ruled(request, slug)
         return explained(ruled.project, ruled.track, raw_body(request), name)
 
 
 class OutboundsView(SeedView):
-    """``GET /outbound/<prefix>``"""
+    """``GET /outbound/<prefix>``: list outbounds by the beginning of their names."""
 
     def get(self, request: Request, slug: str | None = None, prefix: str = "") -> Response:
-        """Outbounds whose name begins with it, in the order in which rules are asked."""
+        """List outbounds whose name begins with ``prefix``, in order of evaluation."""
         ruled = self.ruled(request, slug)
         found: list[dict[str, Any]] = [
             outbound_shown(number, each)

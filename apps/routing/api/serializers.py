@@ -1,4 +1,4 @@
-"""JSON of items: in lists, alone with their story, and what people do with them."""
+"""Serializers of routed items, and of submitting, cancelling and resubmitting them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from apps.routing.services import SubmissionStatus
 from apps.routing.states import ItemState
 
 MAX_NOTE = 500
-# Of one call that submits dead letters again.
+# Dead letters per request that resubmits them.
 MOST_RESUBMITTED = 200
 
 
 class RoutedItemSerializer(serializers.ModelSerializer[RoutedItem]):
-    """Where an item is."""
+    """State of a routed item."""
 
     project = serializers.IntegerField(source="project_id", read_only=True)
     state = serializers.ChoiceField(choices=ItemState.choices, read_only=True)
@@ -54,7 +54,7 @@ class RoutedItemSerializer(serializers.ModelSerializer[RoutedItem]):
 
 
 class ItemStepSerializer(serializers.Serializer[Any]):
-    """One step of an item's story."""
+    """Step of an item's history."""
 
     at = serializers.DateTimeField()
     kind = serializers.CharField(help_text=_("received, matched, dispatched, result ..."))
@@ -63,7 +63,7 @@ class ItemStepSerializer(serializers.Serializer[Any]):
 
 
 class RoutedItemDetailSerializer(RoutedItemSerializer):
-    """An item with what it holds and all that happened to it."""
+    """Routed item with its content and history."""
 
     item = serializers.SerializerMethodField()
     raw = serializers.SerializerMethodField(
@@ -77,16 +77,16 @@ class RoutedItemDetailSerializer(RoutedItemSerializer):
 
     @extend_schema_field(serializers.DictField(allow_null=True))
     def get_item(self, row: RoutedItem) -> dict[str, Any] | None:
-        """As rules see it."""
+        """The item as the rules see it; null for a malformed message."""
         return _object(row.item)
 
     def get_raw(self, row: RoutedItem) -> str:
-        """Of poison."""
+        """The received text of a malformed message; otherwise empty."""
         return "" if _object(row.item) is not None else row.item
 
 
 class FoundItemsSerializer(serializers.Serializer[Any]):
-    """What a search for a value has found."""
+    """Items found by a search for a value."""
 
     results = RoutedItemSerializer(many=True)
     complete = serializers.BooleanField(
@@ -95,7 +95,7 @@ class FoundItemsSerializer(serializers.Serializer[Any]):
 
 
 class FindItemsSerializer(serializers.Serializer[Any]):
-    """What to look for."""
+    """Value to search for, and where."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), required=False)
     value = serializers.CharField(
@@ -109,20 +109,20 @@ class FindItemsSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """A value is looked for in one project."""
+        """Require the project for a search."""
         if "value" in attrs and "project" not in attrs:
             raise serializers.ValidationError({"project": _("Say in which project to look.")})
         return attrs
 
 
 class ItemNoteSerializer(serializers.Serializer[Any]):
-    """Why."""
+    """Note for the audit trail."""
 
     note = serializers.CharField(max_length=MAX_NOTE, allow_blank=True, default="")
 
 
 class ResubmitSerializer(ItemNoteSerializer):
-    """As it was, or changed."""
+    """Resubmission of an item, unchanged or edited."""
 
     item = serializers.DictField(
         required=False, help_text=_("what to submit instead; without it the item as it was")
@@ -130,7 +130,7 @@ class ResubmitSerializer(ItemNoteSerializer):
 
 
 class BulkResubmitSerializer(ItemNoteSerializer):
-    """Which dead letters to submit again: those of ``ids``, or all that fit, the oldest first."""
+    """Dead letters to submit again: those of ``ids``, or all that match, oldest first."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.OPERATOR)
     ids = serializers.ListField(
@@ -151,14 +151,14 @@ class BulkResubmitSerializer(ItemNoteSerializer):
 
 
 class ResubmittedSerializer(serializers.Serializer[Any]):
-    """One that was submitted again."""
+    """Item that was submitted again."""
 
     id = serializers.IntegerField()
     task_uuid = serializers.UUIDField(help_text=_("of the new item"))
 
 
 class NotResubmittedSerializer(serializers.Serializer[Any]):
-    """One that was not, and why."""
+    """Item that was refused, and the reason."""
 
     id = serializers.IntegerField()
     code = serializers.CharField()
@@ -166,7 +166,7 @@ class NotResubmittedSerializer(serializers.Serializer[Any]):
 
 
 class BulkResubmittedSerializer(serializers.Serializer[Any]):
-    """What became of each."""
+    """Result of resubmitting several items."""
 
     resubmitted = ResubmittedSerializer(many=True)
     refused = NotResubmittedSerializer(many=True)
@@ -174,7 +174,7 @@ class BulkResubmittedSerializer(serializers.Serializer[Any]):
 
 
 class SubmittedItemSerializer(serializers.Serializer[Any]):
-    """What became of one thing that was sent."""
+    """Result of submitting one item."""
 
     task_uuid = serializers.UUIDField(allow_null=True)
     fate = serializers.ChoiceField(choices=[each.value for each in SubmissionStatus])
@@ -185,7 +185,7 @@ class SubmittedItemSerializer(serializers.Serializer[Any]):
 
 
 class SubmittedSerializer(serializers.Serializer[Any]):
-    """All that a call brought, in its order."""
+    """Results of a submission, in the order of the submitted items."""
 
     project = serializers.CharField(help_text=_("its name in addresses"))
     rules_version = serializers.IntegerField()

@@ -1,4 +1,4 @@
-"""Inbounds and outbounds as they are shown: no secret is in them, and how they stand beside it."""
+"""JSON of inbounds and outbounds for the REST API, without secrets, and of their status."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from apps.routing.queries import InboundStatus, OutboundStatus
 
 
 def inbound_shown(place: int, inbound: Inbound) -> dict[str, Any]:
-    """Under the keys of a file; ``place`` counts from 1."""
+    """Return an inbound under the keys of a rules file; ``place`` counts from 1."""
     return {"place": place, **_plain(inbound_data(inbound))}
 
 
 def outbound_shown(place: int, outbound: Outbound) -> dict[str, Any]:
-    """The same."""
+    """Return an outbound under the keys of a rules file; ``place`` counts from 1."""
     return {"place": place, **_plain(outbound_data(outbound))}
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
     shown = without_secrets(data)
-    # Where it was read from: a file on somebody's disk.
+    # Position in the source file, which may reveal a path on a user's disk.
     shown.pop("place", None)
     return shown
 
 
 def inbound_standing(report: InboundStatus | None) -> dict[str, Any] | None:
-    """What all living routers say of an inbound; None where none does."""
+    """Return the status of an inbound, merged from all live routers; None without a report."""
     if report is None:
         return None
     return {
@@ -44,7 +44,7 @@ def inbound_standing(report: InboundStatus | None) -> dict[str, Any] | None:
 
 
 def outbound_standing(report: OutboundStatus | None) -> dict[str, Any] | None:
-    """The same of an outbound."""
+    """Return the status of an outbound, merged from all live routers; None without a report."""
     if report is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""REST addresses below /api/v1."""
+"""URL patterns of the router's REST API below /api/v1."""
 
 from __future__ import annotations
 
