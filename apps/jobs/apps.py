@@ -1,11 +1,11 @@
-"""App configuration."""
+"""Configuration of the app ``jobs``."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
 class JobsConfig(AppConfig):
-    """Jobs, their runs and hosts."""
+    """App of jobs, their runs, schedules and hosts."""
 
     name = "apps.jobs"
     label = "jobs"

@@ -1,4 +1,4 @@
-"""Spider arguments: a JSON object that every store can hold."""
+"""Spider arguments: parsing and validation of a JSON object that every database can store."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def parse_json(text: str, *, limit: int = MAX_BYTES) -> Any:
 
 
 def check_arguments(value: object) -> dict[str, Any]:
-    """Return the value if it is an object that every store can hold.
+    """Return the value if it is an object that every database can store.
 
     Raises:
-        ValidationError: the message names the path to the bad value.
+        ValidationError: the message names the path to the invalid value.
     """
     if not isinstance(value, dict):
         raise ValidationError(_('Enter a JSON object such as {"start": "https://…"}.'))
@@ -98,7 +98,7 @@ def _check(value: object, path: str, depth: int) -> None:
 
 
 def _check_text(text: str, path: str) -> None:
-    # PostgreSQL stores neither NUL nor lone surrogates.
+    # PostgreSQL rejects NUL characters and lone surrogates.
     if "\x00" in text or not is_unicode(text):
         raise ValidationError(
             _("%(path)s: a character that cannot be stored (\\u0000 or half of a pair)."),

@@ -14,7 +14,7 @@ from apps.runtime.checks import START_TAG
 
 @register(START_TAG)
 def broker_management(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Require a RabbitMQ broker where the address of a management API is set."""
+    """Require a RabbitMQ broker if the URL of a management API is set."""
     url = settings.BROKER_MANAGEMENT_URL
     if not url:
         return []

@@ -1,4 +1,4 @@
-"""Refusals of jobs, runs and hosts, each with a stable code."""
+"""Errors of jobs, runs and hosts; each class has a stable code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from apps.access.errors import DomainError, Text
 
 
 class JobsError(DomainError):
-    """Base of this app's refusals."""
+    """Base class of the errors of this app."""
 
     code = "jobs_error"
 
@@ -20,7 +20,7 @@ class JobDisabled(JobsError):
 
 
 class JobRunning(JobsError):
-    """A run of the job is active, and the job allows only one (seed S1.13)."""
+    """A run of the job is active, and the job allows only one active run (seed S1.13)."""
 
     code = "job_running"
 
@@ -42,7 +42,7 @@ class JobHasRuns(JobsError):
 
 
 class JobDeleted(JobsError):
-    """The job was deleted meanwhile."""
+    """The job was deleted since it was read."""
 
     code = "job_deleted"
     detail = _("This job has been deleted.")

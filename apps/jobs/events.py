@@ -1,4 +1,4 @@
-"""Names of the notifications for pages, and the signals of this app."""
+"""Names of the page notifications of this app, and its signals."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from django.dispatch import Signal
 
 RUN_CHANGED: Final = "run.changed"
 
-# run, now: the run has entered a final state. Sent once a run, within the transaction of that move.
+# Arguments: run, now. The run has entered a final state. Sent once per run, within the transaction
+# of that state change.
 run_ended: Final = Signal()

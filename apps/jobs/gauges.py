@@ -15,7 +15,7 @@ from apps.runtime.services.depths import BrokerQueue, watch_queues
 from yardkit import metrics, topology
 from yardkit.metrics import Reading
 
-# A runner silent for longer is no longer expected to be online.
+# A runner that is silent for longer counts as removed, not as offline.
 WATCHED: Final = timedelta(hours=1)
 
 
@@ -26,7 +26,7 @@ def _active() -> Reading:
 
 
 def _waiting() -> Reading:
-    """Count waiting runs; a retry before its time is not counted."""
+    """Count waiting runs, without retries whose time has not come."""
     now = timezone.now()
     rows = Run.objects.filter(state=RunState.QUEUED).exclude(not_before__gt=now).order_by()
     since = Coalesce(F("not_before"), F("created_at"))

@@ -1,4 +1,4 @@
-"""Admin of this app; the admin of runs, with their counters, is in apps.queuestats."""
+"""Admin classes of jobs, planned runs and hosts; the admin of runs is in apps.queuestats."""
 
 from apps.jobs.admin.deleted import DeletedJobAdmin
 from apps.jobs.admin.hosts import HostAdmin

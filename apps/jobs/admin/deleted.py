@@ -1,4 +1,4 @@
-"""Deleted jobs, which editors can restore."""
+"""Admin of deleted jobs, which editors can restore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.jobs.services import restore_job
 
 @admin.register(DeletedJob)
 class DeletedJobAdmin(DeletedAdmin):
-    """Deleted jobs of existing projects; those of a deleted project return with the project."""
+    """List of deleted jobs in existing projects; restoring a project also restores its jobs."""
 
     list_display = ("name", "project", "deleted_at", "deleted_by", "ends")
     list_select_related = ("project",)
@@ -25,7 +25,7 @@ class DeletedJobAdmin(DeletedAdmin):
     fields = ("name", "project", "deleted_at", "deleted_by", "ends")
 
     def restores(self, request: HttpRequest, obj: Any) -> bool:
-        """Editors may restore, as they may delete."""
+        """Allow editors to restore a job: they may delete jobs, too."""
         return obj.project_id in projects_of(request, Role.EDITOR)
 
     def restore_object(self, request: HttpRequest, obj: Any) -> None:

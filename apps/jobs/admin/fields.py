@@ -35,12 +35,12 @@ _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?:([kmgt])(?:i?b)?|(b))?"
 
 
 class TypedField(forms.CharField):
-    """Field whose value is typed as text; an invalid text stays as it was typed."""
+    """Field whose value is entered as text; an invalid text is shown again unchanged."""
 
     nothing: ClassVar[Any] = None
 
     def parse(self, text: str) -> Any:
-        """Return the value of a text. Raises ``ValidationError``."""
+        """Parse a text into the stored value. Raises ``ValidationError``."""
         raise NotImplementedError
 
     def show(self, value: Any) -> str:
@@ -48,19 +48,19 @@ class TypedField(forms.CharField):
         raise NotImplementedError
 
     def prepare_value(self, value: Any) -> str:
-        """Return a stored value as text, an invalid text as it was typed."""
+        """Return a stored value as text; an invalid text is returned unchanged."""
         if isinstance(value, str):
             return value
         return "" if value is None or value == self.nothing else self.show(value)
 
     def clean(self, value: Any) -> Any:
-        """Return the value. Raises ``ValidationError`` with the position."""
+        """Return the parsed value. Raises ``ValidationError`` with the position of the error."""
         return self.parse(str(super().clean(value) or ""))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare values, so that spacing and the order of names are no change."""
+        """Compare parsed values: changed spacing or order of names does not count as a change."""
         if isinstance(initial, str):
-            # Shown again after a validation error.
+            # The form is shown again after a validation error.
             return initial != (data or "")
         try:
             return bool((initial or self.nothing) != self.parse(data or ""))
@@ -79,22 +79,22 @@ class JsonTextField(TypedField):
 
 
 class ArgumentsFormField(JsonTextField):
-    """A JSON object."""
+    """Field for spider arguments: a JSON object."""
 
     nothing: ClassVar[Any] = {}
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Parse; an empty text is an empty object."""
+        """Parse a JSON object; an empty text is an empty object."""
         return parse_arguments(text)
 
 
 class CutRulesFormField(JsonTextField):
-    """A JSON list of cut rules; the model validates each."""
+    """Field for a JSON list of cut rules; the model validates each rule."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> Any:
-        """Parse; an empty text is an empty list."""
+        """Parse a JSON list; an empty text is an empty list."""
         rules = parse_json(text) if text.strip() else []
         if not isinstance(rules, list):
             # The model would accept an empty object here.
@@ -103,12 +103,12 @@ class CutRulesFormField(JsonTextField):
 
 
 class RetryRulesFormField(JsonTextField):
-    """A JSON list of retry rules; the model validates each."""
+    """Field for a JSON list of retry rules; the model validates each rule."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> Any:
-        """Parse; an empty text is an empty list."""
+        """Parse a JSON list; an empty text is an empty list."""
         rules = parse_json(text) if text.strip() else []
         if not isinstance(rules, list):
             raise ValidationError(
@@ -118,53 +118,53 @@ class RetryRulesFormField(JsonTextField):
 
 
 class CommandFormField(TypedField):
-    """A command line with the quoting of a shell."""
+    """Field for a command line with shell quoting."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> list[str]:
-        """Return its words."""
+        """Split a command line into words."""
         return parse_command(text)
 
     def show(self, value: Any) -> str:
-        """Join the words, quoted where needed."""
+        """Join words to a command line, quoted where needed."""
         return format_command([str(word) for word in value])
 
 
 class EnvironmentFormField(TypedField):
-    """Lines of NAME=value, or JSON."""
+    """Field for environment variables: lines of NAME=value, or a JSON object."""
 
     widget = UnfoldAdminTextareaWidget
     nothing: ClassVar[Any] = {}
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Return texts by name."""
+        """Parse variables; return values by name."""
         return parse_environment(text)
 
     def show(self, value: Any) -> str:
-        """Return one variable a line."""
+        """Return one variable per line."""
         return format_environment(value)
 
 
 class TagsFormField(TypedField):
-    """Words separated by spaces or commas."""
+    """Field for tags, separated by spaces or commas."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> list[str]:
-        """Return the words without duplicates."""
+        """Parse tags; duplicates are removed."""
         return parse_tags(text)
 
     def show(self, value: Any) -> str:
-        """Join by spaces."""
+        """Join tags by spaces."""
         return " ".join(map(str, value))
 
 
 class MemoryField(TypedField):
-    """Amount of memory in MiB, or with a unit; stored in bytes."""
+    """Field for an amount of memory, in MiB or with a unit; stored in bytes."""
 
     def parse(self, text: str) -> int | None:
-        """Return bytes; None for an empty text."""
+        """Parse an amount; return bytes, None for an empty text."""
         text = text.strip()
         if not text:
             return None
@@ -182,10 +182,10 @@ class MemoryField(TypedField):
 
 
 class CookiesFormField(SecretFormField):
-    """Cookies as browsers show them, or as JSON; stored ones are never shown."""
+    """Field for cookies, as a Cookie header or as JSON; stored cookies are never shown."""
 
     def clean(self, value: Any) -> Any:
-        """Return the cookies as JSON text, "" to keep those that are stored."""
+        """Return the cookies as JSON text; "" keeps the stored cookies."""
         typed = super().clean(value)
         if typed is CLEAR or not typed:
             return typed
@@ -195,7 +195,7 @@ class CookiesFormField(SecretFormField):
 
 @dataclass(frozen=True)
 class TypedSecrets:
-    """Typed secrets, and the names to remove; its repr shows no value."""
+    """Entered secrets and the names to remove; the repr does not contain values."""
 
     text: str
     removed: frozenset[str]
@@ -205,7 +205,7 @@ class TypedSecrets:
 
 
 class SecretsInput(UnfoldAdminTextareaWidget):
-    """Input of new secrets, with a check box to remove each stored one; shows no value."""
+    """Input for new secrets, with a check box to remove each stored secret; shows no values."""
 
     def __init__(self, attrs: dict[str, Any] | None = None) -> None:
         super().__init__({"autocomplete": "off", "spellcheck": "false", **(attrs or {})})
@@ -214,7 +214,7 @@ class SecretsInput(UnfoldAdminTextareaWidget):
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        """Return an empty text area with the stored names below."""
+        """Render an empty text area followed by the stored names."""
         area = super().render(name, "", attrs, renderer)
         if not self.names:
             return SafeString(area)
@@ -240,19 +240,19 @@ class SecretsInput(UnfoldAdminTextareaWidget):
 
 
 class SecretsFormField(forms.Field):
-    """Changes of secrets: an object of texts, with None for those to remove."""
+    """Field for changes of secrets: new values by name, None for a secret to remove."""
 
     widget = SecretsInput
 
     def clean(self, value: Any) -> dict[str, str | None]:
-        """Return the changes; errors name the variable, never its value."""
+        """Return the changes; error messages name the variable, never its value."""
         typed = value if isinstance(value, TypedSecrets) else TypedSecrets("", frozenset())
         given = parse_secrets(typed.text)
         validate_environment(given)
         return {**dict.fromkeys(sorted(typed.removed)), **given}
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Whether anything was typed or ticked."""
+        """Return whether a secret was entered or selected for removal."""
         return isinstance(data, TypedSecrets) and bool(data.text.strip() or data.removed)
 
 
@@ -262,7 +262,7 @@ class TimeZoneInput(UnfoldAdminTextInputWidget):
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        """Return the input and its list."""
+        """Render the input with its list of suggestions."""
         zones = f"{name}-zones"
         box = super().render(name, value, {**(attrs or {}), "list": zones}, renderer)
         options = format_html_join(

@@ -1,4 +1,4 @@
-"""The form of a job."""
+"""Admin form of a job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _line() -> UnfoldAdminTextInputWidget:
 class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     """Form of a job with its cross-field checks."""
 
-    # Projects whose images are offered; set by the admin.
+    # Projects whose images can be chosen; set by the admin.
     projects: ClassVar[Any] = Project.objects.none()
 
     image = ImageField(
@@ -175,7 +175,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Changes of secrets, for the service; None removes one.
+        # Changes of secrets, for the service; None removes a secret.
         self.secret_changes: dict[str, str | None] = {}
         if "image" in self.fields:
             self._offer_images()
@@ -187,11 +187,11 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     def _offer_images(self) -> None:
         rows = Image.objects.filter(project__in=self.projects, removed_at=None)
         if self.instance.pk is not None:
-            # Images of its project, and its present one even where that was removed.
+            # Images of the job's project, and its current image even if that was removed.
             mine = Q(project=self.instance.project_id, removed_at=None)
             rows = Image.objects.filter(mine | Q(pk=self.instance.image_id))
         if self.is_bound and self.instance.pk is not None:
-            # The project may be changed by this form, so images of the others are valid too.
+            # This form can change the project, so images of other projects are valid too.
             rows = rows | Image.objects.filter(project__in=self.projects, removed_at=None)
         self.fields["image"].queryset = rows.select_related("project")  # type: ignore[attr-defined]
 
@@ -205,7 +205,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         self.fields["frontier"].queryset = chosen  # type: ignore[attr-defined]  # a choice of rows
 
     def clean_secrets(self) -> Any:
-        """Return what is stored: "" keeps the secrets, else all of them as JSON text."""
+        """Return all secrets as JSON text; "" keeps the stored secrets."""
         changes = self.cleaned_data["secrets"]
         if not changes:
             return ""
@@ -217,12 +217,12 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         return json.dumps(left) if left else CLEAR
 
     def clean_notes(self) -> str:
-        """Normalise line breaks: browsers send CRLF."""
+        """Convert line breaks to LF: browsers send CRLF."""
         notes: str = self.cleaned_data["notes"]
         return notes.replace("\r\n", "\n")
 
     def clean(self) -> dict[str, Any] | None:
-        """Report a taken name at the name, a missing spider at the spider."""
+        """Report a duplicate name at the field ``name``, a missing spider at ``spider``."""
         cleaned = super().clean()
         project, name = self.cleaned_data.get("project"), self.cleaned_data.get("name")
         if project is not None and name:
@@ -244,7 +244,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("spider", error)
 
     def _update_errors(self, errors: forms.ValidationError) -> None:
-        # Cross-field errors of fields that are invalid by themselves are dropped.
+        # Drop cross-field errors of fields that have an error of their own.
         if _TOGETHER & set(self.errors) and hasattr(errors, "error_dict"):
             for name in _TOGETHER - set(self.errors):
                 errors.error_dict.pop(name, None)

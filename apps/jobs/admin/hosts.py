@@ -1,4 +1,4 @@
-"""Hosts in the admin: their state, and the buttons that take them out of service."""
+"""Admin of hosts: state, and actions that take hosts out of service."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODES: Final = {
 
 @admin.register(Host)
 class HostAdmin(ReadOnly, AuditedAdmin):
-    """Hosts describe themselves; people only change their mode or delete them.
+    """Admin of hosts: runners write the rows; users only change the mode or delete a row.
 
     Hosts serve every project: every member of a project sees them, and admins of any project may
     change their mode.
@@ -64,45 +64,45 @@ class HostAdmin(ReadOnly, AuditedAdmin):
     # --- permissions ------------------------------------------------------------------------------
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Every member of a project may."""
+        """Allow every member of a project."""
         return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Every member of a project may."""
+        """Allow every member of a project."""
         person = person_of(request)
         return bool(person and person.is_staff and projects_of(request, Role.VIEWER))
 
     def has_switch_permission(self, request: HttpRequest) -> bool:
-        """Admins of any project may."""
+        """Allow admins of any project to change the mode."""
         return bool(projects_of(request, Role.ADMIN))
 
     # --- columns ----------------------------------------------------------------------------------
 
     @display(description=_("state"), ordering="beat_at", label=STATES)
     def state(self, host: Host) -> tuple[str, Any]:
-        """Online or silent, and whether runs can start."""
+        """State of the host: online or silent, and whether runs can start."""
         if not host.is_online(timezone.now()):
             return OFFLINE, _("offline")
         return (PROBLEM, _("starts no runs")) if host.problem else (ONLINE, _("online"))
 
     @display(description=_("mode"), ordering="mode", label=MODES)
     def mode_label(self, host: Host) -> tuple[str, Any]:
-        """Enabled, draining or disabled."""
+        """Mode of the host: enabled, draining or disabled."""
         return host.mode, host.get_mode_display()
 
     @display(description=_("running"), ordering="running")
     def places(self, host: Host) -> str:
-        """Number of runs and capacity."""
+        """Number of runs, and the capacity."""
         return f"{host.running} / {host.capacity}"
 
     @display(description=_("CPU"), ordering="cpu_percent")
     def cpu(self, host: Host) -> str:
-        """Percent of all cores, averaged over the last heartbeats."""
+        """CPU load in percent of all cores, averaged over the last heartbeats."""
         return f"{host.cpu_percent:.0f} %"
 
     @display(description=_("free memory"), ordering="memory_free_bytes")
     def memory(self, host: Host) -> str:
-        """Free and total memory."""
+        """Free and total memory of the host."""
         free, total = (
             filesizeformat(host.memory_free_bytes),
             filesizeformat(host.memory_total_bytes),
@@ -134,7 +134,7 @@ class HostAdmin(ReadOnly, AuditedAdmin):
     @action(description=_("Delete offline hosts"), permissions=["switch"])
     @asks_first(verb=_("Delete"), loss=_("Offline hosts are deleted with their mode and labels."))
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
-        """Delete the rows of hosts that will not come back."""
+        """Delete the rows of hosts that are gone permanently."""
         actor, now = person_of(request), timezone.now()
         gone = do_each(request, queryset, lambda host: forget_host(host=host, actor=actor, now=now))
         if gone:
@@ -150,7 +150,7 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         messages.success(request, text % {"count": count, "mode": mode.label})
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the addresses of the buttons."""
+        """Add the URLs of the buttons."""
         switch = self.admin_site.admin_view(require_POST(self.switch_view))
         return [
             path("<int:pk>/enable", switch, {"mode": "enabled"}, name="jobs_host_enable"),
@@ -178,6 +178,6 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show one host with its buttons."""
+        """Show the page of one host with its buttons."""
         extra = {**(extra_context or {}), "may_switch": self.has_switch_permission(request)}
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))

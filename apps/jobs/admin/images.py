@@ -1,4 +1,4 @@
-"""Choices of images and frontiers in the form of a job."""
+"""Form fields to choose the image and the frontier of a job."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from apps.projects.models import Image
 from apps.projects.states import ImageSource
 
 MOST_BUILT: Final = 50
-# For each repository (seed S1.7).
+# Limit per repository of a registry (seed S1.7).
 MOST_PUSHED: Final = 20
 _DIGEST_CHARACTERS: Final = 12
 
 
 def ordered(images: Iterable[Image]) -> list[Image]:
-    """Sort images by project: those built here newest first, then those of its registry.
+    """Sort images by project: built images newest first, then images of the registry.
 
-    Of a repository of a registry: ``latest`` first, then the tags descending, at most 20.
+    For each repository of a registry: ``latest`` first, then the tags in descending order, at most
+    ``MOST_PUSHED``.
     """
     images = list(images)
     built = [image for image in images if image.source != ImageSource.REGISTRY]
@@ -50,7 +51,7 @@ def described(image: Image) -> str:
 
 
 class _ByProject(forms.models.ModelChoiceIterator):  # type: ignore[type-arg]
-    """Choices grouped by project."""
+    """Iterator of choices, grouped by project."""
 
     def __iter__(self) -> Iterator[Any]:
         field = cast("ImageField", self.field)
@@ -78,5 +79,5 @@ class FrontierField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generi
     widget = UnfoldAdminSelectWidget
 
     def label_from_instance(self, obj: Any) -> str:
-        """Return name and project: names recur in other projects."""
+        """Return name and project: names are unique only within a project."""
         return f"{obj.project} · {obj.name}"

@@ -1,4 +1,4 @@
-"""Bulk actions on jobs: one service call for each, with counts and reasons."""
+"""Bulk actions on jobs: one service call per job, with counts and reasons of refusals."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Do = Callable[[Job], int]
 
 
 class ActionRefused(Exception):
-    """Why an action on a job was refused, in one sentence."""
+    """An action on a job was refused; the text is the reason in one sentence."""
 
 
 class JobActions:
-    """Bulk actions of the list of jobs."""
+    """Mixin with the bulk actions of the list of jobs."""
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
-        """Whether the person may change jobs of any project."""
+        """Return whether the user may change jobs in at least one project."""
         return bool(projects_of(request, Role.EDITOR))
 
     @action(description=_("Start now"), permissions=["operate"])
@@ -63,7 +63,7 @@ class JobActions:
 
     @action(description=_("Disable"), permissions=["edit"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Disable the selected jobs; active runs go on."""
+        """Disable the selected jobs; active runs continue."""
         count = _each(request, queryset, Role.EDITOR, _switch(request, on=False))
         _say(
             request,
@@ -135,17 +135,17 @@ class JobActions:
 
     @action(description=_("Export as YAML"), permissions=["view"])
     def export_yaml(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        """Export as YAML, for people and version control."""
+        """Export the selected jobs as YAML, for editing and version control."""
         return _file(queryset, JobFileFormat.YAML)
 
     @action(description=_("Export as CSV"), permissions=["view"])
     def export_csv(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        """Export as CSV, for spreadsheets."""
+        """Export the selected jobs as CSV, for spreadsheets."""
         return _file(queryset, JobFileFormat.CSV)
 
 
 def _each(request: HttpRequest, queryset: QuerySet[Job], role: Role, do: Do) -> int:
-    """Call ``do`` for every job where the person has the role; return the sum of its results."""
+    """Call ``do`` for every job where the user has the role; return the sum of its results."""
     rows = queryset.select_related("project", "image")
     mine, reasons = by_role(request, rows, role, lambda job: job.project)
     done = 0

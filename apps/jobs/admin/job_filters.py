@@ -24,13 +24,13 @@ class TagFilter(DropdownFilter):
     parameter_name = "tag"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the tags, in one query."""
+        """Return the tags of visible jobs, in one query."""
         rows = Job.objects.visible_to(request.user).exclude(tags=[]).values_list("tags", flat=True)
         tags = sorted({str(tag) for row in rows for tag in row})
         return [(tag, tag) for tag in tags[:_MOST_TAGS]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the jobs that carry the tag."""
+        """Return the jobs with the tag."""
         tag = self.value()
         return queryset if not tag else queryset.tagged(tag)  # type: ignore[attr-defined]
 
@@ -42,13 +42,13 @@ class JobImageFilter(DropdownFilter):
     parameter_name = "image"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the images of jobs, in one query."""
+        """Return the images of visible jobs, in one query."""
         used = Job.objects.visible_to(request.user).filter(image__isnull=False)
         images = Image.objects.filter(pk__in=used.values("image")).order_by("-id")[:_MOST_IMAGES]
         return [(_NONE, str(_("none"))), *((str(image.pk), image.reference) for image in images)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the jobs with the image; none for an invalid id."""
+        """Return the jobs with the image; no jobs for an invalid ID."""
         value = self.value()
         if not value:
             return queryset

@@ -1,4 +1,4 @@
-"""Import of jobs from a file: a preview, then the import itself."""
+"""Import of jobs from a file: preview, then the import itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from apps.projects.models import Project
 
 
 class JobImportForm(forms.Form):
-    """A file or its text, and the target project."""
+    """Form with a job file, uploaded or pasted, and the target project."""
 
     file = forms.FileField(
         label=_("File"),
@@ -68,7 +68,7 @@ class JobImportForm(forms.Form):
         initial=ImportMode.UPSERT,
         widget=UnfoldAdminSelectWidget,
     )
-    # Digest of the previewed plan.
+    # State of the preview: the packed file, its name, and the digest of the plan.
     packed = forms.CharField(required=False, widget=forms.HiddenInput)
     name = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
     digest = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
@@ -90,7 +90,7 @@ class JobImportForm(forms.Form):
         elif values.get("packed"):
             values["raw"] = _unpacked(values["packed"])
         elif text:
-            # Browsers change line breaks.
+            # Browsers send CRLF line breaks.
             values["raw"] = text.replace("\r\n", "\n")
         elif "file" not in self.errors:
             self.add_error("file", gettext("Choose a file, or paste its text below."))
@@ -106,7 +106,7 @@ def _unpacked(text: str) -> bytes:
 
 
 def import_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
-    """GET: the form. POST: the preview; with ``apply``, the import."""
+    """Show the form (GET), the preview (POST), or import the jobs (POST with ``apply``)."""
     person = person_of(request)
     if person is None or not projects_of(request, Role.EDITOR):
         raise PermissionDenied
@@ -151,7 +151,7 @@ def _counts(plan: ImportPlan) -> dict[str, int]:
 
 
 def _again(form: JobImportForm, wanted: dict[str, Any], plan: ImportPlan) -> dict[str, str]:
-    """Return the hidden fields of the button that applies; empty where nothing can be applied."""
+    """Return the hidden fields of the button "Import"; empty if the plan cannot be applied."""
     if plan.problems:
         return {}
     raw = wanted["raw"]

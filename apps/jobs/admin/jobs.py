@@ -1,4 +1,4 @@
-"""Jobs in the admin: list, form, start and clone."""
+"""Admin of jobs: list, form, start and clone."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         css = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Annotate jobs with their newest run and their next planned time."""
+        """Annotate jobs with their newest run and next planned time."""
         newest = Run.objects.filter(job=OuterRef("pk")).order_by("-id")
         jobs = (
             super()
@@ -170,7 +170,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return cast("QuerySet[Model]", jobs)
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        """Leave out the buttons for people who may not press them."""
+        """Omit the column of buttons for users without permission to start jobs."""
         columns = tuple(super().get_list_display(request))
         if self.has_operate_permission(request):
             return columns
@@ -179,13 +179,13 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        """Offer only images of the person's own projects."""
+        """Limit the choice of images to projects of the user."""
         form = super().get_form(request, obj, change=change, **kwargs)
         form.projects = Project.objects.visible_to(request.user, Role.EDITOR)
         return form
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the addresses of the buttons and of the import."""
+        """Add the URLs of the buttons and of the import."""
         view = self.admin_site.admin_view
         return [
             path("<int:pk>/start", view(require_POST(self.start_view)), name="jobs_job_start"),
@@ -213,7 +213,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     @display(description=_("next run"), ordering="next_at")
     def next_run(self, job: Any) -> SafeString | str:
-        """Next planned time in the pages' time zone, to the minute."""
+        """Next planned time in the time zone of the page, without seconds."""
         if job.next_at is None or not job.enabled:
             return ""
         shown = timezone.localtime(job.next_at).strftime("%Y-%m-%d %H:%M")
@@ -233,7 +233,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     @display(description=_("last state"), ordering="newest_state", label=STATUS_TONES)
     def last_state(self, job: Any) -> tuple[str, Any] | None:
-        """Outcome or state of the newest run, coloured."""
+        """Outcome or state of the newest run, with its colour."""
         if job.newest_state is None:
             return None
         outcome = outcome_of(
@@ -247,7 +247,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     @display(description=_("start"))
     def start_button(self, job: Job) -> SafeString | str:
-        """Button inside the list's own form, which has the CSRF token."""
+        """Button to start the job; part of the list's form, which has the CSRF token."""
         if not job.enabled:
             return gettext("disabled")
         address = reverse("admin:jobs_job_start", args=[job.pk])
@@ -256,7 +256,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     # --- saving -----------------------------------------------------------------------------------
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Save by the services, which keep schedule and audit trail."""
+        """Save through the services, which update the schedule and the audit trail."""
         if obj.project_id not in projects_of(request, Role.EDITOR):
             raise PermissionDenied
         person, now = person_of(request), timezone.now()
@@ -274,7 +274,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             services.update_job(job=stored, values=values, actor=person, now=now)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Save the links; the job itself is recorded already."""
+        """Save the links; ``save_model`` has recorded the job already."""
         for formset in formsets:
             self.save_formset(request, form, formset, change)
 
@@ -284,7 +284,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     # --- buttons ----------------------------------------------------------------------------------
 
     def start_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Start a job with the typed arguments and show its run."""
+        """Start a job with the entered arguments and show its run."""
         job = self._job(request, pk, Role.OPERATOR)
         here = HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
         try:
@@ -342,7 +342,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return job
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Show the list, with a link to the import for editors."""
+        """Show the list of jobs, for editors with a link to the import."""
         extra = {"may_import": self.has_edit_permission(request)}
         kwargs["extra_context"] = {**(kwargs.get("extra_context") or {}), **extra}
         return super().changelist_view(request, *args, **kwargs)
@@ -354,7 +354,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show the form between the job's present state and its newest runs."""
+        """Show the form with the job's current state and its newest runs."""
         extra = dict(extra_context or {})
         job = cast("Any", self.get_object(request, object_id))
         if job is not None:

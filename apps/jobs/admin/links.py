@@ -1,4 +1,4 @@
-"""Links between jobs, on the page of the following job."""
+"""Inline of links to preceding jobs, on the page of the following job."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from apps.jobs.services.links import hold_links, refuse_cycle
 
 
 class LinkFormSet(BaseInlineFormSet):  # type: ignore[type-arg]
-    """Form set that refuses cycles, with their path."""
+    """Form set that rejects cycles; the error shows the path of the cycle."""
 
     def clean(self) -> None:
-        """Check new and changed links, under the lock for adding links."""
+        """Check new and changed links for cycles, under the lock for adding links."""
         super().clean()
         job = self.instance
         if job.pk is None or any(self.errors):
@@ -35,7 +35,7 @@ class LinkFormSet(BaseInlineFormSet):  # type: ignore[type-arg]
 
 
 class JobLinkInline(ProjectScopedInline):
-    """Jobs after which this one runs; offers only jobs that the person may edit."""
+    """Inline of the jobs after which this job runs; offers only jobs that the user may edit."""
 
     model = JobLink
     formset = LinkFormSet
@@ -46,5 +46,5 @@ class JobLinkInline(ProjectScopedInline):
     verbose_name_plural = _("runs after other jobs")
 
     def get_queryset(self, request: Any) -> Any:
-        """Join the names that are shown."""
+        """Join the tables whose names are shown."""
         return super().get_queryset(request).select_related("after", "job")

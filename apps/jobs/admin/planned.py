@@ -1,4 +1,4 @@
-"""Planned runs in the admin."""
+"""Admin of planned runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TONES = {
 
 @admin.register(PlannedRun)
 class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
-    """Planned times of jobs with their outcomes: started, late, caught up, skipped or missed."""
+    """Read-only list of planned times with their outcomes, such as started, late or missed."""
 
     list_display = ("planned_at", "job_link", "outcome_label", "reason", "run_link", "decided_at")
     list_filter = (
@@ -59,5 +59,5 @@ class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("outcome"), ordering="outcome", label=TONES)
     def outcome_label(self, row: PlannedRun) -> tuple[str, Any]:
-        """Outcome, coloured."""
+        """Outcome with its colour."""
         return row.outcome, row.get_outcome_display()

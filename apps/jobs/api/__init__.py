@@ -1,1 +1,1 @@
-"""REST of this app."""
+"""REST API of jobs, runs, schedules and hosts."""

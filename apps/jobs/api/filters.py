@@ -1,4 +1,4 @@
-"""Filters of the lists of jobs, runs and hosts."""
+"""Filters of the REST lists of jobs, runs and hosts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.access.api.filters import BooleanFilter, FilterSet, IdFilter, MomentFi
 from apps.jobs.models import Host, Job, JobLink, PlannedRun, Run
 from apps.jobs.states import HostKind, HostMode, PlanOutcome, RunState, Trigger
 
-# Margin for runs inserted at the same moment, out of the order of their ids.
+# Margin of IDs: concurrent inserts may commit IDs out of order of their time.
 AT_ONE_MOMENT: Final = 1000
 
 
@@ -30,11 +30,11 @@ class JobFilter(FilterSet):
         fields = ["project", "enabled", "name"]
 
     def by_tag(self, jobs: Any, name: str, value: str) -> Any:
-        """Jobs that carry the tag."""
+        """Filter jobs by an exact tag."""
         return jobs.tagged(value)
 
     def by_cron(self, jobs: Any, name: str, value: bool) -> Any:
-        """Jobs with, or without, a cron expression."""
+        """Filter jobs with (true) or without (false) a cron expression."""
         return jobs.exclude(cron="") if value else jobs.filter(cron="")
 
 
@@ -53,9 +53,10 @@ class RunFilter(FilterSet):
         fields = ["job", "project", "state", "trigger", "host"]
 
     def by_since(self, runs: Any, name: str, value: datetime) -> Any:
-        """Filter by time and by a lower bound of the id, the order in which lists are read.
+        """Filter by time, and by a lower bound of the ID, which lists are sorted by.
 
-        Ids ascend with the time, except for rows that several processes insert at the same moment.
+        IDs ascend with the time, except for rows that are inserted concurrently; see
+        ``AT_ONE_MOMENT``.
         """
         earliest = Run.objects.filter(created_at__gte=value).order_by("created_at", "id")
         lowest = min(earliest.values_list("pk", flat=True)[:AT_ONE_MOMENT], default=None)
@@ -79,7 +80,7 @@ class PlannedRunFilter(FilterSet):
 
 
 class JobLinkFilter(FilterSet):
-    """``?job=1&after_job=2&condition=failed``; ``after`` alone is the list's own, for its pages."""
+    """``?job=1&after_job=2&condition=failed``; not ``after``, which is the page cursor."""
 
     project = IdFilter(field_name="job__project_id")
     job = IdFilter(field_name="job_id")

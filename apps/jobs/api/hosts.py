@@ -1,4 +1,4 @@
-"""Hosts and placement over REST."""
+"""REST views of hosts and of the placement of runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from apps.jobs.states import HostMode
 
 
 class HostSerializer(serializers.ModelSerializer[Host]):
-    """A host of runs as it last described itself; only ``mode`` can be changed."""
+    """Host of runs, as last reported by its runner; only ``mode`` can be changed."""
 
     online = serializers.SerializerMethodField(
         help_text="Whether the last heartbeat is younger than 60 s."
@@ -56,7 +56,7 @@ class HostSerializer(serializers.ModelSerializer[Host]):
         read_only_fields = fields
 
     def get_online(self, host: Host) -> bool:
-        """Whether the last heartbeat is recent, by this server's clock."""
+        """Whether the last heartbeat is recent, measured by the clock of the server."""
         return host.is_online(timezone.now())
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
@@ -66,13 +66,13 @@ class HostSerializer(serializers.ModelSerializer[Host]):
 
 
 class HostModeSerializer(KnownFields, serializers.Serializer[Any]):
-    """The mode that a host is switched to."""
+    """New mode of a host."""
 
     mode = serializers.ChoiceField(choices=HostMode.choices)
 
 
 class VerdictSerializer(serializers.Serializer[Any]):
-    """Judgement of one host for a run."""
+    """Whether one host is eligible for a run, and the reasons against it."""
 
     host = serializers.CharField()
     eligible = serializers.BooleanField()
@@ -84,7 +84,7 @@ class VerdictSerializer(serializers.Serializer[Any]):
 
 
 class PlacementSerializer(serializers.Serializer[Any]):
-    """Where a run would go now; ``reason`` says why it would go nowhere."""
+    """Host that a run would be placed on now; `reason` says why no host is eligible."""
 
     chosen = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
@@ -92,7 +92,7 @@ class PlacementSerializer(serializers.Serializer[Any]):
 
 
 class RunHostViewSet(ReadViewSet[Host]):
-    """Hosts of runs, by id (seed S1.52, S1.54)."""
+    """Hosts of runs (seed S1.52, S1.54)."""
 
     queryset = Host.objects.all()
     serializer_class = HostSerializer
@@ -106,7 +106,7 @@ class RunHostViewSet(ReadViewSet[Host]):
 
     @extend_schema(request=HostModeSerializer, responses=HostSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Take a host out of service, or put it back."""
+        """Change the mode of a host."""
         host = self.get_object()
         body = HostModeSerializer(data=request.data)
         body.is_valid(raise_exception=True)
@@ -114,7 +114,7 @@ class RunHostViewSet(ReadViewSet[Host]):
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Delete a host that will not come back. 409 while it is online."""
+        """Delete a host that is gone permanently. 409 while it is online."""
         forget_host(host=self.get_object(), actor=self.person, now=timezone.now())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -122,21 +122,21 @@ class RunHostViewSet(ReadViewSet[Host]):
     @action(detail=True, methods=["post"])
     @idempotent
     def enable(self, request: Request, pk: str | None = None) -> Response:
-        """Put a host back into service."""
+        """Enable a host: it gets new runs again."""
         return self._switch(self.get_object(), HostMode.ENABLED)
 
     @extend_schema(request=None, responses=HostSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def drain(self, request: Request, pk: str | None = None) -> Response:
-        """Give the host no new runs for a while; its present runs go on."""
+        """Drain a host: it gets no new runs for a while; active runs continue."""
         return self._switch(self.get_object(), HostMode.DRAINING)
 
     @extend_schema(request=None, responses=HostSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def disable(self, request: Request, pk: str | None = None) -> Response:
-        """Give the host no new runs until it is enabled."""
+        """Disable a host: it gets no new runs until it is enabled."""
         return self._switch(self.get_object(), HostMode.DISABLED)
 
     def _switch(self, host: Host, mode: HostMode) -> Response:
@@ -145,11 +145,11 @@ class RunHostViewSet(ReadViewSet[Host]):
 
 
 class JobPlacementView(ApiView):
-    """Where a run of the job would go if it were started now, and why not elsewhere."""
+    """Placement of a run of the job if it were started now, with the reasons against each host."""
 
     @extend_schema(operation_id="jobs_placement_retrieve", responses=PlacementSerializer)
     def get(self, request: Request, job: int) -> Response:
-        """Explain placement from the hosts' last heartbeats; writes nothing."""
+        """Explain the placement of a run by the last heartbeats of all hosts. Read-only."""
         row = Job.objects.visible_to(self.person).filter(pk=job).first()
         if row is None:
             raise Http404

@@ -1,4 +1,4 @@
-"""REST fields of a job with shapes that plain fields cannot describe."""
+"""REST fields of a job with nested or write-only values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FiniteField(serializers.FloatField):
     default_error_messages = {"not_finite": _("Enter a finite number.")}
 
     def to_internal_value(self, data: Any) -> float:
-        """Reject NaN and infinity, which JSON parsers accept."""
+        """Reject NaN and infinity, which Python's JSON parser accepts."""
         value = super().to_internal_value(data)
         if not math.isfinite(value):
             self.fail("not_finite")
@@ -57,7 +57,7 @@ class FiniteField(serializers.FloatField):
     }
 )
 class CutRulesField(serializers.JSONField):
-    """A list of cut rules; the model's validator names the wrong one."""
+    """A list of cut rules; the error of the model's validator names the invalid rule."""
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
@@ -77,26 +77,26 @@ class CookiesField(serializers.JSONField):
     {"type": "array", "maxItems": MAX_WORDS, "items": {"type": "string", "minLength": 1}}
 )
 class CommandField(serializers.JSONField):
-    """A program and its arguments; the model's validator names the wrong word."""
+    """A program and its arguments; the error of the model's validator names the invalid word."""
 
 
 @extend_schema_field(
     {
         "type": "object",
         "maxProperties": MAX_VARIABLES,
-        # OpenAPI 3.0 cannot describe the pattern of property names; the validator does.
+        # OpenAPI 3.0 cannot describe a pattern of property names; the validator checks it.
         "additionalProperties": {"type": "string", "maxLength": MAX_VALUE_CHARACTERS},
     }
 )
 class EnvironmentField(serializers.JSONField):
-    """Texts by variable name; the model's validator names the wrong one."""
+    """Environment variables by name; the error of the model's validator names the invalid one."""
 
 
 @extend_schema_field(
     {
         "type": "object",
         "maxProperties": MAX_VARIABLES,
-        # OpenAPI 3.0 cannot describe the pattern of property names; the validator does.
+        # OpenAPI 3.0 cannot describe a pattern of property names; the validator checks it.
         "additionalProperties": {
             "type": "string",
             "nullable": True,
@@ -105,13 +105,13 @@ class EnvironmentField(serializers.JSONField):
     }
 )
 class SecretsField(serializers.JSONField):
-    """Secret texts by name, write-only; merged into the stored ones, null removes one."""
+    """Secrets by name, write-only; merged into the stored secrets, null removes a secret."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "write_only": True})
 
     def to_internal_value(self, data: Any) -> dict[str, str | None]:
-        """Return the changes; errors name the variable and never show a value."""
+        """Return the changes; error messages name the variable and never contain a value."""
         if not isinstance(data, Mapping):
             validate_environment(data)
         changes: dict[str, str | None] = {**data}
@@ -124,7 +124,7 @@ class SecretsField(serializers.JSONField):
     {"type": "object", "maxProperties": MAX_LABELS, "additionalProperties": {"type": "string"}}
 )
 class LabelsField(serializers.JSONField):
-    """Labels by name."""
+    """Host labels by name."""
 
 
 @extend_schema_field(
@@ -136,7 +136,7 @@ class LabelsField(serializers.JSONField):
     }
 )
 class TagsField(serializers.JSONField):
-    """A list of short words."""
+    """A list of tags."""
 
 
 @extend_schema_field(

@@ -1,4 +1,4 @@
-"""Export and import of jobs over REST."""
+"""REST actions to export and import jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MULTIPART = "multipart/form-data"
 
 
 class _TextParser(BaseParser):
-    """Parser of a body that is the file itself; the options are query parameters."""
+    """Parser of a request body that is the job file itself; the options are query parameters."""
 
     kind: ClassVar[JobFileFormat]
 
@@ -43,7 +43,7 @@ class _TextParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the body in the shape of the JSON variant. Raises ``BodyTooLarge``."""
+        """Return the body in the structure of the JSON request. Raises ``BodyTooLarge``."""
         raw = stream.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             raise BodyTooLarge
@@ -51,7 +51,7 @@ class _TextParser(BaseParser):
 
 
 class CsvParser(_TextParser):
-    """``text/csv``."""
+    """Parser of job files with the content type ``text/csv``."""
 
     media_type = "text/csv"
     kind = JobFileFormat.CSV
@@ -64,12 +64,12 @@ _YAML_PARSERS = tuple(
 
 
 class _AnyFormat(DefaultContentNegotiation):
-    """Content negotiation that ignores ``?format=``, which is the format of the file."""
+    """Content negotiation that ignores ``?format=``, which here is the format of the job file."""
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: Any = None
     ) -> tuple[BaseRenderer, str]:
-        """Return the first renderer."""
+        """Return the first renderer, whatever the client accepts."""
         return renderers[0], renderers[0].media_type
 
 
@@ -99,7 +99,7 @@ class ImportSerializer(serializers.Serializer[Any]):
 
 
 class UploadSerializer(ImportSerializer):
-    """The same as a form with a file; its name gives the default format."""
+    """A job file as a multipart form, and the options; the file name gives the default format."""
 
     format = serializers.ChoiceField(
         choices=[(format_.value, format_.value) for format_ in JobFileFormat], required=False
@@ -109,13 +109,13 @@ class UploadSerializer(ImportSerializer):
 
 
 class _OptionsSerializer(ImportSerializer):
-    """Query parameters where the body is the file itself."""
+    """Options as query parameters, for a request whose body is the job file."""
 
     text = None  # type: ignore[assignment]
 
 
 class PlannedJobSerializer(serializers.Serializer[Any]):
-    """What an import does with one job of the file."""
+    """Effect of an import on one job of the file."""
 
     id = serializers.SerializerMethodField(help_text=gettext_lazy("null for a new job."))
     name = serializers.CharField()
@@ -132,16 +132,16 @@ class PlannedJobSerializer(serializers.Serializer[Any]):
     )
 
     def get_id(self, planned: Any) -> int | None:
-        """Id of the job; null for a new one."""
+        """ID of the job; null for a new job."""
         return None if planned.job is None else planned.job.pk
 
     def get_changes(self, planned: Any) -> dict[str, list[Any]]:
-        """Old and new value by field."""
+        """Old and new value by field name."""
         return {name: list(pair) for name, pair in planned.changes.items()}
 
 
 class PlanSerializer(serializers.Serializer[Any]):
-    """What an import does, or would do."""
+    """Result or preview of an import."""
 
     dry_run = serializers.BooleanField()
     added = serializers.IntegerField()
@@ -171,7 +171,7 @@ _IN_ADDRESS = [
 
 
 class JobFilesMixin:
-    """Export and import actions of the view set of jobs."""
+    """Mixin with the export and import actions of the view set of jobs."""
 
     @extend_schema(
         parameters=[_EXPORT],
@@ -216,7 +216,7 @@ class JobFilesMixin:
     )
     @idempotent
     def import_file(self: Any, request: Request) -> Response:
-        """Add and change jobs from a file, all or nothing; 422 with every problem."""
+        """Add and change jobs from a file, all or nothing; 422 lists every problem."""
         values = self._import_values(request)
         wanted: dict[str, Any] = {
             "raw": values["raw"],

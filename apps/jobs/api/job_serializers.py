@@ -1,4 +1,4 @@
-"""Serializers of jobs."""
+"""REST serializers of jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from apps.seeds.models import Frontier
 
 
 class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
-    """What to run, when, how fast, and how its pages are downloaded."""
+    """Job: what to run, when, how fast, and how pages are downloaded."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
     image = VisibleRelatedField(
@@ -147,7 +147,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
             "created_at",
             "updated_at",
         ]
-        # A taken name is reported at the name, in validate().
+        # validate() reports a duplicate name at the field ``name``.
         validators: list[Any] = []
 
     @extend_schema_field({"type": "string", "nullable": True})
@@ -164,7 +164,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         return bool(job.__dict__["cookies"])
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Check fields that depend on each other, together with the stored ones."""
+        """Check fields that depend on each other, including stored values."""
         job = self.instance if isinstance(self.instance, Job) else Job()
         merged = {**job.judged(), **attrs}
         changes = attrs.get("secrets", {})
@@ -194,7 +194,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         if image is None:
             return {}
         if image.project_id != merged["project"].pk and image.pk != job.image_id:
-            # The same error as for a missing image, so that its existence is not revealed.
+            # Same error as for a missing image, so that the existence of an image is not revealed.
             text = self.fields["image"].error_messages["does_not_exist"]
             return {"image": str(text).format(pk_value=image.pk)}
         if image.removed_at is not None and image.pk != job.image_id:
@@ -205,7 +205,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         frontier = merged["frontier"]
         if frontier is None or frontier.project_id == merged["project"].pk:
             return {}
-        # The same error as for a missing frontier, so that its existence is not revealed.
+        # Same error as for a missing frontier, so that the existence of one is not revealed.
         text = self.fields["frontier"].error_messages["does_not_exist"]
         return {"frontier": str(text).format(pk_value=frontier.pk)}
 
@@ -226,7 +226,7 @@ class CloneSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 class DeletedJobSerializer(serializers.ModelSerializer[DeletedJob]):
-    """A deleted job, and until when it can be restored."""
+    """Deleted job, with the time until which it can be restored."""
 
     ends_at = serializers.DateTimeField(read_only=True, help_text=_("Time of the final deletion."))
 

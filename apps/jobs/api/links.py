@@ -1,4 +1,4 @@
-"""Links between jobs over REST."""
+"""REST views of links between jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apps.jobs.states import LinkCondition
 
 
 class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
-    """Rule: when a run of ``after`` ends as ``condition`` says, ``job`` is run."""
+    """Link between jobs: when a run of `after` ends and `condition` holds, `job` is run."""
 
     project = serializers.IntegerField(source="job.project_id", read_only=True)
     job = VisibleRelatedField(queryset=Job.objects.all(), at_least=Role.EDITOR)
@@ -30,7 +30,7 @@ class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
     class Meta:
         model = JobLink
         fields = ["id", "project", "job", "after", "condition", "created_at"]
-        # The service checks for an existing link, under its lock.
+        # The service checks for a duplicate link, under a lock.
         validators: list[Any] = []
 
     def get_fields(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class JobLinkViewSet(WriteViewSet[JobLink]):
     filterset_class = JobLinkFilter
 
     def get_queryset(self) -> QuerySet[JobLink]:
-        """Return links whose two jobs the caller sees."""
+        """Return links where both jobs are visible to the caller."""
         rows = super().get_queryset()
         if getattr(self, "swagger_fake_view", False):
             return rows
@@ -57,7 +57,7 @@ class JobLinkViewSet(WriteViewSet[JobLink]):
         return rows.filter(after__in=seen)
 
     def create_object(self, values: dict[str, Any]) -> JobLink:
-        """Add a link; 422 with the path when it would form a cycle."""
+        """Add a link; 422 with the path if the link would form a cycle."""
         return services.add_link(actor=self.person, **values)
 
     def update_object(self, obj: JobLink, values: dict[str, Any]) -> JobLink:

@@ -1,4 +1,4 @@
-"""Runs over REST, and actions on them."""
+"""REST views of runs, and actions on runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from apps.jobs.states import RunAsk
 
 
 class JobRunsMixin:
-    """Actions of a job on its runs."""
+    """Mixin with the actions of a job on its runs."""
 
     @extend_schema(
         request=StartSerializer,
@@ -43,9 +43,9 @@ class JobRunsMixin:
     @action(detail=True, methods=["post"])
     @idempotent
     def start(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Queue a run.
+        """Queue a run of the job.
 
-        409 when the job is disabled, has an active run and allows no other, or has a full queue.
+        409 if the job is disabled, has an active run and allows no other, or has a full queue.
         """
         job = self.get_object()
         body = StartSerializer(data=request.data)
@@ -80,13 +80,13 @@ class JobRunsMixin:
     @action(detail=True, methods=["post"])
     @idempotent
     def stop(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Stop every active run of the job; queued ones are cancelled at once."""
+        """Stop every active run of the job; queued runs are cancelled at once."""
         tally = services.stop_job(job=self.get_object(), now=timezone.now(), actor=self.person)
         return Response(TallySerializer(tally).data)
 
 
 class RunViewSet(ReadViewSet[Run]):
-    """Runs, newest first. The commands of a run show what was asked and what it answered."""
+    """Runs, newest first. The commands of a run show requested actions and the run's answers."""
 
     queryset = Run.objects.select_related("job__project", "plan")
     serializer_class = RunSerializer
@@ -96,27 +96,28 @@ class RunViewSet(ReadViewSet[Run]):
     )
 
     def get_queryset(self) -> Any:
-        """Add the moves of a single run."""
+        """Load the state changes of a single run."""
         rows = super().get_queryset()
         return rows.prefetch_related("moves") if self.action == "retrieve" else rows
 
     def get_serializer_class(self) -> type[BaseSerializer[Run]]:
-        """Add the moves of a single run."""
+        """Use the serializer with state changes for a single run."""
         return RunDetailSerializer if self.action == "retrieve" else RunSerializer
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def stop(self, request: Request, pk: str | None = None) -> Response:
-        """Stop the run. 409 when it has ended or is already stopping."""
+        """Stop the run. 409 if it has ended or is already stopping."""
         return self._ask(RunAsk.EXIT)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def pause(self, request: Request, pk: str | None = None) -> Response:
-        """Pause the run: it sends no new requests until it is resumed. 409 when it is not
-        running.
+        """Pause the run: it sends no new requests until it is resumed.
+
+        409 if the run is not in the state running.
         """
         return self._ask(RunAsk.PAUSE)
 
@@ -124,35 +125,35 @@ class RunViewSet(ReadViewSet[Run]):
     @action(detail=True, methods=["post"])
     @idempotent
     def resume(self, request: Request, pk: str | None = None) -> Response:
-        """Resume a paused run; a frozen one is thawed. 409 when it is not paused."""
+        """Resume a paused run; a frozen run is thawed. 409 if it is not paused."""
         return self._ask(RunAsk.RESUME)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def restart(self, request: Request, pk: str | None = None) -> Response:
-        """Stop the run and start it again in the same place. 409 when it has not started."""
+        """Stop the run and start it again on the same host. 409 if it has not started."""
         return self._ask(RunAsk.RESTART)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def freeze(self, request: Request, pk: str | None = None) -> Response:
-        """Let the host halt the container or process of a run that does not answer."""
+        """Freeze a run that does not answer: its host suspends the container or process."""
         return self._ask(RunAsk.FREEZE)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def thaw(self, request: Request, pk: str | None = None) -> Response:
-        """Let the host continue a frozen run. 409 when it is not frozen."""
+        """Thaw a frozen run: its host resumes the container or process. 409 if it is not frozen."""
         return self._ask(RunAsk.THAW)
 
     @extend_schema(request=TuneSerializer, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def tune(self, request: Request, pk: str | None = None) -> Response:
-        """Change window or speed of an active run; 409 when it is not active.
+        """Change the window or speed of an active run; 409 if it is not active.
 
         The answer to the command contains the new settings, or the reason of a refusal.
         """
@@ -165,7 +166,7 @@ class RunViewSet(ReadViewSet[Run]):
     @extend_schema(responses=RunCommandSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], filterset_class=None)
     def commands(self, request: Request, pk: str | None = None) -> Response:
-        """Commands to the run and its answers, the newest first."""
+        """Commands to the run with its answers, newest first."""
         commands: Any = self.get_object().commands.all()
         rows: Any = self.paginate_queryset(commands)
         return self.get_paginated_response(RunCommandSerializer(rows, many=True).data)

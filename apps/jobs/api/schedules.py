@@ -1,4 +1,4 @@
-"""Schedules and planned runs over REST."""
+"""REST views of schedules and planned runs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from apps.jobs.queries import schedule_facts, times_to_come
 
 
 class NextTimeSerializer(serializers.Serializer[Any]):
-    """A future time, in the job's zone and in UTC."""
+    """Future time in the job's time zone and in UTC."""
 
     local = serializers.SerializerMethodField(help_text=_("In the job's time zone."))
     utc = serializers.DateTimeField()
 
     def get_local(self, row: Any) -> str:
-        """Time with the zone's offset at that moment, which a time in UTC would not show."""
+        """Time in the job's time zone, with the UTC offset at that time."""
         return str(row.local.isoformat())
 
 
 class PlannedRunSerializer(serializers.ModelSerializer[PlannedRun]):
-    """One planned time of a job and its outcome."""
+    """Planned time of a job, and its outcome."""
 
     project = serializers.IntegerField(source="schedule.job.project_id", read_only=True)
     job = serializers.IntegerField(source="schedule.job_id", read_only=True)
@@ -45,7 +45,7 @@ class PlannedRunSerializer(serializers.ModelSerializer[PlannedRun]):
 
 
 class ScheduleSerializer(serializers.Serializer[Any]):
-    """The schedule of a job."""
+    """Schedule of a job."""
 
     cron = serializers.CharField(allow_blank=True)
     time_zone = serializers.CharField()
@@ -62,22 +62,22 @@ class ScheduleSerializer(serializers.Serializer[Any]):
 
 
 class ScheduleQuestionSerializer(KnownFields, serializers.Serializer[Any]):
-    """A cron expression to preview."""
+    """Cron expression to preview."""
 
     cron = serializers.CharField(max_length=100, default="", allow_blank=True)
     time_zone = serializers.CharField(max_length=50, default="UTC")
 
     def validate_cron(self, text: str) -> str:
-        """Reject an invalid expression with its field and reason."""
+        """Reject an invalid expression; the error names the field and the reason."""
         return _checked(validate_cron, text)
 
     def validate_time_zone(self, name: str) -> str:
-        """Accept a zone of the IANA database."""
+        """Accept a time zone of the IANA database."""
         return _checked(validate_time_zone, name)
 
 
 class ScheduleAnswerSerializer(serializers.Serializer[Any]):
-    """The next times of the expression."""
+    """Next times of a cron expression."""
 
     next_times = NextTimeSerializer(many=True)
 
@@ -95,7 +95,7 @@ class JobScheduleView(ApiView):
 
 
 class SchedulePreviewView(ApiView):
-    """Preview of a cron expression; nothing is stored."""
+    """Preview of a cron expression. Read-only."""
 
     only_reads = True
 
@@ -105,7 +105,7 @@ class SchedulePreviewView(ApiView):
         responses=ScheduleAnswerSerializer,
     )
     def post(self, request: Request) -> Response:
-        """The next five times; 400 names the error of the expression."""
+        """Return the next five times; 400 names the error of the expression."""
         body = ScheduleQuestionSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         times = times_to_come(after=timezone.now(), **body.validated_data)
@@ -113,7 +113,7 @@ class SchedulePreviewView(ApiView):
 
 
 class PlannedRunViewSet(ReadViewSet[PlannedRun]):
-    """Planned runs, one for each planned time, the newest first."""
+    """Planned runs, one for each planned time, newest first."""
 
     queryset = PlannedRun.objects.select_related("schedule__job")
     serializer_class = PlannedRunSerializer

@@ -1,4 +1,4 @@
-"""Serializers of runs."""
+"""REST serializers of runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from apps.jobs.states import OverlapPolicy, RunAsk, RunOutcome
 
 @extend_schema_field({"type": "object", "additionalProperties": {}})
 class ArgumentsField(serializers.JSONField):
-    """A JSON object that every store can hold."""
+    """A JSON object without values that a database cannot store, such as NUL characters."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        """Return the object; an error names the path to the bad value."""
+        """Return the object; an error names the path to the invalid value."""
         return check_arguments(super().to_internal_value(data))
 
 
 class StartSerializer(KnownFields, serializers.Serializer[Any]):
-    """Options of a start."""
+    """Options to start a run."""
 
     arguments = ArgumentsField(
         required=False, help_text=_("Override the job's own arguments, for this run only.")
@@ -38,7 +38,7 @@ class StartSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 class RunSerializer(serializers.ModelSerializer[Run]):
-    """One execution of a job."""
+    """Run of a job."""
 
     project = serializers.IntegerField(source="job.project_id", read_only=True)
     job_name = serializers.CharField(source="job.name", read_only=True)
@@ -101,7 +101,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
 
 
 class RunMoveSerializer(serializers.ModelSerializer[RunMove]):
-    """One state change of a run; ``from_state`` is empty for the first."""
+    """State change of a run; `from_state` is empty for the first."""
 
     class Meta:
         model = RunMove
@@ -110,7 +110,7 @@ class RunMoveSerializer(serializers.ModelSerializer[RunMove]):
 
 
 class TuneSerializer(KnownFields, serializers.Serializer[Any]):
-    """New window, speed, or both."""
+    """New window or speed of a run, or both."""
 
     concurrency = serializers.IntegerField(
         required=False,
@@ -127,7 +127,7 @@ class TuneSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 class RunCommandSerializer(serializers.ModelSerializer[RunCommand]):
-    """A command to a run and its answer; ``answered_at`` is null while there is none."""
+    """Command to a run, and its answer; `answered_at` is null until the run answers."""
 
     class Meta:
         model = RunCommand
@@ -145,7 +145,7 @@ class RunCommandSerializer(serializers.ModelSerializer[RunCommand]):
 
 
 class RunDetailSerializer(RunSerializer):
-    """A run with its moves, oldest first, and the actions that are allowed now."""
+    """Run with its state changes, oldest first, and the actions that its state allows."""
 
     moves = RunMoveSerializer(many=True, read_only=True)
     allowed = serializers.ListField(
@@ -160,7 +160,7 @@ class RunDetailSerializer(RunSerializer):
 
 
 class RefusalSerializer(serializers.Serializer[Any]):
-    """Why an action on one run was refused."""
+    """Refused action on one run, with the reason."""
 
     run = serializers.IntegerField(read_only=True)
     code = serializers.CharField(read_only=True)
@@ -168,7 +168,7 @@ class RefusalSerializer(serializers.Serializer[Any]):
 
 
 class TallySerializer(serializers.Serializer[Any]):
-    """Result of an action on many runs: ids of those that accepted it, and the refusals."""
+    """Result of an action on many runs: IDs of runs that accepted it, and the refusals."""
 
     done = serializers.ListField(child=serializers.IntegerField(), read_only=True)
     refused = RefusalSerializer(many=True, read_only=True)

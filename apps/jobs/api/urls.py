@@ -1,4 +1,4 @@
-"""REST addresses below /api/v1."""
+"""URL patterns of jobs, runs and hosts below /api/v1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.jobs.api.views import JobViewSet
 router = ApiRouter()
 router.register("jobs", JobViewSet, basename="job")
 router.register("runs", RunViewSet, basename="run")
-# "hosts" are the sites that are crawled.
+# Not "hosts": that name is used for crawled sites.
 router.register("run-hosts", RunHostViewSet, basename="run-host")
 router.register("job-links", JobLinkViewSet, basename="job-link")
 router.register("planned-runs", PlannedRunViewSet, basename="planned-run")

@@ -1,4 +1,4 @@
-"""Jobs over REST."""
+"""REST views of jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from apps.jobs.models import DeletedJob, Job
 
 
 class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
-    """Jobs. Editors change them, operators start them."""
+    """Jobs. Editors change jobs, operators start them."""
 
     queryset = Job.objects.select_related("project", "image")
     serializer_class = JobSerializer
@@ -46,11 +46,11 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
         return services.update_job(job=obj, values=values, actor=self.person)
 
     def delete_object(self, obj: Job) -> None:
-        """Delete a job; 409 while a run of it is active."""
+        """Delete a job; 409 while one of its runs is active."""
         services.delete_job(job=obj, actor=self.person)
 
     def get_queryset(self) -> QuerySet[Job]:
-        """Return jobs; for ``restore`` and ``deleted`` the deleted ones."""
+        """Return jobs; for ``restore`` and ``deleted`` the deleted jobs."""
         if self.action == "restore":
             self.queryset = Job.all_objects.select_related("project", "image")
         if self.action == "deleted":
@@ -60,7 +60,7 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
     @extend_schema(summary="Deleted jobs", responses=DeletedJobSerializer(many=True))
     @action(detail=False, methods=["get"], filterset_class=None)
     def deleted(self, request: Request) -> Response:
-        """List deleted jobs, the newest first, until they are purged."""
+        """List deleted jobs that are not purged yet, newest first."""
         page: Any = self.paginate_queryset(self.get_queryset())
         return self.get_paginated_response(DeletedJobSerializer(page, many=True).data)
 
@@ -68,16 +68,16 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
     @action(detail=True, methods=["post"])
     @idempotent
     def restore(self, request: Request, pk: str | None = None) -> Response:
-        """Restore a deleted job; its schedule continues from now. 409 when its name is taken."""
+        """Restore a deleted job; its schedule continues from now. 409 if the name is in use."""
         return self.answer(services.restore_job(job=self.get_object(), actor=self.person))
 
     @extend_schema(request=CloneSerializer, responses={201: JobSerializer})
     @action(detail=True, methods=["post"])
     @idempotent
     def clone(self, request: Request, pk: str | None = None) -> Response:
-        """Add a disabled copy of this job with its encrypted secrets.
+        """Add a disabled copy of this job, including its secrets.
 
-        409 when the name is taken.
+        409 if the name is in use.
         """
         job = self.get_object()
         body = CloneSerializer(data=request.data)

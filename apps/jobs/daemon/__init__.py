@@ -1,6 +1,4 @@
-"""Runner daemon: assigns waiting runs to hosts, starts those of this host, watches and ends
-them.
-"""
+"""Runner daemon: assigns waiting runs to hosts, and starts, watches and ends runs of its host."""
 
 from apps.jobs.daemon.runner import RunnerDaemon
 

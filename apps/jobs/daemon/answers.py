@@ -1,4 +1,4 @@
-"""Consumer of the answers that runs give to commands."""
+"""Consumer of the answers of runs to commands."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ MOST_AT_ONCE = 100
 
 
 class AnswerListener:
-    """Consumer of the queue of answers, which all runners share: it commits, then acknowledges."""
+    """Consumer of the queue of answers, which all runners share.
+
+    Acknowledges an answer after the transaction that records it is committed.
+    """
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
         self._answers: Subscription | None = None
 
     def open(self, broker: Broker) -> None:
-        """Subscribe."""
+        """Subscribe to the queue of answers."""
         self._answers = broker.subscribe(topology.LIFECYCLE_ANSWERS.name, prefetch=MOST_AT_ONCE)
 
     def close(self) -> None:
-        """Unsubscribe; unacknowledged answers go to another runner."""
+        """Unsubscribe; unacknowledged answers are redelivered to another runner."""
         if self._answers is not None:
             self._answers.close()
             self._answers = None
@@ -43,7 +46,7 @@ class AnswerListener:
             try:
                 self._take(answers, delivery)
             except BaseException:
-                # Unacknowledged, they would count against the prefetch limit.
+                # Requeue the rest: unacknowledged answers would count against the prefetch limit.
                 answers.requeue(deliveries[number:])
                 raise
 

@@ -1,4 +1,4 @@
-"""State of a runner that its parts share."""
+"""State shared by the parts of a runner."""
 
 from __future__ import annotations
 
@@ -50,27 +50,28 @@ class RunnerContext:
         self.timers = Timers(self.clock.monotonic)
 
     def forget(self) -> None:
-        """Clear what is known; it is read again from the database and the engine."""
+        """Clear all state; it is read again from the database and the engine."""
         self.handles.clear()
         self.claimed.clear()
         self.unrecorded.clear()
 
     def now(self) -> datetime:
-        """Return the database's time: a host with a wrong clock must not judge other hosts by
-        it.
+        """Return the database's time.
+
+        Leases of other hosts must not be judged by the clock of this host, which may be wrong.
         """
         return self.clock.now() + self._database_ahead
 
     def read_clock(self) -> None:
-        """Measure the offset between the host's clock and the database's."""
+        """Measure the offset between the clocks of this host and of the database."""
         self._database_ahead = database_now() - self.clock.now()
 
     def folder_of(self, run: int) -> Path:
-        """Return the folder that a run started here writes to."""
+        """Return the folder of a run that was started by this runner."""
         return self.folder / str(run)
 
     def add(self, run: Run, handle: RunHandle) -> None:
-        """Watch an execution and ship its log."""
+        """Start to watch an execution and to ship its log."""
         self.handles[run.pk] = handle
         self.follow(run.pk, handle.boot, handle.folder)
 
@@ -90,7 +91,7 @@ class RunnerContext:
 
     @contextlib.contextmanager
     def engine_may_be_away(self) -> Iterator[None]:
-        """Suppress ``RunnerAway``: without an answer of the engine no run is started or judged."""
+        """Suppress ``RunnerAway``: while the engine does not answer, no run is started or ended."""
         try:
             yield
         except RunnerAway as error:

@@ -1,4 +1,4 @@
-"""Ending, freezing and finishing of the runs on this host."""
+"""Stop, freeze and end of the runs on this host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunFinisher:
-    """Ends and freezes executions as their rows say, and records how they ended."""
+    """Ends and freezes executions as requested in their rows, and records how they ended."""
 
     def __init__(self, context: RunnerContext, endings: Terminations) -> None:
         self._context = context
@@ -47,7 +47,7 @@ class RunFinisher:
             run = Run.objects.select_related("job__project").filter(pk=pk).first()
             if run is not None and run.boot == handle.boot:
                 self.finish(run, result, leaving=leaving)
-            # Not earlier: if the database is away, the end must be recorded in a later round.
+            # Only now: if the database was unreachable, a later round must record the end.
             del context.handles[pk]
             self._endings.forget(pk)
             self._stopping.pop(pk, None)
@@ -56,7 +56,7 @@ class RunFinisher:
         return ended
 
     def finish(self, run: Run, result: RunExit, *, leaving: bool = False) -> None:
-        """Record the end of an execution, or restart the run where that was requested."""
+        """Record the end of an execution, or restart the run if that was requested."""
         run.refresh_from_db(fields=["state", "reason", "restart_wanted"])
         if run.state == RunState.STOPPING and run.restart_wanted:
             failpoints.hit("jobs.before_restart")
@@ -103,14 +103,14 @@ class RunFinisher:
     def _timed_out(self, run: Run) -> bool:
         """Return whether the host stopped the run because of its time limit."""
         moves = run.moves.filter(to_state=RunState.STOPPING)
-        # Notes of a recovery have the same state on both sides.
+        # A recovery note is a move whose two states are equal.
         stop = moves.exclude(from_state=RunState.STOPPING).last()
         return stop is not None and bool(stop.reason) and stop.actor == run.host
 
     # --- requests in the rows ---------------------------------------------------------------------
 
     def see_to(self) -> None:
-        """Stop, freeze or thaw the executions whose rows ask for it."""
+        """Stop, freeze or thaw executions as requested in their rows, and enforce time limits."""
         if not self._context.handles:
             return
         now = self._context.now()
@@ -125,7 +125,7 @@ class RunFinisher:
             if run.state == RunState.STOPPING:
                 stopping.append(run)
             elif run.state in FINAL:
-                # Another runner has declared it lost.
+                # Another runner has marked the run as lost.
                 self._end(run.pk)
             elif limit and run.started_at and now > run.started_at + timedelta(seconds=limit):
                 if time_out_run(run=run, seconds=limit, now=now):

@@ -1,4 +1,4 @@
-"""Retention of run folders: as many days as log lines."""
+"""Retention of run folders: the same number of days as log lines."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from apps.jobs.models import Run
 
 logger = logging.getLogger(__name__)
 
-# Most folders deleted in one call, so that the runner's other work does not wait.
+# Limit of folders deleted per call, so that other work of the runner is not delayed.
 BATCH = 50
 
 
 def remove_old_folders(context: RunnerContext, *, days: int) -> int:
     """Remove folders of ended runs that are older than ``days``; return their number.
 
-    A folder whose log is not fully shipped stays, whatever its age.
+    A folder is kept until its log is shipped completely, whatever its age.
     """
     before = context.clock.now().timestamp() - days * 24 * 3600
     old: dict[int, Path] = {}
     with contextlib.suppress(FileNotFoundError):
         for path in context.folder.iterdir():
-            # For most folders their own modification time decides.
+            # The folder's own modification time decides for most folders, without listing it.
             if path.name.isdigit() and _own_time(path) < before and _touched(path) < before:
                 old[int(path.name)] = path
     if not old:
@@ -39,7 +39,7 @@ def remove_old_folders(context: RunnerContext, *, days: int) -> int:
     for run in sorted(old):
         if run in waiting or context.shipper.follows(run=run):
             continue
-        # Another runner with the same data folder may be deleting it.
+        # Another runner with the same data folder may delete it concurrently.
         shutil.rmtree(old[run], ignore_errors=True)
         if os.path.lexists(old[run]):
             stay.append(old[run])
@@ -60,7 +60,7 @@ def _own_time(path: Path) -> float:
 
 
 def _touched(folder: Path) -> float:
-    """Return the newest modification time directly in the folder (Unix seconds)."""
+    """Return the newest modification time of the folder's direct entries (Unix seconds)."""
     try:
         return max(map(_own_time, folder.iterdir()), default=0.0)
     except FileNotFoundError:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunReconciler:
-    """Brings the rows of runs and the executions on this host into agreement."""
+    """Reconciles the rows of runs with the executions on this host."""
 
     def __init__(self, context: RunnerContext, ender: RunFinisher) -> None:
         self._context = context
@@ -36,7 +36,7 @@ class RunReconciler:
         self.reap_at = 0.0
 
     def take_stock(self) -> None:
-        """Ship the rest of old logs and take over the runs of this host; called at the start."""
+        """Ship unfinished logs and take over the runs of this host; called at the start."""
         context = self._context
         ours = list(Run.objects.on_host(context.host).select_related("job__project"))
         current = {(run.pk, run.boot) for run in ours}
@@ -48,7 +48,7 @@ class RunReconciler:
             self._reconcile(unwatched)
 
     def watch(self) -> None:
-        """Renew the lease of the runs of this host."""
+        """Renew the leases of the runs of this host, and repeat unanswered commands."""
         context = self._context
         now = context.now()
         watch_runs(host=context.host, now=now)
@@ -59,9 +59,9 @@ class RunReconciler:
         self.watched = monotonic
 
     def see_after_all(self) -> None:
-        """Take over runs of this host that are not watched; adopt or reap those of silent hosts."""
+        """Take over unwatched runs of this host; adopt or reap runs of silent hosts."""
         context = self._context
-        # A claim may have been committed although its answer was lost.
+        # A claim may have been committed although the confirmation was lost.
         known = [*context.handles, *(run.pk for run in context.claimed)]
         rows = Run.objects.on_host(context.host).exclude(pk__in=known)
         for run in rows.select_related("job__project"):
@@ -77,8 +77,8 @@ class RunReconciler:
         for run in stale.select_related("job__project"):
             if bool(run.image_digest) != in_container:
                 continue
-            # The runner that started it had another name on this machine. A matching pid alone
-            # proves nothing: it may belong to a process of another machine.
+            # Adopt a run whose runner had another name on this machine. A matching pid alone is no
+            # proof: the run may have that pid on another machine.
             handle = self._find(run)
             if handle is not None and adopt_run(run=run, host=context.host, now=now):
                 self._take_over(run, handle)
@@ -99,11 +99,11 @@ class RunReconciler:
             logger.info("the folders of %d old runs removed", removed)
 
     def _close_accounts(self) -> None:
-        """Remove broker accounts of ended runs whose own runner could not, on whatever host."""
+        """Remove broker accounts of ended runs on any host whose runner could not remove them."""
         accounts = self._context.accounts
         if accounts is None:
             return
-        # List accounts before runs: an account made meanwhile belongs to a row that exists already.
+        # List accounts before runs: the row of a run exists before its account.
         made = accounts.made()
         if made:
             rows = Run.objects.filter(pk__in={run for run, _boot in made}).exclude(state__in=FINAL)

@@ -1,4 +1,4 @@
-"""Runner daemon of one host and the order of work in each step."""
+"""Runner daemon of one host: life cycle, and the order of work in each step."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
 
-# Positions of logs that are not fully shipped.
+# Folder for the positions of logs that are not shipped completely.
 SHIPPING_FOLDER = ".shipping"
 
 
 class RunnerDaemon:
-    """Daemon that makes the executions on one host agree with the rows of its runs.
+    """Daemon that starts, watches and ends the runs of one host as their rows request.
 
     Args:
-        stop: says at the end whether the stop was requested. Without one every end counts as
+        stop: tells at shutdown whether the stop was requested; without it every shutdown counts as
             requested.
-        runner: by default the one that ``RUNNER_URL`` names.
+        runner: by default the runner that ``RUNNER_URL`` names.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class RunnerDaemon:
 
     def setup(self) -> None:
         """Subscribe to wake-ups and take over the runs of an earlier runner of this name."""
-        # The daemon calls this again after a failure.
+        # Called again after a failure.
         self._close()
         self.context.forget()
         own = topology.runner_wakeups(self.context.host)
@@ -118,12 +118,12 @@ class RunnerDaemon:
             self.watcher.take_stock()
 
     def step(self) -> bool:
-        """Do one round of work; return True while there are runs on this host."""
+        """Do one round of work; return whether there are runs on this host."""
         context = self.context
         woken = self._wait()
         self.listener.step()
         ended = 0
-        # After a failure the engine is asked again with the next heartbeat, not in every step.
+        # After a failure the engine is tried again with the next heartbeat, not in every step.
         if not context.problem:
             with context.engine_may_be_away():
                 ended = self.ender.collect()
@@ -141,7 +141,7 @@ class RunnerDaemon:
 
     def _wait(self) -> bool:
         """Wait for a wake-up, at most ``POLL_SECONDS``; return whether one came."""
-        # The content of a wake-up does not matter: the rows are read in any case.
+        # The content of a wake-up is ignored: the rows are read in any case.
         woken = False
         timeouts = [0.0] * (len(self._wakeups) - 1) + [timing.POLL_SECONDS]
         for wakeups, timeout in zip(self._wakeups, timeouts, strict=True):
@@ -160,10 +160,10 @@ class RunnerDaemon:
                 self.watcher.tidy()
 
     def teardown(self) -> None:
-        """End the executions of this host, so that none is left without a runner.
+        """End the executions of this host, so that none continues without a runner.
 
-        They go on where they outlive the runner, and where the runner ends because of a failure or
-        because another one has taken its name: the next runner takes them over.
+        Executions continue if they outlive the runner, or if the runner ends because of a failure
+        or because another runner has taken its name: the next runner takes them over.
         """
         self._endings.close()
         unasked = self._stop is not None and not self._stop.signal_name

@@ -33,7 +33,7 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
         run=run.pk,
         boot=run.boot,
         folder=folder,
-        # Variables of the platform override those of the job: no job can impersonate another run.
+        # Platform variables override those of the job, so that no job can impersonate another run.
         environment={**_texts(job.environment), **_secrets(job), **_platform(run, in_container)},
         spider=job.spider,
         command=tuple(str(word) for word in job.command),
@@ -60,13 +60,13 @@ def _volumes(project: str, job: str) -> Iterator[Volume]:
 
 
 def installation() -> str:
-    """Return an id that all hosts of this installation share and no other installation has."""
+    """Return an ID that is shared by all hosts of this installation, and unique to it."""
     key = settings.SECRET_KEY.encode()
     return hmac.new(key, b"crawlyard installation", hashlib.sha256).hexdigest()[:16]
 
 
 def accounts_for(kind: str) -> BrokerAccounts | None:
-    """Return the factory of broker accounts for a kind of runner; None: no own accounts."""
+    """Return the broker accounts for a kind of runner; None: runs use the platform's account."""
     if not settings.BROKER_MANAGEMENT_URL:
         return None
     return BrokerAccounts(
@@ -77,10 +77,10 @@ def accounts_for(kind: str) -> BrokerAccounts | None:
 
 
 def with_account(spec: RunSpec, run: Run, accounts: BrokerAccounts | None) -> RunSpec:
-    """Return the specification with a broker account of its own.
+    """Return the specification with a new broker account for this execution.
 
     Raises:
-        RunnerAway: the account cannot be created now.
+        RunnerAway: the account cannot be created at the moment.
     """
     if accounts is None:
         return spec
@@ -108,7 +108,7 @@ def _platform(run: Run, in_container: bool) -> dict[str, str]:
 
 
 def _seeds(job: Job) -> dict[str, str]:
-    """Environment variables that give the run access to its job's frontier."""
+    """Return environment variables that give the run access to its job's frontier."""
     frontier = job.frontier_id
     if frontier is None:
         return {}

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunStarter:
-    """Turns waiting runs into executions."""
+    """Places, claims and starts waiting runs."""
 
     def __init__(self, context: RunnerContext, ender: RunFinisher, capacity: int) -> None:
         self._context = context
@@ -26,7 +26,7 @@ class RunStarter:
         self._capacity = capacity
 
     def place(self, *, woken: bool) -> None:
-        """Assign waiting runs to hosts: after a wake-up, and every ``PLACE_EVERY_SECONDS``."""
+        """Assign waiting runs to hosts, after a wake-up and every ``PLACE_EVERY_SECONDS``."""
         if not (self._context.timers.due("place", timing.PLACE_EVERY_SECONDS) or woken):
             return
         place_runs(now=self._context.now(), placer=self._context.host)
@@ -40,15 +40,15 @@ class RunStarter:
             context.claimed += claim_runs(host=context.host, limit=free, now=context.now())
 
     def start_claimed(self) -> None:
-        """Start the claimed runs that are ready; a run whose image is being pulled waits alone."""
+        """Start the claimed runs that are ready; waiting for an image does not delay other runs."""
         context = self._context
         for _turn in range(len(context.claimed)):
             run = context.claimed.popleft()
             try:
                 handle, later = self._start(run)
             except BaseException:
-                # Whatever ends it, even a shutdown: the run keeps its turn. Nothing is started,
-                # or the reconciler will find it.
+                # Also for a shutdown: the run keeps its place in the queue. If it was started
+                # already, the reconciler finds it.
                 context.claimed.appendleft(run)
                 raise
             if later:
@@ -62,14 +62,14 @@ class RunStarter:
             self.record_started()
 
     def _start(self, run: Run) -> tuple[RunHandle | None, bool]:
-        """Start a claimed run; return its handle and whether it must wait for another turn.
+        """Start a claimed run; return its handle, and whether it must be tried again later.
 
-        (None, False) where the run ended before it was started.
+        Returns (None, False) if the run ended before it was started.
         """
         context = self._context
         ours = Run.objects.filter(pk=run.pk, host=context.host, boot=run.boot)
         if not ours.filter(state=RunState.STARTING).exists():
-            # It was stopped, or declared lost by another runner, before its turn.
+            # The run was stopped, or marked as lost by another runner, before it was started.
             self._ender.finish(run, RunExit(code=None))
             return None, False
         failpoints.hit("jobs.before_start")
@@ -86,7 +86,7 @@ class RunStarter:
             return None, False
 
     def record_started(self) -> None:
-        """Record in the rows which runs have started."""
+        """Record in their rows that runs have started."""
         context = self._context
         for pk, run in list(context.unrecorded.items()):
             handle = context.handles.get(pk)

@@ -26,8 +26,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 MAX_LENGTH: Final = 100
-# An expression that does not fire in this many days never does: 29 February recurs after at most
-# eight years, on a given weekday after at most 40.
+# An expression that does not fire within this number of days never fires: 29 February recurs after
+# at most eight years, on a given weekday after at most 40.
 LONGEST_WAIT_DAYS: Final = 366 * 41
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
@@ -63,14 +63,14 @@ FIELDS: Final = (
     _Field("hour", gettext_lazy("hour"), 0, 23),
     _Field("day", gettext_lazy("day of the month"), 1, 31),
     _Field("month", gettext_lazy("month"), 1, 12, MONTH_NAMES),
-    # 7 is Sunday too.
+    # Both 0 and 7 are Sunday.
     _Field("weekday", gettext_lazy("weekday"), 0, 7, DAY_NAMES),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A parsed expression. ``weekdays``: Sunday is 0. ``months``: January is 1."""
+    """Parsed cron expression. ``weekdays``: Sunday is 0. ``months``: January is 1."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -81,7 +81,7 @@ class Cron:
     by_wall_clock: bool
 
     def fits_day(self, day: date) -> bool:
-        """Return whether it fires on this day at all."""
+        """Return whether the expression fires on this day."""
         if day.month not in self.months:
             return False
         by_number = day.day in self.days
@@ -90,7 +90,7 @@ class Cron:
 
 
 class _CronError(Exception):
-    """Why a field is invalid."""
+    """A field of a cron expression is invalid; the text is the reason."""
 
 
 def validate_cron(text: str) -> None:
@@ -104,7 +104,7 @@ def validate_cron(text: str) -> None:
 
 
 def validate_time_zone(name: str) -> None:
-    """Accept a zone of the IANA database. Raises ``ValidationError``."""
+    """Accept a time zone of the IANA database. Raises ``ValidationError``."""
     if name not in _zones():
         raise ValidationError(
             _("%(name)r is not a time zone; use one such as Asia/Shanghai.") % {"name": name[:100]},
@@ -118,12 +118,12 @@ def _zones() -> frozenset[str]:
 
 
 def zone_of(name: str) -> zoneinfo.ZoneInfo:
-    """Return the zone. Raises ``ZoneInfoNotFoundError``, ``ValueError``."""
+    """Return the time zone of this name. Raises ``ZoneInfoNotFoundError``, ``ValueError``."""
     return zoneinfo.ZoneInfo(name)
 
 
 def parse_cron(text: str) -> Cron:
-    """Parse an expression. Raises ``ValidationError``."""
+    """Parse a cron expression. Raises ``ValidationError``."""
     try:
         cron = _parse(text)
     except _CronError as wrong:
@@ -140,8 +140,9 @@ def parse_cron(text: str) -> Cron:
 
 
 def next_times(cron: Cron, zone: str, after: datetime, count: int) -> list[datetime]:
-    """Return the next ``count`` times after ``after``, in UTC; fewer only when there are no
-    more.
+    """Return the next ``count`` times after ``after``, in UTC.
+
+    The list is shorter only if the expression never fires again.
     """
     return list(islice(_times(cron, zone_of(zone), after.astimezone(UTC)), count))
 
@@ -194,7 +195,7 @@ def _term(field: _Field, term: str) -> set[int]:
     span, slash, step_text = term.partition("/")
     step = _step(field, term, step_text) if slash else 1
     if span == "*":
-        # With both of weekday's Sundays, steps of seven would fire twice a week.
+        # Weekdays 0 and 7 are both Sunday: steps of seven would fire twice a week.
         return set(range(field.first, (6 if field.name == "weekday" else field.last) + 1, step))
     first_text, dash, last_text = span.partition("-")
     first = _number(field, term, first_text)
@@ -245,8 +246,7 @@ def _can_fit(cron: Cron) -> bool:
 
 def _times(cron: Cron, zone: zoneinfo.ZoneInfo, after: datetime) -> Iterator[datetime]:
     """Yield every time after ``after`` in UTC, strictly ascending."""
-    # Some zones have moved their clocks back over midnight: the previous day may not be over
-    # yet.
+    # Some zones have set their clocks back across midnight: the previous day may not be over.
     day = after.astimezone(zone).date() - _DAY
     pending: set[datetime] = set()
     quiet = 0
@@ -299,7 +299,7 @@ def _is_real(moment: datetime) -> bool:
 
 
 def _after_the_gap(moment: datetime) -> datetime:
-    """Return the moment at which the clocks skip ``moment``."""
+    """Return the moment of the clock change that skips ``moment``."""
     while not _is_real(moment):
         moment += _MINUTE
     return moment.astimezone(UTC)

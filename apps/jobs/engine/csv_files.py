@@ -1,4 +1,4 @@
-"""Jobs as CSV, one a row; cells that a spreadsheet would evaluate as formulas are quoted."""
+"""CSV files of jobs, one job per row; cells that a spreadsheet would evaluate are escaped."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _MOST_CHARACTERS: Final = 40
 
 
 class _CsvError(Exception):
-    """Why a cell is invalid."""
+    """A cell is invalid; the text is the reason."""
 
 
 def write_csv(jobs: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
-    """Return a file that ``read_csv`` reads as these jobs, with a byte order mark for Excel."""
+    """Return the jobs as CSV for ``read_csv``, with a byte order mark for Excel."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([VERSION_KEY, *(column.name for column in columns)])
@@ -86,7 +86,7 @@ def read_csv(raw: bytes | str, columns: Sequence[Column]) -> JobFile:
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each row with the number of the line on which it begins."""
     first = text.splitlines()[0] if text else ""
-    # Spreadsheets separate cells by semicolons where the comma is the decimal point.
+    # Spreadsheets use semicolons in locales where the comma is the decimal separator.
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
@@ -142,7 +142,10 @@ def _take_row(
 
 
 def _take_cell(entry: JobEntry, column: Column, cell: str) -> None:
-    """Store a cell. An empty one is an empty text, list or null; a required number stays unset."""
+    """Store a cell in ``entry``.
+
+    An empty cell is an empty text, an empty list or null; a required number stays unset.
+    """
     if column.kind is ColumnKind.TEXT:
         entry.values[column.name] = cell
     elif column.kind is ColumnKind.WORDS:
@@ -161,7 +164,7 @@ def _take_cell(entry: JobEntry, column: Column, cell: str) -> None:
 
 
 def _json(cell: str) -> Any:
-    """Parse a cell; the caller decides what an empty one means."""
+    """Parse a cell as JSON; the caller handles empty cells."""
     if not cell.strip():
         return None
     try:

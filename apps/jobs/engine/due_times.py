@@ -1,4 +1,4 @@
-"""Decision on due times: which are started and which are missed. Without a database."""
+"""Decision which due times are started and which are missed. Plain Python."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-# Up to this age a start counts as on time.
+# A start up to this age counts as on time.
 ON_TIME: Final = timedelta(seconds=60)
-# The newest due time is started up to this age under every misfire policy: a restarted daemon,
-# or an upgrade, is no outage.
+# The newest due time is started up to this age under every misfire policy: the restart of a daemon,
+# or an upgrade, does not count as an outage.
 LATE: Final = timedelta(seconds=300)
-# Most times that are caught up after an outage, the newest ones.
+# Limit of times that are caught up after an outage; the newest are started.
 CATCH_UP_LIMIT: Final = 100
 
 
 class DueTimeVerdict(Enum):
-    """What to do with a due time."""
+    """Decision on a due time."""
 
     START = "started"
     START_LATE = "late"
     CATCH_UP = "caught_up"
     MISS = "missed"
-    # Missed: a newer one is started instead.
+    # Missed: a newer time is started instead.
     REPLACED = "replaced"
     # Missed: beyond ``CATCH_UP_LIMIT``.
     TOO_MANY = "too_many"
@@ -32,7 +32,7 @@ class DueTimeVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DueTimeDecision:
-    """The decision on one due time."""
+    """Due time with the decision on it."""
 
     planned_at: datetime
     verdict: DueTimeVerdict
@@ -41,10 +41,10 @@ class DueTimeDecision:
 def decide(
     times: Sequence[datetime], *, now: datetime, policy: str, newer_follow: bool
 ) -> list[DueTimeDecision]:
-    """Decide on each of ``times``, oldest first, all of them due.
+    """Decide on each of ``times``, which are due and sorted oldest first.
 
-    ``policy``: ``skip``, ``once`` or ``all``. ``newer_follow``: at least ``CATCH_UP_LIMIT`` more
-    are due after these, so that none of these can be the last.
+    ``policy``: ``skip``, ``once`` or ``all``. ``newer_follow``: at least ``CATCH_UP_LIMIT`` newer
+    times are due besides these, so that none of these is the last.
     """
     if newer_follow:
         missed = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def find_path(edges: Iterable[tuple[int, int]], start: int, goal: int) -> list[int]:
-    """Return the shortest path from ``start`` to ``goal``, both included; [] when there is none."""
+    """Return the shortest path from ``start`` to ``goal``, both included; [] without a path."""
     following: dict[int, list[int]] = {}
     for from_, to in edges:
         following.setdefault(from_, []).append(to)
@@ -34,7 +34,7 @@ def _back(before: dict[int, int | None], goal: int) -> list[int]:
 
 
 def depths(edges: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the length of the longest path to each node: a topological order."""
+    """Return the length of the longest path to each node, which sorts nodes topologically."""
     following: dict[int, list[int]] = {}
     open_: dict[int, int] = {}
     for from_, to in edges:

@@ -1,4 +1,4 @@
-"""Choice of a host for a run, and the reasons against the others (seed S1.54)."""
+"""Choice of a host for a run, and the reasons against other hosts (seed S1.54)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-# Hosts send a heartbeat every 5 s. Pages show one as online for a minute (seed S1.54); a host
-# that has missed three heartbeats gets no new run.
+# Hosts send a heartbeat every 5 s. Pages show a host as online for a minute (seed S1.54), but a
+# host that has missed three heartbeats gets no new run.
 BEAT_SECONDS: Final = 5.0
 ONLINE_SECONDS: Final = 60.0
 PLACEABLE_SECONDS: Final = 15.0
@@ -16,7 +16,7 @@ ENABLED: Final = "enabled"
 
 
 class RefusalReason(enum.StrEnum):
-    """Why a host may not get a run."""
+    """Reason why a host may not get a run."""
 
     KIND = "kind"
     MODE = "mode"
@@ -28,7 +28,7 @@ class RefusalReason(enum.StrEnum):
     FULL = "full"
 
 
-# Lasting reasons: a run that was assigned before, and is not claimed yet, goes elsewhere.
+# Lasting reasons: a run that is assigned to the host but not claimed yet is reassigned.
 LASTING: Final = frozenset(
     {
         RefusalReason.KIND,
@@ -42,7 +42,7 @@ LASTING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlacementLimits:
-    """Load limits: a host beyond these gets no new run."""
+    """Load limits beyond which a host gets no new run."""
 
     cpu_percent: float = 90.0
     memory_bytes: int = 150 * 1024**2
@@ -50,7 +50,7 @@ class PlacementLimits:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host as it last described itself. ``taken``: runs that are there or assigned."""
+    """Host as last reported by its runner. ``taken``: number of running and assigned runs."""
 
     name: str
     kind: str
@@ -65,13 +65,13 @@ class HostFacts:
 
     @property
     def free(self) -> int:
-        """Number of further runs it has room for."""
+        """Number of further runs that the host has capacity for."""
         return max(0, self.capacity - self.taken)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequirements:
-    """What a run needs of its host. ``memory_bytes`` 0: no particular amount."""
+    """Requirements of a run on its host. ``memory_bytes`` 0: no requirement."""
 
     kind: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class RunRequirements:
 
 @dataclass(frozen=True, slots=True)
 class HostRefusal:
-    """One reason against a host, with its figures."""
+    """Reason against a host, with its figures."""
 
     against: RefusalReason
     figures: Mapping[str, str | float | int] = field(default_factory=dict)
@@ -89,15 +89,15 @@ class HostRefusal:
 def refusals(
     host: HostFacts, wanted: RunRequirements, limits: PlacementLimits
 ) -> list[HostRefusal]:
-    """Return all reasons against a host; an empty list: it may get the run."""
+    """Return all reasons against a host; an empty list means that the host may get the run."""
     reasons = []
     if host.kind != wanted.kind:
-        # Other reasons do not matter: this host can never be chosen.
+        # Further reasons are irrelevant: this host can never run it.
         return [HostRefusal(RefusalReason.KIND, {"kind": host.kind, "wanted": wanted.kind})]
     if host.mode != ENABLED:
         reasons.append(HostRefusal(RefusalReason.MODE, {"mode": host.mode}))
     if host.silent_seconds > PLACEABLE_SECONDS:
-        # Other facts are outdated.
+        # All other facts of a silent host are outdated.
         return [*reasons, HostRefusal(RefusalReason.SILENT, {"seconds": int(host.silent_seconds)})]
     if host.problem:
         reasons.append(HostRefusal(RefusalReason.PROBLEM, {"problem": host.problem}))

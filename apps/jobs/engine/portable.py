@@ -1,4 +1,4 @@
-"""Job files: what YAML and CSV share. Problems name line and field.
+"""Job files: the parts that YAML and CSV share. Problems name line and field.
 
 A file has a version, ``crawlyard_jobs: 1``, and jobs with the fields that the caller names as
 columns. See docs/job-files.md.
@@ -27,7 +27,7 @@ _SHOWN: Final = 60
 
 
 class JobFileFormat(enum.StrEnum):
-    """Formats of job files."""
+    """Format of a job file."""
 
     YAML = "yaml"
     CSV = "csv"
@@ -40,7 +40,7 @@ CONTENT_TYPES: Final = {
 
 
 def format_of(name: str) -> JobFileFormat:
-    """Return the format by a file's name."""
+    """Return the format by the extension of a file's name."""
     return JobFileFormat.CSV if name.lower().endswith(".csv") else JobFileFormat.YAML
 
 
@@ -57,7 +57,7 @@ class ColumnKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field of a job in a file."""
+    """Field of a job in a file."""
 
     name: str
     kind: ColumnKind
@@ -66,20 +66,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """An error in a file. ``where`` is such as ``jobs[2].cron``."""
+    """Error in a file. ``where`` is a path such as ``jobs[2].cron``."""
 
     line: int
     where: str
     text: str
 
     def said(self, file: str) -> str:
-        """Return ``jobs.yaml:17: jobs[2].cron: ...``."""
+        """Return the error as text, such as ``jobs.yaml:17: jobs[2].cron: ...``."""
         return ": ".join(part for part in (f"{file}:{self.line}", self.where, self.text) if part)
 
 
 @dataclass(slots=True)
 class JobEntry:
-    """One job of a file. ``values`` has only the fields that the file names."""
+    """Job of a file. ``values`` contains only the fields that the file names."""
 
     number: int
     line: int
@@ -102,7 +102,7 @@ class JobFile:
 
 
 class JobFileUnreadable(Exception):
-    """The rest of the file cannot be read."""
+    """The file, or the rest of it, cannot be read."""
 
     def __init__(self, line: int, text: str, where: str = "") -> None:
         super().__init__(text)
@@ -132,7 +132,7 @@ def said_of_text(error: YamlError) -> str:
 
 
 def kind_problem(column: Column, value: object) -> str | None:
-    """Return what is wrong with the type of a value, "" when nothing is."""
+    """Return the error of a value's type; "" if the type is valid."""
     if value is None:
         return None if column.nullable else _("The value is missing; leave the line out instead.")
     if column.kind is ColumnKind.TEXT and not isinstance(value, str):
@@ -152,7 +152,7 @@ def kind_problem(column: Column, value: object) -> str | None:
 
 
 def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
-    """Return the message for an unknown field, with a similar name."""
+    """Return the message for an unknown field, with the most similar name."""
     shown = _CONTROL.sub("?", str(name)[:_SHOWN]).encode("utf-8", "replace").decode()
     if shown in ("secrets", "cookies"):
         return _("%(name)s are not imported from files; set them on the job's page.") % {

@@ -31,7 +31,7 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """One validated rule. Empty ``codes`` match any exit code, and a missing one."""
+    """Validated retry rule. Empty ``codes`` match any exit code, also a missing exit code."""
 
     on: str
     retries: int
@@ -44,13 +44,13 @@ class RetryRule:
         return end == self.on and (not self.codes or exit_code in self.codes)
 
     def delay(self, attempt: int) -> float:
-        """Return the seconds before the retry of this attempt, which counts from 1."""
+        """Return the delay in seconds before the retry of this attempt, counted from 1."""
         growth = self.backoff ** min(attempt - 1, MAX_RETRIES)
         return min(float(MAX_DELAY_SECONDS), self.delay_seconds * growth)
 
 
 def validate_retry_rules(value: object) -> None:
-    """Accept valid rules; messages name the rule, from 1, and the field.
+    """Accept valid rules; messages name the rule, counted from 1, and the field.
 
     Raises:
         ValidationError: with one message for each error.
@@ -59,7 +59,7 @@ def validate_retry_rules(value: object) -> None:
 
 
 def read_rules(value: object) -> list[RetryRule]:
-    """Return the rules. Raises ``ValidationError`` like ``validate_retry_rules``."""
+    """Return the parsed rules. Raises ``ValidationError`` like ``validate_retry_rules``."""
     if not isinstance(value, list):
         raise ValidationError(_("Enter a JSON list of rules."), code="invalid_rules")
     if len(value) > MAX_RULES:
@@ -83,7 +83,7 @@ def read_rules(value: object) -> list[RetryRule]:
 def rule_for(
     rules: Iterable[RetryRule], *, end: str, exit_code: int | None, attempt: int
 ) -> RetryRule | None:
-    """Return the rule that retries this end; None: no rule matches, or its retries are used up."""
+    """Return the rule that applies to this end; None if no rule matches or no retry is left."""
     for rule in rules:
         if rule.fits(end, exit_code):
             return rule if attempt <= rule.retries else None

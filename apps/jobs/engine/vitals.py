@@ -10,9 +10,9 @@ from typing import Final
 
 import psutil
 
-# Number of heartbeats whose mean is reported, so that a short peak is not taken for load.
+# Number of heartbeats whose mean is reported, so that a short peak does not count as load.
 BEATS: Final = 3
-# In a shorter interval psutil may see one running process and report 100 %.
+# Over a shorter interval psutil may see a single running process and report 100 %.
 SHORTEST_SECONDS: Final = 1.0
 
 
@@ -45,11 +45,10 @@ class HostVitals:
     """Measures the host at each call."""
 
     def __init__(self) -> None:
-        # Unknown before the first heartbeats; 0 keeps the host eligible.
+        # Unknown before the first heartbeats; 0 makes the host eligible.
         self._cpu: deque[float] = deque([0.0] * BEATS, maxlen=BEATS)
         self._measured = time.monotonic()
-        # psutil compares with its previous call: without this one the first heartbeat reports 0
-        # %.
+        # psutil compares with its previous call; without this call the first heartbeat reports 0 %.
         psutil.cpu_percent(interval=None)
 
     def read(self, *, running: int, engine: str, problem: str) -> HostBeat:

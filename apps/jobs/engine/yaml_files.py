@@ -1,4 +1,4 @@
-"""Jobs as YAML, read by ``yardkit.yaml_reader`` and written for people."""
+"""YAML files of jobs, parsed by ``yardkit.yaml_reader`` and written in a readable layout."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _take_job(
 
 
 def write_yaml(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """Return a file that ``read_yaml`` reads as these jobs, in the order of their fields."""
+    """Return the jobs as YAML for ``read_yaml``, with the fields in their given order."""
     head = {VERSION_KEY: VERSION}
     body = [dict(job) for job in jobs]
     text = write_value(head)

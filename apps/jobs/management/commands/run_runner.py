@@ -57,7 +57,7 @@ class Command(DaemonCommand):
         )
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """Return a runner of this process's name."""
+        """Return a runner with the name of this process."""
         return RunnerDaemon(
             broker=broker,
             host=self.identity.name,
