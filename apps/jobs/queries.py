@@ -1,4 +1,4 @@
-"""Reads for other apps, pages and REST."""
+"""Read-only queries on jobs and runs, for other apps, pages and REST."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.runners.spider_files import classes_in, has_module, module_file, modules_in, similar
 from apps.jobs.states import ACTIVE, PlanOutcome
 
-# Number of next times, and of planned runs that did not start in time, that are shown.
+# Number of next times, and of planned runs that did not start on time, on a page.
 NEXT_TIMES: Final = 5
 EXCEPTIONS: Final = 20
-# Most names in a hint.
+# Limit of names in a hint.
 MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Facts of a run for the center and for statistics."""
+    """Data of a run for the request center and for statistics."""
 
     run: int
     project: int
@@ -37,7 +37,7 @@ class RunFacts:
 
 
 def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
-    """Return facts by run id, without unknown ids, in one query."""
+    """Return data by run ID, without unknown IDs, in one query."""
     rows = Run.objects.filter(pk__in=set(runs)).values_list(
         "pk", "job_id", "job__project_id", "state", "job__project__allowed_networks"
     )
@@ -55,9 +55,9 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
 
 
 def spider_error(*, spider: str, image: object, command: Sequence[str]) -> str:
-    """Return why the spider of a job cannot be found; "" where it can, or may.
+    """Return why the spider of a job cannot be found; "" if it is found or cannot be checked.
 
-    Only a run without an image takes its spider from ``SPIDERS_DIR``, and only a process that sees
+    Only a run without an image takes its spider from ``SPIDERS_DIR``, and only a process that has
     spiders in that folder can check it.
     """
     folder = Path(settings.SPIDERS_DIR)
@@ -90,7 +90,7 @@ def run_cookies(run: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class NextTime:
-    """A future planned time, in the job's time zone and in UTC."""
+    """Future planned time, in the job's time zone and in UTC."""
 
     local: datetime
     utc: datetime
@@ -98,9 +98,9 @@ class NextTime:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """Next times of a job's schedule and the outcomes of past ones.
+    """Next times of a job's schedule, and the outcomes of past times.
 
-    ``exceptions``: the newest planned runs that did not start in time, with their reasons.
+    ``exceptions``: the newest planned runs that did not start on time, with their reasons.
     """
 
     cron: str
@@ -115,9 +115,9 @@ class ScheduleFacts:
 def times_to_come(
     *, cron: str, time_zone: str, after: datetime, count: int = NEXT_TIMES
 ) -> list[NextTime]:
-    """Return the next times of an expression; the time zone must be valid.
+    """Return the next times of a cron expression; the time zone must be valid.
 
-    Raises ``ValidationError``.
+    Raises ``ValidationError`` for an invalid expression.
     """
     zone = zone_of(time_zone)
     times = next_times(parse_cron(cron), time_zone, after, count) if cron else []

@@ -1,4 +1,4 @@
-"""Handlers of the signals of this app and of projects."""
+"""Signal handlers for runs, schedules and projects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apps.projects.models import Project
 @receiver(post_delete, sender=Schedule, dispatch_uid="jobs.forget_wake_up")
 def schedule_was_deleted(sender: object, instance: Schedule, **kwargs: Any) -> None:
     """Delete the beat row of a deleted schedule (seed S1.59)."""
-    # Imported here: every process loads this module, and few delete schedules.
+    # Imported here: every process loads this module, but few processes delete schedules.
     from apps.jobs.services.wakeups import forget_wake_up
 
     task_id = instance.periodic_task_id
@@ -35,7 +35,7 @@ def run_has_ended(sender: object, run: Run, now: datetime, **kwargs: Any) -> Non
 
 @receiver(project_deleted, dispatch_uid="jobs.project_deleted")
 def project_was_deleted(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
-    """Stop the schedules of a deleted project. Raises ``ProjectInUse`` while a run is active."""
+    """Stop the schedules of a deleted project. Raises ``ProjectInUse`` if a run is active."""
     from apps.jobs.services.deletion import project_goes
 
     project_goes(project, now)

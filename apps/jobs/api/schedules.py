@@ -87,7 +87,7 @@ class JobScheduleView(ApiView):
 
     @extend_schema(operation_id="jobs_schedule_retrieve", responses=ScheduleSerializer)
     def get(self, request: Request, job: int) -> Response:
-        """The next five times in the job's zone and in UTC, and past planned runs by outcome."""
+        """Return the schedule: next five times, in the job's zone and in UTC, and past outcomes."""
         row = Job.objects.visible_to(self.person).filter(pk=job).first()
         if row is None:
             raise Http404

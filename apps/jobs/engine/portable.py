@@ -132,7 +132,7 @@ def said_of_text(error: YamlError) -> str:
 
 
 def kind_problem(column: Column, value: object) -> str | None:
-    """Return the error of a value's type; "" if the type is valid."""
+    """Return the error of a value's type; None if the type is valid."""
     if value is None:
         return None if column.nullable else _("The value is missing; leave the line out instead.")
     if column.kind is ColumnKind.TEXT and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Jobs, their schedules and links, their runs, and the hosts of runs."""
+"""Models of jobs, schedules, links between jobs, runs and hosts."""
 
 from apps.jobs.models.host import Host
 from apps.jobs.models.job import (

@@ -1,4 +1,4 @@
-"""Job fields of execution: image or command, environment, limits, host labels."""
+"""Job fields for execution: image or command, environment, limits, host labels."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ LARGEST_MEMORY_BYTES: Final = 1024**4
 class ExecutionOptions(models.Model):
     """Job fields that the runner uses (seed S1.3, S1.13).
 
-    With an image a run is a container on a Docker host that executes the ``command``, else the
-    ``spider``, else the image's own entry point. Without an image it is a local process of the
-    command or spider on a process host.
+    With an image, a run is a container on a Docker host. It executes the ``command``, else the
+    ``spider``, else the image's own entry point. Without an image, a run is a local process on a
+    process host that executes the command or the spider.
     """
 
     image = models.ForeignKey(
@@ -127,17 +127,17 @@ class ExecutionOptions(models.Model):
         abstract = True
 
     def secret_environment(self) -> dict[str, str]:
-        """Return the decrypted secrets; only for starting a run.
+        """Return the decrypted secrets; to be used only to start a run.
 
         Raises:
-            yardkit.secretbox.SecretError: no key decrypts them.
+            yardkit.secretbox.SecretError: no key decrypts the secrets.
         """
         opened: dict[str, str] = json.loads(self.secrets) if self.secrets else {}
         return opened
 
     @property
     def secret_names(self) -> list[str]:
-        """Names of the secrets; empty where no key decrypts them."""
+        """Names of the secrets; empty if no key decrypts the secrets."""
         try:
             return sorted(self.secret_environment())
         except SecretError:

@@ -1,4 +1,4 @@
-"""Validators of execution fields; messages say what is wrong and where, and show no secret."""
+"""Validators of execution fields; messages name the error and its position, but no secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 MAX_WORDS: Final = 200
 MAX_WORD_CHARACTERS: Final = 8 * 1024
 MAX_VARIABLES: Final = 200
-# The kernel allows 128 KiB a variable; all variables and arguments share one limit.
+# The kernel allows 128 KiB per variable; all variables and arguments share another limit.
 MAX_VALUE_CHARACTERS: Final = 32 * 1024
 MAX_ENVIRONMENT_CHARACTERS: Final = 128 * 1024
 MAX_LABELS: Final = 20
@@ -35,13 +35,13 @@ RESERVED: Final = frozenset({"BROKER_URL", "FAILPOINTS", "PATH", "PYTHONPATH"})
 
 
 def shown(value: object) -> str:
-    """Return a refused value, shortened and printable."""
+    """Return an invalid value for a message, shortened and printable."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return _CONTROL.sub("?", text[:_SHOWN]).encode("utf-8", "replace").decode()
 
 
 def is_storable(text: str) -> bool:
-    """Return whether every store keeps this text: no NUL, no lone surrogate."""
+    """Return whether every database can store this text: no NUL, no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -64,7 +64,7 @@ def validate_finite(value: float) -> None:
 
 
 def validate_command(value: object) -> None:
-    """Accept a list of texts: a program and its arguments."""
+    """Accept a list of strings: a program and its arguments."""
     if not isinstance(value, list):
         raise ValidationError(_('Enter a list of texts such as ["python", "crawl.py", "--all"].'))
     if len(value) > MAX_WORDS:
@@ -93,7 +93,7 @@ def _word_problem(word: object) -> str | None:
 
 
 def validate_environment(value: object) -> None:
-    """Accept an object of variable names and texts."""
+    """Accept an object of strings by variable name."""
     if not isinstance(value, dict):
         raise ValidationError(_('Enter an object of texts such as {"DEPTH": "3"}.'))
     if len(value) > MAX_VARIABLES:
@@ -113,7 +113,7 @@ def validate_environment(value: object) -> None:
 
 
 def _variable_problem(name: str, text: object) -> str | None:
-    """Return what is wrong with one variable; the text never contains its value."""
+    """Return the error of one variable; the message never contains the value."""
     named = {"name": shown(name), "limit": MAX_VALUE_CHARACTERS}
     if not _VARIABLE.fullmatch(name):
         return (
@@ -160,7 +160,7 @@ def validate_host_labels(value: object) -> None:
 
 
 def validate_tags(value: object) -> None:
-    """Accept a list of distinct short words."""
+    """Accept a list of distinct tags."""
     if not isinstance(value, list):
         raise ValidationError(_('Enter a list of words such as ["news", "daily"].'))
     if len(value) > MAX_TAGS:
@@ -193,10 +193,10 @@ def _is_tag(tag: object) -> bool:
 
 
 def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return errors of image, spider, command and environment together, by field.
+    """Return errors of the combination of image, spider, command and environment, by field.
 
     ``values``: ``image`` and ``frontier`` are objects or None, ``project`` is an object,
-    ``secret_names`` a set. Fields that are missing, or invalid by themselves, are not judged.
+    ``secret_names`` is a set. Fields that are missing or invalid are not checked.
     """
     errors: dict[str, str] = {}
     image, project = values.get("image"), values.get("project")

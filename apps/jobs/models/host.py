@@ -1,4 +1,4 @@
-"""Machines with a runner."""
+"""Model of the hosts of runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from apps.jobs.states import HostKind, HostMode
 
 
 class Host(models.Model):
-    """Host of runs, as its runner last described it (seed S1.52, S1.54).
+    """Host of runs: a machine with a runner, as last reported by it (seed S1.52, S1.54).
 
-    ``Run.host`` holds its name, not a foreign key: a run may outlive the host's row.
+    ``Run.host`` contains the host's name, not a foreign key: a run may outlive the host's row.
     """
 
     name = models.CharField(_("name"), max_length=200, unique=True)

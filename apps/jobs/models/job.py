@@ -1,4 +1,4 @@
-"""Jobs and the links between them."""
+"""Models of jobs and of the links between jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from yardkit.protocol import DownloaderSettings
 
 MAX_SPEED: Final = 1_000_000.0
 MAX_CONCURRENCY: Final = 10_000
-# Limit of concurrent downloads of one downloader whose job leaves the window to the spider.
+# Concurrent downloads of one downloader if the job leaves the window to the spider.
 USUAL_CONCURRENCY: Final = 100
 # Spider settings that a job may override, with the job's field names.
 SPIDER_SETTINGS: Final = {
@@ -52,7 +52,7 @@ SPIDER_SETTINGS: Final = {
 
 
 class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
-    """What to run, with which arguments, and how its pages are downloaded."""
+    """Job: what to run, with which arguments, when, and how pages are downloaded."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="jobs"
@@ -121,7 +121,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         constraints = [
             models.UniqueConstraint(
                 fields=["project", "name"],
-                # A deleted job, which may be restored, does not reserve its name.
+                # The name of a deleted job can be used by another job.
                 condition=Q(deleted_at=None),
                 name="jobs_job_name_once_per_project",
                 violation_error_message=_("A job of this name already exists in the project."),
@@ -152,7 +152,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the job or its project is deleted: nothing of it starts."""
+        """Whether the job or its project is deleted, so that no run can start."""
         return self.deleted_at is not None or self.project.deleted_at is not None
 
     def judged(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         return {**vars(self), **related}
 
     def downloader_settings(self) -> DownloaderSettings:
-        """Return the agents' settings for a run of this job; the center adds the cookies."""
+        """Return the settings of the agents for a run; the request center adds the cookies."""
         return msgspec.structs.replace(
             self.download_options(),
             concurrency=self.concurrency or USUAL_CONCURRENCY,
@@ -191,7 +191,7 @@ def job_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 class DeletedJob(Job):
-    """Deleted jobs; those of a deleted project are restored with the project."""
+    """Proxy of deleted jobs in existing projects; restoring a project also restores its jobs."""
 
     objects = JobQuerySet["DeletedJob"].as_manager()  # type: ignore[assignment, misc]
 
@@ -203,7 +203,7 @@ class DeletedJob(Job):
 
 
 class JobLink(models.Model):
-    """Rule: when a run of ``after`` ends as ``condition`` says, queue a run of ``job``."""
+    """Link between jobs: when a run of ``after`` ends and ``condition`` holds, ``job`` is run."""
 
     job = models.ForeignKey(
         Job, verbose_name=_("job"), on_delete=models.CASCADE, related_name="links"

@@ -1,4 +1,4 @@
-"""Job fields of downloading: agents, type of downloader, and its settings."""
+"""Job fields for downloads: agents, type of downloader, and its settings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MOST_AGENTS: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 600.0
 MOST_PUBLISH_RETRIES: Final = 7 * 86_400
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
-# The spider's default time to wait for an answer (seed S1.43).
+# Default of the spider's request timeout, in seconds (seed S1.43).
 USUAL_REQUEST_TIMEOUT_SECONDS: Final = 15.0
 
 
 class DownloadPolicy(models.TextChoices):
-    """How the agents of a run are chosen (seed S1.36)."""
+    """Policy by which the agents of a run are chosen (seed S1.36)."""
 
     RANDOM = Policy.RANDOM.value, _("random: over all agents")
     FIXED = Policy.FIXED.value, _("fixed: some agents, chosen at the start")
@@ -38,7 +38,7 @@ class DownloadPolicy(models.TextChoices):
 
 
 class DownloaderKind(models.TextChoices):
-    """What downloads the pages of a run (seed S1.30)."""
+    """Type of downloader of a run (seed S1.30)."""
 
     HTTP = DownloaderType.HTTP.value, _("HTTP")
     IMPERSONATE = DownloaderType.IMPERSONATE.value, _("HTTP like a browser")
@@ -47,7 +47,7 @@ class DownloaderKind(models.TextChoices):
 
 
 class DownloadOptions(models.Model):
-    """Job fields that the center, the agents and the spider's retries use."""
+    """Job fields that the request center, the agents and the spider's retries use."""
 
     policy = models.CharField(
         _("download policy"),
@@ -230,7 +230,7 @@ class DownloadOptions(models.Model):
         abstract = True
 
     def download_options(self) -> DownloaderSettings:
-        """Return these fields as settings for center and agents, without the cookies."""
+        """Return these fields as settings for request center and agents, without the cookies."""
         return DownloaderSettings(
             type=DownloaderType(self.downloader),
             timeout_seconds=self.timeout_seconds,
@@ -251,28 +251,28 @@ class DownloadOptions(models.Model):
         )
 
     def opened_cookies(self) -> dict[str, str]:
-        """Return the initial cookies. Raises ``SecretError`` when no key decrypts them."""
+        """Return the decrypted initial cookies. Raises ``SecretError`` if no key decrypts them."""
         cookies: dict[str, str] = json.loads(self.cookies) if self.cookies else {}
         return cookies
 
 
-# Names of these fields, in their order.
+# Names of the fields of DownloadOptions, in order of declaration.
 OPTIONS: Final = tuple(field.name for field in DownloadOptions._meta.local_fields)
-# Browsers, and downloaders that imitate one, send a user agent of their own.
+# Browsers, and downloaders that imitate a browser, send their own user agent.
 _USUAL_USER_AGENT: Final[dict[str, str]] = {DownloaderKind.HTTP: DownloaderSettings().user_agent}
 
 
 def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     """Return errors of fields that depend on each other, by the field to change.
 
-    Fields that are missing, or invalid by themselves, are not judged.
+    Fields that are missing or invalid are not checked.
     """
     errors: dict[str, str] = {}
     download = values.get("timeout_seconds")
     given = values.get("request_timeout_seconds")
     request = USUAL_REQUEST_TIMEOUT_SECONDS if given is None else given
     if download is not None and request < download <= MAX_TIMEOUT_SECONDS:
-        # Requests would be sent again while their first download is still running (seed S1.59).
+        # Requests would be repeated while their first download is still running (seed S1.59).
         errors["request_timeout_seconds"] = gettext(
             "Must be at least the download timeout (%(download)g s): otherwise every "
             "slow page would be requested again."

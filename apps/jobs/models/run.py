@@ -1,4 +1,4 @@
-"""Runs, their state changes and the commands to them."""
+"""Models of runs, their state changes and the commands to runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from apps.projects.models import Image
 
 
 class Run(models.Model):
-    """One execution of a job. Other apps refer to it by ``owner``."""
+    """Run of a job. Other apps refer to a run by its ``owner``."""
 
     # The indexes below begin with the job.
     job = models.ForeignKey(
@@ -36,7 +36,7 @@ class Run(models.Model):
         _("trigger"), max_length=10, choices=Trigger.choices, default=Trigger.PERSON
     )
     arguments = models.JSONField(_("arguments"), default=dict, blank=True)
-    # As the job was when the run was queued; the digest is what is executed.
+    # Snapshot of the job when the run was queued; the run executes the image of the digest.
     image = models.ForeignKey(
         Image,
         verbose_name=_("image"),
@@ -48,7 +48,7 @@ class Run(models.Model):
     image_reference = models.CharField(_("image"), max_length=400, blank=True)
     image_digest = models.CharField(_("digest"), max_length=100, blank=True)
     priority = models.SmallIntegerField(_("priority"), default=0)
-    # Topic of its lifecycle messages; renaming the job does not change it.
+    # Topic of lifecycle messages; unchanged if the job is renamed.
     topic = models.CharField(max_length=255, blank=True)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
     retry_of = models.ForeignKey(
@@ -57,12 +57,12 @@ class Run(models.Model):
     caused_by = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="caused"
     )
-    # It is not placed before this time (delay of a retry), nor before that run has ended.
+    # The run is not placed before this time (delay of a retry), nor before ``waits_for`` ends.
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     waits_for = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="waiting"
     )
-    # Why it waits: what each host lacks.
+    # Why the run waits: the reasons against each host.
     waiting_reason = models.TextField(_("waits because"), blank=True)
     placed_at = models.DateTimeField(_("placed at"), null=True, blank=True)
     requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
@@ -70,9 +70,9 @@ class Run(models.Model):
         max_length=16, blank=True, help_text=_("Changes with each start of the run.")
     )
     restarts = models.PositiveIntegerField(_("restarts"), default=0)
-    # It is stopping in order to be restarted.
+    # The run is being stopped for a restart.
     restart_wanted = models.BooleanField(default=False)
-    # Pause by the container engine or by signal, for a run that does not answer.
+    # Suspension by the container engine or by signal, for a run that does not answer.
     freeze_wanted = models.BooleanField(default=False)
     frozen = models.BooleanField(_("frozen"), default=False)
     host = models.CharField(_("host"), max_length=200, blank=True)
@@ -82,7 +82,7 @@ class Run(models.Model):
     process_started = models.FloatField(null=True, blank=True)
     watched_at = models.DateTimeField(null=True, blank=True)
     exit_code = models.IntegerField(_("exit code"), null=True, blank=True)
-    # As the run reported them at its end; null where it reported none.
+    # Reported by the run at its end; null if not reported.
     requests_total = models.PositiveBigIntegerField(_("requests"), null=True, blank=True)
     requests_failed = models.PositiveBigIntegerField(_("failed requests"), null=True, blank=True)
     created_at = models.DateTimeField(_("created at"))
@@ -111,30 +111,31 @@ class Run(models.Model):
             models.UniqueConstraint(fields=["retry_of"], name="jobs_run_retried_once"),
         ]
         indexes = [
-            # Few of millions. The condition is the end and not a list of states: SQLite does not
-            # match a list of seven parameters with this index, and would scan the table.
+            # Partial index of the few active runs among millions. The condition is ``ended_at`` and
+            # not a list of states: SQLite does not match a list of seven parameters with a partial
+            # index, and would scan the table.
             models.Index(
                 fields=["-id"], name="jobs_run_active", condition=Q(ended_at__isnull=True)
             ),
             models.Index(fields=["job", "state", "-id"], name="jobs_run_of_job_so"),
-            # Newest ends of few jobs among many: the home page of a member of few projects.
+            # Newest ends of few jobs among many: home page of a member of few projects.
             models.Index(
                 fields=["job", "-ended_at", "-id"],
                 name="jobs_run_end_of_job",
                 condition=Q(ended_at__isnull=False),
             ),
-            # After the previous one, which begins with the same column: SQLite prefers the later
-            # index.
+            # Declared after the previous index, which begins with the same column: SQLite prefers
+            # the later one.
             models.Index(fields=["job", "-id"], name="jobs_run_of_job"),
-            # Filters of lists, newest first: where few or no rows match, a list would scan the
-            # table.
+            # For filtered lists, newest first: without an index, a filter that matches few or no
+            # rows scans the table.
             models.Index(fields=["state", "-id"], name="jobs_run_of_state"),
             models.Index(fields=["trigger", "-id"], name="jobs_run_of_trigger"),
             models.Index(fields=["host", "-id"], name="jobs_run_of_host"),
             models.Index(fields=["requested_by", "-id"], name="jobs_run_of_person"),
             models.Index(fields=["created_at", "id"], name="jobs_run_by_creation"),
             models.Index(fields=["state", "-ended_at"], name="jobs_run_ended_so"),
-            # The newest ends are read often: by the home page and by alerts.
+            # The home page and alerts read the newest ends often.
             models.Index(
                 fields=["-ended_at", "-id"],
                 name="jobs_run_newest_end",
@@ -152,17 +153,17 @@ class Run(models.Model):
 
     @property
     def owner(self) -> str:
-        """``run:7``: the key of its allocations and counters."""
+        """Key of the run's allocations and counters, such as ``run:7``."""
         return f"run:{self.pk}"
 
     @property
     def stream(self) -> str:
-        """``run:7``: the name of its log."""
+        """Name of the run's log stream, such as ``run:7``."""
         return self.owner
 
     @property
     def allowed(self) -> list[RunAsk]:
-        """Actions that its state allows."""
+        """Actions that the state of the run allows."""
         return allowed_actions(
             self.state,
             restart_wanted=self.restart_wanted,
@@ -172,7 +173,7 @@ class Run(models.Model):
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """How it ended, by the job's limit on failed requests; None while it is active."""
+        """Outcome by the job's limit on failed requests; None while the run is active."""
         return outcome_of(
             self.state,
             total=self.requests_total,
@@ -182,17 +183,17 @@ class Run(models.Model):
 
     @property
     def status(self) -> RunOutcome | RunState:
-        """What pages show: the outcome of an ended run, the state of an active one."""
+        """Status shown on pages: the outcome of an ended run, the state of an active run."""
         return self.outcome or RunState(self.state)
 
     @property
     def is_active(self) -> bool:
-        """Whether it is in no final state."""
+        """Whether the run has not ended."""
         return self.state in ACTIVE
 
 
 class RunMove(models.Model):
-    """One state change of a run: when, by whom, why."""
+    """State change of a run, with time, actor and reason."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="moves")
     from_state = models.CharField(max_length=10, choices=RunState.choices, blank=True)
@@ -211,9 +212,9 @@ class RunMove(models.Model):
 
 
 class RunCommand(models.Model):
-    """A command to a run and its answer (seed S1.8 to S1.10).
+    """Command to a run, and its answer (seed S1.8 to S1.10).
 
-    Its id travels in the lifecycle message and comes back in the answer.
+    The row's ID is sent in the lifecycle message and returned in the answer.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commands")

@@ -1,4 +1,4 @@
-"""Schedules of jobs and their planned runs."""
+"""Models of schedules and planned runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.jobs.states import MisfirePolicy, OverlapPolicy, PlanOutcome
 
 
 class TimingOptions(models.Model):
-    """Job fields of the schedule (seed S1.3, S1.12)."""
+    """Job fields for the schedule (seed S1.3, S1.12)."""
 
     cron = models.CharField(
         _("cron"),
@@ -50,20 +50,20 @@ class TimingOptions(models.Model):
 
 
 class Schedule(models.Model):
-    """State of one job's cron schedule.
+    """State of a job's cron schedule.
 
-    Each planned time up to ``planned_through`` has its row of ``PlannedRun``, so that it is started
-    once or listed as missed, whatever process dies.
+    Each planned time up to ``planned_through`` has a row of ``PlannedRun``, so that it is started
+    once or listed as missed even if a process dies.
     """
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="schedule")
-    # The expression it was computed with; a change starts again from now.
+    # Expression that ``next_at`` was computed with; after a change planning restarts from now.
     cron = models.CharField(max_length=100)
     time_zone = models.CharField(max_length=50)
     planned_through = models.DateTimeField()
-    # The next planned time; null while the job is disabled or has no cron.
+    # Next planned time; null while the job is disabled or has no cron expression.
     next_at = models.DateTimeField(_("next run at"), null=True, blank=True, db_index=True)
-    # Row of Celery beat that wakes a worker. No foreign key: daemons would have to load Celery.
+    # Row of Celery beat that wakes a worker. Not a foreign key: daemons would have to load Celery.
     periodic_task_id = models.BigIntegerField(null=True, blank=True, unique=True, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -76,7 +76,7 @@ class Schedule(models.Model):
 
 
 class PlannedRun(models.Model):
-    """One planned time of a schedule and its outcome; one row for each time."""
+    """Planned time of a schedule, and its outcome."""
 
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="planned_runs")
     planned_at = models.DateTimeField(_("planned at"))

@@ -21,7 +21,7 @@ _QUOTED = re.compile(r"""\"([^"]*)\"|'([^']*)'""")
 
 
 def parse_command(text: str) -> list[str]:
-    """Split a command line by the quoting rules of a shell, without running one.
+    """Split a command line by the quoting rules of a shell, without running a shell.
 
     Raises:
         ValidationError: an open quote, or shell syntax other than quoting.
@@ -38,7 +38,7 @@ def parse_command(text: str) -> list[str]:
 
 
 def format_command(words: list[str]) -> str:
-    """Return the command line that is parsed as these words."""
+    """Return a command line that ``parse_command`` splits into these words."""
     return shlex.join(words)
 
 
@@ -69,7 +69,7 @@ def parse_environment(text: str) -> dict[str, Any]:
 
 
 def parse_secrets(text: str) -> dict[str, Any]:
-    """Parse one ``NAME=value`` a line, with literal values, or a JSON object.
+    """Parse one ``NAME=value`` per line, with literal values, or a JSON object.
 
     Raises:
         ValidationError: the message names the line, never a value.
@@ -91,23 +91,23 @@ def parse_secrets(text: str) -> dict[str, Any]:
 
 
 def format_environment(values: Mapping[str, Any]) -> str:
-    """Return one ``NAME=value`` a line, as ``parse_environment`` reads it."""
+    """Return one ``NAME=value`` per line, in the format of ``parse_environment``."""
     return "\n".join(f"{name}={_quoted(str(value))}" for name, value in values.items())
 
 
 def parse_tags(text: str) -> list[str]:
-    """Parse words separated by spaces or commas; duplicates are dropped."""
+    """Parse words separated by spaces or commas; duplicates are removed."""
     _check_length(text, MAX_BYTES)
     return list(dict.fromkeys(word for word in re.split(r"[\s,;，；]+", text) if word))
 
 
 def _quoted(value: str) -> str:
-    # Like shlex.quote, for a parser that knows no escapes.
+    # Like shlex.quote, for a parser without escapes.
     return shlex.quote(value) if value else ""
 
 
 def _words(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each word with the number of the line on which it begins."""
+    """Yield each word with the number of the line where it begins."""
     place = 0
     while (begin := _SPACE.match(text, place).end()) < len(text):  # type: ignore[union-attr]
         line = text.count("\n", 0, begin) + 1

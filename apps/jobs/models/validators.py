@@ -1,4 +1,4 @@
-"""Validators of downloader fields; messages say what is wrong and where."""
+"""Validators of downloader fields; messages name the error and its position."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from apps.jobs.arguments import is_unicode
 from yardkit.nesting import check_json
 from yardkit.protocol import CutRule
 
-# The same limits as on agents.
+# Same limits as on agents.
 MAX_RULES: Final = 50
 MAX_PATTERN_CHARACTERS: Final = 1000
-# Size of re2's program: the worst time of a search is the text's length times this.
+# Limit of the compiled size: the worst-case time of a search is this times the text's length.
 MAX_PATTERN_SIZE: Final = 2000
 MAX_OFFSET: Final = 10_000_000
 MAX_EDGE_CHARACTERS: Final = 1000
@@ -50,18 +50,18 @@ _NAMED_FIELDS: Final = {field.name for field in msgspec.structs.fields(CutRule)}
 
 
 def validate_pattern(text: str) -> None:
-    """Accept an RE2 expression; the message names the position of the error, from 1."""
+    """Accept an RE2 expression; the message names the position of the error, counted from 1."""
     problem = pattern_problem(text)
     if problem is not None:
         raise ValidationError(problem, code="invalid_pattern")
 
 
 def pattern_problem(text: str) -> str | None:
-    """Return what is wrong with an RE2 expression; None when agents accept it."""
+    """Return the error of an RE2 expression; None if agents accept the expression."""
     if len(text) > MAX_PATTERN_CHARACTERS:
         return gettext("Longer than %(limit)d characters.") % {"limit": MAX_PATTERN_CHARACTERS}
     options = re2.Options()
-    # Errors are raised; without this the library also writes them to stderr.
+    # By default the library also writes errors to stderr.
     options.log_errors = False
     try:
         pattern = re2.compile(text, options)
@@ -118,9 +118,9 @@ def _odd_parenthesis(text: str) -> int:
 
 
 def validate_encoding(text: str) -> None:
-    """Accept the name of a character set."""
+    """Accept the name of a character encoding."""
     try:
-        # Also rejects codecs that are no text encodings, such as rot13.
+        # Also rejects codecs that are not text encodings, such as rot13.
         "a".encode(text)
     except (LookupError, UnicodeError, ValueError) as error:
         raise ValidationError(
@@ -130,7 +130,7 @@ def validate_encoding(text: str) -> None:
 
 
 def validate_header_text(text: str) -> None:
-    """Accept a valid value of an HTTP header."""
+    """Accept a valid HTTP header value."""
     if _CONTROL.search(text) or text != text.strip():
         raise ValidationError(
             _("Line breaks, control characters and surrounding spaces are not allowed.")
@@ -145,7 +145,7 @@ def validate_header_text(text: str) -> None:
 
 
 def validate_cut_rules(value: object) -> None:
-    """Accept a list of cut rules that agents accept; the message names the rule."""
+    """Accept a list of cut rules that are valid on agents; the message names the invalid rule."""
     if not isinstance(value, list):
         raise ValidationError(
             _('Enter a JSON list of rules such as [{"start": "<main", "end": "</main>"}].')
@@ -212,7 +212,7 @@ def _meaning_problem(rule: CutRule) -> str | None:
 
 
 def parse_cookies(text: str) -> dict[str, str]:
-    """Parse ``name=value; name=value``, as browsers show it, or a JSON object.
+    """Parse cookies: ``name=value; name=value``, as in a Cookie header, or a JSON object.
 
     Raises ``ValidationError`` that names the cookie, never its value.
     """

@@ -1,1 +1,1 @@
-"""Starting, watching and stopping executions on a host. Plain Python."""
+"""Runners: start, watch and end executions on a host. Plain Python."""

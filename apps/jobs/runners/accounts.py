@@ -1,7 +1,7 @@
-"""A RabbitMQ account of its own for each execution of a run.
+"""RabbitMQ accounts of runs: one for each execution.
 
-A spider is foreign code. With the platform's account it could read and write every queue; with
-its own it can use only the queues of its run. See ``yardkit.broker.gateway``.
+A spider is untrusted code. With the platform's account it could read and write every queue; with
+its own account it can use only the queues of its run. See ``yardkit.broker.gateway``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NOT_FOUND: Final = 404
 
 
 class BrokerAccounts:
-    """Creates and removes accounts by RabbitMQ's management API.
+    """Creates and removes accounts through RabbitMQ's management API.
 
     Args:
         management_url: ``http://user:password@host:15672`` of a user with the tag administrator.
         broker_url: the broker as runs reach it; its host and vhost are used, its user is not.
-        installation: part of the names, so that installations can share one RabbitMQ.
+        installation: part of the account names, so that installations can share one RabbitMQ.
 
     Raises:
         ValueError: ``management_url`` is invalid.
@@ -43,7 +43,7 @@ class BrokerAccounts:
             unquote(management.username or ""),
             unquote(management.password or ""),
         )
-        # No credentials of ~/.netrc, no proxy of the environment.
+        # Ignore credentials in ~/.netrc and proxies in the environment.
         self._session.trust_env = False
         where = management.netloc.rpartition("@")[2]
         self._api = f"{management.scheme}://{where}{management.path.rstrip('/')}/api"
@@ -52,9 +52,9 @@ class BrokerAccounts:
         self._prefix = f"crawlyard-{installation}-"
 
     def open(self, run: int, boot: str, topic: str) -> str:
-        """Create the account of an execution, replacing an earlier one; return its BROKER_URL.
+        """Create the account of an execution, replacing an earlier account; return its BROKER_URL.
 
-        ``topic``: of the job's commands.
+        ``topic``: topic of the job's commands.
 
         Raises:
             RunnerAway: RabbitMQ does not answer or refuses.
@@ -100,8 +100,9 @@ class BrokerAccounts:
         return executions
 
     def keep_only(self, active: Set[tuple[int, str]], made: Set[tuple[int, str]]) -> int:
-        """Remove those of ``made`` that are not active; return their number. Raises
-        ``RunnerAway``.
+        """Remove accounts in ``made`` that are not in ``active``; return their number.
+
+        Raises ``RunnerAway``.
         """
         over = made - active
         for run, boot in over:
@@ -111,7 +112,7 @@ class BrokerAccounts:
     def check(self) -> str:
         """Return a description of the management user.
 
-        Raises ``RunnerAway`` when it is unusable.
+        Raises ``RunnerAway`` if the user cannot be used to manage accounts.
         """
         who = self._ask("GET", "whoami").json()
         tags = who["tags"] if isinstance(who["tags"], list) else str(who["tags"]).split(",")
@@ -133,7 +134,7 @@ class BrokerAccounts:
                 method, f"{self._api}/{path}", timeout=_SECONDS, allow_redirects=False, **more
             )
         except requests.RequestException as error:
-            # The text contains no password: that is sent in a header.
+            # The text does not contain the password, which is sent in a header.
             raise RunnerAway(
                 f"RabbitMQ's management at {self._api} does not answer: {type(error).__name__}"
             ) from error

@@ -1,4 +1,4 @@
-"""Interface of the runners: what the daemon needs of local processes and of containers."""
+"""Interface of runners, which the daemon uses for local processes and containers alike."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ RUN_DIR: Final = "CRAWLYARD_RUN_DIR"
 
 
 class RunnerAway(Exception):
-    """The engine does not answer: nothing is known of executions, and none can be started."""
+    """The engine does not answer: the state of executions is unknown, and none can be started."""
 
 
 class CannotRun(Exception):
-    """An execution that can never be started; the text becomes the run's reason."""
+    """The execution can never be started; the text becomes the reason of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """Resource limits of a container; local processes have none."""
+    """Resource limits of a container; local processes have no limits."""
 
     cpus: float = 1.0
     memory_bytes: int = 1024**3
@@ -42,7 +42,7 @@ class RegistryLogin:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A host folder that is mounted into the container at ``target``."""
+    """Host folder that is mounted into the container at ``target``."""
 
     source: str
     target: str
@@ -51,10 +51,10 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What to start: a command, else a spider, else the image's own entry point.
+    """Specification of an execution: a command, else a spider, else the image's own entry point.
 
     Attributes:
-        image: by digest: the engine's image id, or ``name@sha256:…``; "" means a local process.
+        image: by digest: the engine's image ID, or ``name@sha256:…``; "" means a local process.
         image_name: ``name:tag``, for messages and for a pull.
         labels: further labels of the container.
         volumes: further mounts besides ``folder``.
@@ -77,12 +77,12 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunExit:
-    """How a run ended.
+    """End of an execution.
 
     Attributes:
-        code: exit status, negative for a signal; None when no process saw it.
-        total: its requests, where it reported them.
-        failed: its requests that failed, where it reported them.
+        code: exit status, negative for a signal; None if no process observed it.
+        total: number of the run's requests, if reported.
+        failed: number of the run's failed requests, if reported.
     """
 
     code: int | None
@@ -93,84 +93,87 @@ class RunExit:
 
 
 class RunHandle(Protocol):
-    """A started execution."""
+    """Handle of a started execution."""
 
     @property
     def run(self) -> int:
-        """Id of the run."""
+        """ID of the run."""
 
     @property
     def boot(self) -> str:
-        """Id of the execution, which changes with each restart."""
+        """ID of the execution, which changes with each restart."""
 
     @property
     def folder(self) -> Path:
-        """Folder that it writes to; for an adopted run, in the data folder of the runner that
-        started it.
+        """Folder that the execution writes to.
+
+        For an adopted run it is in the data folder of the runner that started the run.
         """
 
     @property
     def pid(self) -> int | None:
-        """Process id on this host, for a local process."""
+        """Process ID on this host; None for a container."""
 
     @property
     def started(self) -> float:
-        """Start time, Unix seconds; 0 when unknown."""
+        """Start time in Unix seconds; 0 if unknown."""
 
     @property
     def container(self) -> str:
-        """Container id, for a container."""
+        """Container ID; empty for a local process."""
 
 
 class ExecutionRunner(Protocol):
     """Starts, finds, watches and ends executions on this host.
 
-    Every method may raise ``RunnerAway`` and returns soon: long work is done in a thread.
+    Every method may raise ``RunnerAway``. No method blocks for long: slow work, such as pulling an
+    image, is done in a thread.
     """
 
-    # One of ``HostKind``.
+    # A value of ``HostKind``.
     kind: str
-    # Whether executions go on without a runner, and their ends can be read later.
+    # Whether executions continue without a runner, and their ends can be read later.
     outlives_daemon: bool
 
     def engine(self) -> str:
-        """Return name and version of the engine; also the check that it answers."""
+        """Return name and version of the engine; also used to check that the engine answers."""
 
     def ready(self, spec: RunSpec) -> bool:
-        """Return whether the execution can be started now; False: its image is being pulled.
+        """Return whether the execution can be started now; False while its image is being pulled.
 
         Raises:
             CannotRun: the image or program is missing.
         """
 
     def start(self, spec: RunSpec) -> RunHandle:
-        """Start the execution; idempotent: no execution is started twice.
+        """Start the execution. Idempotent: an execution is never started twice.
 
         Raises:
-            CannotRun: it cannot be started.
+            CannotRun: the execution cannot be started.
         """
 
     def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
-        """Return whether this execution has, or may have, been started."""
+        """Return whether this execution was or may have been started."""
 
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> RunHandle | None:
-        """Return an execution on this host, of any runner; an ended one where it is still
-        known.
+        """Return an execution on this host, started by any runner; None if there is none.
+
+        An ended execution is returned as long as the engine keeps it.
         """
 
     def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
-        """Return what is still known of the end of an execution that ``find`` does not find."""
+        """Return the recorded end of an execution that ``find`` no longer finds."""
 
     def poll(self, handle: RunHandle) -> RunExit | None:
-        """Return how the execution ended; None while it runs."""
+        """Return the end of the execution; None while it runs."""
 
     def terminate(self, handle: RunHandle) -> None:
         """Ask the execution to stop (SIGTERM)."""
 
     def kill(self, handle: RunHandle) -> None:
-        """Kill the execution and everything it started."""
+        """Kill the execution and all processes that it started."""
 
     def freeze(self, handle: RunHandle) -> None:
         """Suspend the execution without its cooperation."""
@@ -179,17 +182,17 @@ class ExecutionRunner(Protocol):
         """Resume a suspended execution."""
 
     def sweep(self, *, run: int, boot: str) -> int:
-        """Kill what an ended execution has left running; return the number of processes."""
+        """Kill processes that an ended execution left running; return their number."""
 
     def tidy(self, *, now: datetime, known: Mapping[int, str]) -> int:
-        """Remove what is no longer needed; return the number of removals.
+        """Remove ended executions that are no longer needed; return their number.
 
         Args:
-            known: boot by run id of the runs of this host; other executions are ended.
+            known: boot by run ID of the runs of this host; other executions are ended.
         """
 
     def log(self, *, run: int, boot: str, folder: Path) -> LogSource:
-        """Return the output of an execution from its first line."""
+        """Return the output of an execution, from its first line."""
 
     def close(self) -> None:
-        """Close the connection to the engine; executions go on."""
+        """Close the connection to the engine; executions continue."""

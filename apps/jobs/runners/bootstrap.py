@@ -1,10 +1,10 @@
-"""Bootstrap code that runs before a run's own program: start mark and exit status.
+"""Bootstrap code of executions: writes the start mark, and records the exit status.
 
-An execution creates its mark before anything else, and does nothing if the mark exists. So a
-runner that was killed at any moment knows whether the execution started, and none starts twice.
+An execution first creates its mark, and exits if the mark exists already. So a runner that was
+killed at any moment can find out whether the execution started, and no execution starts twice.
 
-A spider records its end itself. A command does not, and the kernel reports its exit status only
-to its parent: so it gets a parent that outlives the runner and records it.
+A spider records its end itself. A command does not, and the kernel reports its exit status only to
+its parent process: so the bootstrap code is the parent, outlives the runner, and records it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ os._exit(code)
 
 
 def bootstrap_argv(folder: Path, boot: str, program: Sequence[str], *, guarded: bool) -> list[str]:
-    """Return the argv that starts ``program``; ``guarded`` also records its exit status."""
+    """Return the argv that starts ``program``; ``guarded`` also records the exit status."""
     status = str(_status_file(folder, boot)) if guarded else ""
     begin = [sys.executable, "-I", "-S", "-c", _BEGIN]
     return [*begin, str(mark_file(folder, boot)), status, *program]
@@ -71,7 +71,7 @@ def mark_file(folder: Path, boot: str) -> Path:
 
 
 def read_status(folder: Path, boot: str) -> int | None:
-    """Return a command's exit status, negative for a signal; None when it was not recorded."""
+    """Return the exit status of a command, negative for a signal; None if not recorded."""
     try:
         return int(_status_file(folder, boot).read_text())
     except (OSError, ValueError):

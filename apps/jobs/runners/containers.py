@@ -1,4 +1,4 @@
-"""Options of a run's container: the one place where they are chosen."""
+"""Options of containers; the only module that sets them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST_LABEL: Final = "crawlyard.host"
 INSTALLATION_LABEL: Final = "crawlyard.installation"
 # Path of the run's folder inside the container.
 FOLDER: Final = "/crawlyard"
-# User of containers where the runner is root; otherwise the runner's own user.
+# User of containers if the runner is root; otherwise containers use the runner's user.
 USER_ID: Final = 10001
 LOG_BYTES: Final = 64 * 1024**2
 LOG_FILES: Final = 4
@@ -28,12 +28,12 @@ _NAME = re.compile(r"[^a-zA-Z0-9_.-]")
 
 
 def container_name(run: int, boot: str) -> str:
-    """Return the name of an execution's container, which an engine accepts only once."""
+    """Return the container name of an execution. Engines reject a name that is in use."""
     return f"crawlyard-run-{run}-{_NAME.sub('', boot)}"
 
 
 def user() -> tuple[int, int]:
-    """Return user and group id of the container: never root."""
+    """Return user ID and group ID of the container: never root."""
     return (USER_ID, USER_ID) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
 
@@ -54,9 +54,9 @@ def container_options(
     labels: dict[str, str],
     has_init: bool,
 ) -> dict[str, Any]:
-    """Return the arguments of ``create_container``; nothing else of a job reaches the engine.
+    """Return the arguments of ``create_container``; no other job data is passed to the engine.
 
-    The image's own entry point is kept only where the job has neither command nor spider.
+    The image's own entry point is kept only if the job has neither command nor spider.
     """
     program = [*spec.command] or (
         ["python3", "-m", "yardspider", "run", spec.spider] if spec.spider else []
@@ -92,7 +92,7 @@ def _host_config(api: APIClient, spec: RunSpec, *, network: str, has_init: bool)
         network_mode=network,
         nano_cpus=int(spec.limits.cpus * 1e9),
         mem_limit=spec.limits.memory_bytes,
-        # Equal to the memory limit: no swap.
+        # Equal to the memory limit, which disables swap.
         memswap_limit=spec.limits.memory_bytes,
         pids_limit=spec.limits.pids,
         cap_drop=["ALL"],

@@ -1,7 +1,7 @@
-"""Runs as containers of a Docker Engine.
+"""Runner for executions as containers of a Docker Engine.
 
-The engine keeps state for the runner: a container's name identifies its execution, so that none
-is started twice, and its end can be read long after.
+The engine stores the state: a container's name identifies its execution, so that no execution is
+started twice, and the end of a container can be read long after.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MEBIBYTE: Final = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class ContainerHandle:
-    """A started container."""
+    """Handle of a started container."""
 
     run: int
     boot: str
@@ -54,12 +54,12 @@ class ContainerHandle:
 
 
 class DockerRunner:
-    """Runs each execution in a container.
+    """Runner that starts each execution in a container.
 
     Args:
-        url: of the engine, as Docker's SDK understands it.
-        installation: distinguishes our containers from those of another installation.
-        host: the runner's name; other runners of the same engine leave its containers alone.
+        url: of the engine, in the form of Docker's SDK.
+        installation: distinguishes containers of this installation from those of others.
+        host: name of this runner; runners that share an engine use only their own containers.
         network: of the containers: bridge, host, none or a name.
         labels: further labels of every container.
     """
@@ -86,23 +86,23 @@ class DockerRunner:
         self._looked = 0.0
 
     def engine(self) -> str:
-        """Return the engine's version; also the check that it answers."""
+        """Return the engine's version; also used to check that the engine answers."""
         return self._engine.version()
 
     # --- start ------------------------------------------------------------------------------------
 
     def ready(self, spec: RunSpec) -> bool:
-        """Return whether the image is on this host; a registry's image is pulled.
+        """Return whether the image is on this host; a missing image of a registry is pulled.
 
         Raises:
-            CannotRun: there is no such image.
+            CannotRun: the image does not exist.
         """
         if not spec.image:
             raise CannotRun("a run without an image needs a host for local processes")
         return self._images.ready(spec)
 
     def start(self, spec: RunSpec) -> ContainerHandle:
-        """Create and start the container, or finish what a killed runner has begun of that."""
+        """Create and start the container, or start a container that a killed runner created."""
         facts = self._engine.inspect(container_name(spec.run, spec.boot))
         if facts is None:
             facts = self._create(spec)
@@ -142,7 +142,7 @@ class DockerRunner:
         return facts
 
     def _start(self, spec: RunSpec, facts: dict[str, Any]) -> None:
-        # The mark outlives the container, which a person may remove.
+        # The mark outlives the container, which an administrator may remove.
         mark_file(spec.folder, spec.boot).touch()
         try:
             with answering():
@@ -160,7 +160,7 @@ class DockerRunner:
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> ContainerHandle | None:
-        """Return the running or ended container; None for one that was never started."""
+        """Return the running or ended container; None if it was never started."""
         facts = self._engine.inspect(container_name(run, boot)) if boot else None
         if facts is None or _status(facts) == "created":
             return None
@@ -189,7 +189,7 @@ class DockerRunner:
         return reported
 
     def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
-        """Return what the execution has recorded itself; its container is gone."""
+        """Return the end that the execution recorded itself, for a removed container."""
         reported = read_exit(folder, None)
         removed = RunExit(code=None, reason="its container was removed")
         return reported if reported.state else removed
@@ -202,7 +202,7 @@ class DockerRunner:
         return ""
 
     def _look(self) -> dict[str, str]:
-        """Return states by container id, in one request for all containers."""
+        """Return states by container ID, with one request for all containers."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
             containers = self._engine.listing(self._installation, self._host_label)
             self._seen = {container["Id"]: str(container["State"]) for container in containers}
@@ -210,12 +210,12 @@ class DockerRunner:
         return self._seen
 
     def terminate(self, handle: RunHandle) -> None:
-        """Send SIGTERM to the first process, after a thaw: a frozen process gets no signal."""
+        """Thaw the container, since frozen processes get no signals, and send SIGTERM."""
         self.thaw(handle)
         self._ask("kill", _ours(handle).container, signal="SIGTERM")
 
     def kill(self, handle: RunHandle) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the container."""
         self.thaw(handle)
         self._ask("kill", _ours(handle).container)
 
@@ -228,7 +228,7 @@ class DockerRunner:
         self._ask("unpause", _ours(handle).container)
 
     def sweep(self, *, run: int, boot: str) -> int:
-        """Kill the container if it still runs; nothing outlives it."""
+        """Kill the container if it still runs; no process outlives its container."""
         facts = self._engine.inspect(container_name(run, boot)) if boot else None
         if facts is None or _status(facts) not in _ALIVE:
             return 0
@@ -236,7 +236,7 @@ class DockerRunner:
         return 1
 
     def _ask(self, what: str, container: str, **options: str) -> None:
-        """Call the engine; ignore that the container has ended or is in that state already."""
+        """Call the engine; ignore that the container has ended or is already in that state."""
         self._looked = 0.0
         try:
             with answering():
@@ -244,7 +244,7 @@ class DockerRunner:
         except NotFound:
             return
         except APIError as error:
-            # 409: not running, already paused, not paused. Old engines answer 500 to the last
+            # 409: not running, already paused or not paused. Old engines answer 500 to the latter
             # two.
             if error.status_code not in (409, 500):
                 raise
@@ -252,7 +252,7 @@ class DockerRunner:
     # --- cleanup and log --------------------------------------------------------------------------
 
     def tidy(self, *, now: datetime, known: Mapping[int, str]) -> int:
-        """End containers of unknown runs of this host; remove those that ended long ago."""
+        """End containers of unknown runs of this host; remove containers that ended long ago."""
         removed = 0
         for container in self._engine.listing(self._installation):
             labels = container.get("Labels") or {}
@@ -278,16 +278,16 @@ class DockerRunner:
             with answering():
                 self._engine.api.remove_container(container, v=True)
         except APIError:
-            # Another process removes it, or the next call will.
+            # Another process is removing the container, or the next call will.
             return 0
         return 1
 
     def log(self, *, run: int, boot: str, folder: Path) -> LogSource:
-        """Return the container's output, as the engine kept it."""
+        """Return the output of the container, as stored by the engine."""
         return DockerLog(self._engine, container_name(run, boot))
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the engine."""
         self._engine.close()
 
     def _handle(self, run: int, boot: str, folder: Path, facts: dict[str, Any]) -> ContainerHandle:
@@ -304,7 +304,7 @@ def _ours(handle: RunHandle) -> ContainerHandle:
 
 
 def _folder_of(facts: dict[str, Any]) -> Path | None:
-    """Return the host folder mounted as the run's folder, if this process can see it."""
+    """Return the host folder that is mounted as the run's folder, if this process can access it."""
     sources = [Path(m["Source"]) for m in facts.get("Mounts", []) if m["Destination"] == FOLDER]
     return next((source for source in sources if source.is_dir()), None)
 
@@ -318,7 +318,7 @@ def _said(error: Exception) -> str:
 
 
 def _moment(text: object) -> datetime | None:
-    """Parse ``2026-01-02T03:04:05.123456789Z``; None for the year 1, which means never."""
+    """Parse the engine's timestamps with nanoseconds; None for the year 1, which means never."""
     if not isinstance(text, str) or text.startswith("0001-"):
         return None
     whole = text.partition(".")[0].removesuffix("Z")

@@ -1,4 +1,4 @@
-"""Connection to a Docker Engine, with its errors mapped to those of ``runners.base``."""
+"""Connection to a Docker Engine; errors are mapped to the exceptions of ``runners.base``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from docker.errors import APIError, DockerException, NotFound
 
 from apps.jobs.runners.base import CannotRun, RegistryLogin, RunnerAway, RunSpec
 
-# Timeout: a runner that waited longer for its engine would be late with everything else.
+# Timeout of requests: waiting longer for the engine would delay all other work of a runner.
 ENGINE_SECONDS: Final = 10.0
 PULL_SECONDS: Final = 1800.0
-# Prefix of image names built here; those of a registry begin with its host.
+# Prefix of the names of built images; names of registry images begin with the host.
 _BUILT: Final = "crawlyard/"
 
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Let API errors of the engine pass; map connection errors to ``RunnerAway``."""
+    """Map connection errors to ``RunnerAway``; API errors of the engine are raised unchanged."""
     try:
         yield
     except APIError:
@@ -39,13 +39,13 @@ def answering() -> Iterator[None]:
 
 
 def shortened(error: Exception) -> str:
-    """Return an engine's error in one line, without request headers."""
+    """Return an error of the engine as one line, without request headers."""
     text = str(getattr(error, "explanation", "") or error) or type(error).__name__
     return " ".join(text.split())[:500]
 
 
 class DockerEngine:
-    """Client of one engine; connects on first use."""
+    """Client of a Docker Engine that connects on first use."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -54,16 +54,16 @@ class DockerEngine:
 
     @property
     def api(self) -> APIClient:
-        """The API client. Raises ``RunnerAway``."""
+        """API client of Docker's SDK. Raises ``RunnerAway``."""
         if self._client is None:
             with answering():
                 self._client = self.connect(ENGINE_SECONDS)
         return self._client
 
     def connect(self, timeout: float) -> APIClient:
-        """Return another client, for a thread of its own."""
+        """Return a new client, for use in another thread."""
         if self.url.startswith("unix://"):
-            # The SDK leaves the socket open when the connection fails.
+            # The SDK does not close the socket if the connection fails.
             with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
                 probe.settimeout(timeout)
                 probe.connect("/" + self.url.removeprefix("unix://").lstrip("/"))
@@ -71,19 +71,19 @@ class DockerEngine:
 
     @property
     def has_init(self) -> bool:
-        """Whether it can add an init process, which forwards signals."""
+        """Whether the engine can add an init process, which forwards signals."""
         if self._init is None:
             with answering():
                 self._init = bool(self.api.info().get("InitBinary"))
         return self._init
 
     def version(self) -> str:
-        """Return ``Docker 28.1``. Raises ``RunnerAway``."""
+        """Return name and version, such as ``Docker 28.1``. Raises ``RunnerAway``."""
         with answering():
             return f"Docker {self.api.version().get('Version', '?')}"
 
     def inspect(self, container: str) -> dict[str, Any] | None:
-        """Return the facts of a container by id or name; None when there is none."""
+        """Return the engine's data of a container by ID or name; None if it does not exist."""
         try:
             with answering():
                 facts: dict[str, Any] = self.api.inspect_container(container)
@@ -100,7 +100,7 @@ class DockerEngine:
         return containers
 
     def image(self, reference: str) -> str | None:
-        """Return the engine's id of an image; None when it has none of that name or digest."""
+        """Return the engine's ID of an image; None if it has no image of that name or digest."""
         try:
             with answering():
                 return str(self.api.inspect_image(reference)["Id"])
@@ -108,29 +108,29 @@ class DockerEngine:
             return None
 
     def close(self) -> None:
-        """Close the connection; the next use connects again."""
+        """Close the connection; the next use reconnects."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
 
 class Images:
-    """Finds images by digest, and pulls missing ones from their registry."""
+    """Finds images by digest, and pulls missing images from their registry."""
 
     def __init__(self, engine: DockerEngine) -> None:
         self._engine = engine
         self._pulls: dict[str, _Pull] = {}
 
     def find(self, spec: RunSpec) -> str | None:
-        """Return the engine's id of the image; None when it is not on this host.
+        """Return the engine's ID of the image; None if the image is not on this host.
 
-        The digest of a registry's image comes from a webhook: it is only looked up under its own
-        name, since as a bare id it could name another project's image.
+        The digest of a registry's image comes from a webhook: it is only looked up together with
+        the image's name, since a bare ID could identify an image of another project.
         """
         return self._engine.image(spec.image if _built_here(spec) else _by_digest(spec))
 
     def ready(self, spec: RunSpec) -> bool:
-        """Return whether the image is here; False while it is pulled. Raises ``CannotRun``."""
+        """Return whether the image is available; False while it is pulled. Raises ``CannotRun``."""
         if self.find(spec) is not None:
             self._pulls.pop(spec.image, None)
             return True
@@ -143,7 +143,7 @@ class Images:
             pull = self._pulls[spec.image] = _Pull(self._engine, reference, spec.registry)
         if pull.is_alive():
             return False
-        # The next run of this image tries again.
+        # The next run of this image starts another pull.
         del self._pulls[spec.image]
         raise CannotRun(f"the image {reference} cannot be pulled: {pull.problem or 'no reason'}")
 
@@ -176,7 +176,7 @@ class _Pull(threading.Thread):
 
 
 def _by_digest(spec: RunSpec) -> str:
-    """Return ``name@sha256:…``, the form that a registry accepts."""
+    """Return the image as ``name@sha256:…``, the form that a registry accepts."""
     name, slash, last = spec.image_name.rpartition("/")
     repository = f"{name}{slash}{last.partition(':')[0]}"
     return spec.image if "@" in spec.image or not repository else f"{repository}@{spec.image}"
@@ -187,6 +187,6 @@ def _built_here(spec: RunSpec) -> bool:
 
 
 def _of_registry(reference: str) -> bool:
-    """Return whether the reference begins with a host: other images are never pulled."""
+    """Return whether the reference begins with a registry's host: other images are not pulled."""
     host, slash, _rest = reference.partition("/")
     return bool(slash) and ("." in host or ":" in host or host == "localhost")

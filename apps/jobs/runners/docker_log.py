@@ -1,4 +1,4 @@
-"""Output of a container as the engine keeps it: always the same lines in the same order."""
+"""Output of a container as stored by the engine: the same lines in the same order each time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.docker_engine import ENGINE_SECONDS, DockerEngine
 from apps.jobs.runners.log_sources import BATCH_LINES, LINE_BYTES, LogLineRead
 
-# Errors of a connection that breaks, or is closed by ``close()``.
+# Errors of a connection that is lost, or closed by ``close()``.
 _BREAKS: Final = (
     DockerException,
     requests.RequestException,
@@ -32,7 +32,7 @@ _BREAKS: Final = (
 )
 _HEADER: Final = struct.Struct(">BxxxL")
 _STDERR: Final = 2
-# Lines buffered here; beyond that the engine's file is the buffer.
+# Limit of buffered lines; further lines stay in the engine's log file.
 _AHEAD_LINES: Final = 5000
 _AGAIN_SECONDS: Final = 1.0
 _TAIL_LINES: Final = 20
@@ -42,9 +42,10 @@ LOST: Final = "... [lines are lost here: the engine had rotated them away before
 class DockerLog:
     """Log source that follows one container in a thread and reconnects.
 
-    Each connection reads from the beginning and skips the lines that were taken: up to the
-    timestamp of the last one, not by its number, since the engine rotates away the oldest lines.
-    Lines rotated away unread are lost, and a line says so.
+    Each connection reads from the beginning and skips the lines that were read before, up to the
+    timestamp of the last one. Lines are not counted, because the engine rotates away the oldest
+    lines. Lines that are rotated away before they are read are lost; the line ``LOST`` takes their
+    place.
     """
 
     def __init__(self, engine: DockerEngine, container: str) -> None:
@@ -53,7 +54,7 @@ class DockerLog:
         self._lines: deque[LogLineRead] = deque()
         self._room = threading.Condition()
         self._stop = threading.Event()
-        # The engine's timestamp of the last line taken, and the number of lines taken with it.
+        # Timestamp of the last line read, and the number of lines read with that timestamp.
         self._mark = ("", 0)
         self._stream: CancellableStream | None = None
         self._thread = threading.Thread(
@@ -68,9 +69,9 @@ class DockerLog:
             self._mark = (stamp, int(same))
 
     def read(self, *, last: bool = False) -> Sequence[LogLineRead]:
-        """Return up to a batch of lines."""
+        """Return at most ``BATCH_LINES`` lines."""
         if not self._started:
-            # Started late, since ``resume`` may set the position first.
+            # Not started earlier, since ``resume`` may set the position first.
             self._started = True
             self._thread.start()
         with self._room:
@@ -81,7 +82,7 @@ class DockerLog:
 
     @property
     def ended(self) -> bool:
-        """Whether the thread has reached the end; False while the engine is away."""
+        """Whether all lines are read; False while the engine is unreachable."""
         return self._started and not self._thread.is_alive() and not self._lines
 
     def close(self) -> None:
@@ -108,7 +109,7 @@ class DockerLog:
             self._stop.wait(_AGAIN_SECONDS)
 
     def _read_to_the_end(self, client: APIClient) -> bool:
-        """Read all lines; False when there may be more."""
+        """Read all lines; return False if there may be more."""
         try:
             self._read_all(client)
             state = client.inspect_container(self._container)["State"]
@@ -118,7 +119,7 @@ class DockerLog:
         return not (state.get("Running") or state.get("Paused"))
 
     def _read_all(self, client: APIClient) -> None:
-        """Read from the first line and skip those taken before."""
+        """Read from the first line; skip the lines that were read before."""
         with _open(client, self._container, follow=1, tail="all") as response:
             self._stream = CancellableStream(None, response)
             if self._stop.is_set():
@@ -128,7 +129,7 @@ class DockerLog:
                     return
 
     def _take(self, line: LogLineRead) -> bool:
-        """Queue a line for the reader; False when the source is closed."""
+        """Queue a line for the reader, waiting for room; return False if the source is closed."""
         with self._room:
             while len(self._lines) >= _AHEAD_LINES and not self._stop.is_set():
                 self._room.wait(_AGAIN_SECONDS)
@@ -143,7 +144,7 @@ class DockerLog:
 
 
 def untaken(lines: Iterator[LogLineRead], mark: tuple[str, int]) -> Iterator[LogLineRead]:
-    """Yield the lines after ``mark``: the engine's timestamp, and the index among equal ones."""
+    """Yield the lines after ``mark``, which is a timestamp and a number of lines with it."""
     stamp, left = mark
     if stamp:
         first = next(lines, None)
@@ -161,19 +162,19 @@ def untaken(lines: Iterator[LogLineRead], mark: tuple[str, int]) -> Iterator[Log
 
 
 def last_line(client: APIClient, container: str) -> str:
-    """Return the last line that is not blank."""
+    """Return the last line of a container that is not blank."""
     with _open(client, container, follow=0, tail=str(_TAIL_LINES)) as response:
         lines = [line.text.strip() for line in _lines(response)]
     return next((text for text in reversed(lines) if text), "")
 
 
 def _open(client: APIClient, container: str, *, follow: int, tail: str) -> requests.Response:
-    """Open the stream of raw frames: the SDK's reader drops which of them are stderr."""
+    """Open the stream of raw frames: the SDK's reader does not tell stdout from stderr."""
     response: requests.Response = client.get(
         f"{client.base_url}/v{client.api_version}/containers/{container}/logs",
         params={"stdout": 1, "stderr": 1, "timestamps": 1, "follow": follow, "tail": tail},
         stream=True,
-        # No read timeout: a run may be silent for days.
+        # No read timeout: a run may write no output for days.
         timeout=(ENGINE_SECONDS, None if follow else ENGINE_SECONDS),
     )
     if response.status_code != requests.codes.ok:
@@ -183,15 +184,15 @@ def _open(client: APIClient, container: str, *, follow: int, tail: str) -> reque
 
 
 def _lines(response: requests.Response) -> Iterator[LogLineRead]:
-    """Yield complete lines; the engine splits long ones into pieces with own timestamps."""
+    """Yield complete lines; the engine splits long lines into pieces with separate timestamps."""
     begun: dict[int, tuple[float, bytearray]] = {}
-    # Timestamp of the last piece, so that the marks of lines are ascending.
+    # Use the timestamp of the last piece, so that the marks of lines are ascending.
     mark = ""
     for stream, frame in _frames(response.raw):
         stamp, _space, text = frame.partition(b" ")
         mark = stamp.decode("ascii", "replace")
         at, so_far = begun.pop(stream, (_seconds(stamp), bytearray()))
-        # One character more than the limit, by which a cut is recognised.
+        # One character more than the limit, so that a cut is recognised.
         so_far += text[: max(0, LINE_BYTES + 2 - len(so_far))]
         if not text.endswith(b"\n"):
             begun[stream] = (at, so_far)
@@ -219,7 +220,7 @@ def _frames(raw: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def _seconds(stamp: bytes) -> float:
-    """Parse ``2026-01-02T03:04:05.123456789Z`` to Unix seconds."""
+    """Parse a timestamp such as ``2026-01-02T03:04:05.123456789Z``; return Unix seconds."""
     text = stamp.decode("ascii", "replace").removesuffix("Z")
     whole, _point, fraction = text.partition(".")
     try:

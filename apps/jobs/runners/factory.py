@@ -1,4 +1,4 @@
-"""Choice of the runner by RUNNER_URL."""
+"""Creation of the runner that RUNNER_URL names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _REMEDY: Final = "use process://, docker://, unix:///path/of/socket or tcp://hos
 
 
 def runner_kind(url: str) -> str:
-    """Return ``process`` or ``docker``. Raises ``EnvError``."""
+    """Return the kind of runner, ``process`` or ``docker``. Raises ``EnvError``."""
     return DOCKER if docker_url(url) else PROCESS
 
 
 def docker_url(url: str) -> str:
-    """Return the engine's address, "" for local processes.
+    """Return the engine's URL, "" for local processes.
 
     Raises:
         EnvError: the URL is neither.
@@ -51,7 +51,7 @@ def make_runner(
     engine = docker_url(url)
     if not engine:
         return ProcessRunner()
-    # Imported here: Docker's SDK loads slowly, and process hosts do not need it.
+    # Imported here: Docker's SDK is slow to import, and process hosts do not need it.
     from apps.jobs.runners.docker import DockerRunner
 
     return DockerRunner(

@@ -1,8 +1,8 @@
 """Shipping of run output to the queue of logs; the runner calls ``step()`` regularly.
 
-A line is identified by its number in its source, from 1, so that shipping it again is harmless:
-the store keeps each line of (stream, boot) once. While the broker is away nothing is read: the
-source itself is the buffer, and nothing is lost. Only an execution that writes more than
+A line is identified by its number in its source, counted from 1. Shipping it again is harmless: the
+store keeps each line of (stream, boot) once. While the broker is unreachable no source is read, so
+that the source itself is the buffer and no line is lost. Only an execution that writes more than
 ``MAX_LINES`` or ``MAX_BYTES`` loses lines, which are counted.
 """
 
@@ -28,18 +28,18 @@ from yardkit.protocol import LogBatch, LogRecord, encode
 logger = logging.getLogger(__name__)
 
 CUT_MARK: Final = " ... [cut: the line is longer than 16 KiB]"
-# Limit of one step over all runs, so that one endless log does not delay the others.
+# Limit per step over all runs, so that one endless log does not delay the others.
 STEP_LINES: Final = 10_000
 STEP_BYTES: Final = 1024 * 1024
-# Unconfirmed batches of one run after which reading pauses.
+# Limit of unconfirmed batches of one run, beyond which its source is not read.
 WINDOW: Final = 8
-# Limit of one execution; lines beyond are only counted.
+# Limits of one execution; lines beyond them are dropped and counted.
 MAX_LINES: Final = 1_000_000
 MAX_BYTES: Final = 256 * 1024 * 1024
 RETRY_SECONDS: Final = 0.5
-# Interval of reporting the number of dropped lines.
+# Interval of reporting the number of dropped lines, in seconds.
 TELL_SECONDS: Final = 1.0
-# Interval of storing a position.
+# Interval of storing a position, in seconds.
 NOTE_SECONDS: Final = 1.0
 _CLOSE_PAUSE_SECONDS: Final = 0.01
 
@@ -72,10 +72,10 @@ class _FollowedLog:
     mark: str = ""
     told_dropped: int = 0
     tell_at: float = 0.0
-    # The position stored last, and when it may be stored again.
+    # Last stored position, and the monotonic time from which it may be stored again.
     noted: _ShippingPosition = field(default_factory=_ShippingPosition)
     note_at: float = 0.0
-    # ``ending``: nothing more will be written. ``read``: everything has been read.
+    # ``ending``: no more lines will be written. ``read``: all lines have been read.
     ending: bool = False
     read: bool = False
     waiting: deque[_PendingBatch] = field(default_factory=deque)
@@ -90,16 +90,15 @@ class _FollowedLog:
 
     @property
     def confirmed(self) -> _ShippingPosition:
-        """Position up to which the broker has confirmed all lines."""
+        """Position up to which all lines are confirmed by the broker."""
         return self.waiting[0].behind if self.waiting else self.place
 
 
 class LogShipper:
-    """Reads log sources and publishes their lines as ``LogBatch``.
+    """Reads log sources and publishes their lines as ``LogBatch``. Not thread-safe.
 
     Args:
-        notes: folder for the positions of unfinished logs, from which a restarted runner can
-            ship the rest.
+        notes: folder for the positions of unfinished logs, from which a restarted runner continues.
     """
 
     def __init__(self, broker: Broker, notes: Path | None = None) -> None:
@@ -115,15 +114,15 @@ class LogShipper:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is followed, and everything is confirmed."""
+        """Whether no source is followed, so that all lines are confirmed."""
         return not self._followed
 
     def follows(self, *, run: int) -> bool:
-        """Return whether lines of this run are still to be read or confirmed."""
+        """Return whether lines of this run are not read or not confirmed yet."""
         return any(log.run == run for log in self._followed.values())
 
     def unfinished(self) -> list[tuple[int, str]]:
-        """Return the (run, boot) pairs whose logs an earlier shipper has not finished."""
+        """Return (run, boot) of the logs that an earlier shipper has not finished."""
         if self._notes is None:
             return []
         names = (path.name.partition(".") for path in self._notes.iterdir())
@@ -131,7 +130,7 @@ class LogShipper:
         return sorted(execution for execution in executions if execution not in self._followed)
 
     def follow(self, *, run: int, boot: str, source: LogSource) -> None:
-        """Ship a source from its first line until ``finish()``; idempotent for (run, boot)."""
+        """Ship a source from its first line until ``finish()``. Idempotent for (run, boot)."""
         if (run, boot) in self._followed:
             source.close()
             return
@@ -147,24 +146,24 @@ class LogShipper:
             log.mark, log.noted = place.mark, place
 
     def finish(self, *, run: int) -> None:
-        """Mark the logs of a run as complete; returns at once.
+        """Mark the logs of a run as complete, without waiting.
 
-        The following steps ship the rest and then forget the run.
+        The following steps ship the remaining lines and then forget the run.
         """
         for log in self._followed.values():
             if log.run == run:
                 log.ending = True
 
     def step(self) -> bool:
-        """Read and publish for a bounded time; return whether there was anything to do.
+        """Read and publish a limited amount; return whether there was work.
 
-        Never blocks, and never fails because of an absent broker or a broken source.
+        Never blocks; an unreachable broker or a broken source raises no exception.
         """
         worked = self._settle()
         if not self._broker.connected:
             return worked
         lines, size = STEP_LINES, STEP_BYTES
-        # Logs that were not served come first in the next step.
+        # Logs that were not read come first in the next step.
         turns = deque(self._followed)
         while turns and lines > 0 and size > 0:
             key = turns.popleft()
@@ -179,9 +178,9 @@ class LogShipper:
         return worked
 
     def close(self, timeout: float) -> None:
-        """Ship what was read and what has ended, for up to ``timeout`` seconds; close the sources.
+        """Ship pending lines and ended logs for at most ``timeout`` seconds; close all sources.
 
-        The next shipper with the same ``notes`` ships the rest.
+        The next shipper with the same ``notes`` ships the remaining lines.
         """
         deadline = time.monotonic() + timeout
         while self._left() and time.monotonic() < deadline:
@@ -197,7 +196,7 @@ class LogShipper:
     # --- reading ----------------------------------------------------------------------------------
 
     def _read(self, log: _FollowedLog) -> bool:
-        """Read a source once; return whether it gave any lines."""
+        """Read a source once; return whether there were any lines."""
         try:
             lines = log.source.read(last=log.ending)
         except Exception as error:  # noqa: BLE001 - one broken source is no reason to stop a runner
@@ -250,7 +249,7 @@ class LogShipper:
                     message.confirmed = self._broker.publish([outgoing])
 
     def _settle(self) -> bool:
-        """Forget confirmed batches, and the logs that are confirmed to their end."""
+        """Forget confirmed batches and complete logs; return whether any publish has ended."""
         settled = False
         for key, log in list(self._followed.items()):
             for message in list(log.waiting):
@@ -271,7 +270,7 @@ class LogShipper:
         return settled
 
     def _note(self, log: _FollowedLog) -> None:
-        """Store the position, for a source whose lines cannot be counted again."""
+        """Store the position of a ``Resumable`` source, whose lines cannot be counted again."""
         place = log.confirmed
         if self._notes is None or not place.mark or place == log.noted:
             return
@@ -283,13 +282,13 @@ class LogShipper:
             beside.write_bytes(msgspec.json.encode(place))
             beside.replace(self._notes / f"{log.run}.{log.boot}")
         except OSError as error:
-            # The previous position still holds: lines after it are sent again.
+            # The previous position remains valid: lines after it are sent again.
             logger.warning("how far run %s is shipped cannot be written down: %s", log.run, error)
 
     def _failed(self, error: BaseException) -> None:
         self._retry_at = time.monotonic() + self._outage.failed(error)
         if isinstance(error, Unroutable):
-            # The queue was deleted.
+            # The queue was deleted: declare it again.
             with contextlib.suppress(BrokerError):
                 self._broker.declare(topology.LOGS)
 
@@ -300,7 +299,7 @@ class LogShipper:
 
 
 def _read_note(path: Path) -> _ShippingPosition:
-    """Return the stored position, the beginning where there is none."""
+    """Return the stored position; without one, the beginning."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_ShippingPosition)
     except (OSError, msgspec.DecodeError):
@@ -308,7 +307,7 @@ def _read_note(path: Path) -> _ShippingPosition:
 
 
 def _cut(text: str) -> tuple[str, int]:
-    """Return the text as it is shipped, and its size in bytes."""
+    """Return the text, cut to ``LINE_BYTES``, and its size in bytes."""
     if text.isascii() and len(text) <= LINE_BYTES:
         return text, len(text)
     # A lone surrogate cannot be encoded.

@@ -1,4 +1,4 @@
-"""Sources of run output: the ``LogSource`` interface, and files of local processes."""
+"""Sources of run output: the interface ``LogSource``, and the files of local processes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-# Size of one read, which becomes one message.
+# Lines per read, which become one message.
 BATCH_LINES: Final = 500
 BATCH_BYTES: Final = 256 * 1024
-# Longer lines are cut and marked; an endless one is ended at the second limit.
+# Lines beyond the first limit are cut and marked; a line ends at the second limit.
 LINE_BYTES: Final = 16 * 1024
 ENDLESS_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LogLineRead:
-    """A complete line. ``at``: Unix seconds; ``source``: stdout or stderr.
+    """Complete line of output. ``at``: Unix seconds; ``source``: stdout or stderr.
 
     ``mark``: position for a ``Resumable`` source.
     """
@@ -33,32 +33,32 @@ class LogLineRead:
 
 
 class LogSource(Protocol):
-    """Output of one execution, from its first line and always in the same order."""
+    """Output of one execution, from its first line and in the same order each time."""
 
     def read(self, *, last: bool = False) -> Sequence[LogLineRead]:
-        """Return the complete lines since the last read, a bounded number; never blocks.
+        """Return a limited number of complete lines since the last read. Never blocks.
 
-        ``last``: nothing more will be written, so that a last line without a line break counts too.
+        ``last``: no more output will be written, so that an unterminated last line is returned too.
         """
 
     @property
     def ended(self) -> bool:
-        """Whether the source is complete, after a last read without lines."""
+        """Whether all output was read; valid after a read with ``last`` returned no lines."""
 
     def close(self) -> None:
-        """Close the source."""
+        """Release the resources of the source."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """Source that may drop its oldest lines, so that lines cannot be counted again."""
+    """Source that may drop its oldest lines, so that lines cannot be identified by counting."""
 
     def resume(self, mark: str) -> None:
-        """Start after the line of this mark; called before the first read."""
+        """Start after the line with this mark; called before the first read."""
 
 
 class FileLog:
-    """Output of a local process in a file of one execution.
+    """Output of a local process, in a file for each execution.
 
     The file may be created later and contain any bytes. A file that shrinks is read again.
     """
@@ -69,7 +69,7 @@ class FileLog:
         self._descriptor: int | None = None
         self._position = 0
         self._lines: deque[bytes] = deque()
-        # Beginning of an incomplete line, at most what can be shown.
+        # Beginning of an incomplete line, limited to the characters that are shipped.
         self._begun = bytearray()
         self._begun_bytes = 0
 
@@ -88,7 +88,7 @@ class FileLog:
 
     @property
     def ended(self) -> bool:
-        """Always true: a file holds everything."""
+        """Always true: a read returns everything in the file."""
         return True
 
     def close(self) -> None:
@@ -98,14 +98,14 @@ class FileLog:
             self._descriptor = None
 
     def _fill(self) -> bool:
-        """Read a piece of the file; False at its end."""
+        """Read a piece of the file; return False at its end."""
         if self._descriptor is None and not self._open():
             return False
         assert self._descriptor is not None  # noqa: S101 - opened above
         if os.fstat(self._descriptor).st_size < self._position:
             self._position = self._begun_bytes = 0
             self._begun.clear()
-        # Not beyond the end of an endless line: a repeated read must find the same lines.
+        # Do not read beyond the end of an endless line: a repeated read must return the same lines.
         size = min(BATCH_BYTES, ENDLESS_BYTES - self._begun_bytes)
         chunk = os.pread(self._descriptor, size, self._position)
         self._position += len(chunk)
@@ -118,8 +118,8 @@ class FileLog:
         return bool(chunk)
 
     def _open(self) -> bool:
-        # A run may replace the file by a link or a pipe: links are not followed, and opening
-        # does not block.
+        # A run may replace the file by a link or a pipe: do not follow links, and do not block on
+        # opening.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             descriptor = os.open(self._path, flags)
@@ -132,7 +132,7 @@ class FileLog:
         return True
 
     def _begin(self, piece: bytes) -> None:
-        # One byte more than the limit, by which a cut is recognised.
+        # One byte more than the limit, so that a cut is recognised.
         self._begun += piece[: LINE_BYTES + 1 - len(self._begun)]
         self._begun_bytes += len(piece)
 

@@ -1,4 +1,4 @@
-"""Files that a run leaves in its folder: log, items, exit file."""
+"""Files in the folder of a run: log, items, exit file."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from apps.jobs.runners.base import RunExit
 LOG_FILE: Final = "log.txt"
 EXIT_FILE: Final = "exit.json"
 _LOG_TAIL_BYTES: Final = 16_384
-# The content is foreign: limits of what is read, and of what becomes the reason.
+# The content is untrusted: limits of the size that is read, and of the reason.
 _EXIT_FILE_BYTES: Final = 1024 * 1024
 _REASON_CHARACTERS: Final = 1000
 
 
 def log_file(folder: Path, boot: str) -> Path:
-    """Return the log of one execution; a file of its own, so that its lines can be counted."""
+    """Return the log file of one execution; a file per execution allows counting its lines."""
     return folder / f"log-{boot}.txt"
 
 
 def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -> RunExit:
-    """Return the end from the exit file, else from exit status and last log line.
+    """Return the end of an execution by its exit file, else by exit status and last log line.
 
     Args:
-        last_line: of the log, where that is no file in the folder.
+        last_line: last line of a log that is not a file in the folder.
     """
     reported = _read_exit_file(folder / EXIT_FILE)
     state, reason = str(reported.get("state", "")), str(reported.get("reason", ""))
@@ -48,7 +48,7 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
 
 
 def _count(value: object) -> int | None:
-    """Return a count that the database can hold, else None."""
+    """Return a count if the database can store it, else None."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value < 2**63 else None
@@ -66,7 +66,7 @@ def _cause(code: int) -> str:
 
 def _read_exit_file(path: Path) -> dict[str, Any]:
     try:
-        # A run may leave a link there, or a pipe that would block the reader.
+        # A run may replace the file by a link, or by a pipe that would block the reader.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -78,7 +78,7 @@ def _read_exit_file(path: Path) -> dict[str, Any]:
 
 
 def storable(text: str) -> str:
-    """Return one printable line of limited length, which every database can hold."""
+    """Return one printable line of limited length, which every database can store."""
     whole = text[:_REASON_CHARACTERS].encode("utf-8", "replace").decode()
     return "".join(character if character.isprintable() else " " for character in whole)
 

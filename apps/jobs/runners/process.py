@@ -1,7 +1,7 @@
-"""Runs as local processes: for a laptop, and for hosts without a container engine.
+"""Runner for executions as local processes, for hosts without a container engine.
 
-A run is foreign code: its environment has the broker's address and its own token, never the
-database's address or the secret key.
+A run is untrusted code: its environment contains the broker's URL and its own token, never the
+database's URL or the secret key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from apps.jobs.runners.log_sources import FileLog, LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, LOG_FILE, log_file, read_exit
 from apps.jobs.runners.spider_files import has_module, modules_in, similar
 
-# Variables that a run inherits from the runner; it gets no others.
+# The only variables that a run inherits from the runner.
 INHERITED: Final = (
     "PATH",
     "HOME",
@@ -39,15 +39,15 @@ INHERITED: Final = (
     "SSL_CERT_DIR",
     "FAILPOINTS",
 )
-# Tolerance between the recorded start time and the kernel's.
+# Tolerance between the recorded start time and that of the kernel.
 _SAME_START_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
 class ProcessHandle:
-    """A started process. ``process`` is set where it is a child of this process.
+    """Handle of a started process. ``process`` is set if it is a child of this process.
 
-    It is identified by ``identity``, not by the pid, which may be reused.
+    The process is identified by ``identity`` instead of the pid, which may be reused.
     """
 
     run: int
@@ -58,12 +58,12 @@ class ProcessHandle:
 
     @property
     def pid(self) -> int:
-        """Process id, which is also that of its process group."""
+        """Process ID, which is also the ID of the process group."""
         return self.identity.pid
 
     @property
     def started(self) -> float:
-        """Start time, Unix seconds; 0 when it is gone."""
+        """Start time in Unix seconds; 0 if the process is gone."""
         return _started(self.identity)
 
     @property
@@ -73,14 +73,14 @@ class ProcessHandle:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         if self.process is not None:
             return self.process.poll() is None
         return _runs(self.identity)
 
 
 class ProcessRunner:
-    """Starts commands and spiders in a session and a folder of their own."""
+    """Runner that starts each execution in its own session and folder."""
 
     kind = "process"
     outlives_daemon = False
@@ -90,7 +90,7 @@ class ProcessRunner:
         return f"Python {platform.python_version()}"
 
     def ready(self, spec: RunSpec) -> bool:
-        """Return True: nothing has to be pulled.
+        """Check the specification; return True, since local processes need no image.
 
         Raises:
             CannotRun: the job needs a container, or its program or module is not on this host.
@@ -137,7 +137,7 @@ class ProcessRunner:
                 stderr=log,
                 start_new_session=True,
             )
-        # Only we can reap our child, so its pid is not reused until we do.
+        # The pid of a child is not reused until this process reaps it.
         return ProcessHandle(spec.run, spec.boot, spec.folder, psutil.Process(process.pid), process)
 
     def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
@@ -147,10 +147,10 @@ class ProcessRunner:
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> ProcessHandle | None:
-        """Return the running process of an execution on this host, of any runner.
+        """Return the running process of an execution on this host, started by any runner.
 
-        It is recognised by its environment: a killed runner may not have stored the pid. A run may
-        have overwritten its environment; then the stored ``pid`` and ``started`` decide.
+        The process is recognised by its environment, because a killed runner may not have stored
+        the pid. For a run that has overwritten its environment, ``pid`` and ``started`` decide.
         """
         leaders = [process for process in _processes_of(run, boot) if _leads_session(process)]
         if not leaders and pid:
@@ -165,7 +165,7 @@ class ProcessRunner:
         return ProcessHandle(run, boot, _folder_of(leader) or folder, leader)
 
     def poll(self, handle: RunHandle) -> RunExit | None:
-        """Return how it ended, from its exit file where there is one; None while it runs."""
+        """Return the end of the process, by its exit file if there is one; None while it runs."""
         ours = _ours(handle)
         if ours.alive:
             return None
@@ -187,7 +187,7 @@ class ProcessRunner:
         self._signal(handle, signal.SIGKILL)
 
     def sweep(self, *, run: int, boot: str) -> int:
-        """Kill the processes that an ended execution has left; return their number."""
+        """Kill the processes that an ended execution left running; return their number."""
         left = _processes_of(run, boot)
         for process in left:
             with contextlib.suppress(psutil.Error):
@@ -195,7 +195,7 @@ class ProcessRunner:
         return len(left)
 
     def freeze(self, handle: RunHandle) -> None:
-        """Send SIGSTOP to the process group; it cannot be ignored."""
+        """Send SIGSTOP, which cannot be ignored, to the process group."""
         self._signal(handle, signal.SIGSTOP)
 
     def thaw(self, handle: RunHandle) -> None:
@@ -241,7 +241,7 @@ def _path_of(spec: RunSpec) -> str | None:
 
 
 def _new_log(spec: RunSpec) -> Path:
-    """Return the file of this execution's output, and let ``log.txt`` link to it."""
+    """Return the log file of this execution, after linking ``log.txt`` to it."""
     path = log_file(spec.folder, spec.boot)
     newest = spec.folder / f"{LOG_FILE}.new"
     newest.unlink(missing_ok=True)
@@ -265,13 +265,13 @@ def _started(process: psutil.Process) -> float:
 
 
 def _processes_of(run: int, boot: str) -> list[psutil.Process]:
-    """Return every process with the environment of this execution, its children included."""
+    """Return every process with the environment of this execution, including child processes."""
     processes = []
     for process in psutil.process_iter():
         try:
             environment = process.environ()
         except (psutil.Error, OSError):
-            continue  # gone meanwhile, or another user's
+            continue  # the process has ended, or belongs to another user
         if environment.get(RUN) == str(run) and environment.get(BOOT) == boot:
             processes.append(process)
     return [process for process in processes if _runs(process)]
@@ -285,7 +285,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _folder_of(process: psutil.Process) -> Path | None:
-    """Return the folder that the process was started with, by whatever runner."""
+    """Return the run's folder from the environment of the process."""
     try:
         folder = process.environ().get(RUN_DIR)
     except (psutil.Error, OSError):

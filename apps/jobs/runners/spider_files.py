@@ -1,4 +1,4 @@
-"""Spiders in a folder of modules, found without importing them: their code is foreign."""
+"""Lookup of spiders in a folder of modules, without importing their untrusted code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def has_module(name: str, folders: Sequence[str]) -> bool:
     """Return whether the first part of a dotted module name is in a folder, or installed."""
     top = name.partition(".")[0]
     if not top.isidentifier():
-        return True  # what is no name at all is refused elsewhere
+        return True  # invalid names are rejected elsewhere
     if any(top in modules_in(Path(folder)) for folder in folders):
         return True
     try:
@@ -44,9 +44,9 @@ def module_file(name: str, folder: Path) -> Path | None:
 
 
 def classes_in(file: Path) -> list[str] | None:
-    """Return every name that a module's source binds, its classes first.
+    """Return every name that a module's source binds, classes first.
 
-    None where that is unknown: the source cannot be parsed, or imports ``*``.
+    None if unknown: the source cannot be parsed, or imports ``*``.
     """
     try:
         tree = ast.parse(file.read_bytes())
@@ -66,7 +66,7 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name for alias in node.names)
         else:
-            # Assignments, and whatever a condition, a loop or a try binds.
+            # Assignments, and names bound inside of conditions, loops and try statements.
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                     yield inner.id
@@ -77,5 +77,5 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def similar(name: str, names: Sequence[str]) -> list[str]:
-    """Return the names that ``name`` may be a misspelling of, the most similar first."""
+    """Return the names that are similar to ``name``, most similar first."""
     return difflib.get_close_matches(name, names, n=3, cutoff=0.7)

@@ -1,4 +1,4 @@
-"""Termination of executions, also while the runner's own thread hangs."""
+"""Termination of executions, which also works while the main thread of the runner hangs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _WAIT_SECONDS = 0.02
 
 
 class Terminations:
-    """Sends SIGTERM once to each process: a second one would kill a run before its last report.
+    """Sends SIGTERM at most once to each execution. Thread-safe.
+
+    A second SIGTERM would kill a run before its last report.
 
     Args:
-        handles: running executions by run id; owned by the caller.
+        handles: running executions by run ID; owned by the caller.
     """
 
     def __init__(self, runner: ExecutionRunner, handles: Mapping[int, RunHandle]) -> None:
@@ -29,7 +31,7 @@ class Terminations:
         self._pause = threading.Event()
 
     def ask(self, run: int) -> float:
-        """Terminate a run if that was not done yet; return the seconds since then."""
+        """Terminate a run, unless that was done before; return the seconds since then."""
         with self._lock:
             handle = self._handles.get(run)
             if handle is not None and run not in self._asked:
@@ -43,7 +45,10 @@ class Terminations:
             self._asked.pop(run, None)
 
     def end_all(self, *, grace_seconds: float, kill_seconds: float) -> None:
-        """Terminate all executions, then kill those left; return when all ended or time is up."""
+        """Terminate all executions, kill the remaining ones after ``grace_seconds``.
+
+        Returns when all have ended, at most ``kill_seconds`` after the kill.
+        """
         for run in list(self._handles):
             self.ask(run)
         self._wait(grace_seconds)
@@ -71,5 +76,5 @@ class Terminations:
         threading.Thread(target=watch, name="end-runs", daemon=True).start()
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread that ``watch`` started."""
         self._over.set()
