@@ -1,4 +1,4 @@
-"""States of runs with their allowed moves; choices of schedules, hosts and links."""
+"""States of runs and their transitions; choices of schedules, hosts and links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import pgettext_lazy
 
 
 class RunState(TextChoices):
-    """State of a run. The last four are final."""
+    """State of a run. The last four states are final."""
 
     QUEUED = "queued", _("queued")
     STARTING = "starting", _("starting")
@@ -32,15 +32,15 @@ ACTIVE: Final = frozenset(S) - FINAL
 # States with a process or container on a host.
 ON_A_HOST: Final = ACTIVE - {S.QUEUED}
 
-# From which states each state may be entered. A final state is never left.
+# Allowed previous states by state. A final state is never left.
 MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     S.QUEUED: frozenset(),
-    # From stopping: the second half of a restart.
+    # From stopping: a restart.
     S.STARTING: frozenset({S.QUEUED, S.STOPPING}),
-    # From pausing: the run has refused to pause. From paused: it was frozen and is thawed.
+    # From pausing: the run refused to pause. From paused: a frozen run was thawed.
     S.RUNNING: frozenset({S.STARTING, S.RESUMING, S.PAUSING, S.PAUSED}),
     S.PAUSING: frozenset({S.RUNNING, S.RESUMING}),
-    # From running and resuming: frozen by its host, without an answer of its own.
+    # From running and resuming: frozen by its host, without an answer of the run.
     S.PAUSED: frozenset({S.PAUSING, S.RUNNING, S.RESUMING}),
     S.RESUMING: frozenset({S.PAUSED, S.PAUSING}),
     S.STOPPING: frozenset(ON_A_HOST - {S.STOPPING}),
@@ -50,17 +50,17 @@ MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     S.CANCELLED: frozenset(ACTIVE),
 }
 
-# States in which a person may stop, pause, resume or restart a run.
+# States in which users may stop, pause, resume or restart a run.
 STOPPABLE: Final = MOVES[S.STOPPING] | {S.QUEUED}
 PAUSABLE: Final = MOVES[S.PAUSING]
 RESUMABLE: Final = MOVES[S.RESUMING]
 RESTARTABLE: Final = MOVES[S.STOPPING]
 # States in which the host may freeze a run that does not answer.
 FREEZABLE: Final = frozenset({S.RUNNING, S.PAUSING, S.RESUMING})
-# States in which a run listens and may get other settings.
+# States in which a run receives commands and may get other settings.
 TUNABLE: Final = frozenset({S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING})
 
-# Colours of states: the names are those of the admin theme's labels.
+# Colours of states, as names of the admin theme's labels.
 TONES: Final[dict[RunState, str]] = {
     S.QUEUED: "default",
     S.STARTING: "info",
@@ -77,7 +77,7 @@ TONES: Final[dict[RunState, str]] = {
 
 
 class RunOutcome(TextChoices):
-    """How a run ended, by its state and its failed requests."""
+    """Outcome of a run, by its state and its failed requests."""
 
     SUCCEEDED = "succeeded", _("succeeded")
     FINISHED_WITH_ERRORS = "finished_with_errors", _("finished with errors")
@@ -97,9 +97,9 @@ STATUS_TONES: Final[dict[str, str]] = {
 def outcome_of(
     state: str, *, total: int | None, failed: int | None, allowed_percent: float
 ) -> RunOutcome | None:
-    """Return the outcome of a run in ``state``; None while it is active.
+    """Return the outcome of a run in ``state``; None while the run is active.
 
-    ``total`` and ``failed`` are its requests, None where the run did not report them.
+    ``total`` and ``failed`` are the numbers of its requests, None if not reported.
     """
     if state not in FINAL:
         return None
@@ -118,7 +118,7 @@ def may_move(from_state: str, to_state: RunState) -> bool:
 def allowed_actions(
     state: str, *, restart_wanted: bool = False, freeze_wanted: bool = False, frozen: bool = False
 ) -> list[RunAsk]:
-    """Return the actions that a run's state allows, in the order of the buttons."""
+    """Return the actions that the state of a run allows, in the order of the buttons."""
     halted = freeze_wanted or frozen
     thawable = freeze_wanted or (frozen and state == S.PAUSED)
     allowed = {
@@ -134,7 +134,7 @@ def allowed_actions(
 
 
 class Trigger(TextChoices):
-    """Why a run was queued."""
+    """Cause for which a run was queued."""
 
     PERSON = "person", _("a person")
     CRON = "cron", _("its schedule")
@@ -144,7 +144,7 @@ class Trigger(TextChoices):
 
 
 class RunAsk(TextChoices):
-    """An action on a run."""
+    """Action on a run."""
 
     PAUSE = "pause", _("pause")
     RESUME = "resume", _("resume")
@@ -152,12 +152,12 @@ class RunAsk(TextChoices):
     RESTART = "restart", _("restart")
     FREEZE = "freeze", _("freeze")
     THAW = "thaw", _("thaw")
-    # Other window or speed for an active run.
+    # Change of window or speed of an active run.
     TUNE = "tune", pgettext_lazy("run", "tune")
 
 
 class OverlapPolicy(TextChoices):
-    """What happens to a run that is due while an earlier one of its job is active."""
+    """Policy for a run that is due while an earlier run of its job is active."""
 
     SKIP = "skip", _("skip the new run")
     QUEUE = "queue", _("queue the new run")
@@ -166,7 +166,7 @@ class OverlapPolicy(TextChoices):
 
 
 class MisfirePolicy(TextChoices):
-    """What happens to planned runs that could not be started in time."""
+    """Policy for planned runs that could not be started on time."""
 
     SKIP = "skip", _("skip: list as missed")
     ONCE = "once", _("catch up the last, list the others as missed")
@@ -174,7 +174,7 @@ class MisfirePolicy(TextChoices):
 
 
 class PlanOutcome(TextChoices):
-    """What happened to a planned run."""
+    """Outcome of a planned run."""
 
     STARTED = "started", _("started")
     LATE = "late", _("started late")
@@ -184,7 +184,7 @@ class PlanOutcome(TextChoices):
 
 
 class LinkCondition(TextChoices):
-    """After which ends of a run its followers are queued."""
+    """Ends of a run after which the following jobs are run."""
 
     SUCCEEDED = "succeeded", _("succeeded")
     FAILED = "failed", _("failed")
@@ -192,7 +192,7 @@ class LinkCondition(TextChoices):
 
 
 class HostKind(TextChoices):
-    """What a host runs."""
+    """Kind of executions of a host."""
 
     PROCESS = "process", _("local processes")
     DOCKER = "docker", _("containers")

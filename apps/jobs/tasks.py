@@ -1,4 +1,4 @@
-"""Celery tasks: each calls a service, and may run twice or not at all."""
+"""Celery tasks of jobs. Each calls a service and tolerates repeated or missing execution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name=PLAN_TASK)
 def plan(job: int | None = None, **_later: Any) -> None:
-    """Plan a job's due times; beat calls this at each planned time."""
+    """Plan the due times of a job; called by beat at each planned time."""
     plan_due(now=database_now(), job=job)
 
 
@@ -32,7 +32,7 @@ def sweep_schedules(**_later: Any) -> None:
 
 @shared_task(name="jobs.forget_planned_runs")
 def forget_old(**_later: Any) -> None:
-    """Delete planned runs past their retention."""
+    """Delete planned runs beyond their retention."""
     forgotten = forget_planned_runs(now=database_now())
     if forgotten:
         logger.info("%d old planned runs are forgotten", forgotten)
@@ -40,7 +40,7 @@ def forget_old(**_later: Any) -> None:
 
 @shared_task(name="jobs.reap_lost_runs")
 def reap_lost(**_later: Any) -> None:
-    """Reap runs of silent hosts, also while no runner is online."""
+    """Reap runs of silent hosts, which works even if no runner is online."""
     lost = reap_when_steady(now=database_now())
     if lost:
         logger.warning("%d runs of silent hosts are lost", lost)
@@ -48,7 +48,7 @@ def reap_lost(**_later: Any) -> None:
 
 @shared_task(name="jobs.purge")
 def purge(**_later: Any) -> None:
-    """Purge jobs that were deleted long ago, with their runs."""
+    """Purge jobs whose time to be restored is over, with their runs."""
     purged = purge_jobs(now=database_now())
     if purged:
         logger.info("%d deleted jobs are gone for good", purged)

@@ -55,7 +55,10 @@ def _count(value: object) -> int | None:
 
 
 def _cause(code: int) -> str:
-    """Return ``killed by signal 9 (SIGKILL)`` for -9; a shell and Docker report the same as 137."""
+    """Return the cause of an exit status, such as ``killed by signal 9 (SIGKILL)``.
+
+    A signal is reported as -9 by the kernel, and as 137 by shells and Docker.
+    """
     killed_by = -code if code < 0 else code - 128
     try:
         killed = f"killed by signal {killed_by} ({signal.Signals(killed_by).name})"

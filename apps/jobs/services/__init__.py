@@ -1,4 +1,4 @@
-"""Every write of this app."""
+"""Services of jobs, runs and hosts: all writes to the models of this app."""
 
 from apps.jobs.services.bulk import (
     RunActionRefusal,

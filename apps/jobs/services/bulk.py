@@ -1,6 +1,4 @@
-"""Actions on many runs: each run is handled by itself, and a refusal does not stop the
-others.
-"""
+"""Actions on many runs: each in its own transaction; a refusal does not stop the others."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ DO: Final[dict[RunAsk, Callable[..., Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunActionRefusal:
-    """Why an action on a run was refused."""
+    """Refused action on a run, with the reason."""
 
     run: int
     code: str
@@ -37,21 +35,21 @@ class RunActionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RunActionResult:
-    """Ids of the runs that accepted an action, and the refusals of the others."""
+    """Result of an action on runs: IDs of the runs that accepted it, and the refusals."""
 
     done: list[int] = field(default_factory=list)
     refused: list[RunActionRefusal] = field(default_factory=list)
 
 
 def act_on_run(*, run: Run, action: RunAsk, now: datetime, actor: User | None) -> None:
-    """Perform an action on one run. Raises what the action's service raises."""
+    """Perform an action on one run. Raises the exceptions of the action's service."""
     DO[action](run=run, now=now, actor=actor)
 
 
 def act_on_runs(
     *, runs: Iterable[Run], action: RunAsk, now: datetime, actor: User | None
 ) -> RunActionResult:
-    """Perform an action on each run, in a transaction of its own."""
+    """Perform an action on each run in a separate transaction."""
     tally = RunActionResult()
     for run in runs:
         try:
@@ -79,6 +77,6 @@ def stop_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
 
 
 def _act_on_job(job: Job, action: RunAsk, *, now: datetime, actor: User | None) -> RunActionResult:
-    """Act on the runs that are active now; a run that starts meanwhile is not affected."""
+    """Act on the runs that are active now; runs that are queued later are not affected."""
     runs = job.runs.active().select_related("job__project").order_by("id")
     return act_on_runs(runs=runs, action=action, now=now, actor=actor)

@@ -1,4 +1,4 @@
-"""Commands to runs: the row and the message that carries it."""
+"""Commands to runs: rows, and the messages that deliver them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from apps.runtime.services import enqueue
 from yardkit import topology
 from yardkit.protocol import Lifecycle, RunAction
 
-# After this a command is repeated by the runner of the run's host (``remind_runs``).
+# After this time the runner of the run's host repeats the command (``remind_runs``).
 MESSAGE_TTL_SECONDS: Final = 60.0
 
-# What the message says to the run; freezing is left to the host.
+# Action in the message to the run; there is none for a freeze, which the host performs.
 TOLD: Final = {
     RunAsk.PAUSE: RunAction.PAUSE,
     RunAsk.RESUME: RunAction.RESUME,
@@ -35,9 +35,9 @@ def ask(
     asked_by: str,
     settings: Mapping[str, Any] | None = None,
 ) -> RunCommand:
-    """Store a command and publish it on commit.
+    """Store a command, and publish it on commit.
 
-    Freeze and thaw are not published: the host reads them from the run's row.
+    Freeze and thaw are not published: the host reads them from the row of the run.
     """
     command = RunCommand.objects.create(
         run=run,
@@ -54,9 +54,9 @@ def ask(
 
 
 def send(command: RunCommand, run: Run) -> None:
-    """Publish a command; safe to repeat, since a run only answers again.
+    """Publish a command. Idempotent: a run answers a repeated command without acting again.
 
-    Not mandatory: a run that does not listen shows as unanswered.
+    Not published as mandatory: a command to a run that does not listen stays unanswered.
     """
     message = Lifecycle(
         action=TOLD[RunAsk(command.action)],
@@ -76,7 +76,7 @@ def send(command: RunCommand, run: Run) -> None:
 
 
 def answer(command: RunCommand, *, now: datetime, accepted: bool, text: str = "") -> bool:
-    """Record the answer to a command; False when it is answered already."""
+    """Record the answer to a command; return False if it was answered before."""
     answered = RunCommand.objects.filter(pk=command.pk, answered_at=None).update(
         answered_at=max(now, command.asked_at), accepted=accepted, answer=text
     )

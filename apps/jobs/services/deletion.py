@@ -1,4 +1,4 @@
-"""Deletion of jobs: hidden at first, restorable for a while, then purged with their runs."""
+"""Deletion of jobs: a deleted job is hidden, can be restored for a time, and is then purged."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from apps.jobs.services.schedules import sync_schedule
 from apps.projects.errors import ProjectInUse
 from apps.projects.models import Project
 
-# Runs deleted in one transaction.
+# Limit of runs deleted per transaction.
 RUNS_AT_ONCE: Final = 500
 
 
 @transaction.atomic
 def delete_job(*, job: Job, actor: User | None, now: datetime | None = None) -> None:
-    """Hide a job and its runs and stop its schedule; it can be restored for ``DELETED_DAYS``.
+    """Delete a job: hide it with its runs, and stop its schedule.
+
+    The job can be restored for ``DELETED_DAYS``.
 
     Raises:
-        JobHasRuns: one of its runs has not ended.
+        JobHasRuns: a run of the job is active.
     """
     at = now or timezone.now()
-    # Starting a run takes the same lock.
+    # The start of a run takes the same lock.
     if not Job.objects.select_for_update().filter(pk=job.pk).values_list("pk", flat=True):
         return
     if job.runs.active().exists():
@@ -48,11 +50,11 @@ def delete_job(*, job: Job, actor: User | None, now: datetime | None = None) -> 
 
 @transaction.atomic
 def restore_job(*, job: Job, actor: User | None, now: datetime | None = None) -> Job:
-    """Restore a job with its runs; its schedule continues from now.
+    """Restore a deleted job with its runs; its schedule continues from now.
 
     Raises:
-        NotDeleted: it is not deleted.
-        JobNameTaken: another job of the project has its name by now.
+        NotDeleted: the job is not deleted.
+        JobNameTaken: another job of the project has taken the name.
     """
     at = now or timezone.now()
     try:
@@ -75,7 +77,7 @@ def project_goes(project: Project, now: datetime) -> None:
     """Stop the schedules of a project that is being deleted.
 
     Raises:
-        ProjectInUse: one of its runs has not ended.
+        ProjectInUse: a run of the project is active.
     """
     if Run.objects.active().filter(job__project=project).exists():
         raise ProjectInUse
@@ -83,14 +85,14 @@ def project_goes(project: Project, now: datetime) -> None:
 
 
 def project_comes_back(project: Project, now: datetime) -> None:
-    """Resume the schedules of a restored project, from now."""
+    """Resume the schedules of a restored project, starting from now."""
     _sync_all(project, now)
 
 
 def purge_jobs(*, now: datetime) -> int:
-    """Purge jobs that were deleted, or whose project was, more than ``DELETED_DAYS`` ago.
+    """Purge jobs that, or whose project, were deleted more than ``DELETED_DAYS`` ago.
 
-    Their runs are purged too; the audit trail keeps their names.
+    Their runs are purged too; the audit trail keeps their names. Returns the number of jobs.
     """
     end = now - timedelta(days=settings.DELETED_DAYS)
     old = Job.all_objects.filter(Q(deleted_at__lt=end) | Q(project__deleted_at__lt=end))

@@ -1,6 +1,4 @@
-"""What follows the end of a run, in the transaction of its last move: a retry, or other
-jobs.
-"""
+"""Retries and following jobs, queued in the transaction that ends a run."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from apps.jobs.services.retries import retry_if_wanted
 from apps.jobs.services.run_queue import queue_run
 from apps.jobs.states import LinkCondition, RunState, Trigger
 
-# A cancelled run has neither succeeded nor failed.
+# A cancelled run counts as neither succeeded nor failed.
 CONDITIONS: Final[dict[str, tuple[LinkCondition, ...]]] = {
     RunState.EXITED: (LinkCondition.SUCCEEDED, LinkCondition.ALWAYS),
     RunState.FAILED: (LinkCondition.FAILED, LinkCondition.ALWAYS),
@@ -28,31 +26,31 @@ CONDITIONS: Final[dict[str, tuple[LinkCondition, ...]]] = {
 
 
 def follow_up(run: Run, *, now: datetime) -> None:
-    """Queue the retry that the job's rules want, else the runs of the linked jobs.
+    """Queue the retry by the job's retry rules, else the runs of the linked jobs.
 
-    A run that is retried has not finished: its last retry queues the followers.
+    While a run is retried its followers are not queued; they follow the last retry.
     """
     if retry_if_wanted(run, now=now) is None:
         queue_followers(run, now=now)
 
 
 def queue_followers(run: Run, *, now: datetime) -> list[Run]:
-    """Queue one run for each link whose condition matches; called once a run."""
+    """Queue one run for each link whose condition matches; called once for each run."""
     links = list(
         JobLink.objects.filter(after_id=run.job_id, condition__in=CONDITIONS[run.state])
         .order_by("job_id")
         .values_list("job_id", flat=True)
     )
     if len(links) > 1:
-        # Several jobs are locked in topological order of their links, to avoid deadlocks.
+        # Lock several jobs in topological order of their links, to avoid deadlocks.
         depth = depths(JobLink.objects.values_list("after_id", "job_id"))
         links.sort(key=lambda job: (depth.get(job, 0), job))
     return [follower for job in links if (follower := _follow(job, run, now)) is not None]
 
 
 def _follow(job_id: int, run: Run, now: datetime) -> Run | None:
-    # The run's row is locked already. No holder of this job's lock waits for it: links are
-    # acyclic, and the run's job comes before this one.
+    # The run's row is locked already. No holder of this job's lock waits for that row: links are
+    # acyclic, and the run's job precedes this job.
     job = (
         Job.objects.select_for_update(of=("self",), no_key=True)
         .select_related("project", "image")

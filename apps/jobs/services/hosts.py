@@ -1,4 +1,4 @@
-"""Hosts: reports of their runners and decisions of people."""
+"""Services of hosts: heartbeats of runners, and mode changes by users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apps.jobs.errors import HostOnline
 from apps.jobs.models import Host
 from apps.jobs.states import HostMode
 
-# Verbs of the audit trail.
+# Action names in the audit trail.
 VERBS: Final[dict[str, str]] = {
     HostMode.ENABLED: "enable",
     HostMode.DRAINING: "drain",
@@ -26,7 +26,7 @@ VERBS: Final[dict[str, str]] = {
 
 @transaction.atomic
 def register_host(*, name: str, about: HostDescription, beat: HostBeat, now: datetime) -> Host:
-    """Store the description of a host whose runner has started; the mode set by people stays."""
+    """Store the description of a host whose runner has started; the mode is kept."""
     described: dict[str, Any] = {**asdict(about), **asdict(beat), "beat_at": now}
     host, _created = Host.objects.update_or_create(
         name=name, defaults=described | {"registered_at": now}
@@ -35,17 +35,18 @@ def register_host(*, name: str, about: HostDescription, beat: HostBeat, now: dat
 
 
 def beat_host(*, name: str, about: HostDescription, beat: HostBeat, now: datetime) -> None:
-    """Store a heartbeat; register the host again where its row is gone."""
+    """Store a heartbeat; register the host again if its row was deleted."""
     if not Host.objects.filter(name=name, boot=about.boot).update(**asdict(beat), beat_at=now):
-        # The row was deleted while the host was silent, or another runner had its name.
+        # The row was deleted while the host was silent, or another runner used its name.
         register_host(name=name, about=about, beat=beat, now=now)
 
 
 @transaction.atomic
 def switch_host(*, host: Host, mode: HostMode, actor: User | None) -> bool:
-    """Set whether a host gets new runs; its present runs go on. False when nothing changed.
+    """Set the mode of a host, which controls new runs; return False if nothing changed.
 
-    Draining and disabled work alike: draining says that the host will come back.
+    Active runs continue. Draining and disabled have the same effect; draining announces that the
+    host will return.
     """
     stored = Host.objects.select_for_update().filter(pk=host.pk).exclude(mode=mode)
     before = stored.values_list("mode", flat=True).first()
@@ -65,10 +66,10 @@ def switch_host(*, host: Host, mode: HostMode, actor: User | None) -> bool:
 
 @transaction.atomic
 def forget_host(*, host: Host, actor: User | None, now: datetime) -> None:
-    """Delete the row of a host that will not come back.
+    """Delete the row of a host that is gone permanently.
 
     Raises:
-        HostOnline: its runner still reports, and would register again.
+        HostOnline: its runner still sends heartbeats, and would register again.
     """
     host = Host.objects.select_for_update().get(pk=host.pk)
     if host.is_online(now):

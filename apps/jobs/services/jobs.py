@@ -1,4 +1,4 @@
-"""Jobs: add, change, clone."""
+"""Services to add, change and clone jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.jobs.services.links import add_link
 from apps.jobs.services.schedules import sync_schedule
 from yardkit.secretbox import SecretError
 
-# Fields that a clone does not take over.
+# Fields that are not copied to a clone.
 _OWN: Final = frozenset(
     {"id", "name", "enabled", "created_at", "updated_at", "deleted_at", "deleted_by"}
 )
@@ -33,10 +33,10 @@ def create_job(*, values: dict[str, Any], actor: User | None, now: datetime | No
     """Add a job.
 
     Args:
-        values: fields of the model, already validated. ``secrets`` may be an object of texts.
+        values: validated fields of the model. ``secrets`` may be an object of strings.
 
     Raises:
-        JobNameTaken: another process was quicker.
+        JobNameTaken: another job of the project has the name.
     """
     job = Job(**_stored(values, Job()))
     try:
@@ -59,7 +59,7 @@ def update_job(
         values: as in ``create_job``, but secrets are merged into the stored ones; None removes one.
 
     Raises:
-        JobNameTaken: another process was quicker.
+        JobNameTaken: another job of the project has the name.
     """
     locked = Job.objects.select_for_update().filter(pk=job.pk).first()
     before = snapshot(locked or job)
@@ -81,10 +81,10 @@ def update_job(
 
 @transaction.atomic
 def clone_job(*, job: Job, actor: User | None, now: datetime, name: str = "") -> Job:
-    """Add a disabled copy of ``job``, with its encrypted secrets.
+    """Add a disabled copy of ``job``, including its encrypted secrets.
 
     Args:
-        name: of the copy; by default the first free one of "X (copy)", "X (copy 2)" and so on.
+        name: of the copy; by default the first unused name of "X (copy)", "X (copy 2)" and so on.
 
     Raises:
         JobNameTaken: another job has the given name.
@@ -104,7 +104,7 @@ def clone_job(*, job: Job, actor: User | None, now: datetime, name: str = "") ->
     except IntegrityError as error:
         raise _told_apart(clone, error) from error
     for link in job.links.select_related("after"):
-        # Links to jobs of projects where the actor is no editor are not cloned.
+        # Links to jobs of projects where the actor is not an editor are not cloned.
         if actor is None or has_role(actor, link.after.project_id, Role.EDITOR):
             add_link(job=clone, after=link.after, condition=link.condition, actor=actor)
     _scheduled(clone, now)
@@ -126,7 +126,7 @@ def free_name(name: str, taken: set[str]) -> str:
 
 
 def _scheduled(job: Job, now: datetime | None) -> None:
-    """Update the job's schedule from its cron."""
+    """Update the schedule of the job by its cron expression."""
     sync_schedule(job=job, now=now or timezone.now())
 
 

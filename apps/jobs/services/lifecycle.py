@@ -1,6 +1,4 @@
-"""Pause, resume, restart, freeze and tune runs, and process their answers (seed S1.8 to
-S1.11).
-"""
+"""Lifecycle of runs: pause, resume, restart, freeze, tune, and answers (seed S1.8 to S1.11)."""
 
 from __future__ import annotations
 
@@ -35,27 +33,27 @@ from yardkit.protocol import LifecycleAnswer
 
 logger = logging.getLogger(__name__)
 
-# An unanswered command is repeated from the first age on, up to the second.
+# An unanswered command is repeated between these two ages.
 REMIND_AFTER: Final = timedelta(seconds=3)
 REMIND_FOR: Final = timedelta(hours=1)
 
-# State in which a command is asked, and the states after acceptance and after refusal.
+# State while a command is unanswered, state after acceptance, state after refusal.
 _AFTER: Final[dict[RunAsk, tuple[RunState, RunState, RunState]]] = {
     RunAsk.PAUSE: (RunState.PAUSING, RunState.PAUSED, RunState.RUNNING),
     RunAsk.RESUME: (RunState.RESUMING, RunState.RUNNING, RunState.PAUSED),
 }
 
 
-# --- requests of people ---------------------------------------------------------------------------
+# --- requests of users ----------------------------------------------------------------------------
 
 
 @transaction.atomic
 def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a run to send no new requests; answers in flight are still processed (seed S1.8, S1.11).
+    """Ask a run to send no new requests; pending answers are processed (seed S1.8, S1.11).
 
     Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it is not running.
+        RunNotActive: the run has ended.
+        MoveRefused: the run is not in the state running.
     """
     before = _locked(run)
     if run.state not in PAUSABLE or not move(run, RunState.PAUSING, now=now, actor=_name(actor)):
@@ -65,11 +63,11 @@ def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def resume_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a paused run to continue (seed S1.9); a frozen one is thawed.
+    """Ask a paused run to continue (seed S1.9); a frozen run is thawed.
 
     Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it is neither paused nor pausing.
+        RunNotActive: the run has ended.
+        MoveRefused: the run is neither paused nor pausing.
     """
     before = _locked(run)
     if run.frozen or run.freeze_wanted:
@@ -84,8 +82,8 @@ def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     """Ask a run to exit; its host then starts it again (seed S1.10).
 
     Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it has not started, or is stopping already.
+        RunNotActive: the run has ended.
+        MoveRefused: the run has not started, or is already stopping.
     """
     before = _locked(run)
     if run.state not in RESTARTABLE or not move(
@@ -103,11 +101,11 @@ def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def freeze_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Let the host halt the run's container or process: for a run that does not answer.
+    """Request that the host suspends the container or process of a run that does not answer.
 
     Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it is not running, or frozen already.
+        RunNotActive: the run has ended.
+        MoveRefused: the run is not running, or is already frozen.
     """
     before = _locked(run)
     if run.state not in FREEZABLE or run.freeze_wanted or run.frozen:
@@ -118,11 +116,11 @@ def freeze_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Let the host continue a frozen run.
+    """Request that the host resumes the container or process of a frozen run.
 
     Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it is not frozen, or is stopping.
+        RunNotActive: the run has ended.
+        MoveRefused: the run is not frozen, or is stopping.
     """
     before = _locked(run)
     thawable = run.state in ON_A_HOST and run.state != RunState.STOPPING
@@ -133,7 +131,7 @@ def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     _set(run, freeze_wanted=False)
     command = _asked(run, RunAsk.THAW, before, now=now, actor=actor)
     if not run.frozen:
-        # The host has not acted yet: freeze and thaw cancel each other out.
+        # The host has not frozen the run yet: freeze and thaw cancel each other out.
         _answer_open(
             run, RunAsk.FREEZE, now=now, accepted=False, text=_("withdrawn before it took effect")
         )
@@ -152,12 +150,12 @@ def tune_run(
 ) -> RunCommand:
     """Ask a run to continue with another window or speed (seed S3.20).
 
-    The job keeps its settings, and a restarted run begins with those.
+    The settings of the job are unchanged, and apply again after a restart of the run.
 
     Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it has not started, is frozen, or is stopping.
-        BadPace: neither is given, or one is out of range.
+        RunNotActive: the run has ended.
+        MoveRefused: the run has not started, is frozen, or is stopping.
+        BadPace: neither value is given, or one is out of range.
     """
     given: dict[str, Any] = {"concurrency": concurrency, "speed": speed}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -173,13 +171,13 @@ def _check_pace(settings: dict[str, Any]) -> None:
         raise BadPace(_("Give a window, a speed, or both."))
     if not 1 <= settings.get("concurrency", 1) <= MAX_CONCURRENCY:
         raise BadPace(_("The window is a number from 1 to %(most)d.") % {"most": MAX_CONCURRENCY})
-    # Also false for NaN.
+    # The comparison is also false for NaN.
     if not 0 <= settings.get("speed", 0) <= MAX_SPEED:
         raise BadPace(_("The speed is a number from 0 to %(most)d.") % {"most": MAX_SPEED})
 
 
 def _locked(run: Run) -> dict[str, Any]:
-    """Lock and read the row; return its state for the audit record."""
+    """Lock the row and refresh ``run``; return the state for the audit record."""
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
     if run.state in FINAL:
         raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
@@ -226,10 +224,10 @@ def _set(run: Run, **fields: Any) -> None:
 
 @transaction.atomic
 def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
-    """Process a run's answer; a repeated answer, or one without a command, changes nothing.
+    """Process an answer of a run. Idempotent; an answer without a command is ignored.
 
-    An answer of an earlier execution, or to a command that a newer one replaced, is recorded and
-    changes no state.
+    An answer of an earlier execution, or to a command that was followed by a newer one, is recorded
+    but does not change the state.
     """
     run = (
         Run.objects.select_for_update(of=("self",))
@@ -258,7 +256,7 @@ def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
 
 @transaction.atomic
 def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
-    """Record that the host has frozen or thawed the run; False when that is recorded already."""
+    """Record that the host has frozen or thawed the run; return False if already recorded."""
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
     if run.state in FINAL or run.frozen == frozen:
         return False
@@ -270,7 +268,7 @@ def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
         _arrive(run, RunState.RUNNING, now=now, actor=run.host)
         thaw = run.commands.filter(action=RunAsk.THAW, boot=run.boot).last()
         if thaw is not None:
-            # When it wakes up, the run may find an old pause message in its queue.
+            # After the thaw the run may find an old pause message in its queue.
             send(thaw, run)
     notify(run)
     return True
@@ -278,9 +276,9 @@ def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
 
 @transaction.atomic
 def restart_here(*, run: Run, now: datetime) -> bool:
-    """Begin the second half of a restart: a new execution on the same host.
+    """Continue a restart with a new execution on the same host.
 
-    False when no restart is wanted (any more).
+    Returns False if no restart is requested, or not any more.
     """
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
     if run.state != RunState.STOPPING or not run.restart_wanted:
@@ -308,7 +306,8 @@ def restart_here(*, run: Run, now: datetime) -> bool:
 def remind_runs(*, host: str, now: datetime) -> int:
     """Publish unanswered commands to the runs of ``host`` again; return their number.
 
-    The first message may have come before the run listened, or while the broker was away.
+    The first message may have been sent before the run listened, or while the broker was
+    unreachable.
     """
     moving = Q(
         run__state__in=[RunState.PAUSING, RunState.RESUMING],
@@ -335,7 +334,7 @@ def remind_runs(*, host: str, now: datetime) -> int:
 def _arrive(
     run: Run, to: RunState, *, now: datetime, actor: str, reason: str = "", **fields: Any
 ) -> bool:
-    """Move a run and clear the reason of its previous state."""
+    """Move a run to another state, and clear the reason of the previous state."""
     moved = move(run, to, now=now, actor=actor, reason=reason, **fields)
     if moved and not reason and run.reason:
         _set(run, reason="")

@@ -1,4 +1,4 @@
-"""Links between jobs: "after B has succeeded, run A"."""
+"""Services of links between jobs, such as "after B has succeeded, run A"."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from apps.jobs.engine.graph import find_path
 from apps.jobs.errors import LinkCycle, LinkExists
 from apps.jobs.models import Job, JobLink
 
-# Key of the advisory lock for adding links; arbitrary, used nowhere else.
+# Key of the advisory lock for adding links; arbitrary, but unique in the database.
 _LOCK = 0x4C494E4B
 
 
 @transaction.atomic
 def add_link(*, job: Job, after: Job, condition: str, actor: User | None) -> JobLink:
-    """Queue a run of ``job`` after each run of ``after`` that ends as ``condition`` says.
+    """Add a link: queue a run of ``job`` after each run of ``after`` that meets ``condition``.
 
     Raises:
         LinkCycle: the links would form a cycle.
-        LinkExists: there is a link between the two already.
-        RoleRequired: ``after`` is in another project, and ``actor`` is no editor there.
+        LinkExists: the two jobs are already linked.
+        RoleRequired: ``after`` is in another project, and ``actor`` is not an editor there.
     """
     require_roles(job=job, after=after, actor=actor)
     hold_links()
@@ -42,7 +42,7 @@ def add_link(*, job: Job, after: Job, condition: str, actor: User | None) -> Job
 
 @transaction.atomic
 def change_link(*, link: JobLink, condition: str, actor: User | None) -> JobLink:
-    """Change the condition of a link, for runs that end from now on."""
+    """Change the condition of a link; applies to runs that end from now on."""
     before = {"condition": link.condition}
     if condition != link.condition:
         JobLink.objects.filter(pk=link.pk).update(condition=condition)
@@ -59,7 +59,7 @@ def change_link(*, link: JobLink, condition: str, actor: User | None) -> JobLink
 
 @transaction.atomic
 def remove_link(*, link: JobLink, actor: User | None) -> None:
-    """Remove a link; runs that it queued stay."""
+    """Remove a link; runs that it has queued are kept."""
     record(actor=actor, action="jobs.delete_joblink", obj=link, before=snapshot(link))
     link.delete()
 
@@ -75,9 +75,9 @@ def require_roles(*, job: Job, after: Job, actor: User | None) -> None:
 def hold_links() -> None:
     """Lock the set of links until the end of the transaction.
 
-    Two links that are added at once may be acyclic alone and a cycle together.
+    Two links that are added concurrently may form a cycle together, although neither does alone.
     """
-    # SQLite's write transactions are serialized anyway.
+    # SQLite serializes write transactions anyway.
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])

@@ -17,9 +17,9 @@ __all__ = ["move", "notify"]
 def move(
     run: Run, to: RunState, *, now: datetime, actor: str, reason: str = "", **fields: Any
 ) -> bool:
-    """Move a run to another state by a guarded update, within the caller's transaction.
+    """Move a run to another state by a compare-and-set update, in the caller's transaction.
 
-    False when the present state does not allow the move.
+    Returns False if the current state does not allow the move.
     """
     if to in FINAL:
         fields["ended_at"] = max(now, run.created_at)
@@ -36,21 +36,21 @@ def move(
     )
     notify(run)
     if to in FINAL:
-        # A run that was killed could not return its leased resources.
+        # A killed run cannot return its leased resources itself.
         give_back_of_run(run=run.pk, now=now)
         run_ended.send(sender=Run, run=run, now=now)
     return True
 
 
 def _update(run: Run, to: RunState, fields: dict[str, Any]) -> str | None:
-    """Do the guarded update; return the state that was left, None when the move is not allowed."""
+    """Do the compare-and-set update; return the previous state, None if the move is not allowed."""
     for _attempt in range(3):
         from_state = run.state
         if from_state in MOVES[to] and Run.objects.filter(pk=run.pk, state=from_state).update(
             state=to, **fields
         ):
             return from_state
-        # Another process was quicker; the move may be allowed from the new state too.
+        # Another process changed the state; the move may be allowed from the new state too.
         run.refresh_from_db(fields=["state"])
         if run.state not in MOVES[to]:
             break

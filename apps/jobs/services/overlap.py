@@ -1,7 +1,7 @@
-"""Overlap policy: what happens when a run is due while earlier runs of its job are active.
+"""Overlap policy: applied when a run is due while earlier runs of its job are active.
 
-Lock order, to avoid deadlocks: the job's row, its runs' rows, the rows of the jobs that follow
-it. The end of a run starts with the row of that run and goes on with the followers.
+Lock order, to avoid deadlocks: the job's row, the rows of its runs, the rows of following jobs. The
+end of a run starts with the row of that run and continues with the following jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from apps.jobs.models import Job, Run
 from apps.jobs.services.stops import stop_run
 from apps.jobs.states import OverlapPolicy, RunState
 
-# Most runs of a job that may wait behind each other.
+# Limit of waiting runs per job.
 WAITING_LIMIT: Final = 100
 
 
@@ -28,10 +28,10 @@ def make_way(
 ) -> Run | None:
     """Apply ``overlap`` to the active runs of ``job``; return the run to wait for, if any.
 
-    The caller holds the lock of the job's row. ``reason``: recorded for a run that is replaced.
+    The caller holds the lock of the job's row. ``reason`` is recorded for a replaced run.
 
     Raises:
-        JobRunning: a run is active, and the policy skips the later one (seed S1.13).
+        JobRunning: a run is active, and the policy skips the later run (seed S1.13).
         TooManyWaiting: the job's queue is full.
     """
     if overlap == OverlapPolicy.ALLOW:
@@ -58,20 +58,22 @@ def _active(job: Job) -> list[Run]:
 
 def _replace(job: Job, now: datetime, actor: User | None, reason: str) -> Run | None:
     _lock_active(job)
-    # Read again: a run that ended while we waited for its lock may have queued a retry.
+    # Read again: a run that ended while this transaction waited for its lock may have queued a
+    # retry.
     active = _active(job)
     for run in active:
         if run.state != RunState.STOPPING or run.restart_wanted:
-            # It has ended, or is stopping already: both are fine.
+            # The run has ended or is already stopping: nothing to do.
             with contextlib.suppress(RunNotActive, MoveRefused):
                 stop_run(run=run, now=now, actor=actor, reason=reason)
     return next((run for run in active if run.is_active), None)
 
 
 def _lock_active(job: Job) -> None:
-    """Lock all active runs before one is stopped: a cancelled run locks the jobs that follow.
+    """Lock all active runs before one is stopped: a cancelled run locks the following jobs.
 
-    Runs on a host come first: the end of one may move those queued behind it to its retry.
+    Runs on a host are locked first: the end of such a run may make those queued behind it wait for
+    its retry.
     """
     queued = Case(When(state=RunState.QUEUED, then=Value(1)), default=Value(0))
     behind = Case(When(waits_for__isnull=False, then=Value(1)), default=Value(0))

@@ -1,4 +1,4 @@
-"""Placement: which host gets a waiting run, and why a run still waits."""
+"""Placement of waiting runs on hosts, and the reasons why runs wait."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from apps.runtime.services import enqueue
 from yardkit import topology
 from yardkit.protocol import RunQueued
 
-# Per pass; the next one is a second away. Runs that no host takes do not count as placed.
+# Limits per pass; the next pass follows after a second. Runs that no host accepts do not count as
+# placed.
 MOST_PLACED: Final = 500
 MOST_LOOKED_AT: Final = 5000
-# Further batches of a pass while a host has room: behind many runs that fit nowhere may be
-# others that fit.
+# Limit of batches per pass while a host has capacity: many runs that fit no host may be queued
+# before runs that fit.
 MOST_LOOKS: Final = 4
 MOST_REASONS: Final = 100
-# An older wake-up is useless: the host has polled meanwhile.
+# A wake-up older than this is useless: the host has polled since.
 WAKE_UP_TTL_SECONDS: Final = 60.0
-# Rounded, so that a reason does not change, and is not written, every second.
+# Rounding of seconds in reasons, so that a reason is not rewritten every second.
 _SILENCE_STEP: Final = 5
 
 
-# Requirements of a run as a dictionary key.
+# Requirements of a run, as a dictionary key.
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
 
 @dataclass(frozen=True, slots=True)
 class HostVerdict:
-    """Judgement of one host for a run; ``against`` is empty where the host may get it."""
+    """Eligibility of one host for a run; ``against`` lists the reasons against it."""
 
     host: str
     against: list[str]
@@ -65,7 +66,7 @@ class HostVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PlacementExplanation:
-    """Where a run would go now; ``reason`` says why it would go nowhere, else ""."""
+    """Host that a run would get now; ``reason`` says why there is none, else ""."""
 
     chosen: str
     reason: str
@@ -73,13 +74,13 @@ class PlacementExplanation:
 
 
 def place_runs(*, now: datetime, placer: str = "") -> int:
-    """Assign waiting runs to hosts by priority, then age; return how many were assigned.
+    """Assign waiting runs to hosts by priority, then age; return the number of assigned runs.
 
-    Runs whose host died or was switched off before it claimed them are taken back first.
-    ``placer`` is the calling host: it claims right afterwards and gets no wake-up.
+    First, runs whose host died or was disabled before it claimed them are taken back. ``placer`` is
+    the calling host, which claims right afterwards and needs no wake-up.
 
-    A pass holds no lock between two runs: over a long queue it takes seconds, and the hosts'
-    heartbeats update the same rows.
+    No lock is held between two runs: over a long queue a pass takes seconds, and the heartbeats of
+    hosts update the same rows.
     """
     if not Run.objects.filter(state=RunState.QUEUED).exists():
         return 0
@@ -103,7 +104,8 @@ def _take_back(hosts: dict[str, HostFacts]) -> None:
 def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
     placed = explained = 0
     woken: dict[str, int] = {}
-    # Hosts only fill up in a pass: what all of them refuse once, all refuse for the rest of it.
+    # Within a pass hosts only fill up: requirements that all hosts refuse once need no further
+    # check in this pass.
     refused: dict[_Key, str] = {}
     hopeless: set[int] = set()
     _tell_early(now)
@@ -138,17 +140,17 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
 def _assign(
     run: Run, wanted: RunRequirements, hosts: dict[str, HostFacts], now: datetime
 ) -> str | None:
-    """Assign the run to the best host and return the host's name, "" if no host takes it.
+    """Assign the run to the best host; return the host's name, "" if no host is eligible.
 
-    None: another process is changing the run. ``hosts`` is updated with what was read again under
-    the lock.
+    Returns None if another process is changing the run. ``hosts`` is updated with the data that was
+    read again under the lock.
     """
     while host := choose(list(hosts.values()), wanted, _limits()):
         with transaction.atomic():
             waiting = Run.objects.filter(pk=run.pk, state=RunState.QUEUED, host="").lock_free()
             if waiting.first() is None:
                 return None
-            # Other placers of this host wait here, and then count the run that is assigned now.
+            # Concurrent placers wait here for the host's row, and then count this run too.
             locked = Host.objects.select_for_update(no_key=True).filter(name=host.name)
             current = _facts(locked, now).get(host.name)
             if current is None:
@@ -163,7 +165,7 @@ def _assign(
 
 
 def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) -> Iterator[Run]:
-    """Yield waiting runs; each further batch leaves out the jobs that are ``hopeless`` by then.
+    """Yield waiting runs in batches, without runs of jobs in ``hopeless``.
 
     The caller updates ``hosts`` and ``hopeless`` during the iteration.
     """
@@ -176,7 +178,7 @@ def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) 
 
 
 def _any_free(hosts: dict[str, HostFacts]) -> bool:
-    """Whether some host would take a run without special requirements."""
+    """Return whether any host is eligible for a run without special requirements."""
     return any(choose(list(hosts.values()), RunRequirements(kind), _limits()) for kind in HostKind)
 
 
@@ -193,21 +195,25 @@ def _tell_reason(run: Run, reason: str) -> None:
 
 
 def _ahead() -> Any:
-    """Runs that must end before a run which waits: the one it waits for, and all earlier ones.
+    """Subquery of the active runs that must end before the outer run can be placed.
 
-    The one it waits for may be cancelled while earlier ones are still active.
+    These are ``waits_for`` and all earlier runs of the job: ``waits_for`` may be cancelled while
+    earlier runs are still active.
     """
     earlier = Q(job=OuterRef("job"), pk__lt=OuterRef("pk")) | Q(pk=OuterRef("waits_for"))
     return Run.objects.active().filter(earlier).order_by("-pk")
 
 
 def _early(now: datetime) -> Q:
-    """Filter of runs that may not be placed yet."""
+    """Return the filter of queued runs that may not be placed yet."""
     return Q(not_before__gt=now) | Q(Exists(_ahead()), waits_for__isnull=False)
 
 
 def _tell_early(now: datetime) -> None:
-    """Record why early runs wait. They are not candidates, so their number delays no other run."""
+    """Record the reason of runs that may not be placed yet.
+
+    These runs are not candidates, so that their number delays no other run.
+    """
     ahead = Subquery(_ahead().values("pk")[:1])
     early = _queued().filter(_early(now), host="").annotate(ahead=ahead)
     explained = 0
@@ -219,7 +225,7 @@ def _tell_early(now: datetime) -> None:
 
 
 def _too_early(run: Run, ahead: int | None, now: datetime) -> str:
-    """Return why a run may not be placed yet. ``ahead``: the newest active run it waits for."""
+    """Return why a run may not be placed yet. ``ahead``: newest active run that it waits for."""
     if run.waits_for_id is not None and ahead is not None:
         return _("run %(id)s has not ended yet") % {"id": ahead}
     if run.not_before is not None and run.not_before > now:
@@ -231,7 +237,7 @@ def _too_early(run: Run, ahead: int | None, now: datetime) -> str:
 
 
 def _facts(rows: QuerySet[Host], now: datetime) -> dict[str, HostFacts]:
-    # Hosts before runs: where hosts are locked, the runs assigned before are counted.
+    # Read hosts before runs: if the hosts are locked, all runs assigned before are counted.
     hosts = list(rows)
     counted = (
         Run.objects.active()
@@ -280,12 +286,12 @@ def _wanted(job: Job, *, in_container: bool) -> RunRequirements:
 
 
 def explain_placement(*, job: Job, now: datetime) -> PlacementExplanation:
-    """Explain where a run of ``job`` would go if it were started now."""
+    """Explain the placement of a run of ``job`` if it were started now."""
     return _explain(_wanted(job, in_container=job.image_id is not None), now)
 
 
 def explain_run_placement(*, run: Run, now: datetime) -> PlacementExplanation:
-    """Explain where a waiting run would go; ``reason`` also names what else it waits for."""
+    """Explain the placement of a waiting run; ``reason`` includes runs and times it waits for."""
     explanation = _explain(_wanted_by(run), now)
     row = Run.objects.filter(pk=run.pk).annotate(ahead=Subquery(_ahead().values("pk")[:1]))
     early = _too_early(run, row.values_list("ahead", flat=True).first(), now)
@@ -311,7 +317,7 @@ def _explain(wanted: RunRequirements, now: datetime) -> PlacementExplanation:
 
 
 def _text(hosts: Any, wanted: RunRequirements) -> str:
-    """Return ``host a: CPU 95 % (limit 90 %); host b: label gpu=yes is missing``."""
+    """Return the reasons by host, as ``host a: CPU 95 % (limit 90 %); host b: ...``."""
     texts = [
         _("host %(host)s: %(reasons)s")
         % {

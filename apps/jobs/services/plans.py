@@ -1,8 +1,7 @@
-"""Planned runs: one row for each time of a schedule, and a run where the policy wants one.
+"""Planned runs: one row for each time of a schedule, and a run if the policy allows it.
 
-The planner holds the job's lock, and one transaction writes the rows, the runs and
-``planned_through``: after a crash, and with several planners, no time is used twice or left
-out.
+The planner holds the job's lock and writes the rows, the runs and ``planned_through`` in one
+transaction: even after a crash, or with several planners, each time is planned exactly once.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 # Rows per transaction, and transactions per call.
 CHUNK: Final = 1000
 CHUNKS: Final = 50
-# Pause before a schedule that failed is tried again.
+# Delay before a failed schedule is tried again.
 PARKED: Final = timedelta(hours=1)
 
 # Retention of planned runs.
@@ -45,9 +44,9 @@ _OUTCOMES: Final = {
 
 
 def plan_due(*, now: datetime, job: int | None = None) -> int:
-    """Plan all times up to ``now``, of all jobs or of one; return their number.
+    """Plan all times up to ``now``, of all jobs or of one job; return their number.
 
-    At most ``CHUNKS`` transactions a call; the rest is left to the next call. Schedules locked by
+    Uses at most ``CHUNKS`` transactions; the next call plans the rest. Schedules that are locked by
     another planner are skipped.
     """
     decided = 0
@@ -64,9 +63,9 @@ def plan_due(*, now: datetime, job: int | None = None) -> int:
 
 
 def forget_planned_runs(*, now: datetime) -> int:
-    """Delete planned runs past their retention, in small transactions; return their number.
+    """Delete planned runs beyond their retention, in small transactions; return their number.
 
-    ``planned_through`` keeps their times from being planned again.
+    ``planned_through`` prevents that their times are planned again.
     """
     old = PlannedRun.objects.filter(planned_at__lt=now - KEEP)
     forgotten = 0
@@ -84,23 +83,24 @@ def _due(now: datetime, job: int | None) -> QuerySet[Schedule]:
 
 
 def _plan_safely(schedule_id: int, now: datetime) -> int | None:
-    """Call ``_plan``; park a schedule that fails, so that the others are planned."""
+    """Call ``_plan``; postpone a schedule that fails, so that the others are planned."""
     try:
         return _plan(schedule_id, now)
     except DATABASE_AWAY:
         raise
     except Exception:
         logger.exception("schedule %d cannot be planned; it is parked", schedule_id)
-        # planned_through is unchanged, so that the times of the pause are planned afterwards.
+        # planned_through is unchanged, so that the times of the delay are planned afterwards.
         Schedule.objects.filter(pk=schedule_id, next_at__lte=now).update(next_at=now + PARKED)
         return None
 
 
 def _plan(schedule_id: int, now: datetime) -> int | None:
-    """Plan the next chunk; None when nothing is due, or another planner holds the lock."""
+    """Plan the next chunk; return None if nothing is due, or another planner holds the lock."""
     with transaction.atomic():
         job = (
-            # Lock the job first, as those who change it do. ``no_key``: runs may still be added.
+            # Lock the job first, in the same order as its changes do. ``no_key``: runs may still be
+            # added.
             Job.objects.select_for_update(of=("self",), no_key=True, skip_locked=True)
             .select_related("project", "image")
             .filter(schedule=schedule_id)
@@ -112,7 +112,7 @@ def _plan(schedule_id: int, now: datetime) -> int | None:
         if schedule.next_at is None or schedule.next_at > now:
             return None
         if not job.enabled or (schedule.cron, schedule.time_zone) != (job.cron, job.time_zone):
-            # The job was changed without the services: follow its cron from now on.
+            # The job was changed without the services: use its cron expression from now on.
             sync_schedule(job=job, now=now)
             return 0
         decided = _plan_chunk(schedule, job, now)
@@ -129,7 +129,7 @@ def _plan_chunk(schedule: Schedule, job: Job, now: datetime) -> int:
     if newer_follow:
         times = times[:CHUNK]
     decisions = decide(times, now=now, policy=job.misfire, newer_follow=newer_follow)
-    # The clock was set back, or an expression was changed and changed back.
+    # Times that have a row: the clock was set back, or the expression changed back and forth.
     known = set(
         schedule.planned_runs.filter(planned_at__in=times).values_list("planned_at", flat=True)
     )
@@ -164,7 +164,7 @@ def _why_missed(decision: DueTimeDecision, now: datetime) -> str:
 
 
 def _start(job: Job, planned_at: datetime, now: datetime) -> tuple[Run | None, str]:
-    """Queue the run if the overlap policy allows it; return it, or the reason it was skipped."""
+    """Queue the run if the overlap policy allows it; return the run, or the reason of the skip."""
     newest = job.runs.active().order_by("-id").values_list("pk", flat=True).first()
     instead = _("replaced by a planned run")
     try:

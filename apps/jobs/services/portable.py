@@ -1,4 +1,4 @@
-"""Export and import of jobs as files; an import is all or nothing."""
+"""Export and import of jobs as files. An import applies all changes or none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from apps.seeds.models import Frontier
 
 NAMES_OF_SECRETS: Final = "secret_names"
 _SECRETS: Final = frozenset({"secrets", "cookies"})
-# Fields of a file, in order; encrypted fields are never among them.
+# Fields of a job file, in order; encrypted fields are never exported.
 FIELDS: Final = (
     "name",
     "project",
@@ -68,7 +68,7 @@ FIELDS: Final = (
 
 
 class ImportMode(models.TextChoices):
-    """What an import may do."""
+    """Kinds of changes that an import may make."""
 
     CREATE = "create", gettext_lazy("Add new jobs only")
     UPDATE = "update", gettext_lazy("Change existing jobs only")
@@ -99,7 +99,7 @@ _KINDS: Final = {column.name: column.kind for column in COLUMNS}
 
 @dataclass(slots=True)
 class PlannedImport:
-    """What an import does with one job of the file."""
+    """Effect of an import on one job of the file."""
 
     name: str
     project: str
@@ -112,24 +112,24 @@ class PlannedImport:
 
 @dataclass(slots=True)
 class ImportPlan:
-    """What an import would do; with problems it does nothing."""
+    """Effect of an import on all jobs; a plan with problems is not applied."""
 
     file: str
     jobs: list[PlannedImport] = field(default_factory=list)
     problems: list[FileProblem] = field(default_factory=list)
 
     def count(self, what: str) -> int:
-        """Return how many jobs are ``added``, ``changed`` or ``unchanged``."""
+        """Return the number of jobs that are ``added``, ``changed`` or ``unchanged``."""
         return sum(job.what == what for job in self.jobs)
 
     @property
     def said(self) -> list[str]:
-        """Return the problems, each with file, line and field."""
+        """Return the problems as texts with file, line and field."""
         return [problem.said(self.file) for problem in self.problems]
 
     @property
     def digest(self) -> str:
-        """Hash of the plan: an import is applied only as it was previewed."""
+        """Hash of the plan, which ensures that an import is applied as previewed."""
         jobs = [[job.name, job.project, job.what, job.changes] for job in self.jobs]
         text = json.dumps([jobs, self.said], default=str, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -139,10 +139,10 @@ class ImportPlan:
 
 
 def export_jobs(jobs: Iterable[Job], kind: JobFileFormat) -> str:
-    """Return a file of these jobs, without their secrets and cookies.
+    """Return these jobs as a file, without secrets and cookies.
 
     Raises:
-        TooManyJobs: more than one file may hold.
+        TooManyJobs: more jobs than a file may contain.
     """
     rows = [portable(job) for job in jobs]
     if len(rows) > MAX_JOBS:
@@ -152,7 +152,7 @@ def export_jobs(jobs: Iterable[Job], kind: JobFileFormat) -> str:
 
 
 def portable(job: Job) -> dict[str, Any]:
-    """Return a job as a file represents it."""
+    """Return the fields of a job as they are written to a file."""
     special = {
         "project": job.project.slug,
         "image": job.image.reference if job.image else None,
@@ -160,7 +160,7 @@ def portable(job: Job) -> dict[str, Any]:
         NAMES_OF_SECRETS: job.secret_names,
     }
     values = {name: special[name] if name in special else getattr(job, name) for name in FIELDS}
-    # Defaults of an unsaved job are members of their choices, not texts.
+    # Default values of an unsaved job are enum members, not strings.
     return {
         name: value.value if isinstance(value, models.Choices) else value
         for name, value in values.items()
@@ -179,10 +179,10 @@ def plan_import(
     mode: ImportMode = ImportMode.UPSERT,
     file: str = "",
 ) -> ImportPlan:
-    """Plan an import without writing anything.
+    """Plan an import. Read-only.
 
     Args:
-        project: target of all jobs, whatever project they name; without it each names its own.
+        project: target of all jobs; by default each job names its own project.
         file: name for messages.
     """
     plan = ImportPlan(file=file_name(file, kind))
@@ -210,7 +210,7 @@ def import_jobs(
     file: str = "",
     digest: str = "",
 ) -> ImportPlan:
-    """Import the jobs of a file, or nothing.
+    """Import all jobs of a file in one transaction.
 
     Args:
         digest: of the plan that was previewed.
@@ -253,7 +253,7 @@ def file_name(name: str, kind: JobFileFormat) -> str:
 
 
 class _Planner:
-    """Compares the jobs of a file with those that exist."""
+    """Compares the jobs of a file with existing jobs."""
 
     def __init__(
         self, plan: ImportPlan, actor: User, project: Project | None, mode: ImportMode
@@ -271,7 +271,7 @@ class _Planner:
         self._seen: Counter[tuple[int, str]] = Counter()
 
     def look_up(self, entries: Sequence[JobEntry]) -> None:
-        """Read all rows that the entries may refer to, in few queries."""
+        """Read all rows that the entries may refer to, with a fixed number of queries."""
         slugs = {entry.values.get("project") for entry in entries}
         named = [row for slug, row in self._editable.items() if slug in slugs]
         projects = named if self._into is None else [self._into]
@@ -342,7 +342,7 @@ class _Planner:
         return True
 
     def _shapes_fit(self, entry: JobEntry, values: dict[str, Any]) -> bool:
-        """Check that lists are lists: the model would accept an empty object for them."""
+        """Check the types of nested values: the model would accept an empty object as a list."""
         fit = True
         for name in values:
             if _KINDS[name] is not ColumnKind.JSON:
@@ -406,7 +406,7 @@ class _Planner:
         found_wrong = self._check(entry, job)
         after = portable(job)
         if exists:
-            # The actor's own copy of the row, as stored.
+            # Reset the object to the stored values; only ``given`` is applied later.
             for name, value in stored.items():
                 setattr(job, name, value)
         if found_wrong:
@@ -431,7 +431,7 @@ class _Planner:
 
     def _check(self, entry: JobEntry, job: Job) -> bool:
         try:
-            # Not full_clean: it would run a query for each constraint of each job.
+            # Not full_clean, which runs a query for each constraint of each job.
             job.clean_fields(exclude={"project", "image", "frontier", *_SECRETS})
             job.clean()
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Retries of runs by the rules of their jobs."""
+"""Retries of runs by the retry rules of their jobs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
-    """Queue the retry of a run that has ended, if a rule matches; called at its last move.
+    """Queue the retry of an ended run if a rule matches; called in the transaction of its end.
 
-    A retry is a run of its own, with the same arguments and image. There is none for a run that was
-    stopped on purpose or never started, nor for a disabled job.
+    A retry is a new run with the same arguments and image. A run is not retried if it was stopped
+    on purpose, or never started, or if its job is disabled.
     """
     job = run.job
     if run.state not in (RunState.FAILED, RunState.LOST, RunState.CANCELLED):
@@ -30,7 +30,7 @@ def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
     try:
         rules = read_rules(job.retry_rules)
     except ValidationError as error:
-        # The rules were validated when saved; the end of a run must not fail because of them.
+        # The rules were validated when saved, but the end of a run must not fail because of them.
         logger.error("job %s: its retry rules cannot be read: %s", job.pk, error)
         return None
     rule = rule_for(rules, end=run.state, exit_code=run.exit_code, attempt=run.attempt)
@@ -48,7 +48,7 @@ def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
         not_before=now + timedelta(seconds=delay) if delay else None,
         same_as=run,
     )
-    # Runs that wait for this run wait for its retry too.
+    # Runs that wait for this run now wait for its retry.
     Run.objects.filter(waits_for=run, state=RunState.QUEUED).update(waits_for=retry)
     return retry
 

@@ -1,4 +1,4 @@
-"""Creation of runs."""
+"""Creation of queued runs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def queue_run(
     same_as: Run | None = None,
     **fields: Any,
 ) -> Run:
-    """Insert a run with a snapshot of its job, and wake the runners, within a transaction.
+    """Insert a run with a snapshot of its job, and wake the runners; requires a transaction.
 
-    ``arguments`` override the job's own. ``same_as``: a run whose image and arguments are taken
+    ``arguments`` override those of the job. ``same_as``: run whose image and arguments are used
     instead of the job's. ``fields``: further columns.
     """
     values = {name: getattr(same_as, name) for name in SAME} if same_as else _of_job(job)

@@ -1,4 +1,4 @@
-"""Runs: start, claim, lease, finish, reap."""
+"""Services of runs: start, claim, lease, finish, reap."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from apps.jobs.states import ON_A_HOST, RunAsk, RunState, Trigger
 from apps.runtime.services import steady_for
 from yardkit import failpoints
 
-# Runners renew every few seconds; after this time without a renewal a lease has expired.
+# Runners renew leases every few seconds; a lease expires after this time without a renewal.
 WATCH_LEASE_SECONDS = 30.0
-# Online runners judge each other sooner; this task covers the runs of the last runner.
+# Lease of the periodic task. Online runners reap each other's runs sooner; the task reaps the runs
+# of the last runner.
 REAP_AFTER_SECONDS: Final = 3 * WATCH_LEASE_SECONDS
-# The task runs every 15 s. After a longer gap the database may have been away for the hosts too,
-# and they get their time again; with a shorter limit no host would ever be silent for long
-# enough.
+# The task runs every 15 s. After a longer gap the database may have been unreachable for hosts too,
+# and the lease time starts again. With a shorter limit it would start again in each call.
 REAP_GAP_SECONDS: Final = 45.0
 
 
@@ -44,18 +44,18 @@ def start_run(
 ) -> Run:
     """Queue a run of ``job``.
 
-    ``arguments`` override the job's own; ``overlap`` overrides its overlap policy for this start.
-    ``reason``: recorded with the first move.
+    ``arguments`` override those of the job, ``overlap`` its overlap policy. ``reason`` is recorded
+    with the first state change.
 
     Raises:
-        JobDeleted: it was deleted meanwhile.
-        JobDisabled: it is disabled.
-        JobRunning: a run of it is active, and only one may be (seed S1.13).
-        TooManyWaiting: its queue of waiting runs is full.
+        JobDeleted: the job was deleted.
+        JobDisabled: the job is disabled.
+        JobRunning: a run of the job is active, and only one is allowed (seed S1.13).
+        TooManyWaiting: the queue of the job is full.
     """
-    # Two starts at once must not both find the job idle. ``no_key``: the end of one of its runs
-    # may add runs under this lock, otherwise it would wait for us here, and we for its run
-    # below.
+    # Lock the job, so that two concurrent starts do not both find it idle. ``no_key`` avoids a
+    # deadlock: the end of a run, which holds the lock of that run, must be able to insert runs of
+    # this job while this transaction waits for the run's lock below.
     try:
         job.refresh_from_db(from_queryset=Job.objects.select_for_update(no_key=True))
     except Job.DoesNotExist as error:
@@ -93,7 +93,7 @@ def claim_runs(*, host: str, limit: int, now: datetime) -> list[Run]:
 def mark_running(
     *, run: Run, pid: int | None, process_started: float, now: datetime, container: str = ""
 ) -> bool:
-    """Record the started process or container; False when the run was stopped or lost meanwhile."""
+    """Record the started process or container; return False if the run was stopped or lost."""
     return move(
         run,
         RunState.RUNNING,
@@ -118,9 +118,9 @@ def finish_run(
     total: int | None = None,
     failed: int | None = None,
 ) -> bool:
-    """Move a run into a final state; False when it is in one already.
+    """Move a run to a final state; return False if it has ended already.
 
-    ``total`` and ``failed`` are its requests, where the run reported them.
+    ``total`` and ``failed`` are the numbers of its requests, if reported.
     """
     return move(
         run,
@@ -139,7 +139,7 @@ def finish_run(
 
 @transaction.atomic
 def time_out_run(*, run: Run, seconds: int, now: datetime) -> bool:
-    """Stop a run that has exceeded its time limit; it ends as failed."""
+    """Stop a run that has exceeded its time limit; the run ends as failed."""
     reason = _("time limit of %(seconds)d s") % {"seconds": seconds}
     over = move(run, RunState.STOPPING, now=now, actor=run.host, reason=reason, freeze_wanted=False)
     if over:
@@ -148,20 +148,20 @@ def time_out_run(*, run: Run, seconds: int, now: datetime) -> bool:
 
 
 def note_recovery(*, run: Run, host: str, text: str, now: datetime) -> None:
-    """Record among the moves what a runner found out about a run of an earlier runner."""
+    """Record the takeover of a run from an earlier runner as an entry in its state changes."""
     RunMove.objects.create(
         run=run, from_state=run.state, to_state=run.state, at=now, actor=host, reason=text
     )
 
 
 def watch_runs(*, host: str, now: datetime) -> int:
-    """Renew the lease of all runs of ``host``; return their number."""
+    """Renew the leases of all runs of ``host``; return their number."""
     return Run.objects.on_host(host).update(watched_at=now)
 
 
 @transaction.atomic
 def adopt_run(*, run: Run, host: str, now: datetime) -> bool:
-    """Transfer the lease of a run to ``host``; False when another process was quicker."""
+    """Transfer the lease of a run to ``host``; return False if the row was changed concurrently."""
     adopted = Run.objects.filter(
         pk=run.pk, host=run.host, watched_at=run.watched_at, state__in=ON_A_HOST
     ).update(host=host, watched_at=now)
@@ -171,13 +171,13 @@ def adopt_run(*, run: Run, host: str, now: datetime) -> bool:
 
 
 def reap_lost_runs(*, now: datetime, lease_seconds: float = WATCH_LEASE_SECONDS) -> int:
-    """Mark runs as lost whose lease has expired; return their number."""
+    """Mark runs with an expired lease as lost; return their number."""
     stale = Run.objects.stale(now=now, lease_seconds=lease_seconds)
     return sum(_lose(run, lease_seconds, now) for run in stale.select_related("job__project"))
 
 
 def reap_when_steady(*, now: datetime) -> int:
-    """Reap, if the database has been reachable for long enough; for a stateless caller."""
+    """Reap lost runs if the database has been reachable for long enough; for the periodic task."""
     gap = timedelta(seconds=REAP_GAP_SECONDS)
     steady = steady_for(purpose="jobs.reap_lost_runs", gap=gap, now=now)
     if steady.total_seconds() < REAP_AFTER_SECONDS:
@@ -187,7 +187,7 @@ def reap_when_steady(*, now: datetime) -> int:
 
 @transaction.atomic
 def _lose(run: Run, lease_seconds: float, now: datetime) -> bool:
-    # Locks the row if it is unchanged: the host may have renewed the lease meanwhile.
+    # Lock the row if it is unchanged: the host may have renewed the lease since.
     if not Run.objects.filter(
         pk=run.pk, host=run.host, watched_at=run.watched_at, state__in=ON_A_HOST
     ).update(watched_at=run.watched_at):

@@ -1,4 +1,4 @@
-"""Schedules of jobs."""
+"""Services of schedules."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from apps.jobs.services.wakeups import ensure_wake_up
 
 @transaction.atomic
 def sync_schedule(*, job: Job, now: datetime) -> Schedule | None:
-    """Update the schedule from the job's fields; called after each change of a job.
+    """Update the schedule by the job's fields; called after each change of a job.
 
-    A changed cron or time zone, and enabling, start from ``now``: earlier times are no longer
-    planned. Past planned runs stay. A deleted job's schedule is deleted by cascade.
+    If the expression or time zone was changed, or the job enabled, planning starts from ``now``:
+    earlier times are not planned. Planned runs of the past are kept. The schedule of a deleted row
+    is deleted by cascade.
     """
     if job.pk is None:
         return None
@@ -35,14 +36,14 @@ def sync_schedule(*, job: Job, now: datetime) -> Schedule | None:
     schedule.next_at = next_time(schedule, now) if runs else None
     schedule.periodic_task_id = None
     schedule.save()
-    # After the commit: each change of beat's rows locks one row that all of them share, and a
-    # long transaction that holds it could deadlock with another.
+    # After the commit: each change of beat's rows locks one shared row, and a long transaction that
+    # holds this lock could cause a deadlock.
     transaction.on_commit(lambda: ensure_wake_up(schedule.pk), robust=True)
     return schedule
 
 
 def next_time(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the first planned time after ``after``; None for a schedule without a cron."""
+    """Return the first planned time after ``after``; None without a cron expression."""
     if not schedule.cron:
         return None
     return next(iter(next_times(parse_cron(schedule.cron), schedule.time_zone, after, 1)), None)

@@ -1,4 +1,4 @@
-"""Stopping runs on request."""
+"""Stop of runs on request."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from apps.jobs.states import FINAL, RunAsk, RunState
 
 @transaction.atomic
 def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -> None:
-    """Ask a run to exit; a queued one is cancelled at once.
+    """Ask a run to exit; a queued run is cancelled at once.
 
-    A run that is stopping for a restart is then not restarted.
+    If the run is stopping for a restart, the restart is cancelled.
 
     Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it is already stopping.
+        RunNotActive: the run has ended.
+        MoveRefused: the run is already stopping.
     """
     name = actor.get_username() if actor else ""
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
@@ -33,7 +33,7 @@ def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -
         raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
     if run.state == RunState.QUEUED:
         why = reason or _("stopped by a person")
-        # The host it was assigned to never had it.
+        # Clear the assigned host, which has never had the run.
         stopped = move(run, RunState.CANCELLED, now=now, actor=name, reason=why, host="")
     elif run.state == RunState.STOPPING:
         stopped = bool(
@@ -50,7 +50,7 @@ def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -
         raise MoveRefused(_("Run %(id)s is already stopping.") % {"id": run.pk})
     if run.state == RunState.STOPPING:
         if not reason and run.reason:
-            # The reason of the previous state is not the reason of the stop.
+            # Clear the reason of the previous state, which is not the reason of the stop.
             Run.objects.filter(pk=run.pk).update(reason="")
             run.reason = ""
         ask(run, RunAsk.EXIT, now=now, asked_by=name)

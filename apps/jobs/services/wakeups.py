@@ -1,7 +1,7 @@
 """Rows of Celery beat that wake a worker when a schedule is due.
 
-They are only wake-ups, which may come too often or not at all: beat has other rules for days
-and for clock changes. ``Schedule.next_at`` alone says what is due, and a sweep reads it every
+Wake-ups may be superfluous or missing, because beat's rules for days and clock changes differ from
+those of schedules. Only ``Schedule.next_at`` decides what is due; a periodic sweep reads it every
 few seconds.
 """
 
@@ -21,17 +21,17 @@ from yardkit import topology
 if TYPE_CHECKING:
     from django_celery_beat.models import PeriodicTask
 
-# Imported where used: most daemons load neither beat's models nor Celery.
+# Beat's models are imported where used: most daemons load neither them nor Celery.
 PLAN_TASK: Final = "jobs.plan"
-# An older wake-up is void: a sweep has planned meanwhile.
+# Expiry of a wake-up: the sweep has planned the time by then.
 EXPIRE_SECONDS: Final = 60
-# Most repairs in one call.
+# Limit of repairs per call.
 BATCH: Final = 500
 
 
 @transaction.atomic
 def ensure_wake_up(schedule_id: int) -> None:
-    """Replace the beat row of a schedule by one that fits; idempotent."""
+    """Replace the beat row of a schedule by a current one. Idempotent."""
     from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
     schedule = Schedule.objects.select_for_update().filter(pk=schedule_id).first()
@@ -41,7 +41,7 @@ def ensure_wake_up(schedule_id: int) -> None:
     _forget(PeriodicTask.objects.filter(name=name).select_related("crontab"))
     if schedule.next_at is None:
         return
-    # A crontab of its own for each schedule: a shared one could not be deleted.
+    # One crontab per schedule: a shared crontab could not be deleted.
     crontab = CrontabSchedule.objects.create(
         **_crontab_fields(parse_cron(schedule.cron)), timezone=schedule.time_zone
     )
@@ -52,14 +52,14 @@ def ensure_wake_up(schedule_id: int) -> None:
         kwargs=json.dumps({"job": schedule.job_id}),
         queue=topology.TASKS,
         expire_seconds=EXPIRE_SECONDS,
-        # Without it beat starts from the beginning, and fires at once.
+        # Without this value beat fires at once.
         last_run_at=timezone.now(),
     )
     Schedule.objects.filter(pk=schedule.pk).update(periodic_task_id=task.pk)
 
 
 def mend_wake_ups() -> int:
-    """Repair what a crashed process left: missing rows, and rows of deleted schedules.
+    """Add missing rows and delete rows of deleted schedules, as left by a crashed process.
 
     Returns the number of repairs.
     """
@@ -84,7 +84,7 @@ def forget_wake_up(task_id: int) -> None:
     """Delete a beat row that belongs to no schedule."""
     from django_celery_beat.models import PeriodicTask
 
-    # Either committed before this call, or linked in the transaction that made it.
+    # A row and its link are committed in one transaction, so an unlinked row is an orphan.
     if not Schedule.objects.filter(periodic_task_id=task_id).exists():
         _forget(PeriodicTask.objects.filter(pk=task_id, task=PLAN_TASK).select_related("crontab"))
 
@@ -99,7 +99,7 @@ def _forget(tasks: Iterable[PeriodicTask]) -> None:
 
 
 def _crontab_fields(cron: Cron) -> dict[str, str]:
-    """Return the expression for beat, which requires both day fields to match."""
+    """Return the expression as a crontab of beat, which requires both day fields to match."""
     days, weekdays = cron.days, cron.weekdays
     if not cron.both_days:
         days, weekdays = frozenset(range(1, 32)), frozenset(range(7))
