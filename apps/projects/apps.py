@@ -1,11 +1,11 @@
-"""App configuration."""
+"""Configuration of the app ``projects``."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
 class ProjectsConfig(AppConfig):
-    """Projects."""
+    """App of projects, webhook deliveries, builds and images."""
 
     name = "apps.projects"
     label = "projects"

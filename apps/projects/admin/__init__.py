@@ -1,4 +1,4 @@
-"""The admin of this app."""
+"""Admin classes of projects, webhook deliveries, builds and images."""
 
 from apps.projects.admin.builds import BuildAdmin
 from apps.projects.admin.deleted import DeletedProjectAdmin

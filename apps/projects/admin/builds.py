@@ -1,4 +1,4 @@
-"""Builds in the admin: list, live page with steps and log, buttons."""
+"""Admin of builds: list, live page with steps and log, buttons."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         js = [Script("projects/build.js", defer=True)]
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the addresses of the buttons and of the live fragment."""
+        """Add the URLs of the buttons and of the live fragment."""
         view = self.admin_site.admin_view
         return [
             path(
@@ -106,22 +106,22 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("state"), ordering="state", label=BUILD_TONES)
     def state_label(self, build: Build) -> tuple[str, Any]:
-        """State, coloured."""
+        """State with its colour."""
         return build.state, BuildState(build.state).label
 
     @admin.display(description=_("step"), ordering="step")
     def step_label(self, build: Build) -> str:
-        """Present step, or the step at which it ended."""
+        """Current step, or the step at which the build ended."""
         return str(BuildStep(build.step).label) if build.step else "–"
 
     @admin.display(description=_("reason"))
     def short_reason(self, build: Build) -> str:
-        """Beginning of the reason."""
+        """Reason, shortened."""
         return Truncator(build.reason).chars(SHOWN_REASON) or "–"
 
     @admin.display(description=_("took"))
     def took(self, build: Build) -> str:
-        """Duration so far, or in total."""
+        """Duration of the build, so far or in total."""
         if build.started_at is None:
             return "–"
         return clock(build.started_at, build.ended_at or timezone.now())
@@ -143,7 +143,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show the build with steps, log and the allowed buttons."""
+        """Show the build with its steps, its log and the allowed buttons."""
         extra = dict(extra_context or {})
         build = cast("Build | None", self.get_object(request, object_id))
         if build is not None:
@@ -154,7 +154,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Return the changing part of a build's page."""
+        """Return the part of a build's page that refreshes itself."""
         build = self._build(request, pk, Role.VIEWER)
         return TemplateResponse(request, "admin/projects/build/live.html", live_context(build))
 
@@ -178,7 +178,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         return HttpResponseRedirect(reverse("admin:projects_build_change", args=[pk]))
 
     def rebuild_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Repeat a build and show the new one."""
+        """Repeat a build and show the new build."""
         build = self._build(request, pk, Role.OPERATOR)
         try:
             build = rebuild(
@@ -215,7 +215,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
     @action(description=_("Cancel"), permissions=["operate"])
     @asks_first(verb=_("Cancel the builds"), loss=_("The work done so far is discarded."))
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
-        """Cancel the selected active builds and report the refusals."""
+        """Cancel the selected active builds; show the reasons of refusals."""
         done = self._each(request, queryset, cancel_build)
         if done:
             text = ngettext(
@@ -254,7 +254,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 
 
 def live_context(build: Build) -> dict[str, Any]:
-    """Return the context of the changing part of a build's page."""
+    """Return the context of the part of a build's page that refreshes itself."""
     now = timezone.now()
     known = {step.get("step"): step for step in build.steps}
     steps = []

@@ -1,4 +1,4 @@
-"""Deleted projects, which superusers can restore."""
+"""Admin of deleted projects, which superusers can restore."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from apps.projects.services import restore_project
 
 @admin.register(DeletedProject)
 class DeletedProjectAdmin(DeletedAdmin):
-    """Deleted projects, for superusers and auditors."""
+    """List of deleted projects, for superusers and auditors."""
 
     list_display = ("name", "slug", "deleted_at", "deleted_by", "ends")
     fields = ("name", "slug", "deleted_at", "deleted_by", "ends")
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers and auditors may: a deleted project has no members."""
+        """Allow superusers and auditors: a deleted project has no members."""
         person = person_of(request)
         return person is not None and person.is_staff and person.sees_everything
 
     def restores(self, request: HttpRequest, obj: Any) -> bool:
-        """Superusers may restore, as they may delete."""
+        """Allow superusers to restore a project: only they may delete projects."""
         person = person_of(request)
         return person is not None and person.rules_everything
 

@@ -1,4 +1,4 @@
-"""Webhook deliveries in the admin: what arrived, its verdict and reason."""
+"""Admin of webhook deliveries: request, verdict and reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from apps.projects.services import replay_delivery
 from apps.projects.states import VERDICT_TONES, DeliveryVerdict
 
 SHOWN_REASON: Final = 120
-# Limit of a body shown on a page; REST returns all of it.
+# Limit of the body on a page; the REST API returns the whole body.
 SHOWN_BODY: Final = 200_000
 
 
@@ -94,11 +94,11 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Leave out the bodies, which may be long; the page of one delivery reads its own."""
+        """Defer the bodies, which may be long; the page of one delivery loads its body."""
         return super().get_queryset(request).defer("body", "headers")
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the address of the replay button."""
+        """Add the URL of the replay button."""
         replay = self.admin_site.admin_view(require_POST(self.replay_view))
         return [
             path("<int:pk>/replay", replay, name="projects_delivery_replay"),
@@ -107,7 +107,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("verdict"), ordering="verdict", label=VERDICT_TONES)
     def verdict_label(self, delivery: Delivery) -> tuple[str, Any]:
-        """Verdict, coloured."""
+        """Verdict with its colour."""
         return delivery.verdict, DeliveryVerdict(delivery.verdict).label
 
     @admin.display(description=_("source"), ordering="source")
@@ -117,19 +117,19 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("reason"))
     def short_reason(self, delivery: Delivery) -> str:
-        """Beginning of the reason."""
+        """Reason, shortened."""
         return Truncator(delivery.reason).chars(SHOWN_REASON)
 
     @admin.display(description=_("reason"))
     def reason_text(self, delivery: Delivery) -> SafeString | str:
-        """Reason for people, and its code for programs."""
+        """Reason as text, and its code."""
         if not delivery.code:
             return "–"
         return format_html('{} <code class="cy-subtle">{}</code>', delivery.reason, delivery.code)
 
     @admin.display(description=_("result"))
     def made(self, delivery: Delivery) -> SafeString | str:
-        """Link to the build or image that resulted."""
+        """Link to the resulting build or image."""
         for thing in (delivery.build, delivery.image):
             if thing is not None:
                 return _link(thing)
@@ -137,18 +137,18 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("replay of"))
     def origin(self, delivery: Delivery) -> SafeString | str:
-        """Link to the delivery that this one replays."""
+        """Link to the original delivery of a replay."""
         return _link(delivery.replay_of) if delivery.replay_of else "–"
 
     @admin.display(description=_("headers"))
     def headers_text(self, delivery: Delivery) -> SafeString | str:
-        """Headers, one a line; those with secrets are never stored."""
+        """Headers, one per line; headers with secrets are not stored."""
         lines = "\n".join(f"{name}: {value}" for name, value in sorted(delivery.headers.items()))
         return _pre(lines) if lines else "–"
 
     @admin.display(description=_("body"))
     def body_text(self, delivery: Delivery) -> SafeString | str:
-        """Body, indented where it is JSON."""
+        """Body, indented if it is JSON."""
         size = filesizeformat(delivery.body_bytes)
         if delivery.verdict == DeliveryVerdict.REFUSED:
             return gettext("%(size)s, not stored: the delivery was not authenticated.") % {
@@ -160,7 +160,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
             return format_html("<p>{}</p>{}", note, _pre(text[:SHOWN_BODY]))
         with contextlib.suppress(ValueError, RecursionError):
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        # JSON may contain a lone surrogate, which no page can encode.
+        # JSON may contain lone surrogates, which UTF-8 cannot encode.
         return _pre(text.encode("utf-8", "replace").decode())
 
     def change_view(
@@ -181,7 +181,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     def replay_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Replay a delivery and show the new one."""
+        """Replay a delivery and show the new delivery."""
         delivery = Delivery.objects.visible_to(request.user).filter(pk=pk).first()
         if delivery is None:
             raise Http404

@@ -1,4 +1,4 @@
-"""The form of a project: lists and objects as lines, sizes in MiB."""
+"""Admin form of a project: lists and objects as lines, sizes in MiB."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SECRETS: Final = ("git_password", "webhook_secret", "registry_password")
 
 
 class NetworksField(forms.JSONField):
-    """Networks, one a line."""
+    """Field for networks, one per line."""
 
     widget = UnfoldAdminTextareaWidget
 
     def prepare_value(self, value: Any) -> Any:
-        """Return lines."""
+        """Return the networks as lines."""
         return "\n".join(map(str, value)) if isinstance(value, list) else value
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """Return the typed text."""
+        """Return the entered text unchanged."""
         return data
 
     def to_python(self, value: Any) -> Any:
@@ -41,25 +41,25 @@ class NetworksField(forms.JSONField):
         return [line.strip() for line in (value or "").splitlines() if line.strip()]
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare lists, not texts."""
+        """Compare the parsed lists."""
         return bool((initial or []) != self.to_python(data))
 
 
 class BuildArgumentsField(forms.JSONField):
-    """Build arguments, one ``NAME=value`` a line."""
+    """Field for build arguments, one ``NAME=value`` per line."""
 
     widget = UnfoldAdminTextareaWidget
-    # An empty text is an empty object, not a missing value.
+    # An empty object is a valid value, not a missing one.
     empty_values = [None]
 
     def prepare_value(self, value: Any) -> Any:
-        """Return lines."""
+        """Return the arguments as lines."""
         if isinstance(value, dict):
             return "\n".join(f"{name}={text}" for name, text in value.items())
         return value
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """Return the typed text."""
+        """Return the entered text unchanged."""
         return data
 
     def to_python(self, value: Any) -> Any:
@@ -83,7 +83,7 @@ class BuildArgumentsField(forms.JSONField):
         return arguments
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare objects, not texts; an invalid text is a change."""
+        """Compare the parsed objects; an invalid text counts as a change."""
         try:
             return bool((initial or {}) != self.to_python(data))
         except forms.ValidationError:
@@ -91,26 +91,26 @@ class BuildArgumentsField(forms.JSONField):
 
 
 class MebibytesField(forms.IntegerField):
-    """Size in MiB that is stored in bytes."""
+    """Field for a size in MiB, stored in bytes."""
 
     widget = UnfoldAdminIntegerFieldWidget
 
     def prepare_value(self, value: Any) -> Any:
-        """Return stored bytes as MiB, typed text as it is."""
+        """Return stored bytes as MiB, entered text unchanged."""
         return value // MIB if isinstance(value, int) else value
 
     def clean(self, value: Any) -> Any:
-        """Return bytes."""
+        """Return the size in bytes."""
         number = super().clean(value)
         return None if number is None else number * MIB
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare shown values: a size set to the byte over REST is kept."""
+        """Compare values in MiB: an unchanged form must not round a size that was set over REST."""
         return super().has_changed(self.prepare_value(initial), data)
 
 
 class ProjectForm(_ModelForm):
-    """Form of a project with the same checks as REST."""
+    """Form of a project, with the same validation as the REST API."""
 
     allowed_networks = NetworksField(
         label=_("Allowed networks"),
@@ -174,19 +174,19 @@ class ProjectForm(_ModelForm):
         }
 
     def _get_validation_exclusions(self) -> set[str]:
-        """Exclude secrets that were not typed: validating them would encrypt them again."""
+        """Exclude secrets that were not entered: validation would encrypt stored secrets again."""
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
         return excluded | {name for name in SECRETS if not self.cleaned_data.get(name)}
 
     def clean_webhook_secret(self) -> Any:
-        """Reject a weak secret."""
+        """Validate the webhook secret, which must be strong."""
         secret = self.cleaned_data["webhook_secret"]
         if secret is not CLEAR:
             validate_webhook_secret(secret)
         return secret
 
     def clean_max_image_bytes(self) -> Any:
-        """Keep the stored bytes where the shown value was not changed."""
+        """Keep the stored bytes if the value in MiB was not changed."""
         if "max_image_bytes" not in self.changed_data and self.instance.pk:
             return self.instance.max_image_bytes
         return self.cleaned_data["max_image_bytes"]

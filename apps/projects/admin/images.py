@@ -1,6 +1,4 @@
-"""Images in the admin: results of builds and images of registries, with the jobs that use
-them.
-"""
+"""Admin of images: built images and images of registries, with the number of their jobs."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("image"), ordering="name")
     def image_reference(self, image: Image) -> str:
-        """``name:tag``."""
+        """Reference of the image, ``name:tag``."""
         return image.reference
 
     @admin.display(description=_("size"), ordering="size_bytes")
@@ -87,7 +85,7 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
         return format_html('<code title="{}">{}</code>', image.commit, image.commit[:SHOWN_DIGITS])
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Annotate the number of jobs in the same query."""
+        """Annotate images with the number of jobs."""
         return with_jobs(super().get_queryset(request))
 
     @admin.display(description=_("used by jobs"), ordering="job_count")
@@ -97,7 +95,7 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("build"))
     def build_link(self, image: Image) -> SafeString | str:
-        """Link to the build that made it."""
+        """Link to the build of the image."""
         if image.build_id is None:
             return "–"
         address = reverse("admin:projects_build_change", args=[image.build_id])
@@ -105,13 +103,13 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("labels"))
     def labels_text(self, image: Image) -> SafeString | str:
-        """Labels, one a line."""
+        """Labels, one per line."""
         lines = "\n".join(f"{name}={value}" for name, value in sorted(image.labels.items()))
         return format_html('<pre class="cy-code">{}</pre>', lines) if lines else "–"
 
 
 def with_jobs(images: QuerySet[Model]) -> QuerySet[Model]:
-    """Annotate ``job_count``, by the relation to images: this app may not import jobs."""
+    """Annotate ``job_count`` through the reverse relation: this app must not import apps.jobs."""
     for relation in Image._meta.get_fields(include_hidden=True):
         field: Any = getattr(relation, "field", None)
         if field is None or field.model._meta.label_lower != "jobs.job":

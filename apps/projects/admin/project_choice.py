@@ -1,4 +1,4 @@
-"""Project selection of pages that show one project's configuration."""
+"""Selection of the project on pages that show the configuration of one project."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class ProjectChoice:
-    """The selected project, and the projects that the person may select."""
+    """Selected project, and the projects that the user can select."""
 
     project: Project
     projects: list[Project]
@@ -27,33 +27,33 @@ class ProjectChoice:
 
     @property
     def query(self) -> str:
-        """Query string of the page's links."""
+        """Query string for links of the page."""
         return f"?project={self.project.pk}"
 
     def may(self, role: Role) -> bool:
-        """Return whether the person has this role in the project."""
+        """Return whether the user has the role in the selected project."""
         return self.project.pk in projects_of(self.request, role)
 
     @property
     def may_operate(self) -> bool:
-        """Whether the person may start, stop, cancel and submit again."""
+        """Whether the user is at least an operator of the selected project."""
         return self.may(Role.OPERATOR)
 
     @property
     def may_edit(self) -> bool:
-        """Whether the person may save and activate."""
+        """Whether the user is at least an editor of the selected project."""
         return self.may(Role.EDITOR)
 
 
 def number_in(text: str) -> int | None:
-    """Return an id from a query string; None for anything else."""
+    """Return the ID in a query string; None if the text is not a valid ID."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
 def chosen(request: HttpRequest, kind: str) -> ProjectChoice | None:
-    """Return the project of ``?project=``; by default the first with such a configuration.
+    """Return the project of ``?project=``; by default the first with a configuration of ``kind``.
 
-    None: the person sees no project. Raises ``Http404`` for a missing or invisible project.
+    None if the user sees no project. Raises ``Http404`` for a missing or invisible project.
     """
     projects = list(Project.objects.visible_to(request.user).order_by("name"))
     asked = request.GET.get("project") or request.POST.get("project") or ""
@@ -74,9 +74,9 @@ def _first(projects: list[Project], kind: str) -> Project | None:
 
 
 class ChosenProjectAdmin(ReadOnly, ProjectScopedAdmin):
-    """Base of pages about one project, instead of a list of rows."""
+    """Base class of admin pages about one project, in place of a list of rows."""
 
-    # Kind of the configuration that the pages show.
+    # Kind of configuration that the pages show.
     configuration_kind: ClassVar[str]
 
     def chosen(self, request: HttpRequest) -> ProjectChoice | None:

@@ -1,4 +1,4 @@
-"""Projects in the admin: members, git and build settings, webhook and registry."""
+"""Admin of projects: members, git and build settings, webhook and registry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from apps.projects.services.webhook_setup import webhook_address
 
 
 class MemberInline(ProjectScopedInline):
-    """Members of the project and their roles; for admins of the project."""
+    """Inline of members and their roles, for admins of the project."""
 
     model = Membership
     tab = True
@@ -54,7 +54,7 @@ class MemberInline(ProjectScopedInline):
 
 @admin.register(Project)
 class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
-    """Admin of projects: superusers add and delete them, their admins change them."""
+    """Admin of projects: superusers add and delete projects, admins of a project change it."""
 
     form = ProjectForm
     add_role = Role.ADMIN
@@ -125,7 +125,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         js = [Script("access/copy.js", defer=True)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Networks are read-only except for superusers, as in ``change_project``."""
+        """Make networks read-only except for superusers, as in ``change_project``."""
         person = person_of(request)
         shown = super().get_readonly_fields(request, obj)
         if person is not None and person.rules_everything:
@@ -133,12 +133,12 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return (*shown, "allowed_networks")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Annotate the number of members in the same query."""
+        """Annotate projects with the number of members."""
         rows = super().get_queryset(request)
         return cast("QuerySet[Model]", rows.annotate(member_count=Count("memberships")))
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the pages about tags and webhook, and the registry button."""
+        """Add the URLs of the pages about tags and webhook, and of the registry button."""
         view = self.admin_site.admin_view
         refresh = view(require_POST(self.refresh_view))
         return [
@@ -161,7 +161,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
 
     @admin.display(description=_("webhook address"))
     def deliveries_to(self, project: Project) -> SafeString | str:
-        """Webhook address, with a link to its setup."""
+        """URL of the webhook, with a link to its setup."""
         if project.pk is None:
             return gettext("Shown here once the project is saved.")
         return format_html(
@@ -174,7 +174,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
     def save_model(
         self, request: HttpRequest, obj: Model, form: ModelForm[Any], change: bool
     ) -> None:
-        """Save by the services; a new project gets a webhook secret."""
+        """Save through the services; a new project gets a webhook secret."""
         if not change and isinstance(obj, Project) and not obj.has_secret("webhook_secret"):
             obj.webhook_secret = new_secret()
         super().save_model(request, obj, form, change)
@@ -204,7 +204,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
     # --- pages ------------------------------------------------------------------------------------
 
     def tags_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Preview how a tag is read; by POST list the tags of the git server."""
+        """Preview how a tag is parsed (GET), or list the tags of the git server (POST)."""
         project = self._project(request, pk, Role.VIEWER)
         may_test = pk in projects_of(request, Role.EDITOR)
         if request.method == "POST" and not may_test:
@@ -214,7 +214,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return tags_page(request, project, context, may_test=may_test)
 
     def webhook_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Show the webhook setup; by POST with the secret."""
+        """Show the webhook setup without (GET) or with (POST) the secret."""
         may_reveal = pk in projects_of(request, Role.EDITOR)
         project = self._project(request, pk, Role.VIEWER)
         secret = None
@@ -228,7 +228,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return never_cache(webhook_page)(request, project, context, secret)
 
     def rotate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Replace the secret after a confirmation, and show it."""
+        """Replace the secret after a confirmation, and show the new secret."""
         if not object_id.isascii() or not object_id.isdigit() or len(object_id) > 18:
             raise Http404
         project = self._project(request, int(object_id), Role.ADMIN)
@@ -250,7 +250,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         return never_cache(webhook_page)(request, project, context, secret)
 
     def refresh_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """List the registry's images and report what was found."""
+        """List the images of the registry and show the result."""
         project = self._project(request, pk, Role.OPERATOR)
         try:
             refreshed = refresh_images(
@@ -287,22 +287,22 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
     # --- permissions ------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers may: a new project has no members."""
+        """Allow only superusers: a new project has no members."""
         person = person_of(request)
         return person is not None and person.rules_everything
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers may."""
+        """Allow only superusers."""
         return self.has_add_permission(request)
 
     def get_prepopulated_fields(
         self, request: HttpRequest, obj: Model | None = None
     ) -> dict[str, Any]:
-        """Only for an editable form: Django requires the fields."""
+        """Prepopulate only an editable form: Django requires that the form has the fields."""
         if obj is not None:
             return {}
         return dict(self.prepopulated_fields)
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        """Delete by the service, which refuses the default project."""
+        """Delete through the service, which refuses to delete the default project."""
         delete_project(actor=person_of(request), project=cast(Project, obj))

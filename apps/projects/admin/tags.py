@@ -1,4 +1,4 @@
-"""Page that previews how tags are read and lists those of the git server."""
+"""Page that previews how a tag is parsed and lists the tags of the git server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_INPUT = 1000
 
 
 class TagForm(forms.Form):
-    """A tag to preview."""
+    """Form with a tag to preview."""
 
     tag = forms.CharField(
         label=_("Tag"),
@@ -40,7 +40,7 @@ class TagForm(forms.Form):
 def tags_page(
     request: HttpRequest, project: Project, context: dict[str, Any], *, may_test: bool
 ) -> HttpResponse:
-    """Preview a tag for ``?tag=&template=``; by POST list the tags of the git server."""
+    """Preview a tag for ``?tag=&template=``, or list the tags of the git server (POST)."""
     form = TagForm(
         {
             "tag": request.GET.get("tag", ""),

@@ -18,7 +18,7 @@ LATEST = 5
 def webhook_page(
     request: HttpRequest, project: Project, context: dict[str, Any], secret: str | None
 ) -> HttpResponse:
-    """Show the setup, with the secret where it was requested."""
+    """Show the webhook setup, with the secret if it was requested."""
     context |= {
         "title": _("Webhook of %(project)s") % {"project": project},
         "project": project,

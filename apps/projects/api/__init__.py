@@ -1,1 +1,1 @@
-"""REST of projects."""
+"""REST API of projects, builds, images and webhook deliveries."""

@@ -1,4 +1,4 @@
-"""Builds and images over REST."""
+"""REST views of builds and images."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ MAX_TAG = 250
     }
 )
 class StepsField(serializers.JSONField):
-    """Steps of a build with their times."""
+    """Steps of a build, with their start and end times."""
 
 
 class BuildSerializer(serializers.ModelSerializer[Build]):
-    """A build of a tag."""
+    """Build of a tag."""
 
     active = serializers.BooleanField(
         source="is_active", read_only=True, help_text=_("Not in a final state.")
@@ -81,7 +81,7 @@ class BuildSerializer(serializers.ModelSerializer[Build]):
         read_only_fields = fields
 
     def get_image(self, build: Build) -> int | None:
-        """Id of the image; null while there is none."""
+        """ID of the image; null until the build succeeds."""
         image = getattr(build, "image", None)
         return None if image is None else cast(int, image.pk)
 
@@ -101,11 +101,11 @@ class RebuildSerializer(KnownFields, serializers.Serializer[Any]):
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
 class ImageLabelsField(serializers.JSONField):
-    """Labels of an image."""
+    """Labels of an image by name."""
 
 
 class ImageSerializer(serializers.ModelSerializer[Image]):
-    """An image that jobs can use."""
+    """Image that jobs can use."""
 
     reference = serializers.CharField(read_only=True)
     available = serializers.SerializerMethodField(help_text=_("Whether jobs can use it."))
@@ -132,7 +132,7 @@ class ImageSerializer(serializers.ModelSerializer[Image]):
         read_only_fields = fields
 
     def get_available(self, image: Image) -> bool:
-        """Whether it has not been removed."""
+        """Whether jobs can use the image: it has not been removed."""
         return image.removed_at is None
 
 
@@ -155,9 +155,9 @@ class BuildViewSet(ReadViewSet[Build]):
     )
     @idempotent
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Build a tag.
+        """Queue a build of a tag.
 
-        409 when it is being built or was built, 422 when it does not fit the template.
+        409 if the tag is being built or was built, 422 if the tag does not match the template.
         """
         body = BuildRequestSerializer(data=request.data, context=self.get_serializer_context())
         body.is_valid(raise_exception=True)
@@ -173,7 +173,7 @@ class BuildViewSet(ReadViewSet[Build]):
     @action(detail=True, methods=["post"])
     @idempotent
     def cancel(self, request: Request, pk: str | None = None) -> Response:
-        """Cancel a build: at once while it is queued, else by its worker. 409 when it has ended."""
+        """Cancel a build: at once if it is queued, else by its worker. 409 if it has ended."""
         build = self.get_object()
         cancel_build(build=build, now=timezone.now(), actor=self.person)
         return self.answer(build)
@@ -182,7 +182,7 @@ class BuildViewSet(ReadViewSet[Build]):
     @action(detail=True, methods=["post"])
     @idempotent
     def rebuild(self, request: Request, pk: str | None = None) -> Response:
-        """Build the tag again; its image gets the new digest. 409 while it is being built."""
+        """Build the tag again; the image gets the new digest. 409 while the tag is being built."""
         build = self.get_object()
         body = RebuildSerializer(data=request.data)
         body.is_valid(raise_exception=True)

@@ -1,4 +1,4 @@
-"""Webhook deliveries over REST."""
+"""REST views of webhook deliveries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.projects.services import replay_delivery
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
-    """A delivery without headers and body."""
+    """Delivery without headers and body."""
 
     class Meta:
         model = Delivery
@@ -47,7 +47,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
 
 
 class DeliveryDetailSerializer(DeliverySerializer):
-    """A delivery with its headers, none of which is a secret, and its body as text."""
+    """Delivery with its headers, without secret ones, and its body as text."""
 
     body = serializers.SerializerMethodField(help_text="As UTF-8; invalid bytes are replaced.")
 
@@ -56,7 +56,7 @@ class DeliveryDetailSerializer(DeliverySerializer):
         read_only_fields = fields  # type: ignore[assignment]
 
     def get_body(self, delivery: Delivery) -> str:
-        """Body as it was received."""
+        """Body as received."""
         return bytes(delivery.body).decode("utf-8", "replace")
 
 
@@ -69,18 +69,18 @@ class DeliveryViewSet(ReadViewSet[Delivery]):
     required_roles = {"replay": Role.OPERATOR}
 
     def get_queryset(self) -> Any:
-        """Load bodies, which may be long, only for a single delivery."""
+        """Load the body, which may be long, only for a single delivery."""
         rows = super().get_queryset()
         return rows.defer("body", "headers") if self.action == "list" else rows
 
     def get_serializer_class(self) -> type[BaseSerializer[Delivery]]:
-        """Add the body of a single delivery."""
+        """Use the serializer with headers and body for a single delivery."""
         return DeliveryDetailSerializer if self.action == "retrieve" else DeliverySerializer
 
     @extend_schema(request=None, responses={201: DeliverySerializer})
     @action(detail=True, methods=["post"])
     @idempotent
     def replay(self, request: Request, pk: str | None = None) -> Response:
-        """Process the body again with today's settings. 409 for a refused delivery."""
+        """Process the body again with the current settings. 409 for a refused delivery."""
         again = replay_delivery(delivery=self.get_object(), actor=self.person, now=timezone.now())
         return self.answer(again, http_status=status.HTTP_201_CREATED)

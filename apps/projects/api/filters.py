@@ -1,4 +1,4 @@
-"""Filters of the lists of builds and images."""
+"""Filters of the REST lists of builds and images."""
 
 from __future__ import annotations
 

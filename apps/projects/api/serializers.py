@@ -1,4 +1,4 @@
-"""Serializers of projects."""
+"""REST serializers of projects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TAG_INPUT = 1000
 
 
 class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
-    """A project. Secrets are write-only; ``*_set`` says whether there is one."""
+    """Project. Secrets are write-only; `*_set` tells whether a secret is stored."""
 
     allowed_networks = serializers.ListField(
         child=serializers.CharField(max_length=60), required=False, validators=[validate_networks]
@@ -74,11 +74,11 @@ class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
         extra_kwargs = {"build_script": {"trim_whitespace": False}}
 
     def validate_name(self, value: str) -> str:
-        """Reject the name of another project; deleted ones do not count."""
+        """Reject the name of another project; deleted projects are ignored."""
         return self._free("name", value)
 
     def validate_slug(self, value: str) -> str:
-        """Reject the slug of another project; deleted ones do not count."""
+        """Reject the slug of another project; deleted projects are ignored."""
         return self._free("slug", value)
 
     def _free(self, name: str, value: str) -> str:
@@ -90,24 +90,24 @@ class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
         return value
 
     def get_git_password_set(self, project: Project) -> bool:
-        """Whether it is set; it is not decrypted."""
+        """Whether a git password is stored; it is not decrypted."""
         return project.has_secret("git_password")
 
     def get_registry_password_set(self, project: Project) -> bool:
-        """Whether it is set; it is not decrypted."""
+        """Whether a registry password is stored; it is not decrypted."""
         return project.has_secret("registry_password")
 
     def get_webhook_secret_set(self, project: Project) -> bool:
-        """Whether it is set; it is not decrypted."""
+        """Whether a webhook secret is stored; it is not decrypted."""
         return project.has_secret("webhook_secret")
 
     def get_webhook_address(self, project: Project) -> str:
-        """Address built from ``PUBLIC_URL``."""
+        """URL of the webhook, based on ``PUBLIC_URL``."""
         return webhook_address(project)
 
 
 class TagPreviewSerializer(serializers.Serializer[Any]):
-    """How a tag is read, or why it is ignored."""
+    """Parts of a parsed tag, or the reason why it is ignored."""
 
     tag = serializers.CharField()
     commit = serializers.CharField(help_text=_("As stated by the git server."))
@@ -122,7 +122,7 @@ class TagPreviewSerializer(serializers.Serializer[Any]):
 
 
 class TagQuestionSerializer(KnownFields, serializers.Serializer[Any]):
-    """A tag to preview, by the project's template or another."""
+    """Tag to preview, by the template of the project or another template."""
 
     tag = serializers.CharField(
         max_length=MAX_TAG_INPUT, trim_whitespace=False, allow_blank=True, default=""
@@ -133,7 +133,7 @@ class TagQuestionSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 class ConnectionSerializer(serializers.Serializer[Any]):
-    """Answer of the git server."""
+    """Result of a connection to the git server."""
 
     count = serializers.IntegerField(help_text=_("Number of tags on the server."))
     fitting = serializers.IntegerField(help_text=_("Number of tags that fit the template."))
@@ -141,7 +141,7 @@ class ConnectionSerializer(serializers.Serializer[Any]):
 
 
 class SetupTextSerializer(serializers.Serializer[Any]):
-    """Instructions for one kind of sender."""
+    """Setup instructions for one kind of sender."""
 
     name = serializers.CharField(help_text=_("github, gitlab, gitea, curl, registry"))
     title = serializers.CharField()
@@ -149,7 +149,7 @@ class SetupTextSerializer(serializers.Serializer[Any]):
 
 
 class WebhookSerializer(serializers.Serializer[Any]):
-    """Webhook address and instructions; the secret only where it was requested."""
+    """Webhook URL and setup instructions; the secret only if requested."""
 
     address = serializers.CharField()
     secret = serializers.CharField(allow_null=True)
@@ -157,7 +157,7 @@ class WebhookSerializer(serializers.Serializer[Any]):
 
 
 class RefreshedSerializer(serializers.Serializer[Any]):
-    """Result of listing the registry's images."""
+    """Result of listing the images of the registry."""
 
     added = serializers.ListField(child=serializers.CharField())
     moved = serializers.ListField(
@@ -170,7 +170,7 @@ class RefreshedSerializer(serializers.Serializer[Any]):
 
 
 class DeletedProjectSerializer(serializers.ModelSerializer[DeletedProject]):
-    """A deleted project, and until when it can be restored."""
+    """Deleted project, with the time until which it can be restored."""
 
     ends_at = serializers.DateTimeField(read_only=True, help_text=_("Time of the final deletion."))
 

@@ -1,4 +1,4 @@
-"""Projects over REST."""
+"""REST views of projects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from apps.projects.services.webhook_setup import setup_texts, webhook_address
 
 
 class ProjectViewSet(WriteViewSet[Project]):
-    """Projects: superusers add and delete them, their admins change them."""
+    """Projects. Superusers add and delete projects, admins of a project change it."""
 
     queryset = Project.objects.all()
     serializer_class = ProjectSerializer
@@ -47,17 +47,17 @@ class ProjectViewSet(WriteViewSet[Project]):
     }
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Treat the tag preview as a read, although it is a POST."""
+        """Treat the tag preview as a read although it uses POST."""
         self.only_reads = self.action == "preview_tag"
         super().initial(request, *args, **kwargs)
 
     def check_role_for_input(self, serializer: BaseSerializer[Project]) -> None:
-        """Require a superuser: a new project has no members."""
+        """Require a superuser, since a new project has no members."""
         if not self.person.rules_everything:
             raise RoleRequired
 
     def project_of_input(self, values: Any) -> int | None:
-        """Return None: the input is a project, it does not name one."""
+        """Return None: the input describes a project instead of referring to one."""
         return None
 
     def create_object(self, values: dict[str, Any]) -> Project:
@@ -67,13 +67,13 @@ class ProjectViewSet(WriteViewSet[Project]):
         return change_project(actor=self.person, project=obj, values=values)
 
     def delete_object(self, obj: Project) -> None:
-        """Delete by the service, for superusers."""
+        """Delete a project through the service; only for superusers."""
         if not self.person.rules_everything:
             raise RoleRequired
         delete_project(actor=self.person, project=obj)
 
     def get_queryset(self) -> QuerySet[Project]:
-        """Return projects; for ``restore`` and ``deleted`` the deleted ones."""
+        """Return projects; for ``restore`` and ``deleted`` the deleted projects."""
         if self.action == "restore":
             self.queryset = Project.all_objects.all()
         if self.action == "deleted":
@@ -83,8 +83,9 @@ class ProjectViewSet(WriteViewSet[Project]):
     @extend_schema(summary="Deleted projects", responses=DeletedProjectSerializer(many=True))
     @action(detail=False, methods=["get"], filterset_fields=())
     def deleted(self, request: Request) -> Response:
-        """List deleted projects, the newest first, until they are purged; for superusers and
-        auditors.
+        """List deleted projects that are not purged yet, newest first.
+
+        Only for superusers and auditors.
         """
         page: Any = self.paginate_queryset(self.get_queryset())
         return self.get_paginated_response(DeletedProjectSerializer(page, many=True).data)
@@ -93,7 +94,7 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=True, methods=["post"])
     @idempotent
     def restore(self, request: Request, pk: str | None = None) -> Response:
-        """Restore a deleted project with all that is in it. 409 when its name is taken."""
+        """Restore a deleted project with all its contents. 409 if the name is in use."""
         project = self.get_object()
         if not self.person.rules_everything:
             raise RoleRequired
@@ -103,14 +104,14 @@ class ProjectViewSet(WriteViewSet[Project]):
     @extend_schema(request=None, responses=ConnectionSerializer)
     @action(detail=True, methods=["post"], url_path="test-connection")
     def test_connection(self, request: Request, pk: str | None = None) -> Response:
-        """List the tags of the git server, and how each is read. 409 when it cannot be reached."""
+        """List the tags of the git server, and how each is parsed. 409 if it is unreachable."""
         connection = services.check_connection(project=self.get_object())
         return Response(ConnectionSerializer(connection).data)
 
     @extend_schema(request=TagQuestionSerializer, responses=TagPreviewSerializer)
     @action(detail=True, methods=["post"], url_path="tags/preview")
     def preview_tag(self, request: Request, pk: str | None = None) -> Response:
-        """Preview how a tag is read, or why it is ignored; nothing is changed."""
+        """Preview how a tag is parsed, or why it is ignored. Read-only."""
         project = self.get_object()
         question = TagQuestionSerializer(data=request.data)
         question.is_valid(raise_exception=True)
@@ -121,7 +122,7 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=True, methods=["post"], url_path="images/refresh")
     @repeatable
     def refresh_images(self, request: Request, pk: str | None = None) -> Response:
-        """List the newest images of the registry. 409 when it cannot be reached."""
+        """List the newest images of the registry. 409 if it is unreachable."""
         project = self.get_object()
         refreshed = services.refresh_images(project=project, now=timezone.now(), actor=self.person)
         return Response(RefreshedSerializer(refreshed).data)
@@ -129,13 +130,13 @@ class ProjectViewSet(WriteViewSet[Project]):
     @extend_schema(responses=WebhookSerializer)
     @action(detail=True, methods=["get"])
     def webhook(self, request: Request, pk: str | None = None) -> Response:
-        """Webhook address and setup, without the secret."""
+        """Return webhook URL and setup instructions, without the secret."""
         return self._webhook(self.get_object(), None)
 
     @extend_schema(request=None, responses=WebhookSerializer)
     @action(detail=True, methods=["post"], url_path="webhook/reveal")
     def reveal_secret(self, request: Request, pk: str | None = None) -> Response:
-        """Webhook address and setup with the secret; this is recorded in the audit trail."""
+        """Return webhook URL, setup instructions and secret; recorded in the audit trail."""
         project = self.get_object()
         secret = services.reveal_webhook_secret(project=project, actor=self.person)
         return self._webhook(project, secret)
@@ -144,7 +145,7 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=True, methods=["post"], url_path="webhook/rotate")
     @idempotent
     def rotate_secret(self, request: Request, pk: str | None = None) -> Response:
-        """Replace the secret and return it; the old one is invalid from now on.
+        """Replace the webhook secret and return the new secret; the old secret is invalid at once.
 
         A repeated call with the same `Idempotency-Key` does not return it; use `webhook/reveal`.
         """
@@ -153,7 +154,7 @@ class ProjectViewSet(WriteViewSet[Project]):
         return self._webhook(project, secret)
 
     def stored_answer(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Leave the secret out of the answer that is stored for repeated calls."""
+        """Remove the secret from the response that is stored for repeated calls."""
         if self.action != "rotate_secret":
             return data
         return cast("dict[str, Any]", self._webhook(self.get_object(), None).data)

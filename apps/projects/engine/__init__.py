@@ -1,1 +1,1 @@
-"""Plain-Python parts: tags, signatures, payloads, git, builds."""
+"""Plain-Python parts of this app: tags, signatures, payloads, git, builds."""

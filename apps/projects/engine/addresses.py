@@ -1,8 +1,8 @@
-"""Allowed addresses of git servers and registries: the guard against SSRF.
+"""Validation of the URLs of git servers and registries, against SSRF.
 
-``check_clone_url`` is called twice: when an address is saved, without name resolution, and
-right before each use, with a resolver. The resolved addresses are the ones to connect to, so
-that DNS rebinding is not possible.
+``check_clone_url`` is called twice: without name resolution when a URL is saved, and with a
+resolver right before each use. Connections use the resolved addresses, which prevents DNS
+rebinding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from yardkit.addresses import AddressFault, Network, Resolve, check_address
 CLONE_SCHEMES: Final = {"https": 443, "http": 80, "ssh": 22}
 REGISTRY_SCHEMES: Final = {"https": 443, "http": 80}
 MAX_URL: Final = 500
-# No spaces, quotes, percent escapes or characters with a meaning to a shell.
+# No spaces, quotes, percent escapes or shell metacharacters.
 _PATH = re.compile(r"/(?:[^\W_]|[._~+@=,/-]|_)*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SCP = re.compile(r"(?P<user>[\w.-]+)@(?P<host>[\w.-]+):(?P<path>[^/:][^:]*)")
@@ -29,12 +29,12 @@ _DOCKER_REPOSITORY = re.compile(
 
 
 class AddressProblem(ProjectInputError):
-    """An address that is not allowed; ``code`` says why."""
+    """The URL is not allowed; ``code`` is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """A parsed address. ``addresses`` is empty where names were not resolved."""
+    """Parsed URL. ``addresses`` is empty if names were not resolved."""
 
     url: str
     scheme: str
@@ -46,7 +46,7 @@ class RemoteAddress:
 
     @property
     def authority(self) -> str:
-        """``host`` or ``host:port``, as in image names and Host headers."""
+        """Host with optional port, such as ``host:5000``, as in image names and Host headers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {**CLONE_SCHEMES, **REGISTRY_SCHEMES}[self.scheme]
         return host if self.port == usual else f"{host}:{self.port}"
@@ -55,7 +55,7 @@ class RemoteAddress:
 def check_clone_url(
     url: str, *, allowed_networks: Sequence[str | Network] = (), resolve: Resolve | None = None
 ) -> RemoteAddress:
-    """Return the parsed address of a git repository. Raises ``AddressProblem``.
+    """Return the parsed URL of a git repository. Raises ``AddressProblem``.
 
     Args:
         allowed_networks: networks besides public addresses (``GIT_ALLOWED_NETWORKS``).
@@ -76,7 +76,7 @@ def check_clone_url(
 def check_registry_url(
     url: str, *, allowed_networks: Sequence[str | Network] = (), resolve: Resolve | None = None
 ) -> RemoteAddress:
-    """Return a registry's address: ``https://host[:port]``, no path. Raises ``AddressProblem``."""
+    """Return the parsed URL of a registry, ``https://host[:port]``. Raises ``AddressProblem``."""
     address = _parse(url, REGISTRY_SCHEMES)
     if address.path not in ("", "/"):
         raise AddressProblem("registry_with_path", host=address.authority)
@@ -84,7 +84,7 @@ def check_registry_url(
 
 
 def check_repository(name: str) -> str:
-    """Return a registry's repository name, ``team/spiders``. Raises ``AddressProblem``."""
+    """Return a valid repository name such as ``team/spiders``. Raises ``AddressProblem``."""
     if len(name) > 255 or not _DOCKER_REPOSITORY.fullmatch(name):
         raise AddressProblem("repository_malformed", name=name)
     return name
@@ -125,7 +125,7 @@ def _parse(url: str, schemes: dict[str, int]) -> RemoteAddress:
 
 def _check_user(user: str | None, password: str | None, scheme: str) -> None:
     if password is not None or (user and scheme != "ssh"):
-        # A password in the address would be shown on pages and in the list of processes.
+        # A password in the URL would be visible on pages and in the process list.
         raise AddressProblem("url_credentials")
     if user is not None and not _USER.fullmatch(user):
         raise AddressProblem("url_user")

@@ -1,8 +1,8 @@
-"""Access to git: tags of a remote, and the files of one tag.
+"""Access to git: the tags of a remote, and the files of one tag.
 
-GitPython is used only here and in ``git_process``. A tag is fetched by its full name into a
-bare repository and read as an archive: there is never a working copy, so that no symbolic link,
-filter or hook of a foreign repository takes effect on this machine.
+Only this module and ``git_process`` use GitPython. A tag is fetched by its full name into a bare
+repository and read as an archive. There is no working copy, so that symbolic links, filters and
+hooks of an untrusted repository have no effect on this machine.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ LIST_SECONDS: Final = 20.0
 MAX_TAGS: Final = 10_000
 DEFAULT_USERNAME: Final = "oauth2"
 _READ_SECONDS: Final = 60.0
-# Attributes in the repository must not leave out or rewrite files of the archive.
+# Attributes in the repository must not exclude or rewrite files of the archive.
 _ATTRIBUTES: Final = "* -export-ignore -export-subst -filter -ident -text\n"
 
 
 @dataclass(frozen=True)
 class GitRemote:
-    """A repository on a server. ``allowed_networks``: besides public addresses.
+    """Repository on a git server. ``allowed_networks``: networks besides public addresses.
 
-    ``known_hosts`` keeps the keys of ssh servers from the first connection on.
+    ``known_hosts`` stores the host keys of ssh servers at the first connection.
     """
 
     url: str
@@ -53,14 +53,14 @@ class GitRemote:
     resolve: Resolve = field(default=resolve_name, repr=False)
 
     def checked(self) -> RemoteAddress:
-        """Return its address, resolved and checked now. Raises ``AddressProblem``."""
+        """Return the URL, resolved and checked at this time. Raises ``AddressProblem``."""
         return check_clone_url(
             self.url, allowed_networks=self.allowed_networks, resolve=self.resolve
         )
 
     @property
     def credentials(self) -> Credentials:
-        """Credentials for askpass; servers that want only a token accept any user name."""
+        """Credentials for askpass; servers that require only a token accept any user name."""
         if any(each in self.username + self.password for each in "\n\r\0"):
             raise GitFailed("git_password_characters")
         username = self.username or (DEFAULT_USERNAME if self.password else "")
@@ -69,7 +69,7 @@ class GitRemote:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTag:
-    """A tag and its commit."""
+    """Tag of a remote, with its commit."""
 
     name: str
     commit: str
@@ -79,7 +79,7 @@ class RemoteTag:
 class FetchedTag:
     """Commit of a tag in the bare repository at ``folder``.
 
-    ``tag_object``: id of the annotated tag, the commit's own id for a lightweight tag.
+    ``tag_object``: ID of the annotated tag; for a lightweight tag the ID of the commit.
     """
 
     git: GuardedGit
@@ -88,7 +88,7 @@ class FetchedTag:
     tag_object: str
 
     def read(self, path: str, *, max_bytes: int) -> bytes | None:
-        """Return a regular file of the commit, None when there is none. Raises ``GitFailed``."""
+        """Return a regular file of the commit; None if it does not exist. Raises ``GitFailed``."""
         listing = self.git.run(
             "--literal-pathspecs",
             *("ls-tree", "-z", "--full-tree", self.commit, "--", posixpath.normpath(path)),
@@ -130,7 +130,7 @@ class FetchedTag:
 
 @contextlib.contextmanager
 def remote_session(remote: GitRemote, home: Path) -> Iterator[tuple[GuardedGit, RemoteAddress]]:
-    """Return git bound to the addresses that the remote's name has now.
+    """Return git, pinned to the addresses that the remote's name resolves to at this time.
 
     Raises ``AddressProblem``.
     """
@@ -146,7 +146,7 @@ def remote_session(remote: GitRemote, home: Path) -> Iterator[tuple[GuardedGit, 
 def list_tags(remote: GitRemote, *, timeout: float = LIST_SECONDS) -> list[RemoteTag]:
     """Return the tags of a remote, highest version first, at most ``MAX_TAGS``.
 
-    Raises ``AddressProblem`` or ``GitFailed``, whose texts contain no password.
+    Raises ``AddressProblem`` or ``GitFailed``; the messages do not contain the password.
     """
     with tempfile.TemporaryDirectory(prefix="crawlyard-git-") as made:
         home = Path(made)
@@ -161,7 +161,7 @@ def list_tags(remote: GitRemote, *, timeout: float = LIST_SECONDS) -> list[Remot
         commit, _tab, ref = line.partition("\t")
         name = ref.removeprefix("refs/tags/")
         if name.endswith("^{}"):
-            # The commit of an annotated tag is in a line of its own.
+            # The commit of an annotated tag is on a separate line.
             commits[name.removesuffix("^{}")] = commit
         elif name and len(commits) < MAX_TAGS:
             commits.setdefault(name, commit)
@@ -177,9 +177,9 @@ def fetch_tag(
     max_bytes: int,
     watch: Watch | None = None,
 ) -> FetchedTag:
-    """Fetch only the commit of ``tag``, without history, into the empty ``folder``.
+    """Fetch the commit of ``tag``, without history, into the empty ``folder``.
 
-    ``watch`` is called continually; an exception of it ends the fetch. Raises ``RefRefused``,
+    ``watch`` is called regularly; its exceptions abort the fetch. Raises ``RefRefused``,
     ``AddressProblem``, ``GitFailed``.
     """
     check_tag(tag)
@@ -205,7 +205,7 @@ def fetch_tag(
             watch=watch_size,
         )
         watch_size()
-    # No password is needed from here on.
+    # No credentials are needed after the fetch.
     local = GuardedGit(home)
     try:
         commit = _id_of(local, bare, f"{ref}^{{commit}}")

@@ -1,8 +1,8 @@
-"""Git as a sandboxed process for foreign addresses, names and repositories.
+"""Git as a restricted process for untrusted URLs, names and repositories.
 
-No configuration of this machine is read, no hook, filter, submodule or helper runs, only https,
-http and ssh are allowed, and the process gets only the variables that are listed here. A
-password is passed by environment and askpass: never by arguments, address or a file.
+Git reads no configuration of this machine, runs no hook, filter, submodule or helper, and uses only
+https, http and ssh. The process gets only the environment variables that are listed here. A
+password is passed by environment and askpass, never by arguments, URL or file.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from apps.projects.engine.refusals import ProjectInputError
 if TYPE_CHECKING:
     from git import Git
 
-# Without this GitPython cannot be imported where git is missing. It is imported where it is
-# used: the import is slow, and every page would wait for it after a start.
+# Allows to import GitPython on machines without git. GitPython is imported where it is used,
+# because the import is slow and would delay the first page after a start.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 Watch = Callable[[], None]
 
 MASK: Final = "•••"
-# First version with http.curloptResolve, which pins the address that was checked.
+# First version with http.curloptResolve, which pins the checked address.
 MIN_VERSION: Final = (2, 37)
 MAX_OUTPUT_BYTES: Final = 16 * 1024**2
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -75,19 +75,19 @@ _SETTINGS: Final[dict[str, str]] = {
 
 
 class GitFailed(ProjectInputError):
-    """Git failed or refused; ``code`` says how."""
+    """Git failed or refused; ``code`` is the reason."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Answers of the askpass script."""
+    """Credentials returned by the askpass script."""
 
     username: str = ""
     password: str = field(default="", repr=False)
 
     @property
     def secrets(self) -> list[str]:
-        """Every form of the password that a text could show."""
+        """All encodings of the password that may occur in texts."""
         if not self.password:
             return []
         pair = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
@@ -96,7 +96,7 @@ class Credentials:
 
 
 class GuardedGit:
-    """Runs git with ``home`` as its only private folder, for one remote or none."""
+    """Restricted git for one remote or none, with ``home`` as its private folder."""
 
     def __init__(
         self,
@@ -119,10 +119,9 @@ class GuardedGit:
         watch: Watch | None = None,
         max_bytes: int = MAX_OUTPUT_BYTES,
     ) -> bytes:
-        """Return the output of ``git *arguments``. ``watch`` is called continually; if it raises,
-        git ends.
+        """Return the output of ``git *arguments``.
 
-        Raises ``GitFailed``.
+        ``watch`` is called regularly; if it raises, git is ended. Raises ``GitFailed``.
         """
         with self.stream(*arguments, folder=folder, timeout=timeout, watch=watch) as output:
             content = output.read(max_bytes + 1)
@@ -134,7 +133,7 @@ class GuardedGit:
     def stream(
         self, *arguments: str, folder: Path, timeout: float, watch: Watch | None = None
     ) -> Iterator[IO[bytes]]:
-        """Yield git's output stream; leaving the block ends git. Raises ``GitFailed``."""
+        """Yield the output stream of git; leaving the block ends git. Raises ``GitFailed``."""
         # Keep a reference: GitPython ends a process that is no longer referenced.
         started = self._start(arguments, folder)
         process = cast("subprocess.Popen[bytes]", started.proc)
@@ -153,7 +152,7 @@ class GuardedGit:
 
         check_version()
         given = self._environment()
-        # GitPython passes our whole environment on; the other variables are removed by name.
+        # GitPython passes on the whole environment; other variables are removed by name.
         hidden = [name for name in os.environ if name not in _KEPT and name not in given]
         command = ["env", *(each for name in hidden for each in ("-u", name)), "git", *arguments]
         return Git(str(folder)).execute(command, as_process=True, env=given, start_new_session=True)
@@ -208,7 +207,7 @@ class GuardedGit:
         }
         address = self._address
         if address is not None and address.addresses:
-            # The address that was checked, under the name whose host key is known.
+            # Connect to the checked address, under the name whose host key is known.
             options |= {"HostName": address.addresses[0], "HostKeyAlias": address.host}
         given = [each for pair in options.items() for each in ("-o", "=".join(pair))]
         return shlex.join(["ssh", "-F", "/dev/null", *given])
@@ -216,7 +215,7 @@ class GuardedGit:
     # --- failures ---------------------------------------------------------------------------------
 
     def masked(self, text: str) -> str:
-        """Return ``text`` with every form of the password masked."""
+        """Return ``text`` with all encodings of the password masked."""
         for secret in self.credentials.secrets:
             text = text.replace(secret, MASK)
         return text
@@ -232,7 +231,7 @@ class GuardedGit:
         return GitFailed("git_failed", text=self.masked((fatal or lines or ["?"])[-1]))
 
 
-# In this order: the first pattern found in git's output decides.
+# The first pattern that matches git's output decides.
 _SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "git_tag_missing": ("couldn't find remote ref",),
     "git_redirect": tuple(f"returned error: {code}" for code in (301, 302, 303, 307, 308)),
@@ -271,7 +270,7 @@ _SIGNS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class _Keeper(threading.Thread):
-    """Companion thread of a process: reads its stderr, and ends it after its timeout."""
+    """Thread that reads the stderr of a process, and ends the process after a timeout."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], timeout: float, watch: Watch | None
@@ -314,7 +313,7 @@ class _Keeper(threading.Thread):
                 break
 
     def end(self) -> None:
-        """Kill what is left of the process; raise what ended it early."""
+        """Kill the process group; raise the cause of an abort."""
         self._done.set()
         self._kill()
         self._process.wait()
@@ -327,11 +326,11 @@ class _Keeper(threading.Thread):
             raise self._problem
 
     def error_text(self) -> str:
-        """Return the end of git's stderr."""
+        """Return the last part of git's stderr."""
         return bytes(self._errors[-MAX_ERROR_BYTES:]).decode("utf-8", "replace")
 
     def _kill(self) -> None:
-        # The whole group: git-remote-https and ssh are children of git.
+        # Kill the whole group: git-remote-https and ssh are children of git.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -345,7 +344,7 @@ class _Keeper(threading.Thread):
 
 @lru_cache(maxsize=1)
 def check_version() -> None:
-    """Raise ``GitFailed`` where git is missing, or too old to pin an address."""
+    """Raise ``GitFailed`` if git is missing, or too old to pin an address."""
     from git import Git
     from git.exc import GitCommandNotFound
 

@@ -1,4 +1,4 @@
-"""Building an image from a tag: clone, prepare, build, check, store. Plain Python."""
+"""Build of an image from a tag: clone, prepare, build, check, store. Plain Python."""
 
 from apps.projects.engine.builder.control import BuildControl, BuildStepFailed, BuildStopped
 from apps.projects.engine.builder.logs import BuildLog

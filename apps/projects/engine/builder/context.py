@@ -1,7 +1,7 @@
-"""Build context: an archive of the commit's files, identical for the same commit.
+"""Build context: a reproducible archive of the files of a commit.
 
-Files go from git's archive straight into ours and are never unpacked on this machine: a link is
-just an entry of the archive. A link out of the context is refused by name.
+Files are copied from git's archive directly into the context and never unpacked on this machine, so
+that links are mere archive entries. A link that leaves the context is rejected.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAX_MEMBERS: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """The archive at ``path`` with the Dockerfile at ``DOCKERFILE`` in it.
+    """Archive at ``path``, with the Dockerfile at ``DOCKERFILE`` inside.
 
-    ``lines``: line of the Dockerfile in which each step begins, 0 for our own steps.
-    ``dockerfile``: its content; ``bases``: the images that it builds on.
+    ``lines``: line of the Dockerfile where each step begins, 0 for steps that were added here.
+    ``dockerfile``: content of the Dockerfile; ``bases``: its base images.
     """
 
     path: Path
@@ -44,9 +44,12 @@ class BuildContext:
 
 
 def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) -> BuildContext:
-    """Write the archive. Raises ``BuildStepFailed``, ``GitFailed``, ``BuildStopped``."""
+    """Write the archive of a commit.
+
+    Raises ``BuildStepFailed``, ``GitFailed``, ``BuildStopped``.
+    """
     text, steps = labelled(_dockerfile(fetched, plan), plan.layer)
-    # Parsed as the engine will parse it.
+    # Parse the Dockerfile in the same way as the engine.
     bases = check_references(text, plan.image.repository, plan.arguments)
     ignore = fetched.read(IGNORE_FILE, max_bytes=MAX_IGNORE_BYTES)
     ignoring = Ignoring((ignore or b"").decode("utf-8", "replace"))
@@ -59,7 +62,7 @@ def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) ->
         for member, content in _members(stream, ignoring):
             writer.add(out, member, content)
         writer.text(out, DOCKERFILE, text)
-        # As the Docker client does: the engine removes what only the build itself uses.
+        # Like the Docker client: the engine itself removes files that only the build uses.
         hidden = [DOCKERFILE] if ignore is not None else [DOCKERFILE, IGNORE_FILE]
         lines = (ignore or b"").rstrip(b"\n") + b"\n" + "\n".join(hidden).encode() + b"\n"
         writer.text(out, IGNORE_FILE, lines.lstrip(b"\n"))
@@ -67,11 +70,11 @@ def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) ->
 
 
 def pin_bases(context: BuildContext, ids: Mapping[Base, str]) -> None:
-    """Replace the names of these images in the archive's Dockerfile by their ids."""
+    """Replace the names of base images in the archive's Dockerfile by their IDs."""
     text = pinned(context.dockerfile, context.bases, ids)
     info = tarfile.TarInfo(DOCKERFILE)
     info.size, info.mode = len(text), 0o644
-    # Of two members with one name the engine takes the last.
+    # Of two archive members with the same name the engine uses the last.
     with tarfile.open(context.path, mode="a", format=tarfile.PAX_FORMAT) as out:
         info.mtime = out.getmember(DOCKERFILE).mtime
         out.addfile(info, io.BytesIO(text))
@@ -92,7 +95,7 @@ def _dockerfile(fetched: FetchedTag, plan: BuildPlan) -> bytes:
 def labelled(dockerfile: bytes, layer: str) -> tuple[bytes, tuple[int, ...]]:
     """Return the Dockerfile with a label after each FROM, and the line of each step.
 
-    The labels identify layers of lost builds. The classic builder can label nothing but the
+    The labels identify the layers of lost builds. The classic builder itself can label only the
     finished image.
     """
     lines = dockerfile.decode("utf-8", "surrogateescape").removeprefix("\ufeff").splitlines()
@@ -130,7 +133,7 @@ def _escape_of(lines: list[str]) -> str:
 def _members(
     stream: IO[bytes], ignoring: Ignoring
 ) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield the files of the context in git's order, which is by name."""
+    """Yield the files of the context in git's order, which is sorted by name."""
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
@@ -143,7 +146,7 @@ def _members(
 
 
 class _ContextWriter:
-    """Adds archive members without anything that differs between clones of a commit."""
+    """Writer of archive members, without metadata that differs between clones of a commit."""
 
     def __init__(self, at: int, max_bytes: int, control: BuildControl) -> None:
         self.files = 0
@@ -170,7 +173,7 @@ class _ContextWriter:
         self._write(out, info, content)
 
     def text(self, out: tarfile.TarFile, name: str, content: bytes) -> None:
-        """Add a file of ours."""
+        """Add a generated file."""
         info = tarfile.TarInfo(name)
         info.size, info.mode = len(content), 0o644
         self._write(out, info, io.BytesIO(content))
@@ -188,7 +191,7 @@ class _ContextWriter:
 
 
 def _refuse_way_out(name: str, target: str) -> None:
-    # An absolute link is a path in the image; it is not followed outside of it.
+    # The target of an absolute link is a path in the image, not on this machine.
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
     if not target.startswith("/") and (reached == ".." or reached.startswith("../")):
         raise BuildStepFailed("context_link", path=name, target=target)

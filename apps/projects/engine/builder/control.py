@@ -1,4 +1,4 @@
-"""Early end and failure of a build."""
+"""Stop, time limit and failure of a build."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from apps.projects.engine.refusals import ProjectInputError
 
 
 class BuildStepFailed(ProjectInputError):
-    """The build failed; ``code`` and ``params`` say why."""
+    """The build failed; ``code`` and ``params`` are the reason."""
 
 
 class StopReason(enum.Enum):
-    """Why a build is stopped from outside."""
+    """Reason why a running build is stopped."""
 
     CANCELLED = "cancelled"
-    # Its worker was declared dead, or another worker has the build.
+    # The worker counts as dead, or another worker has claimed the build.
     GIVEN_UP = "given_up"
 
 
 class BuildStopped(Exception):
-    """The build must end now."""
+    """The build must be aborted; ``why`` is the reason."""
 
     def __init__(self, why: StopReason) -> None:
         self.why = why
@@ -30,7 +30,7 @@ class BuildStopped(Exception):
 
 
 class BuildControl:
-    """Stop request and time limit of one build; thread-safe."""
+    """Stop request and time limit of one build. Thread-safe."""
 
     def __init__(self, *, limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
@@ -39,24 +39,24 @@ class BuildControl:
         self._why = StopReason.CANCELLED
 
     def stop(self, why: StopReason) -> None:
-        """Request a stop; the first reason counts."""
+        """Request a stop; only the first reason is kept."""
         if not self._told.is_set():
             self._why = why
             self._told.set()
 
     @property
     def remaining(self) -> float:
-        """Return the seconds left of the time limit, at least 0.1."""
+        """Return the remaining seconds of the time limit, at least 0.1."""
         return max(0.1, self._deadline - time.monotonic())
 
     def check(self) -> None:
-        """Raise ``BuildStopped``, or ``BuildStepFailed`` when the time is over."""
+        """Raise ``BuildStopped`` after a stop request, ``BuildStepFailed`` after the time limit."""
         if self._told.is_set():
             raise BuildStopped(self._why)
         if time.monotonic() >= self._deadline:
             raise BuildStepFailed("build_time_limit", seconds=round(self.limit_seconds))
 
     def wait(self, seconds: float) -> None:
-        """Sleep, at most as long as the build may take. Raises as ``check``."""
+        """Sleep, at most until the time limit. Raises the exceptions of ``check``."""
         self._told.wait(min(seconds, self.remaining))
         self.check()

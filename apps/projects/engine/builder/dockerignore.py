@@ -1,6 +1,6 @@
-"""``.dockerignore``: which files stay out of the context, by the rules of the Docker client.
+"""Rules of ``.dockerignore``: files excluded from the context, as by the Docker client.
 
-Patterns are translated to re2, whose time is linear in the text: the file is foreign.
+Patterns are translated to RE2, whose matching time is linear: the file is untrusted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Rule:
 
 
 class Ignoring:
-    """Rules of one ``.dockerignore``; the last one that matches a path decides."""
+    """Rules of one ``.dockerignore`` file; the last rule that matches a path decides."""
 
     def __init__(self, text: str) -> None:
         lines = [line.strip() for line in text.lstrip("\ufeff").splitlines()]
@@ -35,9 +35,7 @@ class Ignoring:
         self._rules = [rule for line in wanted if (rule := _rule(line)) is not None]
 
     def leaves_out(self, path: str) -> bool:
-        """Return whether the relative ``path`` stays out; a rule for a folder covers its
-        content.
-        """
+        """Return whether a relative path is excluded; a rule for a folder covers its content."""
         parts = path.split("/")
         prefixes = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
         out = False
@@ -56,7 +54,7 @@ def _rule(line: str) -> _Rule | None:
         raise BuildStepFailed("ignore_bad_pattern", pattern=line)
     options = re2.Options()
     options.log_errors = False
-    # Memory limit of re2: enough for 1,000 rules with long names.
+    # Memory limit of RE2: sufficient for 1,000 rules with long names.
     try:
         return _Rule(re2.compile(_translated(text), options), includes)
     except re2.error as error:

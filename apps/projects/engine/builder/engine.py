@@ -1,7 +1,7 @@
-"""Docker Engine of builds: the classic builder over the engine's API.
+"""Builds with the classic builder of a Docker Engine, through the engine's API.
 
-A build gets only the network, memory and time that are given here. Its disk usage is watched
-from outside, since the engine has no limit for layers of the classic builder.
+A build has limits of network, memory and time. Its disk usage is measured from outside, since the
+engine has no limit for layers of the classic builder.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from apps.projects.engine.builder.logs import BuildLog
 from apps.projects.engine.builder.plan import BUILD_LABEL, LAYER_LABEL, EngineOptions
 from yardkit.errors import first_line
 
-# Timeout of queries that the engine answers at once.
+# Timeout of short queries, in seconds.
 ASK_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 2.0
 SIZE_SECONDS: Final = 1.0
 GONE_SECONDS: Final = 20.0
-# Below this the engine's disk counts as full, whatever fills it.
+# Below this free space the engine's disk counts as full, whatever uses it.
 MIN_FREE_BYTES: Final = 512 * 1024**2
 _ENDED: Final = object()
 _HOURS: Final = 24 * 3600.0
@@ -45,7 +45,7 @@ FAILURES: Final = (DockerException, requests.RequestException, OSError)
 
 
 class BuildEngine:
-    """Connection for queries; each build has another one of its own."""
+    """Connection to the engine for queries; each build uses a further connection."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -57,7 +57,7 @@ class BuildEngine:
         self.api.close()
 
     def image(self, digest: str) -> dict[str, Any] | None:
-        """Return the facts of an image; None when the engine has none."""
+        """Return the engine's data of an image; None if the engine does not have it."""
         try:
             facts: dict[str, Any] = self.api.inspect_image(digest)
         except ImageNotFound:
@@ -65,24 +65,25 @@ class BuildEngine:
         return facts
 
     def tag(self, digest: str, repository: str, tag: str) -> None:
-        """Name an image; another image of that name loses it."""
+        """Assign a name to an image, removing it from another image."""
         self.api.tag(digest, repository, tag, force=True)
 
     def remove(self, digest: str) -> None:
-        """Remove an image with the layers that only it has, unless it is in use."""
+        """Remove an image and its unshared layers, unless the image is in use."""
         with contextlib.suppress(APIError):
             self.api.remove_image(digest)
 
     def nameless(self) -> list[tuple[str, str]]:
-        """Return ``(digest, build id)`` of our unnamed images; "" for layers of unfinished
-        builds.
+        """Return (digest, build ID) of unnamed images of this installation.
+
+        The build ID is "" for layers of unfinished builds.
         """
         label = f"{LAYER_LABEL}={self.options.owner}"
         images = self.api.images(filters={"dangling": True, "label": [label]})
         return [(image["Id"], (image.get("Labels") or {}).get(BUILD_LABEL, "")) for image in images]
 
     def free_bytes(self) -> int | None:
-        """Return the free space of the engine's disk, None where it is on another machine."""
+        """Return the free bytes of the engine's disk; None if the engine is on another machine."""
         if self._root is None:
             return None
         with contextlib.suppress(OSError):
@@ -92,10 +93,10 @@ class BuildEngine:
 
 
 class BuildLimitWatcher:
-    """Watches the disk usage of one build while it runs.
+    """Monitor of the disk usage of one running build.
 
-    Its containers are identified by a line of their hosts file, ``mark``: the Dockerfile controls
-    labels, names and output.
+    Containers of the build are identified by ``mark``, a line of their hosts file, since the
+    Dockerfile controls labels, names and output.
     """
 
     def __init__(self, engine: BuildEngine, mark: str, max_bytes: int) -> None:
@@ -106,7 +107,7 @@ class BuildLimitWatcher:
         self._next = 0.0
 
     def check(self) -> None:
-        """Raise ``BuildStepFailed`` when the limit is exceeded; measures at intervals."""
+        """Raise ``BuildStepFailed`` if the limit is exceeded. Measures at intervals only."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -119,11 +120,11 @@ class BuildLimitWatcher:
         free = self._engine.free_bytes()
         if free is not None and free < MIN_FREE_BYTES:
             raise BuildStepFailed("build_disk_full", free=free)
-        # The engine takes long to size trees with many files: the interval grows with that.
+        # Measuring trees with many files is slow: lengthen the interval by the time it took.
         self._next = time.monotonic() + max(SIZE_SECONDS, 5 * (time.monotonic() - now))
 
     def containers(self, *, running: bool = False) -> list[str]:
-        """Return the ids of the build's containers. Raises ``FAILURES``."""
+        """Return the IDs of the build's containers. Raises ``FAILURES``."""
         ids = [cid["Id"] for cid in self._engine.api.containers(all=not running)]
         self._known = {cid: self._known[cid] for cid in ids if cid in self._known}
         for cid in ids:
@@ -133,8 +134,9 @@ class BuildLimitWatcher:
         return [cid for cid in ids if self._known.get(cid)]
 
     def end_containers(self) -> None:
-        """Wait until the engine has ended the containers of a closed connection, then kill the
-        rest.
+        """Wait until the engine has ended the build's containers; kill them after a timeout.
+
+        The engine ends the containers of a build whose connection was closed.
         """
         deadline = time.monotonic() + GONE_SECONDS
         with contextlib.suppress(*FAILURES):
@@ -152,9 +154,9 @@ class BuildLimitWatcher:
 
 
 class EngineStream:
-    """Messages of a long call of the engine, read by a thread so that silence blocks nothing.
+    """Messages of a long call to the engine, read by a thread so that silence does not block.
 
-    ``ask`` starts the call, on a connection of its own.
+    ``ask`` starts the call on a separate connection.
     """
 
     def __init__(self, options: EngineOptions, ask: Callable[[Any], Iterator[Any]]) -> None:
@@ -166,9 +168,10 @@ class EngineStream:
         self._thread = threading.Thread(target=self._read, name="docker-build", daemon=True)
 
     def messages(self, tick: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        """Yield the messages to the end; ``tick`` is called continually and may raise.
+        """Yield all messages; ``tick`` is called regularly and may raise.
 
-        Raises ``APIError`` when the engine refuses, ``BuildStepFailed`` when it goes away.
+        Raises ``APIError`` if the engine refuses the call, ``BuildStepFailed`` if the connection is
+        lost.
         """
         self._thread.start()
         while True:
@@ -186,11 +189,11 @@ class EngineStream:
             yield message
 
     def end(self) -> None:
-        """Close the connection: the engine then stops the work."""
+        """Close the connection, which makes the engine abort the call."""
         self._ended.set()
         response = self._response
         if response is not None:
-            # The thread is blocked in a read; only this wakes it.
+            # Wake the thread, which is blocked in a read.
             with contextlib.suppress(AttributeError, OSError):
                 response.raw._fp.fp.raw._sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(GONE_SECONDS)
@@ -221,7 +224,7 @@ class EngineStream:
 
 
 def building(context: Path, parameters: dict[str, Any]) -> Callable[[Any], Iterator[Any]]:
-    """Return the call of a build, for ``EngineStream``."""
+    """Return the function that starts a build, for ``EngineStream``."""
 
     def ask(api: Any) -> Iterator[Any]:
         with context.open("rb") as file:
@@ -233,7 +236,7 @@ def building(context: Path, parameters: dict[str, Any]) -> Callable[[Any], Itera
 
 
 def pulling(image: str, platform: str) -> Callable[[Any], Iterator[Any]]:
-    """Return the call of a pull, for ``EngineStream``; without a tag the newest image."""
+    """Return the function that starts a pull, for ``EngineStream``; the default tag is latest."""
     repository, tag = parse_repository_tag(image)
 
     def ask(api: Any) -> Iterator[Any]:
@@ -245,7 +248,7 @@ def pulling(image: str, platform: str) -> Callable[[Any], Iterator[Any]]:
 
 
 def wait_for_engine(options: EngineOptions, control: BuildControl, log: BuildLog) -> BuildEngine:
-    """Connect, and wait for a while if the engine is away. Raises ``BuildStepFailed``."""
+    """Connect to the engine, with retries for a limited time. Raises ``BuildStepFailed``."""
     deadline = time.monotonic() + options.wait_seconds
     reported = False
     while True:
@@ -266,11 +269,11 @@ def wait_for_engine(options: EngineOptions, control: BuildControl, log: BuildLog
 
 def _connect(url: str) -> Any:
     if url.startswith("unix://"):
-        # The SDK leaves the socket open when the connection fails.
+        # The SDK does not close the socket if the connection fails.
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
             probe.settimeout(ASK_SECONDS)
             probe.connect("/" + url.removeprefix("unix://").lstrip("/"))
-    # No environment variable and no file of the user may choose the engine.
+    # Ignore environment variables and files of the user that select an engine.
     return docker.APIClient(base_url=url, version="auto", timeout=ASK_SECONDS)
 
 
@@ -282,13 +285,13 @@ def _root_on_this_machine(url: str, api: Any) -> Path | None:
 
 
 def without_password(url: str) -> str:
-    """Return the address without its password."""
+    """Return the URL without its password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def words_of(error: APIError) -> str:
-    """Return the engine's own error message."""
+    """Return the error message of the engine."""
     text = str(error.explanation or error)
     with contextlib.suppress(ValueError):
         text = str(json.loads(text).get("message", text))

@@ -1,4 +1,4 @@
-"""Log of a build: complete, sanitised lines, sent while the build runs."""
+"""Log of a build: sanitised lines, published while the build runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from yardkit.log_lines import one_line
 from yardkit.protocol import LogBatch, LogRecord
 
-# Sends a batch; False when that is not possible now.
+# Sends a batch; returns False if that is not possible at the moment.
 Send = Callable[[LogBatch], bool]
 
 FLUSH_SECONDS: Final = 0.4
@@ -20,9 +20,9 @@ BATCH_LINES: Final = 500
 MAX_LINE: Final = 8 * 1024
 MAX_LINES: Final = 50_000
 MAX_CHARACTERS: Final = 16 * 1024**2
-# Buffer while the broker is away; lines beyond it are dropped and counted.
+# Size of the buffer while the broker is unreachable; further lines are dropped and counted.
 MAX_WAITING: Final = 10_000
-# Reserved for the final lines of the build itself.
+# Part of the buffer reserved for the final lines of the build itself.
 LAST_LINES: Final = 50
 RETRY_SECONDS: Final = 2.0
 MASK: Final = "•••"
@@ -31,9 +31,9 @@ _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1
 
 
 class BuildLog:
-    """Lines of ``stream``; ``seq`` counts from 1 within ``boot``. Thread-safe.
+    """Buffered log of ``stream``; ``seq`` counts lines from 1 within ``boot``. Thread-safe.
 
-    A writer also sends what is due; ``tick()`` sends when nothing is written.
+    Writing also sends lines that are due; ``tick()`` sends them while nothing is written.
     """
 
     def __init__(self, *, stream: str, boot: str, send: Send, secrets: Sequence[str] = ()) -> None:
@@ -52,7 +52,7 @@ class BuildLog:
 
     @property
     def dropped(self) -> int:
-        """Number of lines dropped so far."""
+        """Number of dropped lines."""
         return self._dropped
 
     def say(self, text: str, *, source: str, level: str = "INFO") -> None:
@@ -63,13 +63,13 @@ class BuildLog:
         self.tick()
 
     def write(self, text: str, *, source: str) -> None:
-        """Add a piece of output; an incomplete line waits for its end."""
+        """Add a piece of output; an incomplete line is kept until it is complete."""
         with self._lock:
             *ended, self._begun = (self._begun + text).split("\n")
             for line in ended:
                 self._add(line, source, "")
             if len(self._begun) > 2 * MAX_LINE:
-                # Mask before splitting: a secret must not hide across the cut.
+                # Mask before splitting, so that a secret across the cut is masked too.
                 self._begun = self.masked(self._begun)
             while len(self._begun) > 2 * MAX_LINE:
                 self._add(self._begun[:MAX_LINE], source, "")
@@ -88,13 +88,13 @@ class BuildLog:
         return text
 
     def clean(self, text: str) -> str:
-        """Return one line without secrets, colours or control characters."""
-        # Of a line that was overwritten by carriage returns, keep the last state.
+        """Return one line with secrets masked, without colours or control characters."""
+        # Keep only the last state of a line that was overwritten after carriage returns.
         visible = text.rstrip("\r").rpartition("\r")[2]
         return one_line(_ANSI.sub("", self.masked(visible)))
 
     def tick(self, *, force: bool = False) -> bool:
-        """Send what is due; True when nothing waits."""
+        """Send lines that are due; return whether the buffer is empty."""
         with self._lock:
             now = time.monotonic()
             if now < self._flush_at and not force and len(self._waiting) < BATCH_LINES:
@@ -114,13 +114,13 @@ class BuildLog:
             return True
 
     def close(self, timeout: float) -> None:
-        """Send the rest, for at most ``timeout`` seconds."""
+        """Send all remaining lines, for at most ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not self.tick(force=True) and time.monotonic() < deadline:
             time.sleep(0.2)
 
     def rest(self) -> list[LogBatch]:
-        """Return what ``close`` could not send."""
+        """Return the batches that ``close`` could not send."""
         with self._lock:
             lines = list(self._waiting)
             begins = range(0, len(lines), BATCH_LINES)

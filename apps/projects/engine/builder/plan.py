@@ -10,15 +10,15 @@ from typing import Final
 from apps.projects.engine.git import GitRemote
 from apps.projects.engine.tags import ImageName
 
-# Owner label of every layer made here; layers of no successful build are removed.
+# Owner label of every layer built here; layers that belong to no successful build are removed.
 LAYER_LABEL: Final = "crawlyard.layer"
-# Label of the finished image: the id of its build.
+# Label of a finished image: the ID of its build.
 BUILD_LABEL: Final = "crawlyard.build"
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Address and options of the Docker Engine; ``owner`` marks our layers."""
+    """URL and options of the Docker Engine; ``owner`` labels the layers of this installation."""
 
     url: str
     network: str
@@ -29,13 +29,13 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """Input of one build. ``folder`` is empty and used by this build alone."""
+    """Input of one build. ``folder`` is an empty folder for this build only."""
 
     build: int
     boot: str
     remote: GitRemote
     tag: str
-    # Commit of the tag as the sender stated it; "" when it stated none.
+    # Commit of the tag as stated by the sender; "" if unknown.
     expected_commit: str
     dockerfile: str
     script: str
@@ -50,13 +50,13 @@ class BuildPlan:
 
     @property
     def layer(self) -> str:
-        """Value of ``LAYER_LABEL``, the same for all builds, so that layers are reused."""
+        """Value of ``LAYER_LABEL``; equal for all builds, so that layers are reused."""
         return self.engine.owner
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """Result of a build; ``digest`` is the image id that runs are started from."""
+    """Result of a build; ``digest`` is the image ID that runs use."""
 
     digest: str
     size_bytes: int

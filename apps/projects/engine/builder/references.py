@@ -1,7 +1,7 @@
-"""Images that a Dockerfile may build on: never those of another project.
+"""Validation of the images that a Dockerfile refers to: none may belong to another project.
 
-The engine would use any image that it has. Where the engine's parsing of a line is not certain,
-every possible parsing is checked; what cannot be known before the build is refused.
+The engine would use any local image. If the engine's parsing of a line is ambiguous, every possible
+parsing is checked; references that are unknown before the build are rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from apps.projects.engine.builder.plan import LAYER_LABEL
 from apps.projects.engine.tags import IMAGE_PREFIX
 
 _HOSTS: Final = ("docker.io", "index.docker.io")
-# The engine also accepts a prefix of an id, however short.
+# The engine also accepts a prefix of an ID, however short.
 _ID = re.compile(r"[0-9a-f]{1,64}|sha256[:@].*|.*@(?!sha256:[0-9a-f]{64}$).*")
 _ESCAPE_TOLD = re.compile(r"escape\s*+=", re.IGNORECASE)
 _ESCAPE_SURE = re.compile(r"#[ \t]*escape[ \t]*=[ \t]*`[ \t]*", re.IGNORECASE)
@@ -27,9 +27,9 @@ _QUOTING: Final = frozenset("'\"\\`")
 
 
 class Base(NamedTuple):
-    """A FROM that names an image, in lines ``first`` to ``last`` of the parsed text.
+    """FROM instruction with an image, in lines ``first`` to ``last`` of the parsed text.
 
-    ``line``: of the Dockerfile, for messages. ``stage``: the text after the image.
+    ``line``: line of the Dockerfile, for messages. ``stage``: text after the image.
     """
 
     line: int
@@ -41,13 +41,13 @@ class Base(NamedTuple):
 
     @property
     def platform(self) -> str:
-        """Platform as written; "" is the engine's own."""
+        """Platform as written; "" means the platform of the engine."""
         named = [flag for flag in self.flags if flag.lower().startswith("--platform=")]
         return named[-1].partition("=")[2] if named else ""
 
 
 def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]) -> list[Base]:
-    """Return the images that it builds on. Raises ``BuildStepFailed`` with the line.
+    """Return the base images of a Dockerfile. Raises ``BuildStepFailed`` with the line.
 
     ``image``: the repository that is built.
     """
@@ -56,7 +56,7 @@ def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]
     numbers = _numbers(lines)
     readings = []
     for escape in _escapes(lines):
-        # Engines differ on whether a doubled escape at the end of a line is one.
+        # Engines differ in whether a doubled escape at the end of a line continues the line.
         for doubled in (True, False):
             reading = _DockerfileReading(own, arguments)
             for first, last, text in _instructions(lines, escape, doubled):
@@ -70,9 +70,9 @@ def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]
 
 
 def pinned(dockerfile: bytes, bases: Sequence[Base], ids: Mapping[Base, str]) -> bytes:
-    """Return the Dockerfile with image ids instead of names.
+    """Return the Dockerfile with image IDs instead of names.
 
-    So the images that were checked are used, even if a name moves meanwhile.
+    This ensures that the build uses the checked images even if a name is reassigned.
     """
     lines = dockerfile.decode("utf-8", "surrogateescape").splitlines()
     for base in reversed(bases):
@@ -83,9 +83,9 @@ def pinned(dockerfile: bytes, bases: Sequence[Base], ids: Mapping[Base, str]) ->
 
 
 def check_triggers(triggers: Iterable[str], base: Base) -> None:
-    """Check the ONBUILD triggers of a base image: they must not copy from other images.
+    """Check that the ONBUILD triggers of a base image do not copy from other images.
 
-    Anyone can write them into an image, and they are part of no Dockerfile that we check. Raises
+    Triggers can be in any image, and are not part of the checked Dockerfile. Raises
     ``BuildStepFailed``.
     """
     for trigger in triggers:
@@ -99,12 +99,12 @@ def check_triggers(triggers: Iterable[str], base: Base) -> None:
 
 
 class _DockerfileReading:
-    """State while parsing a Dockerfile: stages and values of arguments so far."""
+    """Parser state of a Dockerfile: known stages and values of arguments."""
 
     def __init__(self, own: str, arguments: Mapping[str, str]) -> None:
         self._own = own
         self._arguments = arguments
-        # None: declared, with an unknown value.
+        # None: the argument is declared, but its value is unknown.
         self._values: dict[str, str | None] = {}
         self._stages: set[str] = set()
         self._count = 0
@@ -114,7 +114,7 @@ class _DockerfileReading:
     def take(self, line: int, first: int, last: int, text: str) -> None:
         """Process the next instruction. Raises ``BuildStepFailed``."""
         name, *words = text.split()
-        # Triggers that our image would pass on.
+        # Triggers that the built image would pass on.
         while name.upper() == "ONBUILD" and words:
             name, *words = words
         if name.upper() == "FROM":
@@ -168,7 +168,7 @@ class _DockerfileReading:
             elif equals:
                 self._values[name] = self._default(default)
             if _QUOTING & set(name):
-                # The splitting of the rest is not certain.
+                # The splitting of the rest is ambiguous.
                 self._values.update(dict.fromkeys(self._values, None))
                 self._values.update({_bare(word): None for word in words[position:]})
                 return
@@ -192,7 +192,7 @@ class _DockerfileReading:
         end = 0
         for variable in _VARIABLE.finditer(text):
             value = self._value(variable)
-            # Nested values can grow tenfold with each line; no image name is that long.
+            # Limit: nested values can grow tenfold with each line, and no image name is that long.
             if value is None or len(value) > _LONGEST:
                 return None
             pieces += text[end : variable.start()], value
@@ -230,7 +230,7 @@ def _bare(word: str) -> str:
 
 
 def _escapes(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the possible line-continuation characters: two where a directive is ambiguous."""
+    """Yield the possible line-continuation characters; two if the directive is ambiguous."""
     if lines and _ESCAPE_SURE.fullmatch(lines[0]):
         yield "`"
         return
@@ -238,7 +238,7 @@ def _escapes(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if line.strip() and not line.strip().startswith("#"):
             return
-        # One search for the last directive, however many the line has.
+        # A single search for the last directive keeps the time linear.
         if _ESCAPE_TOLD.search(line.rpartition("`")[0]):
             yield "`"
             return
@@ -267,6 +267,6 @@ def _instructions(
 
 
 def _numbers(lines: Sequence[str]) -> list[int]:
-    """Return the line number in the project's Dockerfile for each line, without our own lines."""
+    """Return the line number in the project's Dockerfile for each line that is not generated."""
     ours = f"LABEL {LAYER_LABEL}="
     return [0, *accumulate(0 if line.startswith(ours) else 1 for line in lines)]

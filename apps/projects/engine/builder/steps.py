@@ -1,4 +1,4 @@
-"""Steps of a build; each can be stopped at any moment."""
+"""Steps of a build. Each step can be stopped at any time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)", re.DOTALL)
 
 
 class BuildProgress(Protocol):
-    """Receiver of the progress of a build; raises when the build must not go on."""
+    """Receiver of the progress of a build; raises to abort the build."""
 
     def enter(self, step: str) -> None: ...
 
@@ -51,7 +51,7 @@ def build_image(
     progress: BuildProgress,
     store: Callable[[BuiltImage, BuildEngine], None],
 ) -> None:
-    """Run all steps; ``store`` saves the result.
+    """Run all steps of a build; ``store`` saves the result.
 
     Raises ``ProjectInputError`` with the reason, or ``BuildStopped``.
     """
@@ -86,7 +86,7 @@ def build_image(
         progress.enter(STORE)
         failpoints.hit("projects.build.before_store")
         tick()
-        # Flush the log before the end becomes visible.
+        # Flush the log before the end of the build becomes visible.
         log.tick(force=True)
         store(built, engine)
     except FAILURES as error:
@@ -104,7 +104,7 @@ def _tell_commit(fetched: FetchedTag, plan: BuildPlan, log: BuildLog) -> None:
 
 
 class ImageBuild:
-    """The build step in the engine."""
+    """Step "build": runs the build in the engine."""
 
     def __init__(
         self, plan: BuildPlan, engine: BuildEngine, control: BuildControl, log: BuildLog
@@ -121,7 +121,7 @@ class ImageBuild:
         self._image = ""
 
     def run(self, context: BuildContext) -> str:
-        """Build and return the digest of the image."""
+        """Build the image and return its digest."""
         self.lines = context.lines
         pin_bases(context, self._ids_of(context.bases))
         stream = EngineStream(self._plan.engine, building(context.path, self._parameters()))
@@ -150,9 +150,9 @@ class ImageBuild:
         return {base: known[base.image, base.platform] for base in bases}
 
     def _id_of(self, base: Base) -> str:
-        """Return the id of a base image, pulled where it is missing.
+        """Return the ID of a base image, which is pulled if missing.
 
-        Using the id, the builder takes the same image whose triggers were checked here.
+        By the ID the builder uses the same image whose triggers were checked here.
         """
         image = self._engine.image(base.image)
         if image is None or not _is_for(image, base.platform):
@@ -196,7 +196,7 @@ class ImageBuild:
             "nocache": plan.no_cache,
             "buildargs": dict(plan.arguments),
             "labels": {**plan.labels, LAYER_LABEL: plan.layer, BUILD_LABEL: str(plan.build)},
-            # No swap: it would double the memory limit.
+            # Disable swap, which would double the memory limit.
             "container_limits": {"memory": memory, "memswap": memory},
             "network_mode": plan.engine.network,
             "extra_hosts": {self._mark: "127.0.0.1"},
@@ -204,7 +204,7 @@ class ImageBuild:
         }
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Process one message of the builder. Raises ``BuildStepFailed``."""
+        """Process a message of the builder. Raises ``BuildStepFailed``."""
         if "error" in message or "errorDetail" in message:
             detail = message.get("errorDetail") or {}
             text = self._log.clean(str(detail.get("message") or message.get("error")))
@@ -223,7 +223,7 @@ class ImageBuild:
 
     def _hear_text(self, text: str) -> None:
         step = _STEP.fullmatch(text.rstrip("\n"))
-        # Output of a command may look like a step; it cannot be the next one and stay so.
+        # Output of a command may look like a step, but cannot have the next step number each time.
         if step and int(step[1]) == self._number + 1:
             self._number = int(step[1])
             self._step = self._log.clean(step[3])
@@ -231,7 +231,7 @@ class ImageBuild:
         self._log.write(text, source=BUILD)
 
     def _hear_status(self, message: dict[str, Any]) -> None:
-        """Process a status of a pull, or of an ADD from a URL, which runs without a container."""
+        """Process a status message of a pull, or of an ADD from a URL, which has no container."""
         progress = message.get("progressDetail") or {}
         if int(progress.get("current") or 0) > self._plan.max_image_bytes:
             raise BuildStepFailed(
@@ -242,7 +242,7 @@ class ImageBuild:
 
 
 def _is_for(image: dict[str, Any], platform: str) -> bool:
-    """Return whether the image is for the platform, such as linux/arm64."""
+    """Return whether the image is for a platform such as linux/arm64."""
     there = f"{image.get('Os')}/{image.get('Architecture')}"
     return not platform or f"{platform}/".startswith(f"{there}/")
 
