@@ -1,4 +1,4 @@
-"""Refusals of this app."""
+"""Errors of projects, builds, images and deliveries; each class has a stable code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from apps.access.errors import DomainError, Text
 
 
 class ProjectError(DomainError):
-    """Base of this app's refusals."""
+    """Base class of the errors of this app."""
 
 
 class DefaultProjectStays(ProjectError):
-    """The default project, which holds everything without a choice, cannot be deleted."""
+    """The default project, used when no project is chosen, cannot be deleted."""
 
     code = "default_project_stays"
     detail = _("The default project cannot be deleted.")
@@ -28,21 +28,21 @@ class ProjectInUse(ProjectError):
 
 
 class ProjectNameTaken(ProjectError):
-    """A deleted project cannot be restored: another one has its name or slug."""
+    """The deleted project cannot be restored: another project has its name or slug."""
 
     code = "project_name_taken"
     detail = _("Another project has this name or slug by now: rename that one first.")
 
 
 class BuildsDisabled(ProjectError):
-    """The project does not build tags, or has no git address."""
+    """The project does not build tags, or has no git URL."""
 
     code = "builds_disabled"
     detail = _("This project does not build tags.")
 
 
 class AlreadyBuilt(ProjectError):
-    """The tag is being built or was built; ``build`` is that build."""
+    """The tag is being built or was built, by ``build``."""
 
     code = "already_built"
     detail = _("This tag has been built already; ask for a rebuild to build it again.")
@@ -74,7 +74,7 @@ class BuildMoveRefused(ProjectError):
 
 
 class TagNotRead(ProjectError):
-    """The tag does not fit the project's template."""
+    """The tag does not match the template of the project."""
 
     code = "tag_not_read"
     status = 422
@@ -82,14 +82,14 @@ class TagNotRead(ProjectError):
 
 
 class GitRefused(ProjectError):
-    """The git server cannot be reached, or refuses."""
+    """The git server is unreachable or refuses."""
 
     code = "git_refused"
     detail = _("The git server cannot be reached.")
 
 
 class ImageKnown(ProjectError):
-    """The image is listed already; ``image`` is its row."""
+    """The image is already listed, as ``image``."""
 
     code = "image_known"
     detail = _("This image is listed already.")
@@ -100,21 +100,21 @@ class ImageKnown(ProjectError):
 
 
 class RegistryRefused(ProjectError):
-    """The registry cannot be reached, or refuses."""
+    """The registry is unreachable or refuses."""
 
     code = "registry_refused"
     detail = _("The registry cannot be reached.")
 
 
 class RegistryAway(ProjectError):
-    """The registry does not answer at the moment."""
+    """The registry does not answer at the moment; the sender should retry."""
 
     code = "registry_away"
     detail = _("The registry does not answer.")
 
 
 class DeliveryNotReplayable(ProjectError):
-    """A refused delivery was not authenticated, so its body was not kept."""
+    """A refused delivery cannot be replayed: it was not authenticated, and its body not stored."""
 
     code = "delivery_not_replayable"
     detail = _("This delivery was refused, so its body was not kept; send it again.")

@@ -1,4 +1,4 @@
-"""Names of the notifications for pages, and the signals of this app."""
+"""Names of the page notifications of this app, and its signals."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 from django.dispatch import Signal
 
-# payload: build, tag, state, step
+# Payload: build, tag, state, step.
 BUILD_CHANGED: Final = "build_changed"
 
-# project, now: sent within the transaction. Receivers stop what is active in the project, or
+# Arguments: project, now. Sent within the transaction. Receivers stop activities of the project, or
 # refuse the deletion by raising a DomainError.
 project_deleted: Final = Signal()
-# project, now: receivers resume what was stopped.
+# Arguments: project, now. Receivers resume stopped activities.
 project_restored: Final = Signal()

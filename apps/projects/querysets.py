@@ -1,4 +1,4 @@
-"""Named filters of projects, deliveries, builds and images."""
+"""Query sets of projects, deliveries, builds and images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apps.projects.states import BUILD_ACTIVE, BuildState
 
 
 class ProjectQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Filters of projects, each of which is its own project."""
+    """Query set of projects; for visibility a project belongs to itself."""
 
     project_path = "pk"
 
@@ -19,22 +19,22 @@ ProjectManager = LivingManager.from_queryset(ProjectQuerySet)
 
 
 class DeliveryQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Filters of webhook deliveries."""
+    """Query set of webhook deliveries."""
 
     project_path = "project"
 
 
 class BuildQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Filters of builds."""
+    """Query set of builds."""
 
     project_path = "project"
 
     def active(self) -> Self:
-        """Builds that have not ended."""
+        """Filter builds that have not ended."""
         return self.filter(state__in=BUILD_ACTIVE)
 
     def stale(self, *, now: datetime, lease_seconds: float) -> Self:
-        """Builds whose worker has sent no heartbeat for ``lease_seconds``."""
+        """Filter builds whose worker has sent no heartbeat for ``lease_seconds``."""
         return self.filter(
             state__in=(BuildState.RUNNING, BuildState.CANCELLING),
             beat_at__lt=now - timedelta(seconds=lease_seconds),
@@ -42,10 +42,10 @@ class BuildQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
 
 class ImageQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Filters of images."""
+    """Query set of images."""
 
     project_path = "project"
 
     def available(self) -> Self:
-        """Images that jobs may use."""
+        """Filter images that jobs may use."""
         return self.filter(removed_at__isnull=True)

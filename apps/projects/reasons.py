@@ -1,4 +1,4 @@
-"""Translated texts of the refusal codes of the plain-Python parts."""
+"""Translated texts of the error codes of the plain-Python parts."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ _TEXTS: Final[dict[str, Promise]] = {
 
 
 def text_of(refusal: ProjectInputError) -> str:
-    """Return the text of a refusal in the reader's language."""
+    """Return the text of an error in the active language."""
     text = _TEXTS.get(refusal.code)
     if text is None:
         return gettext("Refused: %(code)s") % {"code": refusal.code}

@@ -1,4 +1,4 @@
-"""States and steps of builds; sources and verdicts of deliveries."""
+"""States and steps of builds; sources and verdicts of deliveries; sources of images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DeliverySource(TextChoices):
 
 
 class DeliveryVerdict(TextChoices):
-    """Result of a delivery. A refused one was not authenticated, so its body is not kept."""
+    """Result of a delivery. A refused delivery was not authenticated; its body is not stored."""
 
     BUILT = "built", _("build queued")
     LISTED = "listed", _("image listed")
@@ -28,7 +28,7 @@ class DeliveryVerdict(TextChoices):
 
 
 class BuildState(TextChoices):
-    """State of a build. The last four are final."""
+    """State of a build. The last four states are final."""
 
     QUEUED = "queued", _("queued")
     RUNNING = "running", _("running")
@@ -40,7 +40,7 @@ class BuildState(TextChoices):
 
 
 class BuildStep(TextChoices):
-    """Steps of a build, in order."""
+    """Step of a build, in order of execution."""
 
     NONE = "", _("not started")
     CLONE = "clone", _("clone")
@@ -62,7 +62,7 @@ B = BuildState
 BUILD_FINAL: Final = frozenset({B.SUCCEEDED, B.FAILED, B.CANCELLED, B.LOST})
 BUILD_ACTIVE: Final = frozenset(B) - BUILD_FINAL
 
-# From which states each state may be entered. A final state is never left.
+# Allowed previous states by state. A final state is never left.
 BUILD_MOVES: Final[dict[BuildState, frozenset[BuildState]]] = {
     B.QUEUED: frozenset(),
     B.RUNNING: frozenset({B.QUEUED}),
@@ -73,7 +73,7 @@ BUILD_MOVES: Final[dict[BuildState, frozenset[BuildState]]] = {
     B.LOST: frozenset({B.RUNNING, B.CANCELLING}),
 }
 
-# Colours of states: the names are those of the admin theme's labels.
+# Colours of states, as names of the admin theme's labels.
 BUILD_TONES: Final[dict[BuildState, str]] = {
     B.QUEUED: "default",
     B.RUNNING: "info",

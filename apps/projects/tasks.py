@@ -1,4 +1,4 @@
-"""Celery tasks. The rows are the truth: a superfluous task does nothing."""
+"""Celery tasks of projects. The database decides what is due: a repeated task does nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from apps.projects.services.deliveries import forget_deliveries
 from apps.runtime.services import database_now
 
 
-# Acknowledged at the start: RabbitMQ redelivers a message unacknowledged for half an hour, and a
-# build may take longer. The sweep finds builds that are lost by this.
+# Acknowledged at the start: RabbitMQ redelivers a message that is unacknowledged for half an hour,
+# and a build may take longer. The sweep finds builds that are lost by this.
 @shared_task(name="projects.build", bind=True, acks_late=False)
 def build(self: Any, build: int, **_unknown: Any) -> None:
-    """Do one build."""
+    """Perform a queued build."""
     work_on_build(build_id=int(build), worker=str(self.request.hostname or "celery"))
 
 
@@ -31,11 +31,11 @@ def sweep_builds(**_unknown: Any) -> None:
 
 @shared_task(name="projects.forget_deliveries")
 def forget_old_deliveries(**_unknown: Any) -> None:
-    """Delete old deliveries."""
+    """Delete deliveries beyond their retention."""
     forget_deliveries(now=database_now())
 
 
 @shared_task(name="projects.purge")
 def purge(**_unknown: Any) -> None:
-    """Purge projects that were deleted long ago."""
+    """Purge projects whose time to be restored is over."""
     purge_projects(now=database_now())

@@ -1,4 +1,4 @@
-"""Address of webhook deliveries."""
+"""URL pattern of webhook deliveries."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from apps.projects.webhooks import receive
 app_name = "projects"
 urlpatterns = [
     path("webhooks/<slug:slug>/", receive, name="webhook"),
-    # Senders follow no redirect, so the address works without its final slash too.
+    # Senders do not follow redirects, so the URL also works without the trailing slash.
     path("webhooks/<slug:slug>", receive),
 ]

@@ -1,6 +1,6 @@
-"""``POST /webhooks/<project>/``: notifications of git servers and registries.
+"""Endpoint ``POST /webhooks/<project>/`` for deliveries of git servers and registries.
 
-No session and no CSRF token: a delivery is authenticated by its signature alone.
+Uses no session and no CSRF token: a delivery is authenticated by its signature alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ MAX_TOKEN: Final = 200
 @never_cache
 @require_POST
 def receive(request: HttpRequest, slug: str) -> JsonResponse:
-    """Process a delivery: 202 when it is authenticated, whatever the result; a registry gets 200.
+    """Process a delivery.
 
-    400 for an unparsable body, 401 for a delivery that is not authenticated, whether the project
-    exists or not, 413 for a body that is too long, 503 while a store or the registry does not
-    answer: then the sender retries (seed S1.6).
+    Answers 202 for an authenticated delivery, whatever its result, and 200 to a registry. Answers
+    400 for a malformed body; 401 for a delivery that is not authenticated, whether or not the
+    project exists; 413 for a body that is too long; 503 while the database or the registry does not
+    answer, so that the sender retries (seed S1.6).
     """
     body = _read(request)
     if body is None:
@@ -81,7 +82,7 @@ def _answer(receipt: DeliveryReceipt) -> dict[str, Any]:
         "reason": receipt.reason,
     }
     if receipt.of_registry:
-        # Envelope that registries of this form expect (seed S1.58).
+        # Response format that registries expect (seed S1.58).
         envelope = {"Code": 100, "Status": "Success", "Message": receipt.reason}
         answer = {**answer, **envelope, "Data": receipt.delivery.tag}
     return answer

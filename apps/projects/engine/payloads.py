@@ -1,4 +1,4 @@
-"""Meaning of a delivery's body: a pushed tag, a pushed image, or nothing to do."""
+"""Interpretation of a delivery's body: a pushed tag, a pushed image, or no action."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Payload = Mapping[str, Any]
 
 
 class PayloadRefused(ProjectInputError):
-    """The body cannot be parsed: the sender's mistake (400)."""
+    """The body cannot be parsed; answered with status 400."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagPushed:
-    """A new tag. ``commit`` is "" where the sender does not state it."""
+    """Pushed tag. ``commit`` is "" if the sender does not state it."""
 
     tag: str
     commit: str = ""
@@ -36,7 +36,7 @@ class TagPushed:
 
 @dataclass(frozen=True, slots=True)
 class ImagePushed:
-    """A new image in a registry. ``digest`` is "" where the sender does not state it."""
+    """Pushed image of a registry. ``digest`` is "" if the sender does not state it."""
 
     repository: str
     tag: str
@@ -44,7 +44,7 @@ class ImagePushed:
 
 
 class Ignored(ProjectInputError):
-    """A valid delivery that needs no action. ``tag`` is set where there is one."""
+    """The delivery is valid but requires no action. ``tag`` is set if the body names one."""
 
     def __init__(self, code: str, *, tag: str = "", **params: object) -> None:
         super().__init__(code, **params)
@@ -54,7 +54,7 @@ class Ignored(ProjectInputError):
 def read_body(body: bytes, content_type: str) -> Payload:
     """Return the JSON object of a body. Raises ``PayloadRefused``.
 
-    GitHub's default, a form with the JSON in one field, is accepted too.
+    Accepts also GitHub's default, a form with the JSON in one field.
     """
     try:
         text = body.decode("utf-8")
@@ -112,10 +112,10 @@ def _check_depth(value: object) -> None:
 
 
 def interpret(sender: WebhookSender, event: str, payload: Payload) -> TagPushed | ImagePushed:
-    """Return what was pushed. Raises ``Ignored`` with the reason, ``PayloadRefused`` for missing
-    parts.
+    """Return the pushed tag or image.
 
-    No clone address is ever taken from a delivery: it comes from the project.
+    The clone URL in a delivery is never used: it comes from the project. Raises ``Ignored`` with
+    the reason, ``PayloadRefused`` for missing parts.
     """
     if sender is WebhookSender.GITLAB:
         return _gitlab(payload)
@@ -124,7 +124,7 @@ def interpret(sender: WebhookSender, event: str, payload: Payload) -> TagPushed 
     if _lookup(payload, "push_data") is not None:
         return _registry(payload)
     if sender is WebhookSender.REGISTRY:
-        # A token in the address is no signature: it may list images but build nothing.
+        # A token in the URL is not a signature: it permits to list images, but not to build.
         raise PayloadRefused("field_missing", field="Push_Data")
     tag = _text(payload, "tag")
     commit = payload.get("commit")
@@ -161,7 +161,7 @@ def _gitlab(payload: Payload) -> TagPushed:
 
 
 def _push(payload: Payload) -> TagPushed:
-    """Parse a push of one reference, in the shape common to all three servers."""
+    """Parse a push of one reference, in the structure shared by all three servers."""
     ref = _text(payload, "ref")
     if not ref.startswith(TAGS):
         raise Ignored("branch", ref=ref)
@@ -173,13 +173,13 @@ def _push(payload: Payload) -> TagPushed:
     if created is False or (created is not True and not _is_zero(before)):
         raise Ignored("tag_moved", tag=tag, ref=tag)
     head = payload.get("head_commit")
-    # "after" is the tag object itself where the tag is annotated.
+    # For an annotated tag "after" is the tag object itself.
     peeled = head.get("id") if isinstance(head, dict) else payload.get("checkout_sha")
     return TagPushed(tag, _commit(peeled or after))
 
 
 def _registry(payload: Payload) -> ImagePushed:
-    """Parse the form of seed S1.6; registries differ in the spelling of its names."""
+    """Parse a registry's push (seed S1.6); registries differ in the case of key names."""
     pushed = _object(payload, "push_data")
     repository = _object(payload, "repository")
     name = _lookup(repository, "repo_full_name") or _lookup(repository, "repo_name")
@@ -203,7 +203,7 @@ def _package(payload: Payload) -> ImagePushed:
     tag = metadata.get("tag") if isinstance(metadata, dict) else None
     name = tag.get("name") if isinstance(tag, dict) else None
     if not isinstance(version, dict) or not isinstance(name, str) or not name:
-        # Each layer and platform of an image arrives as a package of its own, without a tag.
+        # Each layer and platform of an image is sent as a separate package without a tag.
         raise Ignored("package_without_tag")
     digest = _digest(version.get("version")) or _digest(tag.get("digest") if tag else None)
     path = "/".join(str(package.get(name) or "") for name in ("namespace", "name"))
@@ -211,7 +211,7 @@ def _package(payload: Payload) -> ImagePushed:
 
 
 def _lookup(payload: Payload, name: str) -> Any:
-    """Look up a name without regard to case."""
+    """Return the value of a key, ignoring case."""
     return next((value for key, value in payload.items() if key.lower() == name), None)
 
 

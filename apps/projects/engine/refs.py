@@ -1,7 +1,7 @@
 """Allow-list of names of tags, branches and commits that may be passed to git.
 
-Far narrower than git's own rules: nothing that a shell, an option parser, a URL or the revision
-syntax (``^``, ``~``, ``@{``) could interpret.
+Stricter than git's own rules: excludes everything that a shell, an option parser, a URL or the
+revision syntax (``^``, ``~``, ``@{``) could interpret.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class TagRefused(ProjectInputError):
-    """Base of refused tags, with the reason."""
+    """Base class of the errors for invalid tags."""
 
 
 class RefRefused(TagRefused):
-    """A name that may not be passed to git."""
+    """The name may not be passed to git."""
 
 
 def check_tag(tag: str, *, colon_allowed: bool = False) -> str:
-    """Return ``tag``. Raises ``RefRefused``.
+    """Return ``tag`` if it is allowed. Raises ``RefRefused``.
 
     ``colon_allowed``: accept the form ``release:name:version``, which git itself rejects (seed
     S1.5).
@@ -37,7 +37,7 @@ def check_tag(tag: str, *, colon_allowed: bool = False) -> str:
 
 
 def check_branch(branch: str) -> str:
-    """Return ``branch``. Raises ``RefRefused``."""
+    """Return ``branch`` if it is allowed. Raises ``RefRefused``."""
     _check(branch, _MARKS)
     if branch.startswith("refs/") or branch == "HEAD":
         raise RefRefused("ref_has_prefix", ref=branch)
@@ -45,7 +45,7 @@ def check_branch(branch: str) -> str:
 
 
 def check_commit(commit: str) -> str:
-    """Return the full commit id in lower case. Raises ``RefRefused``."""
+    """Return a full commit ID in lower case. Raises ``RefRefused``."""
     lower = commit.lower()
     if not _COMMIT.fullmatch(lower):
         raise RefRefused("commit_malformed", commit=commit)

@@ -1,4 +1,4 @@
-"""Base of refusals in the plain-Python parts: a stable code and parameters of its text.
+"""Base class of the errors of the plain-Python parts: a stable code, and text parameters.
 
 The translated texts are in ``apps.projects.reasons``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ProjectInputError(Exception):
-    """A refusal. ``code`` is for programs; ``params`` are those of its text."""
+    """Invalid input or failed operation. ``params`` are the parameters of the text of ``code``."""
 
     def __init__(self, code: str, **params: object) -> None:
         self.code = code

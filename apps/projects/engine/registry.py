@@ -1,12 +1,12 @@
-"""Client of the registry API v2 for listing images (seed S1.7).
+"""Client of the registry API v2, to list images (seed S1.7).
 
     with RegistryClient(address, repository, username="", password="") as registry:
         registry.tags()         # latest first, then descending, at most 20
         registry.digest("1.2")  # "sha256:..."
 
-It connects only to the addresses that the guard has checked, follows no redirect, and has one
-timeout for everything together. The registry may refer to another host for a token, as the
-large ones do; that host is checked in the same way.
+The client connects only to checked addresses, follows no redirect, and has one timeout for all
+requests together. A registry may refer to another host for a token, as large registries do; that
+host is checked in the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from yardkit.addresses import Network, resolve_name
 
 LATEST: Final = "latest"
 MAX_TAGS: Final = 20
-# Registries may have thousands of tags and return them in their own order.
+# Registries may have thousands of tags, and return them in arbitrary order.
 MAX_PAGES: Final = 20
 MAX_BYTES: Final = 4 * 1024 * 1024
 TIMEOUT_SECONDS: Final = 15.0
@@ -45,13 +45,13 @@ _MANIFESTS: Final = ", ".join(
 )
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-# Anchored at the beginning of a word, to avoid quadratic time on a long one.
+# Anchored at the beginning of a word, to avoid quadratic time on long words.
 _CHALLENGE = re.compile(r'(?<![a-z_])([a-z_]++)="([^"]*)"', re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
 
 
 class RegistryProblem(ProjectInputError):
-    """The registry does not answer, refuses, or sends an invalid answer."""
+    """The registry does not answer, refuses the request, or sends an invalid answer."""
 
 
 def is_image_tag(tag: str) -> bool:
@@ -60,7 +60,7 @@ def is_image_tag(tag: str) -> bool:
 
 
 def choices(tags: Sequence[str], limit: int = MAX_TAGS) -> list[str]:
-    """Return ``latest`` first, then the tags descending, at most ``limit``.
+    """Return ``latest`` first, then the tags in descending order, at most ``limit``.
 
     Digits are compared as numbers: 1.10 comes before 1.9.
     """
@@ -70,7 +70,7 @@ def choices(tags: Sequence[str], limit: int = MAX_TAGS) -> list[str]:
 
 
 def _sort_key(tag: str) -> tuple[tuple[int, int, str], ...]:
-    # Odd pieces are numbers; huge ones stay texts, since int() of them is slow.
+    # Pieces at odd positions are numbers; huge numbers stay texts, since int() is slow on them.
     return tuple(
         (1, int(piece), "") if index % 2 and len(piece) < 20 else (0, 0, piece)
         for index, piece in enumerate(_NUMBER.split(tag))
@@ -78,7 +78,7 @@ def _sort_key(tag: str) -> tuple[tuple[int, int, str], ...]:
 
 
 class RegistryClient:
-    """Connection to one repository of one registry."""
+    """Connection to one repository of a registry. Not thread-safe."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class RegistryClient:
     def _ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None
     ) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of a 200; get a token first where the registry wants one."""
+        """Return headers and body of a response with status 200; get a token first if required."""
         status, answered, body = self._send(method, path, headers)
         if status == 401 and not self._authorization:
             self._authorization = self._answer_challenge(answered.get("www-authenticate", ""))
@@ -160,8 +160,8 @@ class RegistryClient:
         self, method: str, path: str, headers: Mapping[str, str] | None
     ) -> tuple[int, dict[str, str], bytes]:
         if self._connection is None or self._connection.sock is None:
-            # The registry closed the connection; http.client would resolve the name again by
-            # itself.
+            # The registry closed the connection. Connect explicitly: http.client would resolve the
+            # name again.
             self._connection = self._connect(self._address)
         extra = {"Authorization": self._authorization} if self._authorization else {}
         try:
@@ -171,7 +171,7 @@ class RegistryClient:
             raise
 
     def _answer_challenge(self, challenge: str) -> str:
-        """Return the Authorization header for a challenge."""
+        """Return the Authorization header for a challenge of the registry."""
         kind = challenge.partition(" ")[0].lower()
         if kind == "basic":
             if not self._username:
@@ -186,7 +186,7 @@ class RegistryClient:
         realm = challenge.get("realm", "")
         parts = urlsplit(realm)
         if self._address.scheme == "https" and parts.scheme != "https":
-            # The password would be sent in plain text.
+            # Refuse: the password would be sent in plain text.
             raise RegistryProblem("registry_nonsense", error="realm")
         address = check_registry_url(
             f"{parts.scheme}://{parts.netloc}",
@@ -237,7 +237,7 @@ class RegistryClient:
     def _read(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
     ) -> bytes:
-        """Return the body; the deadline also ends a slow one."""
+        """Return the body of a response; the deadline also applies to slow bodies."""
         body = b""
         while True:
             self._set_timeout(connection)
@@ -260,7 +260,7 @@ class RegistryClient:
         return connection
 
     def _open(self, address: RemoteAddress) -> socket.socket:
-        """Connect to one of the checked addresses: the name is not resolved again."""
+        """Connect to one of the checked addresses, without resolving the name again."""
         last: OSError = OSError("no address")
         for ip in address.addresses:
             try:
@@ -284,7 +284,7 @@ class RegistryClient:
         return left
 
     def _set_timeout(self, connection: http.client.HTTPConnection) -> None:
-        # None where the registry closed the connection after its answer.
+        # None if the registry closed the connection after its response.
         if connection.sock is not None:
             connection.sock.settimeout(self._left())
 
@@ -322,7 +322,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 def _tags_of(body: bytes) -> list[str]:
     tags = _json_object(body).get("tags")
-    # null for a repository whose tags were all deleted.
+    # null if all tags of the repository were deleted.
     if tags is None:
         return []
     if not isinstance(tags, list):
@@ -331,13 +331,13 @@ def _tags_of(body: bytes) -> list[str]:
 
 
 def _next_page(link: str, path: str) -> str:
-    """Return the path of the next page on the same registry; "" at the end."""
+    """Return the path of the next page on the same registry; "" after the last page."""
     match = re.match(r'\s*<([^>]*)>\s*;\s*rel="?next"?', link)
     if match is None:
         return ""
     parts = urlsplit(urljoin(path, match[1]))
     current = urlsplit(path)
-    # Only a further page of the same list: a link must not lead anywhere else.
+    # Accept only a further page of the same list.
     if parts.path != current.path or parts.netloc or parts.scheme:
         return ""
     following = f"{parts.path}?{parts.query}"

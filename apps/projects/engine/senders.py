@@ -1,4 +1,4 @@
-"""Senders of deliveries: recognition by headers, and authentication."""
+"""Senders of deliveries: detection by headers, and authentication."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apps.projects.engine.signatures import SignatureRefused
 
 MAX_ID: Final = 200
 MAX_EVENT: Final = 100
-# Headers that are stored: those that explain the delivery. None of them is a secret.
+# Headers that are stored, since they describe the delivery. None of them is a secret.
 KEPT_HEADERS: Final = (
     "content-length",
     "content-type",
@@ -44,7 +44,7 @@ _MAX_HEADER: Final = 500
 
 
 class WebhookSender(enum.StrEnum):
-    """Kinds of senders; the values are those of ``DeliverySource``."""
+    """Kind of sender; the values are those of ``DeliverySource``."""
 
     GITHUB = "github"
     GITLAB = "gitlab"
@@ -55,19 +55,19 @@ class WebhookSender(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncomingDelivery:
-    """A received delivery. ``headers`` have lower-case names; ``token`` is the query's."""
+    """Received delivery. ``headers`` have lower-case names; ``token`` is from the query string."""
 
     headers: Mapping[str, str]
     body: bytes
     token: str = ""
 
     def header(self, *names: str) -> str:
-        """Return the first of ``names`` that was sent, else ""."""
+        """Return the first of these headers that was sent, else ""."""
         return next((self.headers[name] for name in names if self.headers.get(name)), "")
 
     @property
     def kept_headers(self) -> dict[str, str]:
-        """Headers without secrets, shortened."""
+        """Headers to be stored: without secrets, shortened."""
         return {
             name: printable(self.headers[name], _MAX_HEADER)
             for name in KEPT_HEADERS
@@ -76,14 +76,14 @@ class IncomingDelivery:
 
     @property
     def registry_token(self) -> str:
-        """Token of a registry, from the address or a header."""
+        """Token of a registry, from the URL or a header."""
         scheme, _, rest = self.header("authorization").partition(" ")
         bearer = rest.strip() if scheme.lower() == "bearer" else ""
         return self.token or self.header("x-registry-token") or bearer
 
 
 def sender_of(incoming: IncomingDelivery) -> WebhookSender | None:
-    """Return the kind of sender by the headers; None where they do not show it."""
+    """Return the kind of sender by the headers; None if unknown."""
     # Gitea and Forgejo also send GitHub's headers, and Forgejo also sends Gitea's.
     if incoming.header(
         "x-gitea-event", "x-forgejo-event", "x-gitea-signature", "x-forgejo-signature"
@@ -99,7 +99,7 @@ def sender_of(incoming: IncomingDelivery) -> WebhookSender | None:
 
 
 def event_of(sender: WebhookSender | None, incoming: IncomingDelivery) -> str:
-    """Return the sender's name of the event; "" where only the body shows it."""
+    """Return the name of the event by the headers; "" if only the body contains it."""
     names: dict[WebhookSender | None, tuple[str, ...]] = {
         WebhookSender.GITHUB: ("x-github-event",),
         WebhookSender.GITLAB: ("x-gitlab-event",),
@@ -111,10 +111,10 @@ def event_of(sender: WebhookSender | None, incoming: IncomingDelivery) -> str:
 def delivery_id_of(
     sender: WebhookSender | None, incoming: IncomingDelivery, *, now: datetime
 ) -> str:
-    """Return the sender's id of the delivery, which a repetition has too.
+    """Return the sender's delivery ID, which is equal for a repeated delivery.
 
-    Without one, a hash of the body serves for an hour: long enough to recognise the retries of a
-    sender, and short enough to let through a deliberate repetition.
+    Without such an ID a hash of the body and the hour is used: long enough to recognise retries of
+    the sender, and short enough to accept an intended repetition.
     """
     names: dict[WebhookSender | None, tuple[str, ...]] = {
         WebhookSender.GITHUB: ("x-github-delivery",),
@@ -134,10 +134,10 @@ def delivery_id_of(
 def check_sender(
     sender: WebhookSender | None, incoming: IncomingDelivery, *, secret: str, now: datetime
 ) -> None:
-    """Authenticate the delivery, or raise ``SignatureRefused``.
+    """Authenticate a delivery. Raises ``SignatureRefused``.
 
-    Only the standard form signs the delivery id. That is enough: the bodies of the other forms
-    build their tag at most once, whatever their id.
+    Only Standard Webhooks sign the delivery ID. This is sufficient: deliveries of the other forms
+    build a tag at most once, whatever their ID.
     """
     if sender is None:
         raise SignatureRefused("signature_missing")
@@ -163,7 +163,7 @@ def check_sender(
 
 
 def printable(text: str, limit: int) -> str:
-    """Return text that every database can store and every page can show."""
+    """Return text that every database can store and every page can show, shortened to ``limit``."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)[
         :limit
     ]

@@ -1,4 +1,4 @@
-"""Signatures of deliveries by the project's secret. Comparisons take constant time."""
+"""Verification of signatures with the project's secret, compared in constant time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Final
 
 from apps.projects.engine.refusals import ProjectInputError
 
-# Allowed clock difference, which is also the time in which a signed body can be replayed.
+# Allowed clock difference; a signed body can be replayed within this time.
 TOLERANCE_SECONDS: Final = 300
-# Prefix of Standard Webhooks for a secret whose rest is base64 of the key.
+# Prefix of Standard Webhooks; the rest of the secret is the key in base64.
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the mark of a secret, none itself
 _SECRET_BYTES: Final = 30
 _TOKEN_PURPOSE: Final = b"crawlyard registry push"
 
 
 class SignatureRefused(ProjectInputError):
-    """A missing, wrong or expired signature."""
+    """The signature is missing, wrong or expired."""
 
 
 def new_secret() -> str:
-    """Return a secret that every kind of sender accepts: letters and digits after the prefix."""
+    """Return a new secret for all kinds of senders: letters and digits after the prefix."""
     while True:
         text = base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
         if text.isalnum():
@@ -33,13 +33,14 @@ def new_secret() -> str:
 
 
 def registry_token(secret: str) -> str:
-    """Return the token of a registry that cannot sign; it is valid for the registry's form only."""
+    """Return the token for registries, which cannot sign; valid for their form of delivery only."""
     return hmac.new(secret.encode(), _TOKEN_PURPOSE, hashlib.sha256).hexdigest()[:40]
 
 
 def check_hex(secret: str, body: bytes, signature: str, *, prefix: str = "") -> None:
-    """Check an HMAC-SHA256 of the body in hex: GitHub's has the prefix ``sha256=``, Gitea's
-    none.
+    """Check an HMAC-SHA256 of the body in hex. Raises ``SignatureRefused``.
+
+    GitHub's signature has the prefix ``sha256=``, Gitea's has none.
     """
     if not signature:
         raise SignatureRefused("signature_missing")
@@ -48,7 +49,7 @@ def check_hex(secret: str, body: bytes, signature: str, *, prefix: str = "") -> 
 
 
 def check_token(expected: str, token: str) -> None:
-    """Check a plain token, as GitLab sends it."""
+    """Check a plain token, as sent by GitLab. Raises ``SignatureRefused``."""
     if not token:
         raise SignatureRefused("signature_missing")
     _same(expected, token)
@@ -57,9 +58,9 @@ def check_token(expected: str, token: str) -> None:
 def check_standard(
     secret: str, body: bytes, *, message_id: str, timestamp: str, signatures: str, now: float
 ) -> None:
-    """Check a Standard Webhooks signature: ``v1,<base64>`` over id, timestamp and body.
+    """Check a Standard Webhooks signature: ``v1,<base64>`` over ID, timestamp and body.
 
-    Several signatures may be given.
+    ``signatures`` may contain several, of which one must be valid. Raises ``SignatureRefused``.
     """
     if not (message_id and timestamp and signatures):
         raise SignatureRefused("signature_missing")
@@ -70,7 +71,7 @@ def check_standard(
         base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in _keys(secret)
     ]
     given = [part[3:].encode() for part in signatures.split(" ")[:16] if part.startswith("v1,")]
-    # Compare all, so that the time does not reveal which one was close.
+    # Compare all, so that the time does not depend on which one is valid.
     matches = [hmac.compare_digest(one, other) for one in expected for other in given]
     if not any(matches):
         raise SignatureRefused("signature_wrong")
@@ -79,9 +80,7 @@ def check_standard(
 
 
 def _keys(secret: str) -> list[bytes]:
-    """Return the secret as bytes, for manual signing, and decoded as the standard's libraries
-    do.
-    """
+    """Return the possible keys: the secret as bytes, and decoded as the standard's libraries do."""
     keys = [secret.encode()]
     with contextlib.suppress(binascii.Error, ValueError):
         keys.append(base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True))

@@ -1,8 +1,8 @@
-"""Reading of a tag as release, name and version (seed S1.4, S1.5), and naming of its image.
+"""Parsing of tags into release, name and version (seed S1.4, S1.5), and names of images.
 
     read_tag("{release}/{name}/{version}", "prod/news/1.2") == TagReading("prod", "news", "1.2")
 
-An ambiguous tag is refused.
+An ambiguous tag is rejected.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _IMAGE_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class TemplateRefused(TagRefused):
-    """An invalid template."""
+    """The template is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagReading:
-    """Parts of a tag; ``release`` and ``name`` are "" where the template has none."""
+    """Parts of a tag; ``release`` and ``name`` are "" if the template does not contain them."""
 
     release: str
     name: str
@@ -46,7 +46,7 @@ class TagReading:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template; ``separators[i]`` is between ``names[i]`` and ``names[i + 1]``."""
+    """Parsed template; ``separators[i]`` is between ``names[i]`` and ``names[i + 1]``."""
 
     names: tuple[str, ...]
     separators: tuple[str, ...]
@@ -62,10 +62,10 @@ SEED_TEMPLATE: Final = Template(NAMES, (COLON, COLON))
 
 
 def parse_template(text: str) -> Template:
-    """Parse ``{release}/{name}/{version}`` and the like. Raises ``TemplateRefused``.
+    """Parse a template such as ``{release}/{name}/{version}``. Raises ``TemplateRefused``.
 
-    Exactly one of ``/ - _`` separates two names. ``{version}`` is required, each name may occur
-    once, and case does not matter.
+    Two names are separated by exactly one of ``/ - _``. ``{version}`` is required, each name may
+    occur once, and names are case-insensitive.
     """
     if len(text) > MAX_TEMPLATE:
         raise TemplateRefused("template_too_long", limit=MAX_TEMPLATE)
@@ -106,10 +106,9 @@ def _bad_separator(between: str) -> TemplateRefused:
 
 
 def read_tag(template: str, tag: str, *, colon_allowed: bool = False) -> TagReading:
-    """Read ``tag`` by ``template``.
+    """Parse ``tag`` by ``template``. Raises ``TagRefused`` or a subclass.
 
-    ``colon_allowed``: accept ``release:name:version`` too, the form of the seed. Raises
-    ``TagRefused``, of which ``RefRefused`` and ``TemplateRefused`` are kinds.
+    ``colon_allowed``: also accept ``release:name:version``, the form of the seed.
     """
     parsed = parse_template(template)
     check_tag(tag, colon_allowed=colon_allowed)
@@ -126,9 +125,9 @@ def read_tag(template: str, tag: str, *, colon_allowed: bool = False) -> TagRead
 
 
 def write_tag(template: str, reading: TagReading) -> str:
-    """Return the tag that ``template`` gives for ``reading`` and that reads back the same.
+    """Return the tag of ``reading`` by ``template``, which is parsed to the same parts again.
 
-    Raises ``TagRefused`` when there is none, as where a name contains the separator.
+    Raises ``TagRefused`` if there is no such tag, as for a name that contains the separator.
     """
     parsed = parse_template(template)
     values: dict[str, str] = {name: getattr(reading, name) for name in NAMES}
@@ -144,7 +143,7 @@ def write_tag(template: str, reading: TagReading) -> str:
 
 
 def _readings(template: Template, tag: str) -> Iterator[tuple[str, ...]]:
-    """Return every way to split the tag; with at most two separators, a few thousand."""
+    """Yield every way to split the tag; with at most two separators a few thousand."""
     yield from _cuts(tag, template.separators)
 
 
@@ -168,7 +167,7 @@ def _is_part(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ImageName:
-    """Name of an image in the engine: ``repository:tag``."""
+    """Name of an image in the engine, ``repository:tag``."""
 
     repository: str
     tag: str
@@ -178,10 +177,10 @@ class ImageName:
 
 
 def image_name(project: str, reading: TagReading) -> ImageName:
-    """Return the name of the image of ``reading`` in the project with the slug ``project``.
+    """Return the name of the image of ``reading``; ``project`` is the slug of the project.
 
-    Always valid for the engine, and unique for each reading: where a character was replaced or a
-    border between parts is ambiguous, part of a hash is appended.
+    The name is valid for the engine and unique for each reading: part of a hash is appended if a
+    character was replaced, or the border between parts is ambiguous.
     """
     identity = "\0".join((project, reading.release, reading.name, reading.version))
     digest = (
@@ -194,8 +193,8 @@ def image_name(project: str, reading: TagReading) -> ImageName:
         f"{IMAGE_PREFIX}/{project}" + (f"/{reading.name}" if reading.name else ""),
         "-".join(part for part in (reading.release, reading.version) if part),
     )
-    # A release with a hyphen could be mistaken for a shorter one whose version begins earlier; a
-    # version alone could be mistaken for a release with its version.
+    # A release with a hyphen is ambiguous with a shorter release and a longer version; a version
+    # alone is ambiguous with a release and a version.
     clear = "-" not in reading.release and bool(reading.release or "-" not in reading.version)
     clear = clear and not _LIKE_A_HASH.fullmatch(tag)
     if (repository, tag) != exact or not clear or not _IMAGE_TAG.fullmatch(tag):

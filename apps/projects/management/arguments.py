@@ -1,4 +1,4 @@
-"""Project arguments of management commands."""
+"""Parsing of project arguments of management commands."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _BAD_INPUT: Final = 2
 
 
 def project_named(name: str) -> Project:
-    """Return a project by slug or id. Raises ``CommandError``."""
-    # The slug first: it may consist of digits.
+    """Return a project by slug or ID. Raises ``CommandError``."""
+    # Try the slug first: it may consist of digits.
     project = Project.objects.filter(slug=name).first()
     if project is None and name.isascii() and name.isdigit() and len(name) < 19:
         project = Project.objects.filter(pk=int(name)).first()

@@ -1,4 +1,4 @@
-"""Projects, webhook deliveries, builds and images."""
+"""Models of projects, webhook deliveries, builds and images."""
 
 from apps.projects.models.build import Build, Delivery, Image
 from apps.projects.models.project import (

@@ -1,4 +1,4 @@
-"""Webhook deliveries, builds of tags, and their images."""
+"""Models of webhook deliveries, builds of tags, and images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.projects.states import (
 
 
 class Build(models.Model):
-    """One Docker build of one tag (seed S1.4). Its log is the stream ``build:<id>``."""
+    """Docker build of a tag (seed S1.4). Its log is the stream ``build:<id>``."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="builds"
@@ -38,7 +38,7 @@ class Build(models.Model):
     )
     reason = models.TextField(_("reason"), blank=True)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
-    # The lost build that this one retries, or the build that a person repeated.
+    # The lost build that this build retries, or the build that a user repeated.
     repeats = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="repeated_by"
     )
@@ -51,7 +51,7 @@ class Build(models.Model):
     steps = models.JSONField(_("steps"), default=list, blank=True)
     requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
     worker = models.CharField(_("worker"), max_length=200, blank=True)
-    # Fencing token, new with each claim: a worker that slept cannot end another one's build.
+    # Fencing token, changed by each claim: a stale worker cannot end the build of another.
     boot = models.CharField(max_length=16, blank=True)
     beat_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(_("created at"))
@@ -97,17 +97,17 @@ class Build(models.Model):
 
     @property
     def stream(self) -> str:
-        """``build:3``: the name of its log."""
+        """Name of the build's log stream, such as ``build:3``."""
         return f"build:{self.pk}"
 
     @property
     def is_active(self) -> bool:
-        """Whether it is in no final state."""
+        """Whether the build has not ended."""
         return self.state in BUILD_ACTIVE
 
 
 class Image(models.Model):
-    """An image that jobs can use: of a successful build or of the registry."""
+    """Image that jobs can use: of a successful build or of the registry."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="images"
@@ -118,7 +118,7 @@ class Image(models.Model):
     source = models.CharField(
         _("source"), max_length=10, choices=ImageSource.choices, default=ImageSource.BUILD
     )
-    # With the registry's host where it has one: the engine runs name:tag.
+    # Includes the host of a registry: the engine runs name:tag.
     name = models.CharField(_("name"), max_length=255)
     tag = models.CharField(_("tag"), max_length=128)
     digest = models.CharField(_("digest"), max_length=100)
@@ -146,12 +146,12 @@ class Image(models.Model):
 
     @property
     def reference(self) -> str:
-        """``name:tag``."""
+        """Reference of the image, ``name:tag``."""
         return f"{self.name}:{self.tag}"
 
 
 class Delivery(models.Model):
-    """One received webhook, its verdict and the reason (seed S1.4, S1.6)."""
+    """Received webhook delivery, with its verdict and the reason (seed S1.4, S1.6)."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="deliveries"
@@ -162,7 +162,7 @@ class Delivery(models.Model):
     delivery_id = models.CharField(_("delivery id"), max_length=200)
     event = models.CharField(_("event"), max_length=100, blank=True)
     verdict = models.CharField(_("verdict"), max_length=10, choices=DeliveryVerdict.choices)
-    # Stable, for programs; ``reason`` is for people.
+    # Stable code of ``reason``.
     code = models.CharField(max_length=50, blank=True)
     reason = models.TextField(_("reason"), blank=True)
     tag = models.CharField(_("tag"), max_length=250, blank=True)
@@ -192,7 +192,8 @@ class Delivery(models.Model):
         verbose_name_plural = _("deliveries")
         ordering = ["-id"]
         constraints = [
-            # Not the refused ones: a stranger must not use up the id of a real delivery.
+            # Not for refused deliveries: an unauthenticated sender must not occupy the ID of a real
+            # delivery.
             models.UniqueConstraint(
                 fields=["project", "source", "delivery_id"],
                 condition=~Q(verdict=DeliveryVerdict.REFUSED),

@@ -1,4 +1,4 @@
-"""Projects, from which everything else derives its permissions."""
+"""Models of projects, which all other permissions are derived from."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ DEFAULT_TAG_TEMPLATE: Final = "{release}/{name}/{version}"
 def validate_networks(value: object) -> None:
     """Accept a list of CIDR strings such as ``10.20.0.0/16`` or ``fd00::/8``.
 
-    Host bits must be zero: ``10.20.0.5/16`` is refused with the network that may be meant, because
-    its author might believe that it allows one address.
+    Host bits must be zero: ``10.20.0.5/16`` is rejected, with the probable network in the message,
+    because the author may have meant a single address.
     """
     if not isinstance(value, list):
         raise ValidationError(_('Enter a list of networks such as ["10.20.0.0/16"].'))
@@ -71,7 +71,7 @@ def _refusals(index: int, entry: object) -> list[ValidationError]:
 
 
 class GitOptions(models.Model):
-    """Project fields of the git repository and the tag template (seed S1.1, S1.2, S1.5)."""
+    """Project fields for the git repository and the tag template (seed S1.1, S1.2, S1.5)."""
 
     git_url = models.CharField(
         _("git address"),
@@ -105,7 +105,7 @@ class GitOptions(models.Model):
 
 
 class BuildOptions(models.Model):
-    """Project fields of builds (seed S1.4) and of the registry (S1.6)."""
+    """Project fields for builds (seed S1.4) and for the registry (S1.6)."""
 
     builds_enabled = models.BooleanField(
         _("build tags"),
@@ -168,7 +168,7 @@ class BuildOptions(models.Model):
 
 
 class Project(Restorable, GitOptions, BuildOptions):
-    """A crawling project with its own members, code and images (seed S1.1)."""
+    """Crawling project with its own members, code and images (seed S1.1)."""
 
     name = models.CharField(_("name"), max_length=100)
     slug = models.SlugField(
@@ -198,7 +198,7 @@ class Project(Restorable, GitOptions, BuildOptions):
         verbose_name_plural = _("projects")
         ordering: ClassVar = ["name"]
         constraints: ClassVar = [
-            # A deleted project, which may be restored, does not reserve its name.
+            # The name of a deleted project can be used by another project.
             models.UniqueConstraint(
                 fields=["name"],
                 condition=Q(deleted_at=None),
@@ -217,7 +217,7 @@ class Project(Restorable, GitOptions, BuildOptions):
         return self.name
 
     def clean(self) -> None:
-        """Check the uniqueness of name and slug; deleted projects do not count."""
+        """Check that name and slug are unique among projects that are not deleted."""
         super().clean()
         others = Project.objects.exclude(pk=self.pk)
         errors = {
@@ -229,17 +229,17 @@ class Project(Restorable, GitOptions, BuildOptions):
             raise ValidationError(errors)
 
     def has_secret(self, name: str) -> bool:
-        """Return whether the secret field ``name`` is set, without decrypting it."""
+        """Return whether the secret in field ``name`` is set, without decrypting it."""
         return bool(self.__dict__.get(name))
 
     @property
     def networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-        """``allowed_networks`` parsed."""
+        """Parsed ``allowed_networks``."""
         return [ipaddress.ip_network(entry) for entry in self.allowed_networks]
 
 
 class DeletedProject(Project):
-    """Deleted projects."""
+    """Proxy of deleted projects."""
 
     objects = ProjectQuerySet["DeletedProject"].as_manager()  # type: ignore[assignment, misc]
 

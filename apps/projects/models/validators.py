@@ -31,13 +31,13 @@ def _checked(check: Callable[[], object]) -> None:
 
 
 def validate_git_url(value: str) -> None:
-    """Accept an address that may be cloned; names are resolved when it is used."""
+    """Accept a URL that may be cloned; names are resolved only when the URL is used."""
     networks = settings.GIT_ALLOWED_NETWORKS
     _checked(lambda: check_clone_url(value, allowed_networks=networks))
 
 
 def validate_registry_url(value: str) -> None:
-    """Accept the address of a registry, without a path."""
+    """Accept the URL of a registry, without a path."""
     networks = settings.GIT_ALLOWED_NETWORKS
     _checked(lambda: check_registry_url(value, allowed_networks=networks))
 
@@ -69,7 +69,7 @@ def validate_dockerfile(value: str) -> None:
 
 
 def validate_build_arguments(value: object) -> None:
-    """Accept an object of texts by names that a Dockerfile can use."""
+    """Accept an object of strings by names that are valid in a Dockerfile."""
     if not isinstance(value, dict):
         raise ValidationError(_('Enter a JSON object of texts such as {"PYTHON": "3.12"}.'))
     if len(value) > MAX_ARGUMENTS:
@@ -91,13 +91,13 @@ def validate_build_arguments(value: object) -> None:
 
 
 def validate_username(value: str) -> None:
-    """Accept a user name that a header and a prompt can carry."""
+    """Accept a user name that is valid in an HTTP header and a prompt."""
     if ":" in value or not value.isprintable():
         raise ValidationError(_("A user name must not contain a colon or a line break."))
 
 
 def validate_webhook_secret(value: object) -> None:
-    """Accept a strong secret that every kind of sender can use."""
+    """Accept a strong secret that is valid for every kind of sender."""
     text = str(value)
     if text and (len(text) < MIN_SECRET or not text.isascii() or not text.isprintable()):
         raise ValidationError(

@@ -1,4 +1,4 @@
-"""Every write of this app."""
+"""Services of projects, builds, images and deliveries: all writes to the models of this app."""
 
 from apps.projects.services.builds import build_tag, cancel_build, queue_build, rebuild
 from apps.projects.services.connection import check_connection, preview_tag

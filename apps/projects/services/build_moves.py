@@ -20,12 +20,13 @@ def move_build(
     unchanged: tuple[str, ...] = (),
     **fields: Any,
 ) -> bool:
-    """Move a build to another state by a guarded update, within the caller's transaction.
+    """Move a build to another state by a compare-and-set update, in the caller's transaction.
 
-    ``held_by``: only while the build belongs to the worker of that boot. ``unchanged``: fields that
-    must still have the values of ``build``.
+    ``held_by``: require that the build belongs to the worker of that boot. ``unchanged``: fields
+    that must still have the values of ``build``.
 
-    False when the move is not allowed, or another process was quicker; then ``build`` is unchanged.
+    Returns False if the move is not allowed, or the row was changed concurrently; ``build`` is then
+    unchanged.
     """
     rows = Build.objects.filter(pk=build.pk, state__in=BUILD_MOVES[to])
     if held_by is not None:

@@ -1,4 +1,4 @@
-"""Builds for workers and the sweep: claim, heartbeat, steps, end, reap."""
+"""Services of builds for workers and the sweep: claim, heartbeat, steps, end, reap."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from apps.runtime.deferral import defer
 from yardkit import topology
 
 BEAT_SECONDS: Final = 5.0
-# A worker is considered dead after this time without a heartbeat.
+# A worker counts as dead after this time without a heartbeat.
 LEASE_SECONDS: Final = 30.0
-# Workers are woken again for builds that wait longer: a message may have been lost.
+# Workers are woken again for builds that wait longer, since a message may have been lost.
 WAKE_SECONDS: Final = 30.0
 MAX_ATTEMPTS: Final = 2
 MAX_REASON: Final = 4000
@@ -30,7 +30,7 @@ MAX_REASON: Final = 4000
 
 @transaction.atomic
 def claim_build(*, build_id: int, worker: str, now: datetime) -> Build | None:
-    """Claim a queued build for ``worker`` under a new boot; None when it is not queued."""
+    """Claim a queued build for ``worker`` with a new boot; None if the build is not queued."""
     build = Build.objects.select_related("project").filter(pk=build_id).first()
     if build is None:
         return None
@@ -47,19 +47,19 @@ def claim_build(*, build_id: int, worker: str, now: datetime) -> Build | None:
 
 
 def beat_build(*, build: Build, now: datetime) -> bool:
-    """Renew the lease; False when the build no longer belongs to this worker."""
+    """Renew the lease of a build; False if it no longer belongs to this worker."""
     return bool(_mine(build).update(beat_at=now))
 
 
 def state_of_build(*, build: Build) -> str | None:
-    """Return the state; None when the build no longer belongs to this worker."""
+    """Return the state of a build; None if it no longer belongs to this worker."""
     state = _mine(build).values_list("state", flat=True).first()
     return None if state is None else str(state)
 
 
 @transaction.atomic
 def enter_step(*, build: Build, step: BuildStep, now: datetime) -> bool:
-    """Record the beginning of ``step``; False when the build no longer belongs to this worker."""
+    """Record the beginning of ``step``; False if the build no longer belongs to this worker."""
     steps = [*_ended(build.steps, now)]
     steps.append({"step": step.value, "started_at": now.isoformat(), "ended_at": None})
     if not _mine(build).update(step=step, steps=steps):
@@ -70,7 +70,7 @@ def enter_step(*, build: Build, step: BuildStep, now: datetime) -> bool:
 
 
 def note_commit(*, build: Build, commit: str) -> bool:
-    """Record the tag's commit; False when the build no longer belongs to this worker."""
+    """Record the commit of the tag; False if the build no longer belongs to this worker."""
     build.commit = commit
     return bool(_mine(build).update(commit=commit))
 
@@ -81,8 +81,8 @@ def succeed_build(
 ) -> Image | None:
     """Record success and list the image, in one transaction (seed S1.4).
 
-    None when the build no longer belongs to this worker, or is being cancelled: then no image is
-    listed.
+    Returns None, without listing the image, if the build no longer belongs to this worker or is
+    being cancelled.
     """
     steps = [*_ended(build.steps, now)]
     if not move_build(
@@ -109,7 +109,7 @@ def succeed_build(
 
 @transaction.atomic
 def end_build(*, build: Build, state: BuildState, reason: str, now: datetime) -> bool:
-    """Record failure or cancellation; False when the build no longer belongs to this worker."""
+    """Record failure or cancellation; False if the build no longer belongs to this worker."""
     steps = [*_ended(build.steps, now)]
     fields: dict[str, Any] = {"steps": steps}
     if reason:
@@ -118,7 +118,7 @@ def end_build(*, build: Build, state: BuildState, reason: str, now: datetime) ->
 
 
 def reap_builds(*, now: datetime) -> int:
-    """Mark builds of silent workers as lost, and retry each once; return their number."""
+    """Mark builds of silent workers as lost, and retry each of them once; return their number."""
     lost = 0
     for build in Build.objects.stale(now=now, lease_seconds=LEASE_SECONDS).select_related(
         "project"
@@ -132,9 +132,10 @@ def reap_builds(*, now: datetime) -> int:
 
 
 def leave_builds(*, worker: str, now: datetime) -> int:
-    """Hand the builds of a stopping worker over to other workers.
+    """Hand over the builds of a stopping worker to other workers.
 
-    They start again at once, and not as a failed attempt: restarting workers ends no build.
+    The builds start again at once, and the handover does not count as a failed attempt: restarting
+    workers ends no build.
     """
     reason = _("worker %(worker)s was stopped") % {"worker": worker}
     begun = Build.objects.filter(
@@ -179,7 +180,7 @@ def _try_again(build: Build, now: datetime, attempt: int) -> None:
                 no_cache=build.no_cache,
             )
     except ProjectError:
-        # Builds were disabled, or the tag was requested meanwhile.
+        # Builds were disabled, or another build of the tag was queued.
         return
 
 
@@ -204,7 +205,7 @@ def wake_builds(*, now: datetime) -> int:
 
 
 def _mine(build: Build) -> Any:
-    """Return the row while it belongs to the worker that claimed ``build``."""
+    """Return the query for the row, if it belongs to the worker that claimed ``build``."""
     return Build.objects.filter(
         pk=build.pk, boot=build.boot, state__in=(BuildState.RUNNING, BuildState.CANCELLING)
     )

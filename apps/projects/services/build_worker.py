@@ -1,4 +1,4 @@
-"""Work of a build worker: one build from its claim to its end."""
+"""Build worker: performs a build from its claim to its end."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-# Interval of looking for a cancellation.
+# Interval of checks for a cancellation, in seconds.
 LOOK_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 2.0
 LAST_LINES_SECONDS: Final = 10.0
-# Set when this process hands its builds over to others.
+# Set when this process hands over its builds to other workers.
 leaving: Final = threading.Event()
 _FOLDER = re.compile(r"(\d{1,18})-([0-9a-f]{8})")
 
 
 def work_on_build(*, build_id: int, worker: str) -> str | None:
-    """Do a queued build and return its final state; None when it is not queued.
+    """Perform a queued build and return its final state; None if the build is not queued.
 
     A process that is ``leaving`` starts no build, even if it still receives messages.
     """
@@ -82,18 +82,18 @@ def work_on_build(*, build_id: int, worker: str) -> str | None:
 
 
 def engine_options() -> EngineOptions:
-    """Return the Docker Engine of the settings."""
+    """Return the Docker Engine that the settings name."""
     return EngineOptions(
         url=settings.DOCKER_URL,
         network=settings.BUILD_NETWORK,
         memory_bytes=settings.BUILD_MEMORY_BYTES,
-        # The same for all workers of this installation, and for no other installation.
+        # Equal for all workers of this installation, and unique to the installation.
         owner=salted_hmac("crawlyard.builds", "owner").hexdigest()[:16],
     )
 
 
 def plan_of(build: Build, folder: Path) -> BuildPlan:
-    """Return the input of the plain-Python part."""
+    """Return the input of the plain-Python builder."""
     project = build.project
     remote = git_remote(project)
     secrets = [
@@ -128,7 +128,7 @@ def plan_of(build: Build, folder: Path) -> BuildPlan:
 
 
 class _BuildWork:
-    """One claimed build; receives the progress of its steps."""
+    """Claimed build in progress, which records the progress of its steps."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
@@ -140,7 +140,7 @@ class _BuildWork:
         )
 
     def run(self) -> str:
-        """Build and return the final state, ``lost`` when it no longer belongs to this worker."""
+        """Build and return the final state; ``lost`` if another worker has claimed the build."""
         clear_folders()
         self.folder.mkdir(mode=0o700, parents=True)
         beat = _BuildHeartbeat(self.build, self.control)
@@ -156,7 +156,7 @@ class _BuildWork:
         return state
 
     def _leave_rest(self) -> None:
-        """Store unsent log lines in the outbox, for when the broker is back."""
+        """Store unsent log lines in the outbox, to be sent when the broker is reachable again."""
         rest = self.log.rest()
         try:
             with transaction.atomic():
@@ -178,7 +178,7 @@ class _BuildWork:
         except ProjectInputError as refused:
             return self._end(BuildState.FAILED, text_of(refused))
         except DATABASE_ERRORS:
-            # Nothing can be recorded now: the sweep will mark the build as lost.
+            # The end cannot be recorded; the sweep will mark the build as lost.
             logger.exception("build %s: the database is away", self.build.pk)
             return self._lost()
         except Exception as error:
@@ -188,13 +188,13 @@ class _BuildWork:
         return BuildState.SUCCEEDED
 
     def enter(self, step: str) -> None:
-        """Record the next step."""
+        """Record the beginning of a step. Raises ``BuildStopped``."""
         self.control.check()
         if not enter_step(build=self.build, step=BuildStep(step), now=database_now()):
             raise BuildStopped(StopReason.GIVEN_UP)
 
     def commit(self, commit: str) -> None:
-        """Record the tag's commit."""
+        """Record the commit of the tag. Raises ``BuildStopped``."""
         if not note_commit(build=self.build, commit=commit):
             raise BuildStopped(StopReason.GIVEN_UP)
 
@@ -218,7 +218,7 @@ class _BuildWork:
         reason = self.log.masked(reason)
         if end_build(build=self.build, state=state, reason=reason, now=database_now()):
             return state
-        # It was cancelled while it was failing.
+        # The build was cancelled or reaped while it failed.
         return self._lost()
 
     def _lost(self) -> str:
@@ -238,7 +238,7 @@ class _BuildHeartbeat(threading.Thread):
         self._outage = Outage(logger, f"heartbeat of build {build.pk}")
 
     def run(self) -> None:
-        """Send heartbeats until ``stop()``, whatever fails: a silent worker loses its build."""
+        """Send heartbeats until ``stop()``, despite errors: a silent worker loses its build."""
         try:
             keep_running(self.name, self._beat, self._ended)
         finally:
@@ -249,7 +249,8 @@ class _BuildHeartbeat(threading.Thread):
             try:
                 self._look()
             except DATABASE_ERRORS as error:
-                # If the database stays away for longer than the lease, the sweep ends the build.
+                # If the database is unreachable for longer than the lease, the sweep ends the
+                # build.
                 self._outage.failed(error)
                 self._timers.hasten("beat")
                 connection.close()
@@ -274,7 +275,7 @@ class _BuildHeartbeat(threading.Thread):
 
 
 def send_lines(batch: LogBatch) -> bool:
-    """Publish log lines; False while the broker is away."""
+    """Publish log lines; return False while the broker is unreachable."""
     message = Outgoing(body=encode(batch), key=topology.LOGS.name)
     try:
         shared_broker().publish([message]).result(CONFIRM_SECONDS)
@@ -300,10 +301,10 @@ def tidy(
     but: Build | None = None,
     connect: Callable[..., BuildEngine] = BuildEngine,
 ) -> int:
-    """Remove our images and layers that belong to no listed image; return their number.
+    """Remove images and layers of this installation that belong to no listed image.
 
-    An image that was stored but not named, because its worker died, gets its name. Layers of
-    unfinished builds stay while another build runs: it may use them.
+    Returns their number. An image that was stored but not named, because its worker died, gets its
+    name. Layers of unfinished builds are kept while another build runs, which may use them.
     """
     removed = 0
     try:
@@ -316,7 +317,7 @@ def tidy(
         for digest, label in engine.nameless():
             if label and _belongs(engine, digest, label):
                 continue
-            # Queried for each layer: another build may begin at any moment and use it.
+            # Query for each layer: another build may begin at any moment and use the layer.
             if label or not others.exists():
                 engine.remove(digest)
                 removed += 1
@@ -328,7 +329,7 @@ def tidy(
 
 
 def _belongs(engine: BuildEngine, digest: str, label: str) -> bool:
-    """Return whether an unnamed finished image belongs to a build, and name it."""
+    """Return whether an unnamed finished image belongs to a build; name it if it is listed."""
     if not label.isascii() or not label.isdigit() or len(label) > 18:
         return False
     stored = Image.objects.filter(build_id=int(label), digest=digest).first()

@@ -1,4 +1,4 @@
-"""Builds for people and webhooks: queue, cancel, repeat."""
+"""Services of builds for users and webhooks: queue, cancel, repeat."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def queue_build(
     attempt: int = 1,
     no_cache: bool = False,
 ) -> Build:
-    """Insert a build and wake a worker on commit.
+    """Insert a build, and wake a worker on commit.
 
-    A tag that was built is built again only as ``repeats`` of one of its builds, or when its last
+    A tag that was built is built again only if ``repeats`` is one of its builds, or if its last
     build failed.
 
     Raises:
-        BuildsDisabled: the project builds no tags, or has no git address.
+        BuildsDisabled: the project does not build tags, or has no git URL.
         AlreadyBuilt: the tag is being built or was built; ``.build`` is that build.
     """
     if not project.builds_enabled:
@@ -75,7 +75,7 @@ def queue_build(
         with transaction.atomic():
             build.save(force_insert=True)
     except IntegrityError:
-        # A simultaneous delivery was quicker.
+        # A concurrent delivery has queued the build.
         _refuse_another(project, tag, repeats)
         raise
     defer(BUILD_TASK, queue=topology.BUILDS, build=build.pk)
@@ -95,10 +95,10 @@ def _refuse_another(project: Project, tag: str, repeats: Build | None) -> None:
 def build_tag(
     *, project: Project, tag: str, now: datetime, actor: User | None, commit: str = ""
 ) -> Build:
-    """Build a tag that a person chose.
+    """Build a tag on request of a user.
 
     Raises:
-        TagNotRead: it does not fit the project's template; the text says why.
+        TagNotRead: the tag does not match the project's template; the text is the reason.
         BuildsDisabled, AlreadyBuilt: as ``queue_build``.
     """
     try:
@@ -114,15 +114,15 @@ def build_tag(
 
 @transaction.atomic
 def cancel_build(*, build: Build, now: datetime, actor: User | None) -> None:
-    """Cancel a queued build at once, a running one by its worker.
+    """Cancel a build: a queued build at once, a running build by its worker.
 
     Raises:
-        BuildNotActive: it has ended.
-        BuildMoveRefused: it is being cancelled already.
+        BuildNotActive: the build has ended.
+        BuildMoveRefused: the build is already being cancelled.
     """
     before = build.state
     reason = _("cancelled by %(who)s") % {"who": actor.get_username() if actor else "system"}
-    # A worker may claim it between the two moves: then the second one finds it running.
+    # If a worker claims the build between the two moves, the second move finds it running.
     done = _cancel_waiting(build, now, reason) or move_build(
         build, BuildState.CANCELLING, now=now, reason=reason
     )
@@ -154,7 +154,7 @@ def rebuild(*, build: Build, now: datetime, actor: User | None, no_cache: bool =
     """Build the tag of ``build`` again; after success its image has the new digest.
 
     Raises:
-        BuildStillActive: it has not ended.
+        BuildStillActive: the build has not ended.
         BuildsDisabled, AlreadyBuilt: as ``queue_build``.
     """
     if build.state not in BUILD_FINAL:

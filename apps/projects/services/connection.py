@@ -1,4 +1,4 @@
-"""Preview of tags and test of the git connection."""
+"""Preview of tags, and test of the connection to the git server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN_TAGS: Final = 100
 
 
 def git_remote(project: Project) -> GitRemote:
-    """Return the project's repository with its credentials."""
+    """Return the git repository of a project, with its credentials."""
     return GitRemote(
         url=project.git_url,
         username=project.git_username,
@@ -32,7 +32,7 @@ def git_remote(project: Project) -> GitRemote:
 
 @dataclass(frozen=True)
 class TagPreview:
-    """How a tag is read, or why it is ignored. ``git_tag``: the tag that is cloned."""
+    """Parts of a parsed tag, or why it is ignored. ``git_tag``: the tag that is cloned."""
 
     tag: str
     commit: str = ""
@@ -48,7 +48,7 @@ class TagPreview:
 
 @dataclass(frozen=True)
 class GitConnection:
-    """Answer of the git server. ``tags`` are the first of ``count``."""
+    """Result of listing the tags of the git server. ``tags`` are the first of ``count``."""
 
     count: int
     fitting: int
@@ -63,7 +63,7 @@ def preview_tag(
     commit: str = "",
     colon_allowed: bool = True,
 ) -> TagPreview:
-    """Read ``tag`` by the project's template, or by another one."""
+    """Parse ``tag`` by the project's template, or by another template."""
     template = project.tag_template if template is None else template
     try:
         reading = read_tag(template, tag, colon_allowed=colon_allowed)
@@ -86,7 +86,7 @@ def check_connection(*, project: Project) -> GitConnection:
     """List the tags of the git server.
 
     Raises:
-        GitRefused: with the reason, without any password.
+        GitRefused: with the reason, which does not contain the password.
     """
     if not project.git_url:
         raise GitRefused(text_of(ProjectInputError("no_git_url")))

@@ -1,4 +1,4 @@
-"""Deletion of projects: hidden at first, restorable for a while, then purged."""
+"""Deletion of projects: a deleted project is hidden, can be restored for a time, then purged."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def delete_project(*, actor: User | None, project: Project, now: datetime | None = None) -> None:
-    """Hide a project with all that is in it, and stop its schedules.
+    """Delete a project: hide it with all its contents, and stop its schedules.
 
-    It can be restored for ``DELETED_DAYS``. Raises ``DefaultProjectStays``, and ``ProjectInUse``
-    while a build or a run is active.
+    The project can be restored for ``DELETED_DAYS``. Raises ``DefaultProjectStays``, and
+    ``ProjectInUse`` while a build or a run is active.
     """
     refuse_default(project)
     at = now or timezone.now()
@@ -46,9 +46,9 @@ def delete_project(*, actor: User | None, project: Project, now: datetime | None
 
 @transaction.atomic
 def restore_project(*, actor: User | None, project: Project, now: datetime | None = None) -> None:
-    """Restore a project with all that is in it, and resume its schedules and rules.
+    """Restore a deleted project with all its contents, and resume its schedules and rules.
 
-    Raises ``NotDeleted``, and ``ProjectNameTaken`` when another project has its name or slug.
+    Raises ``NotDeleted``, and ``ProjectNameTaken`` if another project has its name or slug.
     """
     at = now or timezone.now()
     try:
@@ -70,8 +70,8 @@ def restore_project(*, actor: User | None, project: Project, now: datetime | Non
 def purge_projects(*, now: datetime) -> int:
     """Purge projects that were deleted more than ``DELETED_DAYS`` ago; return their number.
 
-    A project that other apps still refer to stays hidden, and the log names what: collected data is
-    not deleted without a decision.
+    A project that rows of other apps still refer to stays hidden, and is logged with these rows:
+    collected data is not deleted implicitly.
     """
     old = Project.all_objects.filter(deleted_at__lt=now - timedelta(days=settings.DELETED_DAYS))
     purged = 0

@@ -1,7 +1,8 @@
-"""Webhooks: a delivery is authenticated, stored and acted on in one transaction, or refused.
+"""Webhook deliveries: authenticate, store and process, in one transaction.
 
-The sender's retry is the safety net: a failure here stores no row, is answered with 5xx, and
-the delivery comes again. A stored delivery was answered, so its repetition is only counted.
+Failures rely on the retries of the sender: a failure stores no row and is answered with 5xx, so
+that the sender repeats the delivery. A stored delivery was answered; its repetition is only
+counted.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ logger = logging.getLogger(__name__)
 KEPT_REFUSED: Final = 100
 FORGOTTEN_AT_ONCE: Final = 100
 MAX_TAG: Final = 250
-# Dummy secret of unknown projects, so that the response time does not reveal which exist.
+# Secret used for unknown projects, so that the response time does not reveal which exist.
 _NOBODYS_SECRET: Final = new_secret()
 
 
@@ -64,7 +65,7 @@ _AWAY: Final = frozenset({"registry_away", "registry_too_slow"})
 
 @dataclass(frozen=True)
 class DeliveryReceipt:
-    """Answer to the sender. ``malformed``: it was authenticated, but its body cannot be parsed."""
+    """Result for the sender. ``malformed``: authenticated, but the body cannot be parsed."""
 
     delivery: Delivery
     code: str
@@ -76,7 +77,7 @@ class DeliveryReceipt:
 
 @dataclass
 class _Outcome:
-    """Result of a delivery, as stored in its row."""
+    """Result of a delivery, to be stored in its row."""
 
     verdict: DeliveryVerdict
     code: str = ""
@@ -89,21 +90,21 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Meaning:
-    """Parsed meaning of a body, or the reason why it has none."""
+    """Interpretation of a body, or the reason why it cannot be interpreted."""
 
     pushed: TagPushed | ImagePushed | None
     refusal: ProjectInputError | None
-    # Before the transaction, so that no lock waits for a registry.
+    # Requested before the transaction, so that no lock is held while a registry answers.
     digest: str = ""
 
 
 def receive_delivery(
     *, slug: str, incoming: IncomingDelivery, remote_address: str, now: datetime
 ) -> DeliveryReceipt | None:
-    """Process one delivery to the project ``slug``; None when it is not authenticated.
+    """Process a delivery to the project ``slug``; return None if it is not authenticated.
 
-    Refused deliveries are stored without their bodies, the newest 100 of each project; for an
-    unknown project nothing is stored. Reasons are in the installation's language.
+    Refused deliveries are stored without body, the newest ``KEPT_REFUSED`` of each project; for an
+    unknown project nothing is stored. Reasons are in the language of the installation.
 
     Raises:
         RegistryAway: the registry, needed for the digest, does not answer; nothing is stored.
@@ -122,7 +123,7 @@ def receive_delivery(
             return None
         content_type = incoming.header("content-type")
         source = _source(sender, incoming.body, content_type)
-        # The event before the body: an unparsable body has an event too.
+        # Determine the event before parsing the body: it is stored for a malformed body too.
         delivery = Delivery(
             project=project,
             source=source,
@@ -139,10 +140,10 @@ def receive_delivery(
 
 
 def replay_delivery(*, delivery: Delivery, actor: User | None, now: datetime) -> Delivery:
-    """Process a stored delivery again with today's settings; return the new delivery.
+    """Process a stored delivery again with the current settings; return the new delivery.
 
     Raises:
-        DeliveryNotReplayable: it was refused.
+        DeliveryNotReplayable: the delivery was refused.
         RegistryAway: the registry, needed for the digest, does not answer.
     """
     if delivery.verdict == DeliveryVerdict.REFUSED:
@@ -166,9 +167,7 @@ def replay_delivery(*, delivery: Delivery, actor: User | None, now: datetime) ->
 
 
 def forget_deliveries(*, now: datetime) -> int:
-    """Delete deliveries older than ``DELIVERY_DAYS``, in small transactions; return their
-    number.
-    """
+    """Delete deliveries older than ``DELIVERY_DAYS`` in small transactions; return their number."""
     old = Delivery.objects.filter(received_at__lt=now - timedelta(days=settings.DELIVERY_DAYS))
     forgotten = 0
     while ids := list(old.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE]):
@@ -191,7 +190,7 @@ def _judge(
     meaning = _read(delivery, sender, content_type)
     try:
         with transaction.atomic():
-            # First, so that the same delivery at the same moment waits here.
+            # Insert the row first, so that a concurrent identical delivery waits here.
             delivery.verdict = DeliveryVerdict.IGNORED
             delivery.save(force_insert=True)
             failpoints.hit("projects.delivery.stored")
@@ -220,7 +219,7 @@ def _read(delivery: Delivery, sender: WebhookSender, content_type: str) -> _Mean
         if sender is WebhookSender.GITLAB and isinstance(payload.get("object_kind"), str):
             delivery.event = printable(payload["object_kind"], MAX_EVENT)
         pushed = interpret(sender, delivery.event, payload)
-        # Where the sender does not name the event.
+        # For senders that do not name the event.
         delivery.event = delivery.event or ("tag" if isinstance(pushed, TagPushed) else "image")
         digest = _digest(delivery.project, pushed) if isinstance(pushed, ImagePushed) else ""
     except ProjectInputError as error:
@@ -231,7 +230,7 @@ def _read(delivery: Delivery, sender: WebhookSender, content_type: str) -> _Mean
 
 
 def _digest(project: Project, pushed: ImagePushed) -> str:
-    """Return the digest from the delivery, else from the registry."""
+    """Return the digest of a pushed image: from the delivery, else from the registry."""
     _check_image(project, pushed)
     return pushed.digest or look_up_digest(project, pushed.tag)
 
@@ -285,7 +284,7 @@ def _build(delivery: Delivery, pushed: TagPushed, now: datetime, actor: User | N
 
 
 def git_tag(project: Project, tag: str, *, colon_allowed: bool = False) -> tuple[str, TagReading]:
-    """Return git's form of the tag, which has no colons, and its reading. Raises ``TagRefused``."""
+    """Return the tag in git's form, without colons, and its parts. Raises ``TagRefused``."""
     reading = read_tag(project.tag_template, tag, colon_allowed=colon_allowed)
     if ":" in tag:
         return write_tag(project.tag_template, reading), reading
@@ -293,9 +292,9 @@ def git_tag(project: Project, tag: str, *, colon_allowed: bool = False) -> tuple
 
 
 def _check_image(project: Project, pushed: ImagePushed) -> str:
-    """Return ``host/repository`` of an image that may be listed. Raises ``ProjectInputError``."""
+    """Return ``host/repository`` of a permitted image. Raises ``ProjectInputError``."""
     name = registry_name(project)
-    # Some registries include their host.
+    # Some registries include their host in the name.
     if pushed.repository not in (project.registry_repository, name):
         raise Ignored("unknown_repository", tag=pushed.tag, repository=pushed.repository)
     if pushed.tag == LATEST:
@@ -327,7 +326,7 @@ def _list(delivery: Delivery, pushed: ImagePushed, digest: str, now: datetime) -
 
 
 def _source(sender: WebhookSender, body: bytes, content_type: str) -> DeliverySource:
-    """Return the source; a signed form that carries a registry's push counts as a registry."""
+    """Return the source; a Standard Webhook with a registry's push counts as a registry."""
     if sender is WebhookSender.SIGNED:
         try:
             payload = read_body(body, content_type)
@@ -363,7 +362,7 @@ def _write(delivery: Delivery, outcome: _Outcome) -> None:
 
 
 def _audit(delivery: Delivery, actor: User | None) -> None:
-    """Record deliveries that a person replayed or that had an effect."""
+    """Record a delivery in the audit trail if a user replayed it or it had an effect."""
     replayed = delivery.replay_of_id is not None
     if not replayed and delivery.verdict == DeliveryVerdict.IGNORED:
         return

@@ -1,4 +1,4 @@
-"""Listing of images that jobs can use."""
+"""Services to list images, so that jobs can use them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def list_image(
     build: Build | None = None,
     moves: bool = False,
 ) -> Image:
-    """Insert an image, or restore one that was removed.
+    """Insert an image, or restore a removed image.
 
     Args:
-        moves: the tag may move to another image, as ``latest`` of a registry and the tag of a
-            rebuild do; then its row gets the new digest.
+        moves: whether the tag may move to another image, as ``latest`` of a registry and the tag
+            of a rebuild do; the row then gets the new digest.
 
     Raises:
-        ImageKnown: the image is listed already; ``.image`` is its row.
+        ImageKnown: the image is already listed; ``.image`` is its row.
     """
     values = {
         "source": source,

@@ -1,4 +1,4 @@
-"""Writes of projects."""
+"""Services of projects and their webhook secrets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apps.projects.models import DEFAULT_SLUG, Project
 
 
 def default_project() -> Project:
-    """Return the project of everything that names none; created if missing."""
+    """Return the default project, used if no project is chosen; created if missing."""
     project, _created = Project.objects.get_or_create(
         slug=DEFAULT_SLUG, defaults={"name": "Default"}
     )
@@ -35,10 +35,10 @@ def create_project(*, actor: User | None, values: Mapping[str, Any]) -> Project:
 
 @transaction.atomic
 def change_project(*, actor: User | None, project: Project, values: Mapping[str, Any]) -> Project:
-    """Change the given validated fields; nothing is written when nothing differs.
+    """Change the given validated fields of a project; without differences nothing is written.
 
-    Raises ``RoleRequired`` when anyone but a superuser changes the allowed networks: they open the
-    installation's own stores and internal hosts to downloads.
+    Raises ``RoleRequired`` if a user other than a superuser changes the allowed networks, which
+    open internal hosts and the installation's own stores to downloads.
     """
     networks = values.get("allowed_networks", project.allowed_networks)
     if actor is not None and not actor.rules_everything and networks != project.allowed_networks:
@@ -76,7 +76,7 @@ def reveal_webhook_secret(*, project: Project, actor: User | None) -> str:
 
 @transaction.atomic
 def rotate_webhook_secret(*, project: Project, actor: User | None) -> str:
-    """Replace the secret; deliveries signed with the old one are refused from now on."""
+    """Replace the webhook secret; deliveries signed with the old secret are refused at once."""
     locked = Project.objects.select_for_update().get(pk=project.pk)
     secret = new_secret()
     locked.webhook_secret = secret

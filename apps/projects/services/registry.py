@@ -1,4 +1,4 @@
-"""Images of a project's registry (seed S1.6, S1.7)."""
+"""Images of a project's registry: digests, and the list of images (seed S1.6, S1.7)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from apps.projects.states import ImageSource
 
 logger = logging.getLogger(__name__)
 
-# The sender of the webhook waits meanwhile.
+# Timeout in seconds; the sender of the webhook waits for the response.
 DELIVERY_SECONDS: Final = 6.0
 REFRESH_SECONDS: Final = 30.0
 
 
 @dataclass
 class Refreshed:
-    """Result of listing a registry, as references ``host/repository:tag``."""
+    """Result of listing a registry; images are references ``host/repository:tag``."""
 
     added: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
-    # Listed with another digest: such a tag is not updated.
+    # Tags that are listed with another digest; they are not updated.
     differ: list[str] = field(default_factory=list)
 
 
 def registry_name(project: Project) -> str:
-    """Return ``host/repository``, the engine's name of the registry's images.
+    """Return ``host/repository``, the name of the registry's images in the engine.
 
     Raises ``ProjectInputError``.
     """
@@ -53,7 +53,7 @@ def registry_name(project: Project) -> str:
 
 
 def open_registry(project: Project, *, timeout: float) -> RegistryClient:
-    """Return a client with the project's password. Raises ``ProjectInputError``."""
+    """Return a registry client with the project's credentials. Raises ``ProjectInputError``."""
     if not (project.registry_url and project.registry_repository):
         raise ProjectInputError("registry_not_set")
     return RegistryClient(
@@ -75,10 +75,10 @@ def look_up_digest(project: Project, tag: str, *, timeout: float = DELIVERY_SECO
 def refresh_images(
     *, project: Project, now: datetime, actor: User | None, timeout: float = REFRESH_SECONDS
 ) -> Refreshed:
-    """List the registry's images: ``latest``, then descending, at most 20 (seed S1.7).
+    """List the images of the registry: ``latest``, then descending, at most 20 (seed S1.7).
 
-    ``latest`` follows the registry; any other tag keeps its digest. The registry is asked outside
-    of the transaction.
+    The digest of ``latest`` is updated; any other tag keeps its digest. The registry is queried
+    outside of the transaction.
 
     Raises:
         RegistryRefused: with the reason.
@@ -102,7 +102,7 @@ def _list_found(
         image.tag: image
         for image in Image.objects.filter(project=project, name=name, removed_at=None)
     }
-    # Oldest first, so that the newest image has the highest id and is first in lists.
+    # Insert the oldest first, so that the newest image has the highest ID and is first in lists.
     for tag, digest in reversed(found):
         reference = f"{name}:{tag}"
         try:

@@ -1,4 +1,4 @@
-"""Instructions for setting up the webhook in git servers and registries."""
+"""Setup instructions of the webhook for git servers and registries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN_PLACEHOLDER: Final = "<token>"  # noqa: S105 - a placeholder
 
 @dataclass(frozen=True)
 class SetupText:
-    """Instructions for one kind of sender. ``text`` is to be copied."""
+    """Setup instructions for one kind of sender. ``text`` is to be copied."""
 
     name: str
     title: str
@@ -28,12 +28,12 @@ class SetupText:
 
 
 def webhook_address(project: Project) -> str:
-    """Return the address of deliveries, by ``PUBLIC_URL``."""
+    """Return the URL of the webhook, based on ``PUBLIC_URL``."""
     return f"{settings.PUBLIC_URL}{reverse('projects:webhook', args=[project.slug])}"
 
 
 def setup_texts(project: Project, secret: str | None = None) -> list[SetupText]:
-    """Return the instructions with the secret, else with a placeholder."""
+    """Return the setup instructions, with the secret or a placeholder."""
     address = webhook_address(project)
     shown = secret or PLACEHOLDER
     token = registry_token(secret) if secret else TOKEN_PLACEHOLDER
@@ -81,7 +81,7 @@ def _gitea(address: str, secret: str) -> str:
 
 
 def _curl(project: Project, address: str, secret: str) -> str:
-    """Return a signed Standard Webhooks request as a shell command."""
+    """Return a shell command that sends a signed Standard Webhooks request."""
     tag = write_tag(project.tag_template, _example(project.tag_template))
     return "\n".join(
         (
