@@ -59,7 +59,7 @@ def receive(request: HttpRequest, slug: str) -> JsonResponse:
 
 
 def _read(request: HttpRequest) -> bytes | None:
-    """Return the body, None when it is too long; the reverse proxy has refused most of those."""
+    """Return the body; None if it is too long. The reverse proxy usually rejects it earlier."""
     limit: int = settings.WEBHOOK_MAX_BYTES
     length = request.META.get("CONTENT_LENGTH") or "0"
     if length.isdigit() and int(length[:20]) > limit:

@@ -107,7 +107,7 @@ FIELDSETS = (
 
 @admin.register(Job)
 class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
-    """Admin of jobs: editors change them, operators start them."""
+    """Admin of jobs: editors change jobs, operators start them."""
 
     form = JobForm
     list_display = (

@@ -17,7 +17,7 @@ AT_ONE_MOMENT: Final = 1000
 
 
 class JobFilter(FilterSet):
-    """``?project=1&enabled=true&name=news&tag=daily&image=7&has_cron=true``."""
+    """Filter of jobs, such as ``?project=1&name=news&tag=daily&image=7&has_cron=true``."""
 
     project = IdFilter(field_name="project_id")
     name = django_filters.CharFilter(lookup_expr="icontains")
@@ -39,7 +39,7 @@ class JobFilter(FilterSet):
 
 
 class RunFilter(FilterSet):
-    """``?job=1&project=1&state=failed&state=lost&trigger=cron&host=box-1&since=2026-03-01``."""
+    """Filter of runs, such as ``?job=1&state=failed&state=lost&host=box-1&since=2026-03-01``."""
 
     job = IdFilter(field_name="job_id")
     project = IdFilter(field_name="job__project_id")
@@ -66,7 +66,7 @@ class RunFilter(FilterSet):
 
 
 class PlannedRunFilter(FilterSet):
-    """``?job=1&outcome=missed&outcome=skipped&planned_from=...&planned_to=...``."""
+    """Filter of planned runs, such as ``?job=1&outcome=missed&outcome=skipped``."""
 
     project = IdFilter(field_name="schedule__job__project_id")
     job = IdFilter(field_name="schedule__job_id")
@@ -80,7 +80,10 @@ class PlannedRunFilter(FilterSet):
 
 
 class JobLinkFilter(FilterSet):
-    """``?job=1&after_job=2&condition=failed``; not ``after``, which is the page cursor."""
+    """Filter of links, such as ``?job=1&after_job=2&condition=failed``.
+
+    The parameter is not named ``after``, which is the cursor of the list's pages.
+    """
 
     project = IdFilter(field_name="job__project_id")
     job = IdFilter(field_name="job_id")
@@ -92,7 +95,7 @@ class JobLinkFilter(FilterSet):
 
 
 class RunHostFilter(FilterSet):
-    """``?kind=docker&mode=draining``."""
+    """Filter of hosts, such as ``?kind=docker&mode=draining``."""
 
     kind = django_filters.ChoiceFilter(choices=HostKind.choices)
     mode = django_filters.MultipleChoiceFilter(choices=HostMode.choices, distinct=False)

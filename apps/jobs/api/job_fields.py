@@ -62,7 +62,7 @@ class CutRulesField(serializers.JSONField):
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
 class CookiesField(serializers.JSONField):
-    """Cookies by name, write-only; an empty object removes the stored ones."""
+    """Cookies by name, write-only; an empty object removes the stored cookies."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "write_only": True})
@@ -89,7 +89,7 @@ class CommandField(serializers.JSONField):
     }
 )
 class EnvironmentField(serializers.JSONField):
-    """Environment variables by name; the error of the model's validator names the invalid one."""
+    """Environment variables by name; the error of the model's validator names the variable."""
 
 
 @extend_schema_field(

@@ -74,7 +74,7 @@ class _AnyFormat(DefaultContentNegotiation):
 
 
 class ImportSerializer(serializers.Serializer[Any]):
-    """A job file and the options of its import."""
+    """Job file and the options of its import."""
 
     format = serializers.ChoiceField(
         choices=[(format_.value, format_.value) for format_ in JobFileFormat],
@@ -99,7 +99,7 @@ class ImportSerializer(serializers.Serializer[Any]):
 
 
 class UploadSerializer(ImportSerializer):
-    """A job file as a multipart form, and the options; the file name gives the default format."""
+    """Job file as a multipart form, and the options; the file name gives the default format."""
 
     format = serializers.ChoiceField(
         choices=[(format_.value, format_.value) for format_ in JobFileFormat], required=False

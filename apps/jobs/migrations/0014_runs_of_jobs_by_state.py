@@ -25,8 +25,8 @@ class Migration(migrations.Migration):
             model_name='run',
             index=models.Index(condition=models.Q(('ended_at__isnull', False)), fields=['job', '-ended_at', '-id'], name='jobs_run_end_of_job'),
         ),
-        # Made again behind the other: of two that begin alike SQLite takes the younger one, and
-        # only this one has the runs of a job in the order of lists.
+        # Create this index again after the previous one: of two indexes with the same first column
+        # SQLite uses the newer, and only this index has the runs of a job in the order of lists.
         migrations.RemoveIndex(
             model_name='run',
             name='jobs_run_of_job',

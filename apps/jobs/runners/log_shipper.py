@@ -299,7 +299,7 @@ class LogShipper:
 
 
 def _read_note(path: Path) -> _ShippingPosition:
-    """Return the stored position; without one, the beginning."""
+    """Return the stored position; by default the beginning."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_ShippingPosition)
     except (OSError, msgspec.DecodeError):

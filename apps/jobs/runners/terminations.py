@@ -45,10 +45,7 @@ class Terminations:
             self._asked.pop(run, None)
 
     def end_all(self, *, grace_seconds: float, kill_seconds: float) -> None:
-        """Terminate all executions, kill the remaining ones after ``grace_seconds``.
-
-        Returns when all have ended, at most ``kill_seconds`` after the kill.
-        """
+        """Terminate all executions; kill executions that still run after ``grace_seconds``."""
         for run in list(self._handles):
             self.ask(run)
         self._wait(grace_seconds)

@@ -70,10 +70,10 @@ def _replace(job: Job, now: datetime, actor: User | None, reason: str) -> Run | 
 
 
 def _lock_active(job: Job) -> None:
-    """Lock all active runs before one is stopped: a cancelled run locks the following jobs.
+    """Lock all active runs of a job before any is stopped, to avoid deadlocks.
 
-    Runs on a host are locked first: the end of such a run may make those queued behind it wait for
-    its retry.
+    A cancelled run locks the following jobs. Runs on a host are locked first: the end of such a run
+    may make those queued behind it wait for its retry.
     """
     queued = Case(When(state=RunState.QUEUED, then=Value(1)), default=Value(0))
     behind = Case(When(waits_for__isnull=False, then=Value(1)), default=Value(0))

@@ -287,7 +287,7 @@ class _Planner:
         self._frontiers = {(row.project_id, row.name): row for row in frontiers}
 
     def take(self, entry: JobEntry) -> None:
-        """Plan one job, or record its problems."""
+        """Plan the import of one job, or record its problems."""
         values = dict(entry.values)
         project = self._project(entry, values.pop("project", None))
         name = values.get("name")

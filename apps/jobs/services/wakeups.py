@@ -31,7 +31,7 @@ BATCH: Final = 500
 
 @transaction.atomic
 def ensure_wake_up(schedule_id: int) -> None:
-    """Replace the beat row of a schedule by a current one. Idempotent."""
+    """Create the beat row of a schedule if it is missing. Idempotent."""
     from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
     schedule = Schedule.objects.select_for_update().filter(pk=schedule_id).first()

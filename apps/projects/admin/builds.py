@@ -128,7 +128,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 
     @admin.display(description=_("repeats"))
     def repeats_link(self, build: Build) -> SafeString | str:
-        """Link to the build that this one repeats."""
+        """Link to the original build of a repeated build."""
         if build.repeats_id is None:
             return "–"
         address = reverse("admin:projects_build_change", args=[build.repeats_id])

@@ -11,7 +11,7 @@ from apps.projects.states import BuildState
 
 
 class BuildFilter(FilterSet):
-    """``?project=1&tag=prod/news/1.0&state=failed&state=lost``."""
+    """Filter of builds, such as ``?project=1&tag=prod/news/1.0&state=failed&state=lost``."""
 
     project = IdFilter(field_name="project_id")
     state = django_filters.MultipleChoiceFilter(choices=BuildState.choices, distinct=False)
@@ -22,7 +22,7 @@ class BuildFilter(FilterSet):
 
 
 class ImageFilter(FilterSet):
-    """``?project=1&available=true``."""
+    """Filter of images, such as ``?project=1&available=true``."""
 
     project = IdFilter(field_name="project_id")
     available = BooleanFilter(

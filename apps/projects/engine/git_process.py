@@ -303,7 +303,7 @@ class _Keeper(threading.Thread):
                 return
 
     def finish(self) -> None:
-        """Wait for the end after the output was read; raise what ended it early."""
+        """Wait for the end of the process after its output was read; raise the cause of abort."""
         stdout = self._process.stdout
         while self._problem is None and stdout is not None and stdout.read(65_536):
             pass

@@ -1,4 +1,4 @@
-"""Every installation has a project from the start, so that nothing has to ask for one."""
+"""Create the default project, which is used if no project is chosen."""
 
 from django.db import migrations
 

@@ -140,7 +140,7 @@ class _BuildWork:
         )
 
     def run(self) -> str:
-        """Build and return the final state; ``lost`` if another worker has claimed the build."""
+        """Build and return the final state; ``lost`` if this worker no longer owns the build."""
         clear_folders()
         self.folder.mkdir(mode=0o700, parents=True)
         beat = _BuildHeartbeat(self.build, self.control)

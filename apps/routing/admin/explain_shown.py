@@ -252,7 +252,7 @@ def pretty(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """Return JSON on one line, shortened where it is long."""
+    """Return JSON on one line; long values are shortened."""
     return json.dumps(shortened(value, 400, 200)[0], ensure_ascii=False)
 
 

@@ -220,7 +220,7 @@ class Overview:
 
     @property
     def in_flight(self) -> int:
-        """Number of open items, without the parked ones."""
+        """Number of open items, without parked items."""
         return sum(self.books.in_flight.values())
 
 
@@ -364,7 +364,7 @@ def _troubles(found: Overview) -> list[Trouble]:
 
 
 def _router_troubles(found: Overview) -> list[Trouble]:
-    """Return problems of routers: none is live, or one could not apply the active version."""
+    """Return problems of routers: no live router, or one that cannot apply the active version."""
     if found.configuration is None or found.active is None:
         return []
     if not found.standing.routers:

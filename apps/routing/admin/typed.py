@@ -273,7 +273,7 @@ def _pairs(
 
 
 def _split(line: str) -> tuple[str, str] | None:
-    """Split ``name: value``; a name with special characters is quoted. None if it is no pair."""
+    """Split ``name: value``; a name with special characters is quoted. None for any other line."""
     line = line.strip()
     quoted = _QUOTED.match(line)
     at = quoted.end() if quoted else line.find(": ")

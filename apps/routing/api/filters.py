@@ -16,7 +16,7 @@ from apps.routing.states import ItemState
 
 
 class RoutedItemFilter(FilterSet):
-    """``?project=1&state=failed&state=expired&outbound=captcha&since=2026-11-21T00:00Z``."""
+    """Filter of items, such as ``?project=1&state=failed&state=expired&outbound=captcha``."""
 
     project = IdFilter(field_name="project_id")
     state = django_filters.MultipleChoiceFilter(choices=ItemState.choices, distinct=False)

@@ -223,7 +223,7 @@ class ImageBuild:
 
     def _hear_text(self, text: str) -> None:
         step = _STEP.fullmatch(text.rstrip("\n"))
-        # Output of a command may look like a step, but cannot have the next step number each time.
+        # Only the next number begins a step: the output of a command may look like a step, too.
         if step and int(step[1]) == self._number + 1:
             self._number = int(step[1])
             self._step = self._log.clean(step[3])
