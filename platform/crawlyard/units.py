@@ -1,4 +1,4 @@
-"""Processes of one box."""
+"""Definitions of the processes that ``manage.py up`` supervises on one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Allocations of an agent as files, which survive a restart (seed S1.31, S1.49).
+"""Allocations of an agent as files, which survive a restart.
 
 One file a run, ``run-<id>.alloc``: a line with the version of its format and a checksum, then the
 ``AllocateDownloader`` as received. Everything here blocks, and is called by one thread at a time.

@@ -141,7 +141,7 @@ class ProcessRunner:
         return ProcessHandle(spec.run, spec.boot, spec.folder, psutil.Process(process.pid), process)
 
     def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
-        """Return whether the start mark exists."""
+        """Return whether the file exists that is written just before the process is started."""
         return mark_file(folder, boot).exists()
 
     def find(

@@ -1,4 +1,4 @@
-"""Services to list images, so that jobs can use them."""
+"""Services that register images, so that jobs can use them."""
 
 from __future__ import annotations
 

@@ -173,7 +173,10 @@ def _new_entry(pk: int, row: NewItemRow, due_at: datetime, now: datetime) -> Led
 def _redelivered(
     again: dict[int, NewItemRow], just_made: set[int], due_at: datetime, now: datetime
 ) -> dict[int, Receipt]:
-    """Return the receipts of redelivered messages, by their index in the batch."""
+    """Return what to answer for messages received before, by their index in the batch.
+
+    ``again`` are rows whose items exist already; ``just_made`` the items that this batch created.
+    """
     rows = RoutedItem.objects.filter(
         Q(identity__in=[row.identity for row in again.values() if row.identity])
         | Q(task_uuid__in=[row.task_uuid for row in again.values()])

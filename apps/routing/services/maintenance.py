@@ -45,7 +45,7 @@ class MaintenanceResult:
 
 
 def sweep_ledger(*, now: datetime, days: int) -> MaintenanceResult:
-    """Fold counters, merge value pages, and delete items that ended more than ``days`` ago."""
+    """Sum counter changes, merge stored value blocks, delete items that ended ``days`` ago."""
     return MaintenanceResult(fold_tallies(), merge_pages(), delete_old_items(now=now, days=days))
 
 

@@ -1,4 +1,5 @@
-"""Settings of sources as a kind of configuration; also reads the seed's file."""
+"""Settings of sources as a kind of configuration; also reads the file of the program it
+replaces."""
 
 from __future__ import annotations
 
