@@ -85,8 +85,10 @@ def test_a_defect_between_taking_and_acknowledging_loses_nothing(
 ) -> None:
     failpoints.configure({"FAILPOINTS": f"{point}=raise@1"})
     send(broker, report(run, 7))
-    with pytest.raises(FailpointError):
-        until(daemon, lambda: False)
+    # What fails before its commit is tried again at once.
+    if point != "queuestats.before_commit":
+        with pytest.raises(FailpointError):
+            until(daemon, lambda: False)
     until(daemon, lambda: total(run) >= 7)
     until(daemon, lambda: broker.depth(topology.STATISTICS.name).unacked == 0)
     counted = total(run)
