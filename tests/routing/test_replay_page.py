@@ -73,7 +73,7 @@ def test_it_says_what_it_cannot_show(client: Client, project: Project) -> None:
     page = read(client, project, version=2)
     assert "Nothing would change" in page
     assert "The converters of logs differ between the versions" in page
-    assert "converters are not run again" in page
+    assert "Converters are not run again" in page
 
 
 def test_two_saved_versions_and_some_of_the_items(client: Client, project: Project) -> None:
