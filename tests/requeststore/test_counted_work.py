@@ -34,9 +34,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def own_broker(sqlite_broker_url: str) -> Iterator[None]:
     with override_settings(BROKER_URL=sqlite_broker_url):
-        counting._begin()
+        counting._reset()
         yield
-        counting._begin()
+        counting._reset()
         close_shared_broker()
 
 
