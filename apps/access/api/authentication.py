@@ -25,7 +25,7 @@ class TokenAuthentication(BaseAuthentication):
 
         Raises 401 for a wrong token, 429 after too many wrong secrets for one prefix, and 403 for a
         valid token used from outside its networks. Without the right secret the response never
-        tells what is wrong; only with it a caller learns that the token has expired.
+        names the problem; with it, an expired token is reported as expired.
         """
         words = get_authorization_header(request).split()
         if not words or words[0].lower() not in SCHEMES:

@@ -41,7 +41,7 @@ class Occurrence:
 
 
 class StateUnknown(Exception):
-    """The source cannot tell its state now; not a failure. Nothing opens or recovers."""
+    """The state of the source is unknown now; not a failure. Nothing opens or recovers."""
 
 
 class Truncated(Exception):

@@ -85,7 +85,7 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """Additional recipients if nobody has acknowledged ``after_seconds`` after the incident
+    """Additional recipients of an incident that is not acknowledged ``after_seconds`` after it
     opened."""
 
     after_seconds: float

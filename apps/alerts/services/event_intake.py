@@ -102,10 +102,10 @@ class EventReader:
             )
             return 0
         since = max(mark.read_at - OVERLAP, now - LONGEST_BACK, mark.began_at)
-        told = self._reader.read(source.name, lambda: source.since(since))
-        if told is None:
+        events = self._reader.read(source.name, lambda: source.since(since))
+        if events is None:
             return 0
-        happened = [each for each in told if each.at >= mark.began_at]
+        happened = [each for each in events if each.at >= mark.began_at]
         new = _unseen(source.name, happened)
         for start in range(0, len(new), A_TRANSACTION):
             some = new[start : start + A_TRANSACTION]
@@ -171,10 +171,10 @@ class EventReader:
             return True
         window = timedelta(seconds=when.in_seconds)
         begin = min(each.at for each in new) - window
-        told = self._reader.read(source.name, lambda: source.since(begin))
+        events = self._reader.read(source.name, lambda: source.since(begin))
         of = (new[0].project, new[0].key)
         same = {each.id: each.at for each in new}
-        for each in told or ():
+        for each in events or ():
             if (each.project, each.key) == of and _watched(scoped, each):
                 same[each.id] = each.at
         times = sorted(same.values())

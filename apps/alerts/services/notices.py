@@ -170,7 +170,7 @@ def _those_who_heard(incident: Incident, names: Sequence[str], now: datetime) ->
 
 
 def _tried(notices: NoticeQuerySet[Notice]) -> NoticeQuerySet[Notice]:
-    """Exclude notifications that certainly reached nobody."""
+    """Exclude notifications that certainly reached no recipient."""
     nowhere = Q(problem__in=(NoticeProblem.NO_CHANNEL, NoticeProblem.OFF), attempts=0)
     return notices.exclude(Q(state=NoticeState.DROPPED) | nowhere)
 

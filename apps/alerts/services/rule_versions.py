@@ -99,7 +99,7 @@ def _save(
     saved = save_version(
         kind=KIND, project_id=project_id, data=dict(data), actor=actor, now=now, note=note
     )
-    # A version activated by somebody else in the meantime is not overwritten silently.
+    # A version that another user activated meanwhile is not overwritten silently.
     version, instead_of = saved.version, ANY if based_on is None else based_on
     if version.configuration.active_id != version.pk:
         activate(version=version, actor=actor, now=now, note=note, instead_of=instead_of)

@@ -86,9 +86,11 @@ def _write(run: Run, totals: RunTotals, now: datetime) -> bool:
     policy = policy_of(job)
     row.judged = row.items is not None and _is_comparable(run)
     if row.judged:
-        told = assess(_brought(row), past_of(job, before=ended_at, policy=policy), policy.limits)
-        row.usual = told.usual.as_dict() if told.usual else {}
-        row.findings = told.findings
+        assessment = assess(
+            _brought(row), past_of(job, before=ended_at, policy=policy), policy.limits
+        )
+        row.usual = assessment.usual.as_dict() if assessment.usual else {}
+        row.findings = assessment.findings
     if JobYield.objects.filter(run=run.pk).exists():
         return False
     row.save(force_insert=True)
