@@ -272,7 +272,7 @@ class CenterDaemon:
     def _on_register(self, delivery: Delivery, message: AnyMessage) -> None:
         if not isinstance(message, Register):
             raise InvalidControlMessage(f"{type(message).__name__} is no registration")
-        # An agent that started and died while no center ran must not look alive (seed S1.46).
+        # An agent that started and died while no center ran must not look alive.
         age = max(0.0, self.clock.time() - message.sent_at) if message.sent_at else 0.0
         now = self.clock.now()
         agent, serves = register_agent(message=message, now=now, age_seconds=age)
@@ -308,7 +308,7 @@ class CenterDaemon:
         self._allocate(message, delivery, deadline)
 
     def _expire(self, message: Allocate, delivery: Delivery, age: float) -> None:
-        """Drop an expired question (seed S1.46), with an answer that says why."""
+        """Drop an expired question, with an answer that says why."""
         self.tallies.add(ALLOCATIONS_EXPIRED)
         logger.warning("run %s asked for agents %.0f s ago, dropped", message.run, age)
         error = (

@@ -24,7 +24,7 @@ __all__ = ["Agent", "Allocation", "HostLedger", "HostRule", "HostState"]
 
 
 class Agent(models.Model):
-    """A download agent as it last described itself (seed S1.20, S1.21)."""
+    """A download agent as it last described itself."""
 
     agent_id = models.CharField(_("agent id"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=100, blank=True)

@@ -52,7 +52,7 @@ class Considered:
 
 
 def consider(agents: Iterable[Agent], *, alive: Collection[str], wanted: str) -> list[Considered]:
-    """Judge each agent for a run that wants a downloader of type ``wanted`` (seed S1.37).
+    """Judge each agent for a run that wants a downloader of type ``wanted``.
 
     ``alive``: ids of the living agents. Shared by the center and the preview.
     """
@@ -216,7 +216,7 @@ def heartbeats_heard() -> dict[str, tuple[str, int]]:
 
 
 def newest_allocation(owner: str) -> Allocation | None:
-    """Return the newest allocation of ``owner``, open or released, with its agents (seed S1.16)."""
+    """Return the newest allocation of ``owner``, open or released, with its agents."""
     return Allocation.objects.filter(owner=owner).prefetch_related("agents").order_by("-id").first()
 
 

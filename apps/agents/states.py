@@ -59,8 +59,8 @@ def why_not(
     """Return why a run that wants a downloader of type ``wanted`` cannot be given this agent, or
     None.
 
-    See seed S1.37 and S1.54. An operator's decision takes precedence over its consequences: an
-    agent that was disabled because it is gone is "disabled".
+    An operator's decision takes precedence over its consequences: an agent that was disabled
+    because it is gone is "disabled".
     """
     if mode == AgentMode.DISABLED:
         return UnavailableReason.DISABLED
@@ -77,7 +77,7 @@ def wanted_number(policy: str, asked: int) -> int:
 
 
 def given_number(policy: str, asked: int, eligible: int) -> int:
-    """Return how many of the eligible agents a run gets (seed S1.36)."""
+    """Return how many of the eligible agents a run gets."""
     wanted = wanted_number(policy, asked)
     return eligible if policy == Policy.RANDOM else min(wanted, eligible)
 

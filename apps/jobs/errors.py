@@ -20,7 +20,7 @@ class JobDisabled(JobsError):
 
 
 class JobRunning(JobsError):
-    """A run of the job is active, and the job allows only one active run (seed S1.13)."""
+    """A run of the job is active, and the job allows only one active run."""
 
     code = "job_running"
 

@@ -18,7 +18,7 @@ from apps.projects.models import Project
 
 @receiver(post_delete, sender=Schedule, dispatch_uid="jobs.forget_wake_up")
 def schedule_was_deleted(sender: object, instance: Schedule, **kwargs: Any) -> None:
-    """Delete the beat row of a deleted schedule (seed S1.59)."""
+    """Delete the beat row of a deleted schedule."""
     # Imported here: every process loads this module, but few processes delete schedules.
     from apps.jobs.services.wakeups import forget_wake_up
 

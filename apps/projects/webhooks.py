@@ -32,7 +32,7 @@ def receive(request: HttpRequest, slug: str) -> JsonResponse:
     Answers 202 for an authenticated delivery, whatever its result, and 200 to a registry. Answers
     400 for a malformed body; 401 for a delivery that is not authenticated, whether or not the
     project exists; 413 for a body that is too long; 503 while the database or the registry does not
-    answer, so that the sender retries (seed S1.6).
+    answer, so that the sender retries.
     """
     body = _read(request)
     if body is None:
@@ -82,7 +82,7 @@ def _answer(receipt: DeliveryReceipt) -> dict[str, Any]:
         "reason": receipt.reason,
     }
     if receipt.of_registry:
-        # Response format that registries expect (seed S1.58).
+        # Response format that registries expect.
         envelope = {"Code": 100, "Status": "Success", "Message": receipt.reason}
         answer = {**answer, **envelope, "Data": receipt.delivery.tag}
     return answer

@@ -19,7 +19,7 @@ LABEL_CHARACTERS = 200
 
 
 class RunCounter(models.Model):
-    """Newest counter report of one execution (``boot``) of a run (seed S1.17, S1.51).
+    """Newest counter report of one execution (``boot``) of a run.
 
     ``yardkit.protocol.RunCounters`` defines the counters and the two equations between them.
     """

@@ -124,7 +124,7 @@ class QueueReport(models.Model):
 
 
 class NodeReport(models.Model):
-    """Report of a storage node or queue server at ``reported_at`` (seed S4.26)."""
+    """Report of a storage node or queue server at ``reported_at``."""
 
     name = models.CharField(_("node"), max_length=32, unique=True)
     kind = models.CharField(_("kind"), max_length=20)
@@ -210,9 +210,7 @@ class Rebalance(models.Model):
 
 
 class ScaleState(models.Model):
-    """Single row: wanted fetchers, measured capacities, and delivery to the webhook (seed
-    S4.28).
-    """
+    """Single row: wanted fetchers, measured capacities, and delivery to the webhook."""
 
     # Needed fetchers of the last minutes: [[Unix seconds, number], ...].
     needs = models.JSONField(default=list)

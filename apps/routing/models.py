@@ -242,7 +242,7 @@ class RouterReport(models.Model):
 
 
 class ServerReport(models.Model):
-    """Last status report of a web process about a rule set's HTTP server (seed S2.9)."""
+    """Last status report of a web process about a rule set's HTTP server."""
 
     # Host name and process id.
     process = models.CharField(_("process"), max_length=200)

@@ -1,4 +1,4 @@
-"""Values of placeholders such as ``{redis_url}`` in routing rules (seed S2.14).
+"""Values of placeholders such as ``{redis_url}`` in routing rules.
 
 Saved versions keep placeholders unresolved, so the values exist only in the environment.
 

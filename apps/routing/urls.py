@@ -1,4 +1,4 @@
-"""URLs of the explain and replay pages, and of the REST paths that the seed fixes (S2.6 to S2.8).
+"""URLs of the explain and replay pages, and of the REST paths that the seed fixes.
 
 Those paths work with a project's slug, or without one for the caller's only project with rules.
 """

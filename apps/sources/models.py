@@ -56,7 +56,7 @@ class Credential(models.Model):
 
 
 class SourceState(models.Model):
-    """Progress and lease of a source (seed S0.17, S0.27).
+    """Progress and lease of a source.
 
     ``marker`` is the seed's last_start_offset: it moves only when an import is complete. Meanwhile
     ``checkpoint`` is where the import resumes. ``owner`` holds the lease until ``leased_until``,
@@ -223,7 +223,7 @@ class RecordQueue(models.Model):
 class PublishedSpan(models.Model):
     """Number of records published to a queue within one minute, and their expiry.
 
-    A broker counts expired messages behind unexpired ones as waiting (seed S0.24); the newest rows
+    A broker counts expired messages behind unexpired ones as waiting; the newest rows
     tell how many of the waiting ones have not expired.
     """
 

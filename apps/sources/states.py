@@ -33,7 +33,7 @@ class HarvestState(TextChoices):
 
 
 class Reason(TextChoices):
-    """Why an import ended (seed S0.18 to S0.20)."""
+    """Why an import ended."""
 
     END = "end", pgettext_lazy("harvest", "reached where the last one began, or the first record")
     EXPIRED = "expired", pgettext_lazy("harvest", "only records that are too old")

@@ -1,4 +1,4 @@
-"""Scaling of the fetchers of one box by demand: `up --scale` (seed S4.28)."""
+"""Scaling of the fetchers of one box by demand: `up --scale`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""taskHUB's HTTP servers (seed S2.9): further ports of the web process, by active rules.
+"""taskHUB's HTTP servers: further ports of the web process, by active rules.
 
 A thread follows the active rules of every project and passes the wanted ports to the event loop,
 which listens there. Each port serves the seed's paths of its project only. Failures are stored for

@@ -1,4 +1,4 @@
-"""Filters that shorten and clean texts before they are sent on (S1.27, S1.30).
+"""Filters that shorten and clean texts before they are sent on.
 
 Agents and local spiders pass every response through a ``TextFilter``.
 """

@@ -101,7 +101,7 @@ def run_commands(run: int, boot: str) -> QueueSpec:
 
 
 def job_topic(project: str, job: str) -> str:
-    """Return the topic of a job, ``job.<project>.<job>`` (seed S1.8): its slug, its name.
+    """Return the topic of a job, ``job.<project>.<job>``: its slug, its name.
 
     Characters other than ASCII letters, digits, ``-`` and ``_`` are percent-encoded, so that a
     name with a dot is one word of the topic and no name is a pattern.

@@ -79,7 +79,7 @@ class RequestDispatcher:
 
     @property
     def active(self) -> int:
-        """Number of requests sent, unanswered and not held: limited by the window (seed S1.44)."""
+        """Number of requests sent, unanswered and not held: limited by the window."""
         return self._flights.active
 
     @property
@@ -166,7 +166,7 @@ class RequestDispatcher:
         """Settle the requests of an answer; yield the pages that are successes so far.
 
         The caller decides whether such a request succeeds: its callback may raise. Raises
-        ``RunFailed`` when a chained run has no agent left (seed S1.49).
+        ``RunFailed`` when a chained run has no agent left.
         """
         if isinstance(answer, Skipped):
             for number, attempt in answer.items:
@@ -305,9 +305,9 @@ class RequestDispatcher:
     # --- time ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Send requests again that timed out (seed S1.43) or whose delay is over.
+        """Send requests again that timed out or whose delay is over.
 
-        Raises ``RunFailed`` when nothing has come back for ``no_answer_seconds`` (seed S1.44).
+        Raises ``RunFailed`` when nothing has come back for ``no_answer_seconds``.
         """
         limit = self._settings.no_answer_seconds
         listening = now - self._deaf_seconds
@@ -328,7 +328,7 @@ class RequestDispatcher:
                 self._accounting.unanswered += 1
                 self._fail(flight, 0, reason)
             else:
-                # Still out, so it needs no place in the window and no turn in the queue (S1.41).
+                # Still out, so it needs no place in the window and no turn in the queue.
                 self._accounting.retried += 1
                 again.append(self._launch(flight, now))
         if again:

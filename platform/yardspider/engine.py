@@ -163,7 +163,7 @@ class CrawlEngine:
         return self._paused_to is not None
 
     def pause(self) -> None:
-        """Stop sending, and withdraw what the center holds (seed S1.11)."""
+        """Stop sending, and withdraw what the center holds."""
         if self._paused_to is None:
             self._paused_to = self._clock.now()
             self._empty_since = None
@@ -179,7 +179,7 @@ class CrawlEngine:
         self._alarm.ring()
 
     def tune(self, settings: Mapping[str, Any]) -> str:
-        """Change ``concurrency`` and ``speed``; return a description of both (seed S3.20).
+        """Change ``concurrency`` and ``speed``; return a description of both.
 
         Raises ``BadInput``.
         """
@@ -251,7 +251,7 @@ class CrawlEngine:
         return f"no page could be {what}: {first.reason} ({first.url})"
 
     def _unanswered(self) -> str:
-        """Return the reason of a run that fails for unanswered requests only (seed S1.43)."""
+        """Return the reason of a run that fails for unanswered requests only."""
         retries = self._settings.request_timeout_retries
         return (
             f"{self.accounting.unanswered} of {self.accounting.total} requests were not answered"

@@ -105,7 +105,7 @@ class Flights:
         """Return the flight that an answer to this attempt belongs to; None for a duplicate.
 
         An answer after its timeout is still accepted; the answer to the later attempt is then the
-        duplicate (seed S1.45).
+        duplicate.
         """
         flight = self._flights.get(number)
         if flight is None:

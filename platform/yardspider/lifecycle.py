@@ -1,4 +1,4 @@
-"""Commands to a running run, and its answers (seed S1.8 to S1.11)."""
+"""Commands to a running run, and its answers."""
 
 from __future__ import annotations
 

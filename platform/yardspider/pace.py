@@ -13,7 +13,7 @@ TUNABLE: Final = ("concurrency", "speed")
 
 
 class CrawlPace:
-    """Window and interval between requests (seed S3.20).
+    """Window and interval between requests.
 
     ``interval``: seconds; 0 is none. ``room``: the window at the last call; ``grows_at``: when it
     grows next during the slow start.

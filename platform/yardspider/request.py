@@ -113,7 +113,7 @@ class Request:
             )
 
     def fingerprint(self, owner: str) -> bytes:
-        """Return 16 bytes: MD5 of owner, URL, method, body and cookie (seed S1.41)."""
+        """Return 16 bytes: MD5 of owner, URL, method, body and cookie."""
         digest = hashlib.md5(usedforsecurity=False)
         # Lengths separate the parts: no two different requests write the same bytes.
         digest.update(f"{owner}\n{self.method}\n{self._cookie()!r}\n{self.url}\n".encode())

@@ -34,7 +34,7 @@ class RecentFingerprints:
 class Scheduler:
     """Queue of requests by priority, first in, first out within one; drops duplicates.
 
-    ``owner`` goes into every fingerprint (seed S1.41), so that two runs never share one. Requests
+    ``owner`` goes into every fingerprint, so that two runs never share one. Requests
     of a seed are deduplicated within one try of it: the next try fetches its pages again.
     ``remembered`` limits the known fingerprints, see ``RecentFingerprints``.
     """

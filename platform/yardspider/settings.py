@@ -14,32 +14,32 @@ from yardspider.errors import BadInput
 class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a spider; times in seconds. Defaults are those of seed S1.42 to S1.50, or say so.
 
-    concurrency: most requests out at once (S1.44). Retries of unanswered requests and requests
+    concurrency: most requests out at once. Retries of unanswered requests and requests
         held by the center do not count.
     speed: requests per second, also below 1; 0 is unlimited.
-    request_timeout_seconds: time without an answer after which a request is sent again (S1.43).
+    request_timeout_seconds: time without an answer after which a request is sent again.
     request_timeout_retries: number of these; then the request has failed.
     download_retries: retries after a refused connection, HTTP 429 or 5xx.
     retry_delay_seconds: delay of the first of those, doubled for each further one.
-    no_answer_seconds: the run fails when requests are out and nothing comes back (S1.44).
+    no_answer_seconds: the run fails when requests are out and nothing comes back.
     held_limit: most requests held by the center; above it no new one is sent.
-    agent_gone_seconds: a chained run fails when all of its agents are dead for this time (S1.49).
+    agent_gone_seconds: a chained run fails when all of its agents are dead for this time.
     remembered_requests: fingerprints kept to drop duplicates. Beyond that the oldest half is
         forgotten: such a request is fetched again. About 100 bytes each.
-    fed_from_outside: ``start`` may wait for input without end; the run ends when empty (S1.50).
+    fed_from_outside: ``start`` may wait for input without end; the run ends when empty.
     empty_seconds: how long a run stays empty before it ends. None is 30 for one that is fed from
         outside, 60 for one that takes seeds (S3.20) and 0 for every other. 0: only the end of
         ``start`` ends one that is fed from outside, and only a stop one that takes seeds.
-    allocate_seconds: limit for the center's answer and its agents' confirmations (S1.35).
+    allocate_seconds: limit for the center's answer and its agents' confirmations.
     statistics_seconds: interval of publishing changed counters. The seed has at least 5; a page
         that is watched live needs 1.
-    publish_retries: retries while the broker is unreachable, one a second (S1.42). The seed has
+    publish_retries: retries while the broker is unreachable, one a second. The seed has
         28800, 8 hours; after a minute an operator should be notified instead.
-    slow_start_seconds: time in which ``concurrency`` grows from 1. 0 is off (S3.20).
-    stop_seconds: how long a stopped run waits for outstanding pages (S3.18).
+    slow_start_seconds: time in which ``concurrency`` grows from 1. 0 is off.
+    stop_seconds: how long a stopped run waits for outstanding pages.
     seeds_ahead: most seeds leased and not begun.
     seed_service_seconds: the run fails when the seed service is unreachable for this time.
-    initial_seeds: file with seeds, one a line, added after the start (S3.19).
+    initial_seeds: file with seeds, one a line, added after the start.
     """
 
     concurrency: int = 100

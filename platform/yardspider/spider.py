@@ -57,7 +57,7 @@ class Spider:
         return None
 
     def is_success(self, response: Response) -> bool:
-        """Return whether a response is the wanted page (seed S1.51: the spider decides).
+        """Return whether a response is the wanted page.
 
         If False, HTTP 429 and 5xx are retried and everything else has failed.
         """
@@ -69,7 +69,7 @@ class SeedSpider(Spider):
 
     Requests made from a page belong to the seed of that page. When all of a seed's requests have
     ended, it is finished: as a success if all succeeded, else as a failed try, which the service
-    repeats (seed S3.17); ``response.seed`` accepts an explicit result. Items are written before a
+    repeats; ``response.seed`` accepts an explicit result. Items are written before a
     seed is finished; seeds found on its pages are added with the finish.
     """
 

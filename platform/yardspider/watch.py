@@ -1,4 +1,4 @@
-"""Whether a chained run still has a living agent (seed S1.49)."""
+"""Whether a chained run still has a living agent."""
 
 from __future__ import annotations
 

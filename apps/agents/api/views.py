@@ -93,7 +93,7 @@ class AgentViewSet(ReadViewSet[Agent]):
 
 
 class AgentSamplesViewSet(ReadViewSet[AgentSample]):
-    """Figures of an agent by minute, newest first (seed S1.15)."""
+    """Figures of an agent by minute, newest first."""
 
     queryset = AgentSample.objects.all()
     serializer_class = AgentSampleSerializer
@@ -110,7 +110,7 @@ class AgentSamplesViewSet(ReadViewSet[AgentSample]):
 
 
 class AllocationViewSet(ReadViewSet[Allocation]):
-    """Which agents serve which run, newest first (seed S1.16)."""
+    """Which agents serve which run, newest first."""
 
     queryset = Allocation.objects.prefetch_related("agents")
     serializer_class = AllocationSerializer
@@ -143,7 +143,7 @@ class AllocationPreviewView(ApiView):
 
 
 class RunAgentsView(ApiView):
-    """Agents of a run (seed S1.16)."""
+    """Agents of a run."""
 
     @extend_schema(operation_id="runs_agents_retrieve", responses=AllocatedAgentsSerializer)
     def get(self, request: Request, run: int) -> Response:

@@ -1,4 +1,4 @@
-"""Assigns requests to agents by the run's policy (seed S1.36, S1.39)."""
+"""Assigns requests to agents by the run's policy."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from yardkit.clock import Clock
 from yardkit.protocol import Samples, encode
 from yardkit.rates import Rates
 
-# Questions for agents that had expired (seed S1.46).
+# Questions for agents that had expired.
 ALLOCATIONS_EXPIRED: Final = "center.allocations_expired"
 # Heartbeats sent by agents and not received by this center.
 HEARTBEATS_MISSED: Final = "center.heartbeats_missed"

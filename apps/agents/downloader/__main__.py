@@ -1,4 +1,4 @@
-"""``python -m apps.agents.downloader``: one download agent (seed S1.20 to S1.33)."""
+"""``python -m apps.agents.downloader``: one download agent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def serve(url: str, identity: AgentIdentity, options: AgentOptions) -> int
 async def _connect(
     url: str, identity: AgentIdentity, options: AgentOptions, stop: asyncio.Event
 ) -> Broker | None:
-    """Connect, retrying without limit (seed S1.47); None when stopped before."""
+    """Connect, retrying without limit; None when stopped before."""
     stopping = asyncio.ensure_future(stop.wait())
     outage = Outage(
         logger,

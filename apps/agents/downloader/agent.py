@@ -101,7 +101,7 @@ class DownloadAgent:
     # --- life -----------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until asked to stop. An unreachable broker is retried without limit (seed S1.47).
+        """Serve until asked to stop. An unreachable broker is retried without limit.
 
         Raises ``BrokerClosed`` when the broker is closed from outside.
         """
@@ -119,7 +119,7 @@ class DownloadAgent:
             await self._end(stop)
 
     async def _work(self) -> None:
-        # First the downloaders of an earlier process: requests for them may be queued (seed S1.49).
+        # First the downloaders of an earlier process: requests for them may be queued.
         await self._slots.load(self._clock.time())
         await self._for_ever("declaration", self._declare)
         await self._for_ever("registration", self._pulse.register)

@@ -1,4 +1,4 @@
-"""One run's isolated downloader inside an agent (seed S1.25)."""
+"""One run's isolated downloader inside an agent."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Downloader:
                 return
             pending = self._waiting.popleft()
             work = pending.work
-            # Checked again: it may have waited long for its slot (seed S1.32).
+            # Checked again: it may have waited long for its slot.
             if self._clock.time() >= pending.void_at:
                 self._counters.expired += 1
                 self._drop(pending)

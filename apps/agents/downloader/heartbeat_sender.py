@@ -1,4 +1,4 @@
-"""Registration and heartbeats of an agent (seed S1.20 to S1.22)."""
+"""Registration and heartbeats of an agent."""
 
 from __future__ import annotations
 

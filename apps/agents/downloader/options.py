@@ -22,9 +22,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """Identity of this agent. ``incarnation`` differs for each start of the process (seed S1.21,
-    S1.33).
-    """
+    """Identity of this agent. ``incarnation`` differs for each start of the process."""
 
     agent: str
     name: str
@@ -37,9 +35,9 @@ class AgentIdentity:
 class AgentOptions:
     """Limits and delays; times in seconds.
 
-    ``prefetch``: in commands of up to 50 requests each. ``publish_attempts``: the N of seed S1.47,
-    attempts to publish an answer before it is dropped. ``allocations``: folder where allocations
-    are kept for the next start (seed S1.49); None keeps none.
+    ``prefetch``: in commands of up to 50 requests each. ``publish_attempts``: attempts to publish
+    an answer before it is dropped. ``allocations``: folder where allocations are kept for the next
+    start; None keeps none.
     """
 
     prefetch: int = 100

@@ -42,7 +42,7 @@ class ResultSender:
 
     A batch leaves with 32 answers, at 1 MiB, or 5 ms after its first one. Unconfirmed answers are
     published again with back-off and dropped after ``publish_attempts``; answers to a run that is
-    gone are dropped at once. Both are counted (seed S1.47).
+    gone are dropped at once. Both are counted.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ MOST_RESTING: Final = 10_000
 class Slots:
     """Makes, finds and releases downloaders.
 
-    An idle downloader is released with its connections, cookies and file (seed S1.26), but its
+    An idle downloader is released with its connections, cookies and file, but its
     settings stay in memory until the run releases its agents: a slow run with many agents uses each
     of them less often than that. After a restart the agent has forgotten a resting one: it answers
     that the downloader is missing, the run retries, and the center, with which the agent has

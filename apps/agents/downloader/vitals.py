@@ -1,4 +1,4 @@
-"""Figures of an agent and its host for the heartbeats (seed S1.20, S1.21)."""
+"""Figures of an agent and its host for the heartbeats."""
 
 from __future__ import annotations
 

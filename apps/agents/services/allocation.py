@@ -27,7 +27,7 @@ def join_run(*, allocation: Allocation, agent: Agent) -> None:
 
 @transaction.atomic
 def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Allocation:
-    """Choose agents for a run among those ``alive`` and record them (seed S1.35 to S1.37).
+    """Choose agents for a run among those ``alive`` and record them.
 
     Also for other owners (``engine.owners``). The networks its agents may reach come from the
     project, never from the run; the cookies from the job, so that messages of runs need not

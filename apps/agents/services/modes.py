@@ -55,7 +55,7 @@ def switch_agent(*, agent: Agent, mode: AgentMode, actor: User | None, now: date
 
 @transaction.atomic
 def exit_agent(*, agent: Agent, reason: str, actor: User | None, now: datetime) -> None:
-    """Ask an agent to finish what it holds and to exit (seed S1.23).
+    """Ask an agent to finish what it holds and to exit.
 
     Its supervisor may start it again. The message is void after 10 s.
 

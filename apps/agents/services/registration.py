@@ -48,7 +48,7 @@ def register_agent(
     """Record that an agent has started, ``age_seconds`` ago.
 
     Returns it with the open allocations it needs: after a restart an agent has lost them, and a new
-    one joins the runs that use every agent (seed S1.36). A repetition returns them again, since the
+    one joins the runs that use every agent. A repetition returns them again, since the
     first call may have been cut short.
 
     Raises:

@@ -106,7 +106,7 @@ class RequestQueueAway:
 
 
 class BizLate:
-    """Bizzes whose requests will miss the planned time, or make no progress (seed S4.28)."""
+    """Bizzes whose requests will miss the planned time, or make no progress."""
 
     name = "requests.late"
     title: object = _("stored requests will be late")

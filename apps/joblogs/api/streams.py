@@ -38,7 +38,7 @@ class LogView(ApiView):
 
 
 class RunLogView(LogView):
-    """Log of a run (seed S1.18)."""
+    """Log of a run."""
 
     kind = "run"
 

@@ -48,7 +48,7 @@ _Executions = dict[tuple[str, str], _Execution]
 
 
 def store_lines(*, batches: Sequence[LogBatch], now: datetime) -> list[RefusedBatch]:
-    """Store the lines of these batches, each line once (seed S1.18).
+    """Store the lines of these batches, each line once.
 
     The log store is written first, then the error groups in the database. After a crash in between,
     both are repeated and no line is stored twice.

@@ -92,7 +92,7 @@ class PlacementSerializer(serializers.Serializer[Any]):
 
 
 class RunHostViewSet(ReadViewSet[Host]):
-    """Hosts of runs (seed S1.52, S1.54)."""
+    """Hosts of runs."""
 
     queryset = Host.objects.all()
     serializer_class = HostSerializer

@@ -85,7 +85,7 @@ class RunReconciler:
         reap_lost_runs(now=now)
 
     def tidy(self) -> None:
-        """Remove ended containers, unwanted executions, accounts and old folders (seed S1.14)."""
+        """Remove ended containers, unwanted executions, accounts and old folders."""
         context = self._context
         if not context.timers.due("tidy", timing.TIDY_EVERY_SECONDS):
             return

@@ -1,4 +1,4 @@
-"""Choice of a host for a run, and the reasons against other hosts (seed S1.54)."""
+"""Choice of a host for a run, and the reasons against other hosts."""
 
 from __future__ import annotations
 

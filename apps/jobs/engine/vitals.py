@@ -1,4 +1,4 @@
-"""Measurements of the host for heartbeats (seed S1.52)."""
+"""Measurements of the host for heartbeats."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LARGEST_MEMORY_BYTES: Final = 1024**4
 
 
 class ExecutionOptions(models.Model):
-    """Job fields that the runner uses (seed S1.3, S1.13).
+    """Job fields that the runner uses.
 
     With an image, a run is a container on a Docker host. It executes the ``command``, else the
     ``spider``, else the image's own entry point. Without an image, a run is a local process on a

@@ -13,7 +13,7 @@ from apps.jobs.states import HostKind, HostMode
 
 
 class Host(models.Model):
-    """Host of runs: a machine with a runner, as last reported by it (seed S1.52, S1.54).
+    """Host of runs: a machine with a runner, as last reported by it.
 
     ``Run.host`` contains the host's name, not a foreign key: a run may outlive the host's row.
     """
@@ -56,5 +56,5 @@ class Host(models.Model):
         return self.name
 
     def is_online(self, now: datetime) -> bool:
-        """Return whether the runner reported within the last minute (seed S1.54)."""
+        """Return whether the runner reported within the last minute."""
         return (now - self.beat_at).total_seconds() < ONLINE_SECONDS

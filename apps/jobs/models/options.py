@@ -30,7 +30,7 @@ USUAL_REQUEST_TIMEOUT_SECONDS: Final = 15.0
 
 
 class DownloadPolicy(models.TextChoices):
-    """Policy by which the agents of a run are chosen (seed S1.36)."""
+    """Policy by which the agents of a run are chosen."""
 
     RANDOM = Policy.RANDOM.value, _("random: over all agents")
     FIXED = Policy.FIXED.value, _("fixed: some agents, chosen at the start")
@@ -38,7 +38,7 @@ class DownloadPolicy(models.TextChoices):
 
 
 class DownloaderKind(models.TextChoices):
-    """Type of downloader of a run (seed S1.30)."""
+    """Type of downloader of a run."""
 
     HTTP = DownloaderType.HTTP.value, _("HTTP")
     IMPERSONATE = DownloaderType.IMPERSONATE.value, _("HTTP like a browser")
@@ -272,7 +272,7 @@ def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     given = values.get("request_timeout_seconds")
     request = USUAL_REQUEST_TIMEOUT_SECONDS if given is None else given
     if download is not None and request < download <= MAX_TIMEOUT_SECONDS:
-        # Requests would be repeated while their first download is still running (seed S1.59).
+        # Requests would be repeated while their first download is still running.
         errors["request_timeout_seconds"] = gettext(
             "Must be at least the download timeout (%(download)g s): otherwise every "
             "slow page would be requested again."

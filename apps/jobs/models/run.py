@@ -212,7 +212,7 @@ class RunMove(models.Model):
 
 
 class RunCommand(models.Model):
-    """Command to a run, and its answer (seed S1.8 to S1.10).
+    """Command to a run, and its answer.
 
     The row's ID is sent in the lifecycle message and returned in the answer.
     """

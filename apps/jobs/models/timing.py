@@ -12,7 +12,7 @@ from apps.jobs.states import MisfirePolicy, OverlapPolicy, PlanOutcome
 
 
 class TimingOptions(models.Model):
-    """Job fields for the schedule (seed S1.3, S1.12)."""
+    """Job fields for the schedule."""
 
     cron = models.CharField(
         _("cron"),

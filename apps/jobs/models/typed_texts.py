@@ -45,7 +45,7 @@ def format_command(words: list[str]) -> str:
 def parse_environment(text: str) -> dict[str, Any]:
     """Parse ``NAME=value`` separated by spaces or line breaks, or a JSON object.
 
-    Values may be quoted; backslashes are literal. (Seed S1.13: split on space and newline.)
+    Values may be quoted; backslashes are literal.
 
     Raises:
         ValidationError: the message names the line, never a value.

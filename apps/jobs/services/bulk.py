@@ -62,12 +62,12 @@ def act_on_runs(
 
 
 def pause_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
-    """Pause every active run of a job (seed S1.8)."""
+    """Pause every active run of a job."""
     return _act_on_job(job, RunAsk.PAUSE, now=now, actor=actor)
 
 
 def resume_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
-    """Resume every active run of a job (seed S1.9)."""
+    """Resume every active run of a job."""
     return _act_on_job(job, RunAsk.RESUME, now=now, actor=actor)
 
 

@@ -1,4 +1,4 @@
-"""Lifecycle of runs: pause, resume, restart, freeze, tune, and answers (seed S1.8 to S1.11)."""
+"""Lifecycle of runs: pause, resume, restart, freeze, tune, and answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _AFTER: Final[dict[RunAsk, tuple[RunState, RunState, RunState]]] = {
 
 @transaction.atomic
 def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a run to send no new requests; pending answers are processed (seed S1.8, S1.11).
+    """Ask a run to send no new requests; pending answers are processed.
 
     Raises:
         RunNotActive: the run has ended.
@@ -63,7 +63,7 @@ def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def resume_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a paused run to continue (seed S1.9); a frozen run is thawed.
+    """Ask a paused run to continue; a frozen run is thawed.
 
     Raises:
         RunNotActive: the run has ended.
@@ -79,7 +79,7 @@ def resume_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a run to exit; its host then starts it again (seed S1.10).
+    """Ask a run to exit; its host then starts it again.
 
     Raises:
         RunNotActive: the run has ended.
@@ -148,7 +148,7 @@ def tune_run(
     now: datetime,
     actor: User | None,
 ) -> RunCommand:
-    """Ask a run to continue with another window or speed (seed S3.20).
+    """Ask a run to continue with another window or speed.
 
     The settings of the job are unchanged, and apply again after a restart of the run.
 

@@ -31,7 +31,7 @@ def make_way(
     The caller holds the lock of the job's row. ``reason`` is recorded for a replaced run.
 
     Raises:
-        JobRunning: a run is active, and the policy skips the later run (seed S1.13).
+        JobRunning: a run is active, and the policy skips the later run.
         TooManyWaiting: the job's queue is full.
     """
     if overlap == OverlapPolicy.ALLOW:

@@ -50,7 +50,7 @@ def start_run(
     Raises:
         JobDeleted: the job was deleted.
         JobDisabled: the job is disabled.
-        JobRunning: a run of the job is active, and only one is allowed (seed S1.13).
+        JobRunning: a run of the job is active, and only one is allowed.
         TooManyWaiting: the queue of the job is full.
     """
     # Lock the job, so that two concurrent starts do not both find it idle. ``no_key`` avoids a

@@ -179,7 +179,7 @@ def _push(payload: Payload) -> TagPushed:
 
 
 def _registry(payload: Payload) -> ImagePushed:
-    """Parse a registry's push (seed S1.6); registries differ in the case of key names."""
+    """Parse a registry's push; registries differ in the case of key names."""
     pushed = _object(payload, "push_data")
     repository = _object(payload, "repository")
     name = _lookup(repository, "repo_full_name") or _lookup(repository, "repo_name")

@@ -27,8 +27,7 @@ class RefRefused(TagRefused):
 def check_tag(tag: str, *, colon_allowed: bool = False) -> str:
     """Return ``tag`` if it is allowed. Raises ``RefRefused``.
 
-    ``colon_allowed``: accept the form ``release:name:version``, which git itself rejects (seed
-    S1.5).
+    ``colon_allowed``: accept the form ``release:name:version``, which git itself rejects.
     """
     _check(tag, _MARKS | {":"} if colon_allowed else _MARKS)
     if tag.startswith("refs/"):

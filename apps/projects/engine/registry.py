@@ -1,4 +1,4 @@
-"""Client of the registry API v2, to list images (seed S1.7).
+"""Client of the registry API v2, to list images.
 
     with RegistryClient(address, repository, username="", password="") as registry:
         registry.tags()         # latest first, then descending, at most 20

@@ -1,4 +1,4 @@
-"""Parsing of tags into release, name and version (seed S1.4, S1.5), and names of images.
+"""Parsing of tags into release, name and version, and names of images.
 
     read_tag("{release}/{name}/{version}", "prod/news/1.2") == TagReading("prod", "news", "1.2")
 

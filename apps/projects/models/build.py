@@ -20,7 +20,7 @@ from apps.projects.states import (
 
 
 class Build(models.Model):
-    """Docker build of a tag (seed S1.4). Its log is the stream ``build:<id>``."""
+    """Docker build of a tag. Its log is the stream ``build:<id>``."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="builds"
@@ -151,7 +151,7 @@ class Image(models.Model):
 
 
 class Delivery(models.Model):
-    """Received webhook delivery, with its verdict and the reason (seed S1.4, S1.6)."""
+    """Received webhook delivery, with its verdict and the reason."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="deliveries"

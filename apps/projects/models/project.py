@@ -71,7 +71,7 @@ def _refusals(index: int, entry: object) -> list[ValidationError]:
 
 
 class GitOptions(models.Model):
-    """Project fields for the git repository and the tag template (seed S1.1, S1.2, S1.5)."""
+    """Project fields for the git repository and the tag template."""
 
     git_url = models.CharField(
         _("git address"),
@@ -105,7 +105,7 @@ class GitOptions(models.Model):
 
 
 class BuildOptions(models.Model):
-    """Project fields for builds (seed S1.4) and for the registry (S1.6)."""
+    """Project fields for builds and for the registry."""
 
     builds_enabled = models.BooleanField(
         _("build tags"),
@@ -168,7 +168,7 @@ class BuildOptions(models.Model):
 
 
 class Project(Restorable, GitOptions, BuildOptions):
-    """Crawling project with its own members, code and images (seed S1.1)."""
+    """Crawling project with its own members, code and images."""
 
     name = models.CharField(_("name"), max_length=100)
     slug = models.SlugField(

@@ -79,7 +79,7 @@ def note_commit(*, build: Build, commit: str) -> bool:
 def succeed_build(
     *, build: Build, image: ImageName, built: BuiltImage, now: datetime
 ) -> Image | None:
-    """Record success and list the image, in one transaction (seed S1.4).
+    """Record success and list the image, in one transaction.
 
     Returns None, without listing the image, if the build no longer belongs to this worker or is
     being cancelled.

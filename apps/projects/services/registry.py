@@ -1,4 +1,4 @@
-"""Images of a project's registry: digests, and the list of images (seed S1.6, S1.7)."""
+"""Images of a project's registry: digests, and the list of images."""
 
 from __future__ import annotations
 

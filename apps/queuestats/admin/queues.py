@@ -1,4 +1,4 @@
-"""Pages of all queues, problems first, and of one queue over time (seed S4.24)."""
+"""Pages of all queues, problems first, and of one queue over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REST API of queues (seed S4.24)."""
+"""REST API of queues."""
 
 from __future__ import annotations
 

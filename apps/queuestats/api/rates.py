@@ -1,4 +1,4 @@
-"""REST API of the rates of runs and jobs, and of the totals of jobs (seed S1.17, S1.19)."""
+"""REST API of the rates of runs and jobs, and of the totals of jobs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class JobSeriesView(ApiView):
 
 
 class JobCountersView(JobSeriesView):
-    """Totals of a job (seed S1.19)."""
+    """Totals of a job."""
 
     @extend_schema(operation_id="jobs_counters_retrieve", responses=JobCountersSerializer)
     def get(self, request: Request, job: int) -> Response:

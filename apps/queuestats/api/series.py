@@ -1,4 +1,4 @@
-"""REST API of time series (seed S4.24, S4.25)."""
+"""REST API of time series."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def visible_run(person: User, run: int) -> Run:
 
 
 class RunCountersView(ApiView):
-    """Counters of a run (seed S1.17, S1.19)."""
+    """Counters of a run."""
 
     @extend_schema(operation_id="runs_counters_retrieve", responses=RunCountersSerializer)
     def get(self, request: Request, run: int) -> Response:

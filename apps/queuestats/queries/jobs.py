@@ -13,7 +13,7 @@ from apps.queuestats.queries.totals import run_totals
 
 @dataclass(frozen=True, slots=True)
 class JobTotals:
-    """Totals over all runs of a job: ``total = success + failed + left + undone`` (seed S1.19).
+    """Totals over all runs of a job: ``total = success + failed + left + undone``.
 
     ``left`` counts pending requests of active runs. ``undone`` counts requests that were pending
     when their run ended, or when a restart replaced their execution.

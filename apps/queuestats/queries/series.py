@@ -69,7 +69,7 @@ Rates = dict[int, float | None]
 def rate(
     name: str, *, project: int | None, label: str, seconds: int = 60, now: datetime
 ) -> float | None:
-    """Return the rate per second over the last ``seconds`` complete seconds (seed S4.24).
+    """Return the rate per second over the last ``seconds`` complete seconds.
 
     None when reports could be received in none of them.
     """

@@ -88,7 +88,7 @@ class RunTotals:
 
     @property
     def left(self) -> int:
-        """Pending requests: total - success - failed (seed S1.19)."""
+        """Pending requests: total - success - failed."""
         return self.total - self.success - self.failed
 
     @property
@@ -130,7 +130,7 @@ class RunTotals:
 
     @property
     def mean_download_ms(self) -> float | None:
-        """Average download time in ms, measured by the agents (seed S1.57); None if unknown."""
+        """Average download time in ms, measured by the agents; None if unknown."""
         responses = sum(self.agents.values())
         return sum(self.agent_ms.values()) / responses if responses and self.agent_ms else None
 

@@ -60,7 +60,7 @@ Report = RunCounters | CenterCounters
 
 
 def store_counters(*, messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
-    """Store a batch of counter reports (seed S1.17, S1.51).
+    """Store a batch of counter reports.
 
     Return the reports to dead-letter: those of unknown runs, and those with numbers out of the
     database's range.

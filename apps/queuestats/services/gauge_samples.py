@@ -59,7 +59,7 @@ class SampleCounts:
 
 
 def sample_gauges(*, now: datetime) -> SampleCounts:
-    """Sample all metrics of docs/metrics.md and all queues (seed S4.24).
+    """Sample all metrics of docs/metrics.md and all queues.
 
     Every app and server is read first, each with a timeout of a few seconds; then everything is
     written in one transaction. A metric that cannot be read leaves a gap, which is never read as

@@ -58,7 +58,7 @@ class CounterIncrease:
 def add_increases(increases: Sequence[CounterIncrease], *, now: datetime) -> None:
     """Add increases to the totals of jobs and to the series ``run.*`` and ``job.*``.
 
-    Call it in the transaction that stores the counters (seed S1.17, S4.24): the increase of a
+    Call it in the transaction that stores the counters: the increase of a
     redelivered report is then 0.
     """
     jobs: dict[int, dict[str, int]] = {}

@@ -24,7 +24,7 @@ REPORT_DELAY_SECONDS: Final = 0.05
 
 
 def count(series: str, *, project: int, label: str, amount: float = 1) -> None:
-    """Increase a counter series by ``amount`` (seed S4.24, S4.25).
+    """Increase a counter series by ``amount``.
 
     ``series`` is a dotted name (``requests.created``); ``label`` distinguishes series of one
     project, such as its request groups. Thread-safe. Never waits for and never raises because of

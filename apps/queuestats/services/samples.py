@@ -44,7 +44,7 @@ _SENDERS: Final = Upsert(
 
 
 def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[RejectedReport]:
-    """Add a batch of reports; a redelivered one changes nothing (seed S4.24, S4.25).
+    """Add a batch of reports; a redelivered one changes nothing.
 
     Seconds are those of the sender's clock; it is corrected when it is wrong by more than 5 s, see
     ``engine.senders.ClockSkew``. Readings of unknown projects are dropped. Return the reports to

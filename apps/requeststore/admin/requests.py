@@ -1,4 +1,4 @@
-"""Requests in the admin: look-up by ID, history, lists by flag and time (seed S4.29)."""
+"""Requests in the admin: look-up by ID, history, lists by flag and time."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
 
     @extend_schema(responses=RequestStorySerializer)
     def retrieve(self, request: Request, pk: str) -> Response:
-        """Return status and history of a request (seed S4.29).
+        """Return status and history of a request.
 
         404 when it does not exist, has been deleted, or is not visible to the caller.
         """

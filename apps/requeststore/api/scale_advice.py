@@ -1,4 +1,4 @@
-"""REST view of the scaling advice: how many fetchers should run (seed S4.28)."""
+"""REST view of the scaling advice: how many fetchers should run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End of requests: extract, store the records, set the flag, settle the queue entry (seed S4.21).
+"""End of requests: extract, store the records, set the flag, settle the queue entry.
 
 In this order, so that a crash in between repeats work, and no request is marked as processed whose
 records are not stored. Each stage works on the batch, may be repeated after an outage, and gives

@@ -1,6 +1,4 @@
-"""Downloads through the center: by its agents and under its politeness limits (seed S4.13,
-S4.21).
-"""
+"""Downloads through the center: by its agents and under its politeness limits."""
 
 from __future__ import annotations
 

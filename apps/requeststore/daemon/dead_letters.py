@@ -1,4 +1,4 @@
-"""Dead-letters queue entries that no consumer can use (seed S4.22)."""
+"""Dead-letters queue entries that no consumer can use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extraction of records from downloaded pages (seed S4.20)."""
+"""Extraction of records from downloaded pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leasing of requests for queue entries (seed S4.20, S4.22)."""
+"""Leasing of requests for queue entries."""
 
 from __future__ import annotations
 

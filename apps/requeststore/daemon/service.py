@@ -56,7 +56,7 @@ class FetcherDaemon:
 
     Args:
         concurrency: leased requests over all bizzes.
-        only: ``NAME`` or ``PROJECT/NAME`` of the bizzes to serve (seed S4.3); empty for all.
+        only: ``NAME`` or ``PROJECT/NAME`` of the bizzes to serve; empty for all.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Settings of a biz: an entry of the configuration ``biz`` of a project (seed S4.9).
+"""Settings of a biz: an entry of the configuration ``biz`` of a project.
 
 nodes, epochs, splits -> storage; queue -> waiting; rules -> extraction; fetch -> download; records
 -> destination of the results. Validated by ``engine.validation``.
@@ -20,14 +20,14 @@ NAME: Final = r"[a-z][a-z0-9_]{0,31}"
 
 
 class Balance(enum.StrEnum):
-    """Mapping from ID to split (seed S4.11)."""
+    """Mapping from ID to split."""
 
     MODULO = "modulo"
     CONSISTENT = "consistent"
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Distribution of requests with ``ts >= since`` (ms), until the next epoch (seed S4.14).
+    """Distribution of requests with ``ts >= since`` (ms), until the next epoch.
 
     Split n is on node ``nodes[n % len(nodes)]``.
     """
@@ -87,7 +87,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         take_seconds: duration of a lease.
         priority: of its requests in the queue, and of the biz in a fetcher.
         finish_by_seconds: planned processing time for forecasts; 0 for ``ttl_seconds``.
-        max_waiting: queue length from which requests are refused; 0 for no limit (seed S4.24).
+        max_waiting: queue length from which requests are refused; 0 for no limit.
         flags: final flags of the biz with their meanings.
     """
 
@@ -109,7 +109,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     flags: dict[str, str] = {}
     fetch: Fetch = Fetch()
     records: Records = Records()
-    # By name or number (seed S4.5); see ``extraction.rules``.
+    # By name or number; see ``extraction.rules``.
     rules: dict[str, Any] = {}
 
     def cutoff(self, now: int) -> int:

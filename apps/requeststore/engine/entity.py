@@ -1,6 +1,4 @@
-"""Data of a stored request (seed S4.5): what to download and by which rule to extract, as
-bytes.
-"""
+"""Data of a stored request: what to download and by which rule to extract, as bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags of stored requests (seed S4.6): 0 new, 1 processed, 2 to 999 defined by the biz.
+"""Flags of stored requests: 0 new, 1 processed, 2 to 999 defined by the biz.
 
 Negative flags are the platform's. A foreign consumer, which searches for flag 0, never meets a
 leased request.

@@ -1,8 +1,6 @@
-"""Forecast of a biz's backlog: when it is done, whether in time, and the fetchers needed (seed
-S4.28).
+"""Forecast of a biz's backlog: when it is done, whether in time, and the fetchers needed.
 
-eta = backlog
-(processed - created), by rates over five minutes to suppress noise.
+eta = backlog / (processed - created), by rates over five minutes to suppress noise.
 
 Each waiting request is due ``planned_seconds`` after its arrival. Requests that arrived while the
 rates were measured are assumed to have arrived evenly, the rest together with the oldest:

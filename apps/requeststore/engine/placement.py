@@ -1,4 +1,4 @@
-"""Mapping from biz and ID to node, database, collection and queue (seed S4.11, S4.12, S4.14).
+"""Mapping from biz and ID to node, database, collection and queue.
 
 ``Placement(...).place(id, ts)`` is where a request is stored, ``.candidates(id)`` where it may be
 found.

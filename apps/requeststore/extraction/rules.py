@@ -1,4 +1,4 @@
-"""Compiled rules (seed S4.5, S4.20): rule map -> rule -> records, links and problems of a page."""
+"""Compiled rules: rule map -> rule -> records, links and problems of a page."""
 
 from __future__ import annotations
 

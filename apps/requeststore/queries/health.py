@@ -1,4 +1,4 @@
-"""Health of the request store: problems and their durations (seed S4.26, S4.27)."""
+"""Health of the request store: problems and their durations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Request with its history, for pages and REST (seed S4.29).
+"""Request with its history, for pages and REST.
 
-IDs are text, because JavaScript loses digits beyond 2^53 (seed S4.8). Values with secret-sounding
-names are masked for everyone; headers, parameters, body and meta are for operators.
+IDs are text, because JavaScript loses digits beyond 2^53. Values with secret-sounding names are
+masked for everyone; headers, parameters, body and meta are for operators.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Interface of request queues (seed S4.19, S4.22); one contract test covers every adapter.
+"""Interface of request queues; one contract test covers every adapter.
 
 An entry is the JSON ``{"id": "123", "biz": "news", "ts": 1700000000000}``, with the ID as text
 because many readers lose digits beyond 2^53; readers accept a number, too. The store is the truth:

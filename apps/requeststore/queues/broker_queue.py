@@ -1,6 +1,6 @@
 """Queue in the platform's broker, RabbitMQ or the SQLite file, for installations without Redis.
 
-The broker redelivers entries of a lost consumer (seed S4.22).
+The broker redelivers entries of a lost consumer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queue entries as bytes: ``{"id":"123","biz":"news","ts":1700000000000}`` (seed S4.19)."""
+"""Queue entries as bytes: ``{"id":"123","biz":"news","ts":1700000000000}``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _decoder: Final = msgspec.json.Decoder(_ForeignEntry)
 
 
 def write_entry(entry: QueueEntry) -> bytes:
-    """Serialize with the ID as text: many readers lose digits beyond 2^53 (seed S4.8)."""
+    """Serialize with the ID as text: many readers lose digits beyond 2^53."""
     return _encoder.encode(_Written(str(entry.id), entry.biz, entry.ts))
 
 

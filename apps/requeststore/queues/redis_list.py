@@ -1,4 +1,4 @@
-"""Queue as a Redis list (seed S4.19): see ``yardkit.redis_list`` for keys and leases.
+"""Queue as a Redis list: see ``yardkit.redis_list`` for keys and leases.
 
 Entries with a priority of 1 to 9 are in lists of their own, ``<key>:1`` to ``<key>:9``; the
 highest is taken first. A foreign consumer names them all: ``BRPOP <key>:9 ... <key>:1 <key> 5``.

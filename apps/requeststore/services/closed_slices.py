@@ -1,4 +1,4 @@
-"""Closes the accounting of ended requests, before a store may delete them (seed S4.17, S4.22).
+"""Closes the accounting of ended requests, before a store may delete them.
 
 A span of 10 minutes of ``ts`` is closed once all of its requests have ended or expired, for all
 shards of the biz together, so that a request which moves between shards is counted once. The

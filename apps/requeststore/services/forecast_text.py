@@ -1,4 +1,4 @@
-"""Forecasts as text (seed S4.28)."""
+"""Forecasts as text."""
 
 from __future__ import annotations
 

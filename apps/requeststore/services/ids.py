@@ -1,4 +1,4 @@
-"""Request IDs: Snowflakes with a leased worker number (seed S4.7, S4.8).
+"""Request IDs: Snowflakes with a leased worker number.
 
 Two processes never produce the same ID, whatever their clocks do: the number is leased in the
 database, and the highest time its IDs may use is stored there in advance, under the generation of

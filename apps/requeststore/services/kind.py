@@ -1,4 +1,4 @@
-"""Configuration kind ``biz``: the settings of bizzes (seed S4.9)."""
+"""Configuration kind ``biz``: the settings of bizzes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases of requests: take, finish, return (seed S4.20, S4.22)."""
+"""Leases of requests: take, finish, return."""
 
 from __future__ import annotations
 

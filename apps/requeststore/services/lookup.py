@@ -1,4 +1,4 @@
-"""Look-up of requests in every place where they may be (seed S4.29)."""
+"""Look-up of requests in every place where they may be."""
 
 from __future__ import annotations
 

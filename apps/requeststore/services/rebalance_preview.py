@@ -1,4 +1,4 @@
-"""Preview of a re-balance: a dry run that changes nothing (seed S4.14)."""
+"""Preview of a re-balance: a dry run that changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Re-balancing: moves every request to its place under the newest epoch (seed S4.14).
+"""Re-balancing: moves every request to its place under the newest epoch.
 
 start_rebalance -> row, and a task at the commit
 work_on_rebalance -> batches for some seconds; the row holds the progress

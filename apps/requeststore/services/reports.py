@@ -1,4 +1,4 @@
-"""Writes reports of shards, queues and nodes, which pages show (seed S4.26)."""
+"""Writes reports of shards, queues and nodes, which pages show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Number of fetchers needed: scales up at once, down after ten minutes of lower need (S4.28)."""
+"""Number of fetchers needed: scales up at once, down after ten minutes of lower need."""
 
 from __future__ import annotations
 
@@ -162,8 +162,7 @@ def _capacities(known: dict[str, float], bizzes: list[BizStatus]) -> dict[str, f
 
 
 def _gauges(found: BizStatuses, advice: Advice) -> dict[tuple[str, int | None, str], float]:
-    """Record the gauges that no other part measures (seed S4.26), see
-    ``apps.requeststore.gauges``.
+    """Record the gauges that no other part measures, see ``apps.requeststore.gauges``.
 
     Fetchers are measured here, because forecasts need their mean.
     """

@@ -1,4 +1,4 @@
-"""Sends the number of wanted fetchers to a webhook (seed S4.28).
+"""Sends the number of wanted fetchers to a webhook.
 
 POST of the advice as JSON to SCALE_WEBHOOK_URL, signed as in Standard Webhooks. Only the newest
 number matters: it is repeated with back-off until a 2xx answer, and a newer one replaces it at

@@ -1,4 +1,4 @@
-"""Fetchers as owners of agents: ``fetcher:<n>`` at the center is row n (seed S4.13)."""
+"""Fetchers as owners of agents: ``fetcher:<n>`` at the center is row n."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request store of a process: submit, take, finish and find requests (seed S4.30).
+"""Request store of a process: submit, take, finish and find requests.
 
 bound = shared_request_store().biz(project_id, "news")
 ids = shared_request_store().submit(bound, [Entity(url="https://example.com/")], by="rest", now=now)
@@ -268,7 +268,7 @@ class RequestStore:
     def find(
         self, number: int, project_id: int | None = None, biz: str | None = None
     ) -> FoundRequest | None:
-        """Find a request by its ID, in one project or all (seed S4.29).
+        """Find a request by its ID, in one project or all.
 
         Raises ``RequestStoreUnavailable``: not found, and some nodes are unreachable.
         """

@@ -1,4 +1,4 @@
-"""Storing of requests: first in their shards, then in the queue (seed S4.11, S4.13, S4.23).
+"""Storing of requests: first in their shards, then in the queue.
 
 A stored request is accepted: if the queue is unreachable, or the process dies before the push,
 upkeep queues it.

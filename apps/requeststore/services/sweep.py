@@ -1,4 +1,4 @@
-"""Sweeps over one shard: requeue, expire, delete (seed S4.22, S4.23)."""
+"""Sweeps over one shard: requeue, expire, delete."""
 
 from __future__ import annotations
 

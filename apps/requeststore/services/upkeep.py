@@ -1,4 +1,4 @@
-"""Upkeep of stored requests, every ten seconds by a worker (seed S4.16, S4.17, S4.22, S4.23).
+"""Upkeep of stored requests, every ten seconds by a worker.
 
 For every biz, removed ones included: queues unqueued requests, ends overdue leases, marks expired
 requests and drops their queue entries, closes accounting, deletes, writes reports. Each step is

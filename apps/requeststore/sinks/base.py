@@ -1,4 +1,4 @@
-"""Interface of sinks (seed S4.20); one contract test covers every kind.
+"""Interface of sinks; one contract test covers every kind.
 
 The records of a request are one unit. ``again`` marks a request whose records an earlier lease may
 have stored; sinks then avoid duplicates.
@@ -101,7 +101,7 @@ def as_json(value: Any) -> bytes:
 
 
 def as_message(one: RequestRecords, position: int) -> bytes:
-    """Return one record as JSON (seed S4.8: IDs as text).
+    """Return one record as JSON, with IDs as text.
 
     ``{"request_id": "7", "position": 0, "of": 2, "biz": "news", "rule": "article", "url": "...",
     "fetched_at": "...", "meta": {}, "record": {}}``; the first three keys always come first.

@@ -1,4 +1,4 @@
-"""Reads the records of one request back from their destination (seed S4.29)."""
+"""Reads the records of one request back from their destination."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueEntry(msgspec.Struct, frozen=True):
-    """Queue entry of a request (seed S4.19)."""
+    """Queue entry of a request."""
 
     id: int
     biz: str
@@ -177,7 +177,7 @@ class SlowOperation(msgspec.Struct, frozen=True):
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Health of a node; None where its kind does not report a number (seed S4.26)."""
+    """Health of a node; None where its kind does not report a number."""
 
     kind: str
     version: str = ""

@@ -1,4 +1,4 @@
-"""Moves requests between shards, so that each can be found all the time (seed S4.14).
+"""Moves requests between shards, so that each can be found all the time.
 
 start_move (marked, cannot be leased) -> receive (copied) -> end_move (deleted)
 

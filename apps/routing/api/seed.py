@@ -1,4 +1,4 @@
-"""HTTP endpoints of the seed taskHUB (seed S2.6 to S2.8).
+"""HTTP endpoints of the seed taskHUB.
 
 ``POST /task/``, ``POST /inbound/<name>/check_task/`` and ``GET /outbound/<prefix>``, also below
 ``/projects/<slug>/``. All of them with and without the trailing slash.

@@ -1,4 +1,4 @@
-"""Router daemon: moves items from inbounds to outbounds by each project's rules (seed S2.1, S2.3).
+"""Router daemon: moves items from inbounds to outbounds by each project's rules.
 
 Threads of one process:
 

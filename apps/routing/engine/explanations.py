@@ -128,7 +128,7 @@ class OutboundExplanation:
 
 @dataclass(frozen=True, slots=True)
 class ResultExplanation:
-    """Criteria that decide about a result, in the order of evaluation (seed S2.35)."""
+    """Criteria that decide about a result, in the order of evaluation."""
 
     status: str
     # Name of the outbound that the result came from.

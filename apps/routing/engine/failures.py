@@ -1,4 +1,4 @@
-"""Failure file: JSON Lines log of failed items, with rotation (seed S2.13).
+"""Failure file: JSON Lines log of failed items, with rotation.
 
 Several routers on one host append to the same file. Each call holds a lock file next to it, so
 that the lines of one batch are contiguous, a partial write on a full disk can be rolled back, and

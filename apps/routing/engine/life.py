@@ -1,6 +1,6 @@
 """State machine of an item: pure decisions without a clock, a store or a queue.
 
-A failure is handled in the order of the seed (S2.35): retry at the same outbound; else send to the
+A failure is handled in the order of the seed: retry at the same outbound; else send to the
 failback of that outbound; else, for a status in ``dont_retry_status``, route by the rules again;
 else end the item. The seed leaves the following open:
 

@@ -22,7 +22,7 @@ TASK_PARAMS: Final = "task_params"
 TASK_RESULT: Final = "task_result"
 TASK_UUID: Final = "task_uuid"
 
-# Keys of a message that are set by the router (seed S2.28), in the order of the seed.
+# Keys of a message that are set by the router, in the order of the seed.
 BUILT_IN: Final = (
     "outbound",
     "routed_count",
@@ -116,7 +116,7 @@ def is_rt(item: Mapping[str, Any]) -> bool:
 def priority(outbound: Outbound, item: Mapping[str, Any]) -> int:
     """Return the priority of the message: the item's own, else the default of the outbound.
 
-    ``priority`` and ``rt_priority`` of an outbound are defaults (seed S2.25, S2.29), so an integer
+    ``priority`` and ``rt_priority`` of an outbound are defaults, so an integer
     set by the submitter takes precedence. ``accepted`` drops a priority that a router has set.
     """
     own = item.get("priority")

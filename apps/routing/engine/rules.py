@@ -1,4 +1,4 @@
-"""Rule set: the inbounds, selectors and outbounds of a project (seed S2.10 to S2.31).
+"""Rule set: the inbounds, selectors and outbounds of a project.
 
 Plain values, as read from a file, from the admin or from a stored version; nothing is compiled or
 connected. ``place`` is the position of an entry (``main.yaml:12``) and is ignored when two rule
@@ -23,7 +23,7 @@ RESULT_SECONDS: Final = 24 * 3600.0
 
 
 class Overflow(StrEnum):
-    """Policy for an item whose outbound has ``max_lag`` items waiting (seed S2.38)."""
+    """Policy for an item whose outbound has ``max_lag`` items waiting."""
 
     HOLD = "hold"
     NEXT = "next"
@@ -41,7 +41,7 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """Source of items (seed S2.17)."""
+    """Source of items."""
 
     name: str
     cls: str

@@ -1,4 +1,4 @@
-"""Allow-list of listen addresses for the HTTP server of a rule set (seed S2.9).
+"""Allow-list of listen addresses for the HTTP server of a rule set.
 
 Without it, a user who may edit rules could open any port on any network interface of the host.
 """

@@ -1,4 +1,4 @@
-"""Rate limits of outbounds: one token bucket for each outbound and scope value (seed S2.31).
+"""Rate limits of outbounds: one token bucket for each outbound and scope value.
 
 The buckets are in Redis, so that all routers share them and one clock. Without a Redis URL they are
 in this process. While Redis is unreachable, each router continues with its share of the rate: the

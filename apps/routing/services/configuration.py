@@ -34,7 +34,7 @@ _ON = {diff.Kind.ENABLED: ("disabled", "enabled"), diff.Kind.DISABLED: ("enabled
 
 
 class RoutingKind(ConfigKind):
-    """Rule set of a project, one each (seed S2.10).
+    """Rule set of a project, one each.
 
     ``{placeholders}`` are stored unresolved, so that no version holds a password.
     """

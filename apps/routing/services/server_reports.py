@@ -1,4 +1,4 @@
-"""Status reports of the HTTP servers that rule sets open in the web processes (seed S2.9)."""
+"""Status reports of the HTTP servers that rule sets open in the web processes."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def _why(decision: Decision) -> str:
     return f"{decision.reason.value} {decision.status}".rstrip()
 
 
-# --- the failure file (seed S2.13) ----------------------------------------------------------------
+# --- the failure file -----------------------------------------------------------------------------
 
 
 def _write_failures(scope: _Scope, moves: Sequence[ItemMove], now: datetime) -> None:

@@ -172,7 +172,7 @@ class SeedCallsMixin:
     @action(detail=True, methods=["post"])
     @repeatable
     def grab(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Crawl a seed now and wait for the result (seed S3.20).
+        """Crawl a seed now and wait for the result.
 
         202 when there is no result in time: the seed is still crawled, and `look_up` (also
         `Location`) shows its state. 409 `seed_known` when it was crawled before, unless `again`;

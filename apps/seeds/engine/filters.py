@@ -1,7 +1,7 @@
 """Bloom filter of a segment: a miss proves that a key is new, a hit must be confirmed.
 
-A hit is confirmed in the store, because a Bloom filter has false positives (seed S3.7: the original
-system loses those seeds).
+A hit is confirmed in the store, because a Bloom filter has false positives. The original system
+loses such seeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Key resolvers (seed S3.9): compute the key that identifies a seed, and its hash."""
+"""Key resolvers: compute the key that identifies a seed, and its hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores and selection of resources (seed S3.21): score, rotation zone, cool-downs.
+"""Scores and selection of resources: score, rotation zone, cool-downs.
 
 Plain Python: the database selects by the same formula, and tests compare it with ``choose``.
 

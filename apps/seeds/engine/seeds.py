@@ -61,7 +61,7 @@ class ResolvedSeed(msgspec.Struct, frozen=True):
 
 
 def after(outcome: Outcome, retry: int, max_retry: int) -> tuple[State, int]:
-    """Return state and retry count of a leased seed after ``outcome`` (seed S3.11, S3.15)."""
+    """Return state and retry count of a leased seed after ``outcome``."""
     if outcome == Outcome.SUCCESS:
         return State.SUCCEEDED, retry
     if outcome == Outcome.IGNORED:

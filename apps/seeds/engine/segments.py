@@ -1,4 +1,4 @@
-"""Segment resolvers (seed S3.2, S3.3): the slice of time that a seed belongs to.
+"""Segment resolvers: the slice of time that a seed belongs to.
 
 A segment is identified by its beginning in ms since 1970. A key is unique within a segment, and may
 occur again in the next one: the same URL is crawled once a day, a week, ...

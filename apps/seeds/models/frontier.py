@@ -49,7 +49,7 @@ def _validate(read: object, *arguments: object) -> None:
 
 
 class Frontier(models.Model):
-    """The seeds of one purpose in one project (seed S3.1, S3.3, S3.9)."""
+    """The seeds of one purpose in one project."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="frontiers"

@@ -1,4 +1,4 @@
-"""Pools of resources with one holder at a time: accounts, tokens, proxies (seed S3.21)."""
+"""Pools of resources with one holder at a time: accounts, tokens, proxies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases of resources (seed S3.21).
+"""Leases of resources.
 
 The database row decides: a resource has at most one holder, and its lease number (fencing token)
 grows with each lease and each forced release, so that a return with an older number is recognized

@@ -1,4 +1,4 @@
-"""The seed's own paths (seed S0.30 to S0.36), also below ``/projects/<slug>/``.
+"""Paths of the original service, also below ``/projects/<slug>/``.
 
 ``GET /status``, ``GET /tasks``, ``POST /crawl/start``, ``POST /crawl/stop``, ``GET /consume`` and
 ``GET /queue/size``; with and without a slash at the end. For a token, a login, or from a network of
@@ -87,7 +87,7 @@ class SeedView(ApiView):
 
 
 class StatusView(SeedView):
-    """``GET /status`` (S0.30)"""
+    """``GET /status``"""
 
     def get(self, request: Request, slug: str | None = None) -> Response:
         """Return every source with its progress, and whether any is active."""
@@ -104,7 +104,7 @@ class StatusView(SeedView):
 
 
 class TasksView(SeedView):
-    """``GET /tasks`` (S0.31)"""
+    """``GET /tasks``"""
 
     def get(self, request: Request, slug: str | None = None) -> Response:
         """Return the configured sources with their main settings."""
@@ -128,7 +128,7 @@ class TasksView(SeedView):
 
 
 class CrawlStartView(SeedView):
-    """``POST /crawl/start?source=`` (S0.32)"""
+    """``POST /crawl/start?source=``"""
 
     least_role = Role.OPERATOR
 
@@ -141,7 +141,7 @@ class CrawlStartView(SeedView):
 
 
 class CrawlStopView(SeedView):
-    """``POST /crawl/stop?source=`` (S0.33)"""
+    """``POST /crawl/stop?source=``"""
 
     least_role = Role.OPERATOR
 
@@ -154,7 +154,7 @@ class CrawlStopView(SeedView):
 
 
 class ConsumeView(SeedView):
-    """``GET /consume?count=&queue=`` (S0.34)
+    """``GET /consume?count=&queue=``
 
     Not available with a session: a browser sends its cookie with any link, so a foreign page could
     make a user remove records.
@@ -182,7 +182,7 @@ class ConsumeView(SeedView):
 
 
 class QueueSizeView(SeedView):
-    """``GET /queue/size?queue=`` (S0.35)"""
+    """``GET /queue/size?queue=``"""
 
     def get(self, request: Request, slug: str | None = None) -> Response:
         """Return the number of waiting records, and how many of them have not expired."""

@@ -1,4 +1,4 @@
-"""Collector: imports enabled sources in parallel, each leased by one collector (seed S0.26).
+"""Collector: imports enabled sources in parallel, each leased by one collector.
 
 The main thread follows the settings, polls the rows twice a second, renews the leases and starts a
 thread for each source. Any number of collectors share the sources of all projects.

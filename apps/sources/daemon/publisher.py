@@ -1,4 +1,4 @@
-"""Publisher of records with confirms (seed S0.8, S0.22).
+"""Publisher of records with confirms.
 
 It waits while the broker is unreachable: counts and checkpoint change only after the confirm.
 """

@@ -1,4 +1,4 @@
-"""Age of records (seed S0.7).
+"""Age of records.
 
 Record APIs write dates in many ways; an unreadable date never counts as too old.
 """

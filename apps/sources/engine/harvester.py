@@ -1,4 +1,4 @@
-"""One import, from the total to its end (seed S0.1 to S0.21).
+"""One import, from the total to its end.
 
 total -> plan -> for each batch, newest first: request -> sort -> publish -> move the checkpoint
 

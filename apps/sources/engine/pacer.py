@@ -1,4 +1,4 @@
-"""Leaky bucket without a burst: a fixed number of requests a second (seed S0.40).
+"""Leaky bucket without a burst: a fixed number of requests a second.
 
 One pacer belongs to one account at one API and is shared by its sources in this process.
 """

@@ -1,4 +1,4 @@
-"""Progress and counts of an import, and its batches (seed S0.1 to S0.21).
+"""Progress and counts of an import, and its batches.
 
 Records are numbered from 0, the oldest, to ``total - 1``. An import goes from the newest batch down
 to the one that begins at ``end``, where the last complete import began.
@@ -43,7 +43,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an import resumes (seed S0.17): records from ``until`` on are published.
+    """Where an import resumes: records from ``until`` on are published.
 
     The next batch is ``next`` to ``until``, the latter excluded. Records below ``covered`` were
     read by earlier imports. ``top``: message ids of the first batch, the overlap of the next
@@ -103,7 +103,7 @@ class HarvestPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> HarvestPlan:
-    """Compute the offsets of a new import (seed S0.4, S0.5, S0.15, S0.16).
+    """Compute the offsets of a new import.
 
     A source with fewer records than before was cleared: its marker is void, since otherwise every
     further import would read nothing.
@@ -135,7 +135,7 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> H
 
 
 def windows(at: Checkpoint) -> Iterator[tuple[int, int]]:
-    """Yield (offset, size) of each batch from the checkpoint on (seed S0.9, S0.10)."""
+    """Yield (offset, size) of each batch from the checkpoint on."""
     while at.next >= 0:
         if at.until > at.next:
             yield at.next, at.until - at.next
@@ -157,9 +157,9 @@ def measure(at: Checkpoint) -> tuple[int, int]:
 def advanced(at: Checkpoint) -> Checkpoint:
     """Return the checkpoint after the batch at ``at.next``; ``next`` is -1 after the last one.
 
-    Where a whole batch would begin below ``end`` the harvest is over (seed S0.10), unless records
+    Where a whole batch would begin below ``end`` the harvest is over, unless records
     in between were never read: then the last batch begins at ``end`` and is smaller. By the seed's
-    own rule a total that is not a multiple of the size leaves them out (seed S0.14).
+    own rule a total that is not a multiple of the size leaves them out.
     """
     here = at.next
     below = here - at.size
@@ -169,7 +169,7 @@ def advanced(at: Checkpoint) -> Checkpoint:
 
 
 def untouched_by_seed_rule(marker: int, size: int) -> list[Gap]:
-    """Offsets that the seed's rule has never read (seed S0.14): 0 to marker % size."""
+    """Offsets that the seed's rule has never read: 0 to marker % size."""
     rest = marker % size
     return [Gap(0, rest - 1, "seed_rule")] if rest else []
 

@@ -66,7 +66,7 @@ def sort_batch(
     offset: int | None,
     known: Collection[str] = (),
 ) -> Sorted:
-    """Sort a batch into too old, read before, refused, and to be sent (seed S0.7, S0.13).
+    """Sort a batch into too old, read before, refused, and to be sent.
 
     ``offset``: that of the first record; None where records have no position, as in the mode
     not_exported: there equal records of a batch are distinguished by their order.

@@ -1,4 +1,4 @@
-"""The seed's own ``config.yml`` (seed S0.28, S0.29), read as settings of this platform.
+"""The seed's own ``config.yml``, read as settings of this platform.
 
     rabbitmq: {host, port, username, password, queue, message_ttl}
     crawler:  {filter_days, max_expired_batches, auto_start}

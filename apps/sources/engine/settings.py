@@ -2,8 +2,8 @@
 
     {"defaults": {"filter_days": 7}, "sources": {"news": {"kind": "octoparse", ...}}}
 
-What an entry leaves out comes from ``defaults``, what those leave out from here (seed S0.28,
-S0.29). Everything here is data that ``check`` (engine.checking) has accepted.
+What an entry leaves out comes from ``defaults``, what those leave out from here.
+Everything here is data that ``check`` (engine.checking) has accepted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Mode(enum.StrEnum):
 
 
 class Shrunk(enum.StrEnum):
-    """Reaction to a source that has fewer records than before (seed S0.16)."""
+    """Reaction to a source that has fewer records than before."""
 
     RESET = "reset"
     REPORT = "report"
@@ -131,7 +131,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def speaks_open(self) -> bool:
-        """Whether to use Octoparse's newer interface (openapi.*, seed S0.37)."""
+        """Whether to use Octoparse's newer interface (openapi.*)."""
         if self.dialect is not Dialect.AUTO:
             return self.dialect is Dialect.OPEN
         return (urlsplit(self.url).hostname or "").startswith("openapi.")

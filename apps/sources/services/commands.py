@@ -1,4 +1,4 @@
-"""Start, stop and marker of sources (seed S0.20, S0.32, S0.33).
+"""Start, stop and marker of sources.
 
 Collectors poll the rows twice a second; no message is needed.
 """
@@ -148,7 +148,7 @@ def set_marker(
     """Set the marker, the offset at which the next import ends; None: import everything.
 
     For progress kept by another program. ``by_seed_rule``: it has read by the seed's rule, which
-    leaves out the first ``marker % batch_size`` records (seed S0.14); they are stored as a gap. The
+    leaves out the first ``marker % batch_size`` records; they are stored as a gap. The
     checkpoint becomes void.
 
     Raises NoSuchSource, BadMarker, and SourceBusy during an import.

@@ -36,7 +36,7 @@ class SourcesKind(YamlKind):
         return ngettext("%(count)d source", "%(count)d sources", count) % {"count": count}
 
     def read(self, raw: bytes, name: str = "") -> Data:
-        """Parse YAML; the seed's own config.yml becomes defaults (seed S0.28)."""
+        """Parse YAML; the seed's own config.yml becomes defaults."""
         root = super().read(raw, name)
         if not seed_config.is_seed_config(root):
             return root

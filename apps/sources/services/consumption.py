@@ -1,5 +1,4 @@
-"""Consumption of record queues (seed S0.34 to S0.36): consume, peek, or lease until an
-acknowledgement.
+"""Consumption of record queues: consume, peek, or lease until an acknowledgement.
 
 A lease moves records out of the broker into rows before the broker forgets them, so that any web
 process can take the acknowledgement; unacknowledged records go to the next caller.

@@ -118,7 +118,7 @@ def abandon(*, held: SourceLease, reason: Reason, now: datetime) -> None:
 
 
 def queue_auto_start(*, project_id: int, name: str, collector: str, now: datetime) -> bool:
-    """Queue the source when its collector starts (seed S0.26), unless a user stopped it."""
+    """Queue the source when its collector starts, unless a user stopped it."""
     state = state_row(project_id, name)
     return bool(_queue(SourceState.objects.filter(pk=state.pk), f"auto_start {collector}", now))
 

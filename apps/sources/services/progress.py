@@ -126,7 +126,7 @@ def move(
 
 @transaction.atomic
 def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> None:
-    """End an import and release the source; a complete one moves the marker (seed S0.11).
+    """End an import and release the source; a complete one moves the marker.
 
     An interrupted import is resumed by another collector, others by their next start, at the
     checkpoint. Raises ``SourceLeaseLost``.

@@ -21,7 +21,7 @@ class QueueSize:
     """Size of a record queue.
 
     ``waiting`` messages are in the broker; about ``expired`` of them have expired but wait behind
-    unexpired ones (seed S0.24). ``leased`` are with consumers, ``returned`` go to the next caller.
+    unexpired ones. ``leased`` are with consumers, ``returned`` go to the next caller.
     """
 
     queue: str

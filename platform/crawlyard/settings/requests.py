@@ -26,7 +26,7 @@ class RequestNodes(Mapping[str, str]):
     """URLs of storage nodes by name.
 
     Where ``REQUESTS_NODES_FILE`` names a file, nodes added to it are known within a second,
-    without a restart (seed S4.10). An invalid change is logged, and the previous nodes stay.
+    without a restart. An invalid change is logged, and the previous nodes stay.
     """
 
     def __init__(self, env: Env, url: str) -> None:

@@ -1,4 +1,4 @@
-"""``RUN_VOLUMES``: folders of a host mounted into containers of runs (seed S1.13).
+"""``RUN_VOLUMES``: folders of a host mounted into containers of runs.
 
     /srv/models:/models:ro shop=/srv/shop:/shop shop/prices=/srv/prices:/prices
 

@@ -8,7 +8,7 @@ from yardkit.protocol.base import DownloaderType, Message, Policy
 
 
 class Register(Message, frozen=True, kw_only=True, tag="register"):
-    """Registration of a started agent, processed whatever its age (S1.46)."""
+    """Registration of a started agent, processed whatever its age."""
 
     agent: str
     name: str
@@ -78,7 +78,7 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     cookies: dict[str, str] = {}
     # For pages that state no character set, or a wrong one; "" trusts the page.
     encoding: str = ""
-    # Texts come with "&amp;" and its like resolved (seed S1.30).
+    # Texts come with "&amp;" and its like resolved.
     decode_html: bool = False
     cut: list[CutRule] = []
     # Proxies and the redial command belong to the agent, so no password travels.

@@ -52,9 +52,9 @@ class FailureKind(enum.StrEnum):
     BAD_REQUEST = "bad_request"
     BAD_CONTENT = "bad_content"
     DOWNLOADER_MISSING = "downloader_missing"
-    # A cutting rule found no place to cut (seed S1.27).
+    # A cutting rule found no place to cut.
     BAD_RULE = "bad_rule"
-    # The answer matched ``switch_pattern`` and no other address could be had (seed S1.28).
+    # The answer matched ``switch_pattern`` and no other address could be had.
     BANNED = "banned"
     PROXY = "proxy"
 

@@ -17,12 +17,12 @@ class RunQueued(Message, frozen=True, kw_only=True, tag="run_queued"):
 
 
 class RunAction(enum.StrEnum):
-    """Commands to a run (S1.8 to S1.10)."""
+    """Commands to a run."""
 
     PAUSE = "pause"
     RESUME = "resume"
     EXIT = "exit"
-    # Other settings from now on (seed S3.20).
+    # Other settings from now on.
     TUNE = "tune"
 
 
@@ -89,7 +89,7 @@ class FailureNote(msgspec.Struct, frozen=True, array_like=True):
 class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     """Where a run stands: absolute counts since ``boot`` began, so a repeat changes nothing.
 
-    Requests: ``total`` = distinct ones created; left = total - success - failed (seed S1.19).
+    Requests: ``total`` = distinct ones created; left = total - success - failed.
     Attempts: sent + retried = returned + skipped + timed_out + refused + cancelled + out, where
     ``sent`` counts first attempts, ``retried`` all later ones, ``timed_out`` those that were given
     up without an answer (expired or lost, and retried), ``cancelled`` those that were out when
@@ -98,7 +98,7 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     is out in its stead to ``timed_out``. ``duplicates`` are answers that were not accepted; they
     stand outside the equation. ``agents`` counts answers by agent, ``agent_failed`` those of them
     that the spider did not take for a success, and ``agent_ms`` adds up how long their downloads
-    took (seed S1.51); ``callback_ms`` how long callbacks took, waiting included. ``fields``: in how
+    took; ``callback_ms`` how long callbacks took, waiting included. ``fields``: in how
     many of ``items`` a field had a value.
     """
 

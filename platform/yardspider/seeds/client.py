@@ -99,7 +99,7 @@ class RunSeeds:
         return adding
 
     def found(self, seed: Seed, task: SeedTask | None) -> None:
-        """Add a seed with the finish of the seed on whose page it was found (seed S3.17)."""
+        """Add a seed with the finish of the seed on whose page it was found."""
         outbox, now = self._ready()
         if task is None:
             outbox.add([seed.message(now)])
@@ -190,7 +190,7 @@ class RunSeeds:
         self._paused = False
 
     def stop(self) -> None:
-        """Lease nothing more, and give back seeds that have not begun (seed S3.18)."""
+        """Lease nothing more, and give back seeds that have not begun."""
         self._stopping = True
         if self._loading is not None:
             self._loading.cancel()

@@ -1,4 +1,4 @@
-"""Loads seeds from a file, one a line (seed S3.19)."""
+"""Loads seeds from a file, one a line."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class SeedOutbox:
     process that is killed in between loses none.
 
     Args:
-        before_finish: makes items durable; called before seeds are finished (seed S3.17).
+        before_finish: makes items durable; called before seeds are finished.
         ended: called with each seed whose finish was confirmed.
         news: called when the frontier has something new in it.
     """

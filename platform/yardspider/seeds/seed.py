@@ -17,7 +17,7 @@ class Seed:
     Args:
         data: usually a URL.
         active_at: earliest time to crawl it, with a time zone or in ms since 1970. The seed then
-            belongs to the segment of that time, and is new again in the next one (seed S3.4).
+            belongs to the segment of that time, and is new again in the next one.
         active_after: the same, relative to now.
         max_retry: number of tries; None is the frontier's number.
         ext: additional data, JSON types.

@@ -100,7 +100,7 @@ class SeedTask:
     # --- the engine's ------------------------------------------------------------------------
 
     def find(self, seed: SeedMessage) -> None:
-        """Keep a found seed; it is added with the finish (seed S3.17)."""
+        """Keep a found seed; it is added with the finish."""
         self.found.append(seed)
         self.found_bytes += seed_bytes(seed)
 
@@ -110,7 +110,7 @@ class SeedTask:
 
     @property
     def outcome(self) -> SeedOutcome:
-        """The present outcome: an exception is a failed try (seed S3.17)."""
+        """The present outcome: an exception is a failed try."""
         if self._outcome is not None:
             return self._outcome
         return SeedOutcome.FAILURE if self._failure else SeedOutcome.SUCCESS

@@ -1,6 +1,4 @@
-"""Collects the replies of center and agents while a run waits for its agents (seed S1.31,
-S1.35).
-"""
+"""Collects the replies of center and agents while a run waits for its agents."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ class AllocationWait:
         self._confirmed: dict[str, None] = {}
 
     def take(self, message: Allocated | DownloaderReady) -> None:
-        """Note a reply. Raises ``RunFailed`` when there is no agent, or one refuses (seed
-        S1.35).
-        """
+        """Note a reply. Raises ``RunFailed`` when there is no agent, or one refuses."""
         if isinstance(message, DownloaderReady):
             if not message.ok:
                 raise RunFailed(f"agent {message.agent} cannot serve this run: {message.reason}")

@@ -33,8 +33,8 @@ class AgentAllocation:
 class RunTransport(Protocol):
     """One run's connection to its agents.
 
-    ``chained``: a request made from a page goes back to the agent that fetched the page
-    (seed S1.36). ``away``: the connection is lost at the moment; it may come back by itself.
+    ``chained``: a request made from a page goes back to the agent that fetched the page.
+    ``away``: the connection is lost at the moment; it may come back by itself.
     """
 
     run: int

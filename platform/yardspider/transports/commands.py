@@ -27,7 +27,7 @@ _RETRY_SECONDS = 1.0
 
 
 class RunCommandQueue:
-    """Queue of commands of one execution, bound to the topic of its job (seed S1.8).
+    """Queue of commands of one execution, bound to the topic of its job.
 
     Belongs to the loop it was made in.
 

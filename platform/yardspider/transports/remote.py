@@ -123,7 +123,7 @@ class RemoteTransport:
         self._subscribe(broker)
 
     def _subscribe(self, broker: Broker) -> None:
-        """Subscribe, with a retry every second. Raises ``TransportLost`` (seed S1.42)."""
+        """Subscribe, with a retry every second. Raises ``TransportLost``."""
         for attempt in range(self._settings.publish_retries + 1):
             if attempt:
                 time.sleep(_RETRY_SECONDS)
@@ -159,7 +159,7 @@ class RemoteTransport:
         )
 
     async def _publish_until_confirmed(self, message: Outgoing) -> None:
-        """Publish, with a retry every second. Raises ``TransportLost`` (seed S1.42)."""
+        """Publish, with a retry every second. Raises ``TransportLost``."""
         for attempt in range(self._settings.publish_retries + 1):
             if attempt:
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -178,7 +178,7 @@ class RemoteTransport:
         raise self._given_up(failure)
 
     async def _watch(self) -> None:
-        """Give up when the connection has stayed lost for too long (seed S1.42).
+        """Give up when the connection has stayed lost for too long.
 
         The broker's own thread reconnects and keeps what it could not publish meanwhile.
         """
@@ -246,7 +246,7 @@ class RemoteTransport:
     async def _mend(self, failure: BaseException) -> None:
         """Publish failed messages again every second until the broker has confirmed all of them.
 
-        Gives the transport up after ``publish_retries`` failures in a row (seed S1.42).
+        Gives the transport up after ``publish_retries`` failures in a row.
         """
         log.warning("publishing failed, retrying every second: %s", failure)
         failures = 0

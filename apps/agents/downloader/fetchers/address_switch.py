@@ -1,6 +1,6 @@
 """Switches the outgoing address of a banned run: next proxy, or redial.
 
-Seed S1.28: a regular expression recognizes the answer of a site that has banned the address.
+A regular expression recognizes the answer of a site that has banned the address.
 """
 
 from __future__ import annotations

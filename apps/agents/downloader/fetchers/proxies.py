@@ -1,4 +1,4 @@
-"""The proxies of one agent: selection, rest, validation and removal (seed S1.29)."""
+"""The proxies of one agent: selection, rest, validation and removal."""
 
 from __future__ import annotations
 

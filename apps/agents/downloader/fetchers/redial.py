@@ -1,4 +1,4 @@
-"""Changes the address of the whole host by a command that redials its line (seed S1.28).
+"""Changes the address of the whole host by a command that redials its line.
 
 Agents of one host coordinate by a file: the holder of its lock redials. The file contains the time
 of the last redial, so that it outlives restarts and the other agents need not redial again.

@@ -1,9 +1,9 @@
-"""Documents of requests (seed S4.1 to S4.6), which other programs may write, too.
+"""Documents of requests, which other programs may write, too.
 
 {_id: Long, biz, ts: Date, flag, data: BinData}: fields of the patent.
 {priority, owner, deadline, tries, queued_at, finished_at, result, steps}: added, may be missing.
 
-Added times are Unix ms; ``ts`` is a date, because TTL indexes need one (seed S4.17).
+Added times are Unix ms; ``ts`` is a date, because TTL indexes need one.
 """
 
 from __future__ import annotations

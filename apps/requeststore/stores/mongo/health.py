@@ -1,4 +1,4 @@
-"""Health of a MongoDB (seed S4.26); what this login may not query stays unknown."""
+"""Health of a MongoDB; what this login may not query stays unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes of a shard, one for each query; the first one deletes (seed S4.4, S4.16)."""
+"""Indexes of a shard, one for each query; the first one deletes."""
 
 from __future__ import annotations
 

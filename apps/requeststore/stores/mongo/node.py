@@ -1,4 +1,4 @@
-"""Storage node on MongoDB (seed S4.15 to S4.17, S4.20).
+"""Storage node on MongoDB.
 
 A single request is leased by one ``findAndModify`` with ID, biz and ts. A batch is marked by one
 guarded update with a unique token and read by that token: each document changes atomically, of two

@@ -36,7 +36,7 @@ def take_one(
     _token: str,
     now: int,
 ) -> dict[int, StoredRequest]:
-    """Lease one request by findAndModify with ID, biz and ts (seed S4.20)."""
+    """Lease one request by findAndModify with ID, biz and ts."""
     (one,) = entries
     document = found.find_one_and_update(
         {"_id": Int64(one.id), "biz": one.biz, "ts": date(one.ts), "$or": _free(now)},

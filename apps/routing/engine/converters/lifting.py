@@ -1,7 +1,7 @@
 """Converters that copy a nested dict to the top level of an item.
 
 ``common.ExtractTaskParams`` and ``common.ExtractMetadata`` exist because an outbound reads its
-``task_params`` only from the top level of an item (seed S2.26), while the log of a spider has the
+``task_params`` only from the top level of an item, while the log of a spider has the
 parameters of the task in ``task_params`` and the results in ``metadata``.
 """
 

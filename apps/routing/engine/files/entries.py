@@ -69,7 +69,7 @@ PARAMETERS: Final[dict[str, Read]] = {
 # Not allowed in ``init``: probably wrong indentation, not a constant.
 TOP_ONLY: Final = ("name", "disable", "selector", "class", "init", "constants", "note")
 OUTBOUND_KEYS: Final = (*TOP_ONLY, *PARAMETERS)
-# Keys that the router sets on every item (seed S2.28).
+# Keys that the router sets on every item.
 RESERVED: Final = frozenset(
     [
         "outbound",

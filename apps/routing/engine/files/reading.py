@@ -93,7 +93,7 @@ class _Files:
     def included(
         self, main: Fields, root: Mapping[str, Any]
     ) -> list[tuple[Fields, dict[str, Any]]]:
-        """Return the reader and the root mapping of each include, by file name (seed S2.16)."""
+        """Return the reader and the root mapping of each include, by file name."""
         found = []
         for name in self._names(main, root):
             raw = self._raw(name)

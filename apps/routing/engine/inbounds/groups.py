@@ -1,4 +1,4 @@
-"""Detection of inbounds that share a Kafka consumer group and a topic (seed S2.21).
+"""Detection of inbounds that share a Kafka consumer group and a topic.
 
 Kafka distributes the partitions among the members of a group, so each of these inbounds receives
 only a part of the items. Neither Kafka nor the router reports this as an error.

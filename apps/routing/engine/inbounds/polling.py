@@ -1,4 +1,4 @@
-"""Weighted polling of inbounds (seed S2.17): smooth weighted round robin with back-off.
+"""Weighted polling of inbounds: smooth weighted round robin with back-off.
 
 On each turn every candidate gains credit equal to its weight; the one with the most credit is
 polled and pays the sum of all weights. Weights 5, 1, 1 give the order a a b a c a a, never five in

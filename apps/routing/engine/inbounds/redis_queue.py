@@ -1,4 +1,4 @@
-"""Inbound for a Redis list (seed S2.32): producers LPUSH, the inbound takes from the right end.
+"""Inbound for a Redis list: producers LPUSH, the inbound takes from the right end.
 
 See ``yardkit.redis_list`` for the keys, and for the leases that let other routers recover the
 items of a crashed one.

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-# Placeholders such as {redis_url} are substituted when the rules are activated (seed S2.14).
+# Placeholders such as {redis_url} are substituted when the rules are activated.
 _PLACEHOLDER: Final = re.compile(r"\{[A-Za-z_]\w*\}")
 
 

@@ -1,4 +1,4 @@
-"""Outbounds for Redis queues: a list, and a sorted set with priorities (seed S2.24, S2.32)."""
+"""Outbounds for Redis queues: a list, and a sorted set with priorities."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             raise CommandError(f"{refused} of {len(answers)} were refused", returncode=FAILED)
 
     def _load(self, options: dict[str, Any]) -> None:
-        """Add one seed per line, in batches; empty lines are skipped (seed S3.19)."""
+        """Add one seed per line, in batches; empty lines are skipped."""
         frontier = frontier_named(options["frontier"])
         at = time_named(frontier, options["at"]) if options["at"] else None
         client = services.client_of(frontier, patience=PATIENCE_SECONDS)

@@ -36,13 +36,13 @@ class RecordClient(Protocol):
         """Average response time in seconds."""
 
     async def total(self) -> int:
-        """Return the number of records (seed S0.3)."""
+        """Return the number of records."""
 
     async def batch(self, offset: int, size: int) -> RecordPage:
         """Return the records from ``offset`` on; fewer than ``size`` only at the end."""
 
     async def top(self, size: int) -> RecordPage:
-        """Return the first records that are not marked as exported (seed S0.39)."""
+        """Return the first records that are not marked as exported."""
 
     async def mark(self) -> None:
         """Mark the records of the last ``top`` call as exported."""

@@ -1,4 +1,4 @@
-"""Octoparse (八爪鱼, seed S0.37 to S0.40): its data API and its newer open API.
+"""Octoparse (八爪鱼): its data API and its newer open API.
 
 Both issue a token for a user name and a password, and return records of a task by offset and size.
 They differ in paths, in the token request and in the place of the list.
