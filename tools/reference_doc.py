@@ -139,12 +139,7 @@ def _rows(
     known = {option for action in inherited._actions for option in action.option_strings}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, child in action.choices.items():
-                usage = " ".join([name, *_positionals(child)])
-                child_options = ", ".join(_options(child))
-                tail = f". {child_options}" if child_options else ""
-                yield f"| `{usage}` | {_sentence(helps.get(name, '') + tail)} |\n"
+            yield from _verb_rows(action)
             continue
         options = [option for option in action.option_strings if option.startswith("--")]
         if not options and not action.option_strings:
@@ -161,11 +156,29 @@ def _rows(
         yield f"| `{name}` | {_sentence(_help(action))} |\n"
 
 
-def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the options of a verb with their help texts, for one table cell."""
+def _verb_rows(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Iterator[str]:
+    """Yield a table row for each verb, then one for each option of any verb."""
+    helps = {choice.dest: choice.help or "" for choice in verbs._choices_actions}
+    meanings: dict[str, dict[str, list[str]]] = {}
+    for verb, parser in verbs.choices.items():
+        options = dict(_options(parser))
+        usage = " ".join([verb, *_positionals(parser), *(f"[{option}]" for option in options)])
+        yield f"| `{usage}` | {_sentence(helps.get(verb, ''))} |\n"
+        for option, text in options.items():
+            meanings.setdefault(option, {}).setdefault(text, []).append(f"`{verb}`")
+    for option, texts in meanings.items():
+        cells = [
+            f"{', '.join(names)}: {text}" if len(texts) > 1 else text
+            for text, names in texts.items()
+        ]
+        yield f"| `{option}` | {_sentence('; '.join(cells))} |\n"
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Yield the options of a verb with their help texts."""
     for action in parser._actions:
         if action.dest != "help" and action.option_strings:
-            yield f"`{action.option_strings[-1]}`: {_help(action)}"
+            yield action.option_strings[-1], _help(action)
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
