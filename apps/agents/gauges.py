@@ -58,27 +58,23 @@ def _queues() -> list[BrokerQueue]:
 
 
 EACH = {
-    "agent.qps": "Downloads a second of an agent, over its last 5 s.",
-    "agent.cpu_percent": "CPU of an agent's machine in percent.",
-    "agent.memory_percent": "Memory in use on an agent's machine, in percent.",
-    "agent.free_memory_bytes": "Memory that is free on an agent's machine.",
-    "agent.downloaders": "Downloaders of an agent.",
+    "agent.qps": "Downloads a second over the last 5 s.",
+    "agent.cpu_percent": "CPU of the agent's host in percent.",
+    "agent.memory_percent": "Memory in use on the agent's host, in percent.",
+    "agent.free_memory_bytes": "Free memory of the agent's host.",
+    "agent.downloaders": "Active downloaders.",
 }
 metrics.group(
     {
         "agents.alive": "Agents whose last heartbeat is younger than 11 s.",
         "agents.silent": "Enabled agents that are not alive.",
-        "agents.draining": "Living agents that get no new runs.",
-        "agents.disabled": "Agents that a person has disabled.",
+        "agents.draining": "Alive agents that get no new runs.",
+        "agents.disabled": "Disabled agents.",
     },
     _agents,
 )
 metrics.group(EACH, _each_agent, ("agent",))
 metrics.gauge(
-    "allocations.open",
-    "Allocations that have not been released.",
-    ("project",),
-    _allocations,
-    absent_is_zero=True,
+    "allocations.open", "Unreleased allocations.", ("project",), _allocations, absent_is_zero=True
 )
 watch_queues(_queues)

@@ -21,10 +21,6 @@ def _notices() -> float:
 
 
 metrics.gauge(
-    "incidents.open",
-    "Incidents that are open.",
-    ("project", "severity"),
-    _incidents,
-    absent_is_zero=True,
+    "incidents.open", "Open incidents.", ("project", "severity"), _incidents, absent_is_zero=True
 )
 metrics.gauge("notices.waiting", "Notices that have not been sent yet.", read=_notices)

@@ -57,16 +57,13 @@ def _groups() -> Reading:
 
 metrics.gauge("logs.store_up", "1 while the log store answers, else 0.", read=_up)
 metrics.group(
-    {
-        "logs.lines": "Log lines that are kept.",
-        "logs.bytes": "Storage of the log lines that are kept.",
-    },
+    {"logs.lines": "Stored log lines.", "logs.bytes": "Size of the stored log lines."},
     _kept,
     ("project",),
 )
 metrics.gauge(
     "logs.error_groups",
-    "Kinds of errors that nobody ignores.",
+    "Error groups that are not ignored.",
     ("project",),
     _groups,
     absent_is_zero=True,

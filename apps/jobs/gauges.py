@@ -70,30 +70,26 @@ def _seconds(moment: datetime, now: datetime) -> float:
 
 
 EACH: Final = {
-    "host.online": "1 while the runner of a host reports, else 0.",
-    "host.running": "Runs of a host.",
-    "host.capacity": "Runs that a host takes at most.",
-    "host.cpu_percent": "CPU of a host in percent of all its cores.",
-    "host.free_memory_bytes": "Memory that is free on a host.",
+    "host.online": "1 while the host's runner reports, else 0.",
+    "host.running": "Active runs.",
+    "host.capacity": "Maximum number of runs.",
+    "host.cpu_percent": "CPU in percent of all cores.",
+    "host.free_memory_bytes": "Free memory.",
 }
 metrics.gauge(
-    "runs.active",
-    "Runs that have not ended, by state.",
-    ("project", "state"),
-    _active,
-    absent_is_zero=True,
+    "runs.active", "Active runs by state.", ("project", "state"), _active, absent_is_zero=True
 )
 metrics.gauge(
     "runs.waiting_seconds",
-    "For how long the oldest run has waited for a host.",
+    "Longest wait of a run for a host.",
     ("project",),
     _waiting,
     absent_is_zero=True,
 )
 metrics.group(
     {
-        "schedules.late": "Schedules whose planned time is past and that were not started.",
-        "schedules.late_seconds": "For how long the most belated of them is late.",
+        "schedules.late": "Schedules whose planned time has passed without a start.",
+        "schedules.late_seconds": "Delay of the latest schedule.",
     },
     _schedules,
     ("project",),

@@ -24,15 +24,11 @@ def _waiting() -> Reading:
 
 
 metrics.gauge(
-    "builds.active",
-    "Builds that have not ended, by state.",
-    ("project", "state"),
-    _active,
-    absent_is_zero=True,
+    "builds.active", "Active builds by state.", ("project", "state"), _active, absent_is_zero=True
 )
 metrics.gauge(
     "builds.waiting_seconds",
-    "For how long the oldest build has waited for a worker.",
+    "Longest wait of a build for a worker.",
     ("project",),
     _waiting,
     absent_is_zero=True,

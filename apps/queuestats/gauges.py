@@ -79,28 +79,28 @@ def _clocks() -> float:
 
 
 QUEUE: Final = {
-    "queue.ready": "Messages of a queue that are not delivered yet; the lag of a Kafka topic.",
-    "queue.unacked": "Messages delivered and not yet acknowledged.",
-    "queue.consumers": "Consumers of a queue.",
-    "queue.oldest_seconds": "Age of the oldest message, where known.",
-    "queue.problem": "1 while a queue cannot be used or read, else 0.",
+    "queue.ready": "Undelivered messages; the lag of a Kafka topic.",
+    "queue.unacked": "Delivered, unacknowledged messages.",
+    "queue.consumers": "Consumers.",
+    "queue.oldest_seconds": "Age of the oldest message, if known.",
+    "queue.problem": "1 while the queue cannot be read, else 0.",
 }
 RUN: Final = {
-    "run.total": "Distinct requests of a run so far.",
-    "run.success": "Requests of a run that succeeded.",
-    "run.failed": "Requests of a run that failed permanently.",
-    "run.left": "Pending requests of a run: total - success - failed.",
-    "run.queued": "Requests queued inside a run.",
-    "run.in_flight": "Requests of a run in flight: sent, without a response yet.",
-    "run.balanced": "1 while all requests of a run are accounted for, else 0.",
+    "run.total": "Distinct requests.",
+    "run.success": "Succeeded requests.",
+    "run.failed": "Failed requests.",
+    "run.left": "Pending requests: total - success - failed.",
+    "run.queued": "Requests queued in the run.",
+    "run.in_flight": "Requests sent, without a response yet.",
+    "run.balanced": "1 while all requests are accounted for, else 0.",
 }
-LEFT: Final = {"job.left": "Pending requests of the active runs of a job."}
+LEFT: Final = {"job.left": "Pending requests of active runs."}
 JOB: Final = {
-    "job.all_requests": "Distinct requests of all runs of a job.",
-    "job.all_success": "Requests of all runs of a job that succeeded.",
-    "job.all_failed": "Requests of all runs of a job that failed permanently.",
-    "job.all_pages": "Pages of all runs of a job.",
-    "job.all_items": "Items of all runs of a job.",
+    "job.all_requests": "Distinct requests of all runs.",
+    "job.all_success": "Succeeded requests of all runs.",
+    "job.all_failed": "Failed requests of all runs.",
+    "job.all_pages": "Pages of all runs.",
+    "job.all_items": "Items of all runs.",
 }
 metrics.group(QUEUE, _queues, ("project", "queue"))
 metrics.group(RUN, _runs, ("project", "run"))

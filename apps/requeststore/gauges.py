@@ -121,20 +121,20 @@ def _broker() -> str:
 
 
 BIZ: Final = {
-    "requests.new": "Stored requests of a biz that nobody has taken.",
-    "requests.taken": "Stored requests that a fetcher has in hand.",
-    "requests.expired": "Stored requests that ever expired unprocessed.",
+    "requests.new": "New stored requests.",
+    "requests.taken": "Leased stored requests.",
+    "requests.expired": "Stored requests that have expired, in total.",
     "requests.expiring": "New stored requests that expire within an hour.",
-    "requests.size_bytes": "Storage of the requests of a biz.",
-    "requests.oldest_seconds": "Age of the oldest new request of a biz.",
-    "requests.shards_in_trouble": "Shards of a biz with a problem.",
+    "requests.size_bytes": "Storage used.",
+    "requests.oldest_seconds": "Age of the oldest new request.",
+    "requests.shards_in_trouble": "Shards with a problem.",
 }
 NODE: Final = {
     "node.up": "1 while a storage node answers, else 0.",
-    "node.slow_operations": "Operations of a storage node that take long.",
-    "node.storage_bytes": "Storage that a node uses.",
-    "node.memory_bytes": "Memory that a node uses.",
-    "node.connections": "Connections that a node has.",
+    "node.slow_operations": "Slow operations.",
+    "node.storage_bytes": "Storage used.",
+    "node.memory_bytes": "Memory used.",
+    "node.connections": "Open connections.",
 }
 metrics.group(BIZ, _bizzes, ("project", "biz"))
 metrics.group(NODE, _nodes, ("node",))

@@ -137,14 +137,14 @@ def _address(rule: Inbound | Outbound | None) -> str:
 
 
 GAUGES: Final = {
-    "routing.in_flight": "Items in progress: not ended and not parked.",
-    "routing.parked": "Parked items, which wait for room, tokens or a reachable target.",
-    "routing.unaccounted": "Received items without exactly one state; anything but 0 is an error.",
+    "routing.in_flight": "Tasks in progress: not ended and not parked.",
+    "routing.parked": "Tasks that wait for room, tokens or a reachable target.",
+    "routing.unaccounted": "Tasks without exactly one state; anything but 0 is an error.",
 }
 COUNTERS: Final = {
-    "routing.received": "Items received since the installation.",
+    "routing.received": "Received tasks.",
     **{
-        f"routing.{state.value}": f"Items that ended as {state.value}, since the installation."
+        f"routing.{state.value}": f"Tasks that ended as {state.value}."
         for state in ItemState
         if state in FINAL
     },

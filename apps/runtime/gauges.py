@@ -50,23 +50,23 @@ def _age(moment: datetime | None, now: datetime) -> float:
 
 metrics.group(
     {
-        "outbox.waiting": "Messages that are committed and not yet published.",
-        "outbox.oldest_seconds": "For how long the oldest of them has waited; 0 without any.",
+        "outbox.waiting": "Committed messages that are not published yet.",
+        "outbox.oldest_seconds": "Age of the oldest unpublished message; 0 without any.",
     },
     _outbox,
 )
 metrics.gauge(
     "dead_letters.held",
-    "Messages that nobody could use and that wait for a person, by the queue they died in.",
+    "Dead letters that wait for a decision, by original queue.",
     ("queue",),
     _dead_letters,
     absent_is_zero=True,
 )
 metrics.group(
     {
-        "daemons.alive": "Processes whose heartbeat is young.",
-        "daemons.failing": "Those of them whose last step failed.",
-        "daemons.silent": "Processes that never said good-bye and are silent.",
+        "daemons.alive": "Alive processes.",
+        "daemons.failing": "Alive processes whose last step failed.",
+        "daemons.silent": "Processes without a heartbeat that did not end regularly.",
     },
     _daemons,
     ("kind",),

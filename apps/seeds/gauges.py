@@ -55,27 +55,27 @@ def _operations() -> Reading:
 
 
 SEEDS: Final = {
-    "seeds.pending": "Seeds of a frontier that wait.",
-    "seeds.leased": "Seeds that somebody works on.",
-    "seeds.failed": "Seeds that failed for good and are still kept.",
-    "seeds.size_bytes": "Storage of a frontier.",
-    "seeds.unaccounted": "Seeds that stand nowhere, or twice; anything but 0 is a fault.",
+    "seeds.pending": "Pending seeds.",
+    "seeds.leased": "Leased seeds.",
+    "seeds.failed": "Failed seeds that are still stored.",
+    "seeds.size_bytes": "Storage used.",
+    "seeds.unaccounted": "Seeds without exactly one state; anything but 0 is an error.",
 }
 ADDED: Final = {
-    "seeds.added": "Seeds added to a frontier, those forgotten since included.",
-    "seeds.duplicates": "Seeds that were there already.",
-    "seeds.succeeded": "Seeds that succeeded.",
+    "seeds.added": "Added seeds, including forgotten ones.",
+    "seeds.duplicates": "Duplicate seeds.",
+    "seeds.succeeded": "Succeeded seeds.",
 }
 POOLS: Final = {
-    "resources.free": "Resources of a pool that somebody could have now.",
-    "resources.leased": "Resources of a pool that somebody has.",
-    "resources.banned": "Resources of a pool that are banned.",
+    "resources.free": "Free resources.",
+    "resources.leased": "Leased resources.",
+    "resources.banned": "Banned resources.",
 }
 metrics.group(SEEDS, _frontiers, ("project", "frontier"), ADDED)
 metrics.group(POOLS, _resources, ("project", "pool"))
 metrics.gauge(
     "seeds.operations",
-    "Long operations on frontiers that have not ended.",
+    "Active operations on frontiers.",
     ("project",),
     _operations,
     absent_is_zero=True,

@@ -48,15 +48,15 @@ def _queues() -> list[BrokerQueue]:
 
 
 SOURCES: Final = {
-    "source.harvesting": "1 while a source is harvested.",
-    "source.waiting": "1 while a source waits for a collector.",
-    "source.problem": "1 while a source has a problem.",
-    "source.gaps": "Ranges of a source that were never read.",
-    "source.late_seconds": "For how long the next harvest of a source is late.",
+    "source.harvesting": "1 while an import runs, else 0.",
+    "source.waiting": "1 while the source waits for a collector, else 0.",
+    "source.problem": "1 while the source has a problem, else 0.",
+    "source.gaps": "Ranges that were never read.",
+    "source.late_seconds": "Delay of the next import.",
 }
 HARVESTS: Final = {
-    "harvest.read": "Records that the running harvest of a source has read.",
-    "harvest.published": "Records that it has published.",
+    "harvest.read": "Records read by the running import.",
+    "harvest.published": "Records published by the running import.",
 }
 metrics.group(SOURCES, _sources, ("project", "source"))
 metrics.group(HARVESTS, _harvests, ("project", "source"))
