@@ -80,6 +80,7 @@ A second; for runs (`run.*`) and jobs (`job.*`), queues and stored requests.
 | Series | Meaning |
 |---|---|
 """
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _DAEMON_OPTIONS = ("--name", "--once", "--status", "--poll-seconds")
 
 
@@ -246,14 +247,14 @@ def rest_table() -> str:
         name = parts[0]
         rest = [part for part in parts[1:] if not part.startswith("{")]
         for method in operations:
-            if method in ("get", "post", "put", "patch", "delete"):
+            if method.upper() in _METHODS:
                 resources.setdefault(name, {}).setdefault(method.upper(), set()).add("/".join(rest))
-    lines = ["| Resource | Methods |\n|---|---|\n"]
+    lines = ["| Resource | Methods; paths below it |\n|---|---|\n"]
     for name, methods in sorted(resources.items()):
-        plain = [method for method, rests in methods.items() if "" in rests]
-        actions = sorted(set().union(*methods.values()) - {""})
-        tail = f"; `{'`, `'.join(actions)}`" if actions else ""
-        lines.append(f"| `{name}` | {', '.join(plain)}{tail} |\n")
+        plain = [method for method in _METHODS if "" in methods.get(method, ())]
+        allowed = "all" if len(plain) == len(_METHODS) else ", ".join(plain)
+        below = ", ".join(f"`{path}`" for path in sorted(set().union(*methods.values()) - {""}))
+        lines.append(f"| `{name}` | {'; '.join(filter(None, (allowed, below)))} |\n")
     return "".join(lines)
 
 
