@@ -1,6 +1,6 @@
 """Databases as ``manage.py migrate`` leaves them: migrated once for each state of the sources.
 
-The migrations take longer than all the tests of most files. So what they leave is kept beside
+It takes longer than all the tests of most files. So what it leaves is kept beside
 pytest's cache, and copied: for tests that want a database of their own, and into the one in memory
 that the others share. That one keeps the rows that migrations made, also after a test that empties
 all tables.
@@ -37,15 +37,15 @@ _KEPT = ROOT / ".pytest_cache" / "migrated"
 _KEPT_SECONDS = 24 * 3600
 
 
-def migrate(data: Path, **environment: str) -> None:
-    """Run the migrations as they are run on a new installation, with this data folder."""
+def migrate(data: Path, *arguments: str, **environment: str) -> None:
+    """Run ``manage.py migrate`` as on a new installation, with this data folder."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("CRAWLYARD_", "DJANGO_"))
     }
     done = subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), "migrate", "-v0"],
+        [sys.executable, str(ROOT / "manage.py"), "migrate", "-v0", *arguments],
         env={**kept, "CRAWLYARD_DATA": str(data), **environment},
         capture_output=True,
         text=True,

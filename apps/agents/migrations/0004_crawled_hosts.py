@@ -9,9 +9,4 @@ class Migration(migrations.Migration):
         ('agents', '0003_hosts'),
     ]
 
-    operations = [
-        migrations.AlterModelOptions(
-            name='hoststate',
-            options={'ordering': ['-held', 'host'], 'verbose_name': 'crawled host', 'verbose_name_plural': 'crawled hosts'},
-        ),
-    ]
+    operations = []  # it changed texts only

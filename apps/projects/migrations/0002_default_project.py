@@ -13,4 +13,8 @@ def make_default(apps, schema_editor):
 class Migration(migrations.Migration):
     dependencies = [("projects", "0001_initial")]
 
-    operations = [migrations.RunPython(make_default, migrations.RunPython.noop)]
+    operations = [
+        migrations.RunPython(
+            make_default, migrations.RunPython.noop, hints={"empty_database": True}
+        )
+    ]

@@ -1,0 +1,13 @@
+"""``manage.py makemigrations``, for changes of the database only."""
+
+from __future__ import annotations
+
+from django.core.management.commands.makemigrations import Command as DjangoCommand
+
+from crawlyard.schema import Autodetector
+
+
+class Command(DjangoCommand):
+    """Django's command; a changed text needs no migration."""
+
+    autodetector = Autodetector
