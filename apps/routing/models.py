@@ -84,7 +84,7 @@ class RoutedItem(models.Model):
     steps = models.TextField(_("steps"), blank=True)
     step_count = models.PositiveIntegerField(_("number of steps"), default=0)
     # Links between an item and its resubmission, by task_uuid: either may be deleted first.
-    resubmit_of = models.UUIDField(_("resubmits"), null=True, blank=True, editable=False)
+    resubmit_of = models.UUIDField(_("resubmission of"), null=True, blank=True, editable=False)
     replaced_by = models.UUIDField(_("resubmitted as"), null=True, blank=True, editable=False)
 
     objects = RoutedItemQuerySet.as_manager()
@@ -161,9 +161,7 @@ class Tally(models.Model):
     inbound = models.CharField(_("inbound"), max_length=NAME_CHARACTERS)
     outbound = models.CharField(_("outbound"), max_length=NAME_CHARACTERS, blank=True)
     # A value of ``ItemState`` or ``CountedEvent``.
-    what = models.CharField(
-        _("what is counted"), max_length=12, help_text=_("A state or an event.")
-    )
+    what = models.CharField(_("counter"), max_length=12, help_text=_("A state or an event."))
     amount = models.BigIntegerField(_("amount"))
 
     objects: ClassVar[models.Manager[Tally]] = models.Manager()
@@ -192,7 +190,7 @@ class ValuePage(models.Model):
         related_name="+",
     )
     at = models.DateTimeField(
-        _("at"), help_text=_("When it was written, or last found to be in use.")
+        _("time"), help_text=_("When it was written, or last found to be in use.")
     )
     # Ids of items, eight bytes each, little-endian.
     items = models.BinaryField(_("tasks"))
@@ -224,7 +222,7 @@ class RouterReport(models.Model):
         related_name="+",
     )
     rules_version = models.PositiveBigIntegerField(_("rules version"), default=0)
-    at = models.DateTimeField(_("at"))
+    at = models.DateTimeField(_("time"))
     # See engine/reports.py.
     reports = models.JSONField(_("reports"), default=dict)
 
@@ -257,7 +255,7 @@ class ServerReport(models.Model):
     address = models.CharField(_("address"), max_length=250)
     # Why it does not listen; "" when it does.
     problem = models.CharField(_("problem"), max_length=500, blank=True)
-    at = models.DateTimeField(_("at"))
+    at = models.DateTimeField(_("time"))
 
     objects: ClassVar[models.Manager[ServerReport]] = models.Manager()
 

@@ -133,7 +133,7 @@ class StartRunOutbound:
                         actor=None,
                         arguments=arguments,
                         trigger=Trigger.ITEM,
-                        reason=_("item %(uuid)s by outbound %(outbound)s") % words,
+                        reason=_("routed task %(uuid)s, outbound %(outbound)s") % words,
                     )
         except (JobDisabled, JobRunning) as error:
             # JobRunning: the job is configured to skip runs while one is active.

@@ -195,7 +195,7 @@ def test_rules_are_written_explained_replayed_activated_and_reverted(
     expect(page.locator(".cy-timeline")).to_contain_text("dispatched")
     keep(page, "routing-item")
     page.get_by_role("link", name="Explain", exact=True).click()
-    expect(page.locator("#outcome")).to_contain_text("It goes to captcha")
+    expect(page.locator("#outcome")).to_contain_text("Sent to captcha")
     keep(page, "routing-explain")
 
     # Another version would do otherwise with it: seen before it is activated.
@@ -204,8 +204,8 @@ def test_rules_are_written_explained_replayed_activated_and_reverted(
     selector = typed(line(page, "outbound", "captcha"), "selector")
     selector.fill("task_type == '破码' and rt and province == 'JS'")
     save(page, "only JS", 2)
-    page.get_by_role("link", name="Replay the last items").click()
-    expect(page.locator("#outcome")).to_contain_text("1 of 1 items would fare otherwise")
+    page.get_by_role("link", name="Replay recent tasks").click()
+    expect(page.locator("#outcome")).to_contain_text("1 of 1 tasks would be routed differently")
     keep(page, "routing-replay")
 
     page.goto(RULES)
@@ -214,7 +214,7 @@ def test_rules_are_written_explained_replayed_activated_and_reverted(
     submit(installation, task_type="破码", rt=True, province="GD")
     expect(count_of(page, "rest", "dispatched")).to_have_text("1")
     expect(count_of(page, "captcha", "dispatched")).to_have_text("1")
-    expect(page.locator(".cy-balance")).to_contain_text("The books balance.")
+    expect(page.locator(".cy-balance")).to_contain_text("All tasks accounted for")
 
     page.goto(RULES)
     page.get_by_role("link", name="History, revert").click()
@@ -245,9 +245,9 @@ def test_the_second_of_two_editors_keeps_the_draft(
     first.wait_for_url(re.compile(rf"version={newest + 1}$"))
     second.locator("[data-save-button]").click()
     said = second.locator("[data-said]")
-    expect(said).to_contain_text(f"v{newest + 1} was saved meanwhile by admin.")
+    expect(said).to_contain_text(f"admin saved v{newest + 1} in the meantime.")
     expect(typed(line(second, "inbound", "web"), "note")).to_have_value("yours")
-    said.get_by_role("button", name="Save mine").click()
+    said.get_by_role("button", name="Save my draft").click()
     second.wait_for_url(re.compile(rf"version={newest + 2}$"))
     expect(line(second, "inbound", "web")).to_contain_text("yours")
 
@@ -276,13 +276,13 @@ def test_the_page_says_that_redis_is_gone(page: Page, installation: Installation
     page.goto(ROUTER)
     submit(installation, task_type="lost?")
     troubles = page.locator("[data-troubles]")
-    expect(troubles).to_contain_text("Redis does not answer: gone. 1 item is parked")
+    expect(troubles).to_contain_text("Redis does not answer: gone. 1 task is parked")
     expect(troubles).to_contain_text("nothing is lost")
-    expect(page.locator('[data-outbound="gone"]')).to_contain_text("away")
+    expect(page.locator('[data-outbound="gone"]')).to_contain_text("unreachable")
     expect(page.locator('[data-books="parked"]')).to_have_text("1")
     keep(page, "routing-away")
     page.locator('[data-books="parked"] a').click()
-    expect(page.locator('[data-lot="gone"]')).to_contain_text("the target does not answer")
+    expect(page.locator('[data-lot="gone"]')).to_contain_text("target unreachable")
 
 
 @pytest.mark.parametrize(

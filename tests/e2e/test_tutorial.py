@@ -220,8 +220,8 @@ def routes_work(reader: Reader) -> None:
         reader.types(command, status=status)
         for command, status in zip(typed, statuses, strict=True)
     ]
-    assert "A rule of late_pages takes it." in said[2]
-    assert "No rule takes it." in said[3]
+    assert "The task matches a condition of late_pages." in said[2]
+    assert "No rule matches the task." in said[3]
     project = re.search(r"^id\s+(\d+)", said[4], re.MULTILINE)
     assert project is not None, said[4]
     assert f"routing/projects/{project[1]}/task" in typed[5]

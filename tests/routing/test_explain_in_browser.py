@@ -75,7 +75,7 @@ def test_explain_and_replay(
         page.locator("#id_text").fill(json.dumps(ITEM, ensure_ascii=False, indent=1))
         page.locator("#id_inbound").select_option("logs")
         page.get_by_role("button", name="Explain").click()
-        expect(page.locator("#outcome-title")).to_have_text("It goes to south")
+        expect(page.locator("#outcome-title")).to_have_text("Sent to south")
         expect(page.locator('.cy-way[aria-current="true"]')).to_contain_text("south")
         expect(page.locator(".cy-ways .cy-part-failing").first).to_contain_text("province == 'BJ'")
         assert json.loads(page.locator("#message-json").inner_text())["province"] == "GD"
@@ -85,7 +85,9 @@ def test_explain_and_replay(
         keep(page, f"explain-{width}")
 
         page.goto(f"/routing/replay?project={project.pk}&version=2")
-        expect(page.locator("#outcome-title")).to_contain_text("of 6 items would fare otherwise")
+        expect(page.locator("#outcome-title")).to_contain_text(
+            "of 6 tasks would be routed differently"
+        )
         keep(page, f"replay-{width}")
         assert fits(page)
         page.locator("#rows-title + table a").first.click()

@@ -54,11 +54,11 @@ def read(client: Client, project: Project, **asked: Any) -> str:
 def test_it_tells_what_a_draft_would_change(client: Client, project: Project) -> None:
     save_rules(project, outbounds=(replace(NORTH, selector=("province == 'GD'",)), SPARE))
     page = read(client, project, version=2)
-    assert "4 of 4 items would fare otherwise" in page
-    assert "v2 compared with v1, 4 items in" in page
-    assert "newly rejected north rejected: no rule takes it 1" in page
-    assert "newly rejected rest rejected: no rule takes it 1" in page
-    assert "goes elsewhere south north 2" in page
+    assert "4 of 4 tasks would be routed differently" in page
+    assert "v2 compared with v1, 4 tasks in" in page
+    assert "newly rejected north rejected: no rule matches 1" in page
+    assert "newly rejected rest rejected: no rule matches 1" in page
+    assert "routed elsewhere south north 2" in page
     answer = client.get(ADDRESS, {"project": project.pk, "version": 2})
     links = [row.of.task_uuid for row in answer.context["rows"]]
     assert len(links) == 4
@@ -71,7 +71,7 @@ def test_it_says_what_it_cannot_show(client: Client, project: Project) -> None:
     drops = (*LOGS.convert, Convert("common.Delete", {"keys": ["province"]}))
     save_rules(project, inbounds=(replace(LOGS, convert=drops),))
     page = read(client, project, version=2)
-    assert "Nothing would change" in page
+    assert "No differences" in page
     assert "The converters of logs differ between the versions" in page
     assert "Converters are not run again" in page
 
@@ -80,12 +80,12 @@ def test_two_saved_versions_and_some_of_the_items(client: Client, project: Proje
     save_rules(project, outbounds=(REST,))
     save_rules(project, outbounds=(SOUTH, SPARE))
     page = read(client, project, version=3, base=2, limit=1)
-    assert "v3 compared with v2, 1 items in" in page
+    assert "v3 compared with v2, 1 tasks in" in page
     assert "newly rejected rest" in page
     only = read(client, project, version=3, base=2, state=ItemState.FAILED.value)
-    assert "There is no item to ask about" in only
-    assert "4 items" in read(client, project, version=3, inbound="logs")
-    assert "There is no item" in read(client, project, version=3, outbound="south")
+    assert "No tasks to replay" in only
+    assert "4 tasks" in read(client, project, version=3, inbound="logs")
+    assert "No tasks to replay" in read(client, project, version=3, outbound="south")
 
 
 def test_the_first_offer_is_the_newest_that_is_not_active(client: Client, project: Project) -> None:
@@ -144,5 +144,5 @@ def test_nobody_replays_what_is_of_another_project(client: Client) -> None:
 def test_a_project_without_rules_has_the_page_too() -> None:
     bare = make_project()
     viewer = enter(make_user(roles={bare: Role.VIEWER}))
-    assert "No version of the rules of this project is saved." in read(viewer, bare)
+    assert "This project has no saved rules." in read(viewer, bare)
     assert viewer.post(ADDRESS, {"project": bare.pk}).status_code == 405

@@ -73,7 +73,7 @@ def test_an_item_starts_a_run_with_what_it_has() -> None:
     assert run.trigger == Trigger.ITEM
     company = ITEM["company_name"]
     assert run.arguments == {"pages": 3, "data_type": "change", "company_name": company}
-    assert run.moves.get().reason == "item u-1 by outbound starts"
+    assert run.moves.get().reason == "routed task u-1, outbound starts"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

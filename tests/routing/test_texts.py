@@ -200,7 +200,7 @@ def test_why_an_item_stands_where_it_stands_is_told_in_the_same_way(chinese: Non
 @pytest.mark.parametrize(
     ("reason", "detail"),
     [
-        ("retry_limits", "It failed with status"),
+        ("retry_limits", "The task failed with status"),
         ("target_away", "redis://h:6379/0 does not answer"),
         ("poison", "of_a_plug_in: it is Tuesday"),
         ("poison", ""),
@@ -222,5 +222,5 @@ def test_every_sentence_is_read_back(reason: Reason) -> None:
 
 def test_what_the_target_said_stands_behind_the_sentence() -> None:
     with translation.override("en"):
-        found = why("refused", "an outbound does not take it. it is too large")
-    assert found == ("an outbound does not take it.", "it is too large")
+        found = why("refused", "an outbound rejected the task. it is too large")
+    assert found == ("an outbound rejected the task.", "it is too large")

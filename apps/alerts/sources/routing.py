@@ -24,8 +24,8 @@ class DeadLetters:
 
     name = "routing.dead_letters"
     title: object = _("the router has dead letters")
-    sentence: object = _("%(count)s items of the router are dead; the newest: %(reason)s")
-    advice: object = _("Mend what the reason names, then submit the items again on that page.")
+    sentence: object = _("%(count)s dead letters in the router; newest reason: %(reason)s")
+    advice: object = _("Fix the cause, then submit the tasks again on the page Dead letters.")
     facts: tuple[str, ...] = ("count", "inbound", "outbound", "reason")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:

@@ -42,7 +42,7 @@ class Done:
             (messages.WARNING, f"{count} × {text}" if count > 1 else text)
             for text, count in self.refused.items()
         ]
-        return found or [(messages.WARNING, _("Nothing was done: no item is ticked."))]
+        return found or [(messages.WARNING, _("No action taken: no task is selected."))]
 
 
 def ticked(request: HttpRequest, choice: ProjectChoice) -> list[RoutedItem]:
@@ -82,11 +82,11 @@ def offer(request: HttpRequest, choice: ProjectChoice, note: str) -> list[Said]:
         note=note,
     )
     if not count:
-        text = _("Nothing waits for %(outbound)s, or routers are offering it already.")
+        text = _("No task is parked for %(outbound)s, or routers are already dispatching them.")
         return [(messages.WARNING, text % {"outbound": outbound})]
     said = ngettext(
-        "%(count)d item is offered to %(outbound)s again.",
-        "%(count)d items are offered to %(outbound)s again.",
+        "Dispatch of %(count)d task to %(outbound)s is retried now.",
+        "Dispatch of %(count)d tasks to %(outbound)s is retried now.",
         count,
     )
     return [(messages.SUCCESS, said % {"count": count, "outbound": outbound})]
@@ -112,11 +112,11 @@ def _each(
 
 def _resubmitted(count: int) -> str:
     text = ngettext(
-        "%(count)d item was submitted again.", "%(count)d items were submitted again.", count
+        "%(count)d task was submitted again.", "%(count)d tasks were submitted again.", count
     )
     return text % {"count": count}
 
 
 def _cancelled(count: int) -> str:
-    text = ngettext("%(count)d item was cancelled.", "%(count)d items were cancelled.", count)
+    text = ngettext("%(count)d task was cancelled.", "%(count)d tasks were cancelled.", count)
     return text % {"count": count}

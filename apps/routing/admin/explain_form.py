@@ -21,11 +21,11 @@ _MOST_COUNT: Final = 2**31 - 1
 class Happening(TextChoices):
     """Event whose effect on the item is explained."""
 
-    ARRIVES = "arrives", _("It comes in, as it is")
-    NEW = "new", _("It comes in as a new item, whatever the ledger knows")
-    RESULT = "result", _("It comes back with a status (task_result)")
-    TIMED_OUT = "timed_out", _("No result comes in time")
-    OFFERED = "offered", _("It is parked, and its queue has room again")
+    ARRIVES = "arrives", _("Task arrives")
+    NEW = "new", _("Task arrives as new, ignoring the ledger")
+    RESULT = "result", _("Result arrives (task_result)")
+    TIMED_OUT = "timed_out", _("Result timeout")
+    OFFERED = "offered", _("Queue of a parked task has room again")
 
 
 # Events of an item that already is at an outbound.
@@ -49,7 +49,7 @@ class ExplainForm(forms.Form):
     """
 
     text = forms.CharField(
-        label=_("Item (JSON)"),
+        label=_("Task (JSON)"),
         strip=False,
         widget=UnfoldAdminTextareaWidget(
             {"rows": 12, "class": "cy-editor", "spellcheck": "false", "autocomplete": "off"}
@@ -59,10 +59,13 @@ class ExplainForm(forms.Form):
         label=_("Inbound"),
         required=False,
         widget=UnfoldAdminSelectWidget,
-        help_text=_("Its converters and selectors come first. An item of the ledger is converted."),
+        help_text=_(
+            "Its converters and conditions are applied first. Leave empty for a task "
+            "from the ledger, which is already converted."
+        ),
     )
     happening = forms.ChoiceField(
-        label=_("What happens to it"), choices=Happening, widget=UnfoldAdminSelectWidget
+        label=_("Event"), choices=Happening, widget=UnfoldAdminSelectWidget
     )
     status = forms.CharField(
         label=_("Status (task_result)"),
@@ -71,17 +74,17 @@ class ExplainForm(forms.Form):
         widget=UnfoldAdminTextInputWidget,
     )
     at = forms.ChoiceField(
-        label=_("The outbound where it is"), required=False, widget=UnfoldAdminSelectWidget
+        label=_("Current outbound"), required=False, widget=UnfoldAdminSelectWidget
     )
-    routed_count = _count(_("Routings so far (routed_count)"))
-    retry_times = _count(_("Retries there so far (retry_times)"))
-    group_retry_times = _count(_("Retries in all so far (group_retry_times)"))
+    routed_count = _count(_("Times routed (routed_count)"))
+    retry_times = _count(_("Retries at the outbound (retry_times)"))
+    group_retry_times = _count(_("Total retries (group_retry_times)"))
 
     def __init__(
         self, data: Any, *, inbounds: Iterable[str], outbounds: Iterable[str], **options: Any
     ) -> None:
         super().__init__(data, **options)
-        nowhere = ("", _("none: it is converted and accepted"))
+        nowhere = ("", _("none: already converted and accepted"))
         cast("forms.ChoiceField", self.fields["inbound"]).choices = [
             nowhere,
             *((name, name) for name in inbounds),
@@ -96,7 +99,7 @@ class ExplainForm(forms.Form):
         values = super().clean() or {}
         happening = values.get("happening")
         if happening in AT_OUTBOUND and not values.get("at") and "at" not in self.errors:
-            self.add_error("at", _("Say at which outbound it is."))
+            self.add_error("at", _("Choose the current outbound of the task."))
         if happening == Happening.RESULT and not values.get("status", "").strip():
-            self.add_error("status", _("Say with which status it comes back."))
+            self.add_error("status", _("Enter the status of the result."))
         return values

@@ -11,11 +11,12 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from apps.routing.admin.explain_words import VERDICTS, decision_text
+from apps.routing.admin.explain_words import decision_text
 from apps.routing.engine.converters.base import ConvertError
 from apps.routing.engine.converters.chain import Changed
 from apps.routing.engine.explanations import (
     MOST_OF_TEXT,
+    VERDICTS,
     ItemExplanation,
     OutboundExplanation,
     Refused,
@@ -42,11 +43,11 @@ _SYMBOLS: Final = {
     PartState.NOT_LOOKED_AT: "·",
 }
 _STATES: Final[dict[PartState, Promise]] = {
-    PartState.TRUE: gettext_lazy("holds"),
-    PartState.FALSE: gettext_lazy("does not hold"),
-    PartState.MISSING: gettext_lazy("is not there"),
+    PartState.TRUE: gettext_lazy("true"),
+    PartState.FALSE: gettext_lazy("false"),
+    PartState.MISSING: gettext_lazy("missing"),
     PartState.ERROR: gettext_lazy("type error"),
-    PartState.NOT_LOOKED_AT: gettext_lazy("not looked at"),
+    PartState.NOT_LOOKED_AT: gettext_lazy("not evaluated"),
 }
 _TONES: Final = {
     Verdict.TAKEN: "good",
@@ -140,13 +141,16 @@ def outcome_of(told: ItemExplanation) -> Outcome:
     decision = told.decision
     if told.refused is not None:
         by = told.refused.converter
-        title = _("%(converter)s refuses it") % {"converter": by} if by else _("It is no item")
+        title = _("Rejected by %(converter)s") % {"converter": by} if by else _("Not a valid task")
         return Outcome("bad", title, refusal_text(told.refused))
     if decision is None:
         return Outcome(
             "wait",
-            _("The inbound does not want it"),
-            _("None of its selectors holds: it is counted as filtered, and not kept."),
+            _("Filtered out by the inbound"),
+            _(
+                "No condition of the inbound matches. The task is counted as filtered "
+                "and is not stored."
+            ),
         )
     return Outcome(_tone(decision), _title(decision), decision_text(decision))
 
@@ -228,18 +232,18 @@ def result_facts(told: ItemExplanation) -> list[tuple[str, str]]:
     }
     failback = result.failback or _("none")
     if result.failback and not result.failback_usable:
-        failback = _("%(name)s, which is disabled or gone") % {"name": result.failback}
+        failback = _("%(name)s (disabled or no longer in the rules)") % {"name": result.failback}
     came_from = result.outbound if result.outbound_exists else _gone(result.outbound)
     return [
         (_("status"), result.status),
-        (_("came back from"), came_from),
-        (_("ends it well (terminal_codes)"), yes if result.terminal else no),
-        (_("retries so far"), retries),
+        (_("returned by"), came_from),
+        (_("in terminal_codes"), yes if result.terminal else no),
+        (_("retries"), retries),
         (_("in dont_retry_status"), yes if result.dont_retry else no),
         (_("in direct_failback_status"), yes if result.direct_failback else no),
         (_("failback"), failback),
         (
-            _("routings so far"),
+            _("times routed"),
             _("%(done)d of %(limit)d")
             % {"done": result.routed_count, "limit": result.most_routings},
         ),
@@ -266,7 +270,7 @@ def _error_text(error: ConvertError) -> str:
 
 
 def _gone(name: str) -> str:
-    return _("%(name)s, which is gone") % {"name": name or "–"}
+    return _("%(name)s (no longer in the rules)") % {"name": name or "–"}
 
 
 def _tone(decision: Decision) -> str:
@@ -278,12 +282,12 @@ def _tone(decision: Decision) -> str:
 
 def _title(decision: Decision) -> str:
     if decision.action is Action.DISPATCH:
-        return _("It goes to %(outbound)s") % {"outbound": decision.outbound}
+        return _("Sent to %(outbound)s") % {"outbound": decision.outbound}
     if decision.action is Action.HOLD:
-        return _("It waits for %(outbound)s") % {"outbound": decision.outbound}
+        return _("Parked for %(outbound)s") % {"outbound": decision.outbound}
     if decision.action is Action.END:
-        return _("It ends as %(state)s") % {"state": _state(decision.state)}
-    return _("Nothing happens: it stays %(state)s") % {"state": _state(decision.state)}
+        return _("Ends as %(state)s") % {"state": _state(decision.state)}
+    return _("No change: the task stays %(state)s") % {"state": _state(decision.state)}
 
 
 def _state(state: State) -> str:
@@ -299,7 +303,7 @@ def _line(one: OutboundExplanation, said: OutboundStatus | None) -> Line:
         one.verdict.value,
         _TONES.get(one.verdict, ""),
         _MARKS.get(one.verdict, "·"),
-        str(VERDICTS[one.verdict]),
+        _(VERDICTS[one.verdict]),
         one.was_here,
         one.matches and one.verdict not in (Verdict.TAKEN, Verdict.HELD, Verdict.LATER),
         None if told is None else tuple(selector_of(each) for each in told),
@@ -315,7 +319,7 @@ def _condition_text(one: Condition) -> str:
 
 def _value_text(one: Condition) -> list[str]:
     return [
-        _("%(name)s is not there") % {"name": each.text}
+        _("%(name)s is missing") % {"name": each.text}
         if each.missing
         else _("%(name)s is %(value)s") % {"name": each.text, "value": each.value}
         for each in one.values

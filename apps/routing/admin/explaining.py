@@ -57,7 +57,7 @@ def explain_page(request: HttpRequest) -> HttpResponse:
     """
     choice = chosen(request, KIND)
     context = admin.site.each_context(request) | {
-        "title": _("Explain an item"),
+        "title": _("Explain a task"),
         "subtitle": None if choice is None else str(choice.project),
         "media": Media(css={"all": CSS}, js=JS),
         "choice": choice,

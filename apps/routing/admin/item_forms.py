@@ -68,16 +68,16 @@ class FindForm(forms.Form):
         label=_("Task UUID or value"),
         required=False,
         max_length=MOST_VALUE,
-        widget=UnfoldAdminTextInputWidget({"placeholder": _("whole and exact")}),
+        widget=UnfoldAdminTextInputWidget({"placeholder": _("whole value, exact match")}),
     )
-    key = _name(_("Only under the key"))
+    key = _name(_("Under key"))
 
 
 class EditItemForm(forms.Form):
     """Editor of an item as JSON, which is submitted again with the changes."""
 
     item = forms.CharField(
-        label=_("Item"),
+        label=_("Routed task"),
         max_length=2 * MAX_BYTES,
         strip=False,
         widget=UnfoldAdminTextareaWidget({"rows": 24, "class": "cy-editor", "spellcheck": "false"}),
@@ -87,5 +87,5 @@ class EditItemForm(forms.Form):
         required=False,
         max_length=MOST_NOTE,
         widget=UnfoldAdminTextInputWidget,
-        help_text=_("Why; kept in the audit trail."),
+        help_text=_("Reason for the change, kept in the audit trail."),
     )

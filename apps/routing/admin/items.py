@@ -65,11 +65,11 @@ class RoutedItemAdmin(ChosenProjectAdmin):
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """List the items of ``?project=``, newest first."""
-        return self._list(request, lists.items, _("Items"))
+        return self._list(request, lists.items, _("Routed tasks"))
 
     def dead_view(self, request: HttpRequest) -> HttpResponse:
         """List items that ended without success and were not resubmitted."""
-        return self._list(request, lists.dead_letters, _("Dead items"))
+        return self._list(request, lists.dead_letters, _("Dead letters"))
 
     def parked_view(self, request: HttpRequest) -> HttpResponse:
         """List items that wait for their outbound."""
@@ -82,7 +82,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
             found = lists.by_uuid(choice, request.GET.get("value", ""))
             if found is not None:
                 return HttpResponseRedirect(_address(found.pk))
-        return self._list(request, lists.found, _("Find items"))
+        return self._list(request, lists.found, _("Find routed tasks"))
 
     def _list(self, request: HttpRequest, make: lists.Make, title: object) -> HttpResponse:
         choice = self.chosen(request)
@@ -101,8 +101,8 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         if verb == "cancel" and (ticked := bulk.ticked(request, choice)):
             asked = ask_first(
                 request,
-                verb=gettext("End them"),
-                loss=gettext("They will not be sent any more."),
+                verb=gettext("Cancel tasks"),
+                loss=gettext("The tasks end as cancelled and are not sent again."),
                 ids=[each.pk for each in ticked],
                 names=ticked,
                 things=model_ngettext(self.opts, len(ticked)),
@@ -134,7 +134,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
     ) -> HttpResponse:
         """Show the content and the history of an item."""
         item = self._item(request, number_in(object_id))
-        context = self.context(request, None, _("Item")) | item_page(item, timezone.now())
+        context = self.context(request, None, _("Routed task")) | item_page(item, timezone.now())
         context |= {
             "subtitle": str(item.project),
             "may_operate": self._may_operate(request, item),
@@ -151,8 +151,8 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         item = self._operable(request, pk)
         asked = ask_first(
             request,
-            verb=gettext("End it"),
-            loss=gettext("It will not be sent any more."),
+            verb=gettext("Cancel task"),
+            loss=gettext("The task ends as cancelled and is not sent again."),
             ids=[pk],
             names=[item],
             back=_address(pk),
@@ -166,7 +166,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         except DomainError as error:
             messages.error(request, error.text)
         else:
-            messages.success(request, gettext("The item is cancelled."))
+            messages.success(request, gettext("The task was cancelled."))
         return HttpResponseRedirect(_address(pk))
 
     def resubmit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -220,7 +220,12 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         rows = RoutedItem.objects.visible_to(request.user).select_related("project")
         item = None if pk is None else rows.filter(pk=pk).first()
         if item is None:
-            raise Http404(_("There is no such item, it is no longer kept, or it is not yours."))
+            raise Http404(
+                _(
+                    "This task does not exist, is no longer stored, or you do not have "
+                    "permission to view it."
+                )
+            )
         return item
 
     def _operable(self, request: HttpRequest, pk: int) -> RoutedItem:

@@ -347,16 +347,16 @@ def _troubles(found: Overview) -> list[Trouble]:
             )
     if found.standing.file_problem:
         text = _(
-            "The failure file cannot be written. Items that would end there wait, and end by "
-            "themselves when it can be; nothing is lost."
+            "The failure file cannot be written. Failed tasks wait, and end "
+            "automatically once the file can be written again; nothing is lost."
         )
         since, problem = found.standing.file_problem_since, found.standing.file_problem
         troubles.append(Trouble("danger", "save", text, since, problem))
     if not found.books.balanced:
         difference = found.books.received - found.books.accounted
         text = ngettext(
-            "The books do not balance: %(count)d item is unaccounted for.",
-            "The books do not balance: %(count)d items are unaccounted for.",
+            "%(count)d task is unaccounted for.",
+            "%(count)d tasks are unaccounted for.",
             abs(difference),
         )
         troubles.insert(0, Trouble("danger", "warning", text % {"count": difference}))
@@ -368,13 +368,16 @@ def _router_troubles(found: Overview) -> list[Trouble]:
     if found.configuration is None or found.active is None:
         return []
     if not found.standing.routers:
-        text = _("No router works for this project. What arrives waits where it is.")
+        text = _("No router is running for this project. Incoming tasks wait in their sources.")
         return [Trouble("danger", "heart_broken", text, found.standing.last_at)]
     return [
         Trouble(
             "danger",
             "sync_problem",
-            _("Router %(name)s could not apply the active version and goes on with v%(number)d.")
+            _(
+                "Router %(name)s could not apply the active version and continues to run "
+                "v%(number)d."
+            )
             % {"name": each.name, "number": each.number},
             each.applied_at,
             each.problem,
@@ -400,8 +403,10 @@ def _target_troubles(found: Overview) -> list[Trouble]:
             "names": _names([line.name for line in lines]),
         }
         kept = ngettext(
-            "%(count)d item is parked and goes out by itself when it is back; nothing is lost.",
-            "%(count)d items are parked and go out by themselves when it is back; nothing is lost.",
+            "%(count)d task is parked and is sent automatically when the target "
+            "answers again; nothing is lost.",
+            "%(count)d tasks are parked and are sent automatically when the target "
+            "answers again; nothing is lost.",
             parked,
         ) % {"count": parked}
         first = min(since, default=None)
@@ -419,7 +424,8 @@ def _limit_troubles(found: Overview) -> list[Trouble]:
         Trouble(
             "warning",
             "speed",
-            _("Rate limits are kept by each router alone: %(names)s.") % {"names": _names(names)},
+            _("Rate limits are enforced by each router separately: %(names)s.")
+            % {"names": _names(names)},
             detail=reason,
         )
         for reason, names in by_reason.items()

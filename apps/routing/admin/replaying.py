@@ -50,7 +50,7 @@ class ReplayForm(forms.Form):
     """Selection of items and of two versions of the rules; an empty ``base`` is the active one."""
 
     version = forms.TypedChoiceField(
-        label=gettext_lazy("Version to try"), coerce=int, widget=UnfoldAdminSelectWidget
+        label=gettext_lazy("Version to test"), coerce=int, widget=UnfoldAdminSelectWidget
     )
     base = forms.TypedChoiceField(
         label=gettext_lazy("Compared with"),
@@ -60,25 +60,25 @@ class ReplayForm(forms.Form):
         widget=UnfoldAdminSelectWidget,
     )
     limit = forms.IntegerField(
-        label=gettext_lazy("Last items"),
+        label=gettext_lazy("Number of recent tasks"),
         min_value=1,
         max_value=MOST_ITEMS,
         widget=UnfoldAdminIntegerFieldWidget,
     )
     inbound = forms.CharField(
-        label=gettext_lazy("Only of the inbound"),
+        label=gettext_lazy("Inbound"),
         max_length=NAME_CHARACTERS,
         required=False,
         widget=UnfoldAdminTextInputWidget,
     )
     outbound = forms.CharField(
-        label=gettext_lazy("Only at the outbound"),
+        label=gettext_lazy("Outbound"),
         max_length=NAME_CHARACTERS,
         required=False,
         widget=UnfoldAdminTextInputWidget,
     )
     state = forms.ChoiceField(
-        label=gettext_lazy("Only in the state"), required=False, widget=UnfoldAdminSelectWidget
+        label=gettext_lazy("State"), required=False, widget=UnfoldAdminSelectWidget
     )
 
     def __init__(self, versions: Versions, *args: Any, **kwargs: Any) -> None:

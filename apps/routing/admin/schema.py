@@ -58,151 +58,206 @@ class Group:
     open: bool = True
 
 
-_NAME = Field("name", TEXT, _("Name"), _("Unique among its kind; shown everywhere."), required=True)
-_NOTE = Field("note", LONG, _("Note"), _("What it is for; for people alone."))
+_NAME = Field(
+    "name",
+    TEXT,
+    _("Name"),
+    _("Unique among the inbounds or outbounds of the rules."),
+    required=True,
+)
+_NOTE = Field("note", LONG, _("Note"), _("Purpose of this entry; routers ignore it."))
 _CLASS = Field("class", CLASS, _("Class"), required=True)
 _PARAMETERS = Field("init", PARAMETERS, _("Parameters"))
-_PLACEHOLDER: Final = _("Write {redis_url} and the like for what is secret: it is filled in later.")
+_PLACEHOLDER: Final = _(
+    "Use placeholders such as {redis_url} for secrets; each process fills them in."
+)
 
 INBOUND: Final = (
-    Group(_("What it is"), (_NAME, _CLASS, _PARAMETERS, _NOTE)),
+    Group(_("Basics"), (_NAME, _CLASS, _PARAMETERS, _NOTE)),
     Group(
-        _("What it takes"),
+        _("Accepted tasks"),
         (
             Field(
                 "convert",
                 CONVERTS,
                 _("Converters"),
-                _("Applied in this order, before the conditions; the converted item goes on."),
+                _(
+                    "Applied in this order before the conditions; routing continues with the "
+                    "converted task."
+                ),
             ),
             Field(
                 "selector",
                 SELECTORS,
                 _("Conditions"),
-                _("An item is taken when any of them holds. Without one, every item is taken."),
+                _(
+                    "A task is accepted if any condition matches. Without conditions, every "
+                    "task is accepted."
+                ),
             ),
         ),
     ),
     Group(
-        _("How it works"),
+        _("Performance"),
         (
-            Field("weight", NUMBER, _("Weight"), _("Its share of polling beside the others; 10.")),
+            Field(
+                "weight",
+                NUMBER,
+                _("Weight"),
+                _("Share of polling relative to the other inbounds; 10 by default."),
+            ),
             Field(
                 "threads",
                 NUMBER,
                 _("Threads"),
-                _("How many take items at once; 8. With Kafka not more than partitions."),
+                _(
+                    "Batches processed at once; 8 by default. With Kafka, at most the number "
+                    "of partitions."
+                ),
             ),
         ),
         open=False,
     ),
 )
 OUTBOUND_GROUPS: Final = (
-    Group(_("What it is"), (_NAME, _CLASS, _PARAMETERS, _NOTE)),
+    Group(_("Basics"), (_NAME, _CLASS, _PARAMETERS, _NOTE)),
     Group(
-        _("What it takes"),
+        _("Accepted tasks"),
         (
             Field(
                 "selector",
                 SELECTORS,
                 _("Conditions"),
                 _(
-                    "The first outbound of which any condition holds takes an item. Without one "
-                    "it takes none by itself: it is a failback only."
+                    "A task goes to the first outbound with a matching condition. An "
+                    "outbound without conditions is used only as a failback."
                 ),
             ),
         ),
     ),
     Group(
-        _("The message"),
+        _("Message"),
         (
             Field(
                 "task_params",
                 LINES,
                 _("Task parameters"),
-                _("Keys of the item that are sent, one a line. Empty: all of them."),
+                _("Task keys to send, one per line. Leave empty to send all."),
             ),
             Field(
                 "task_params_wrapped",
                 TRUTH,
                 _("Wrapped"),
-                _("Send them inside a key task_params instead of flat."),
+                _("Send the parameters inside the key task_params instead of at the top level."),
             ),
             Field(
                 "constants",
                 MAPPING,
                 _("Constants"),
-                _("Set on every item, one a line, such as task_src: 3"),
+                _("Values set on every task, one per line, such as task_src: 3"),
             ),
-            Field("priority", NUMBER, _("Priority"), _("Of ordinary items; 1000.")),
-            Field("rt_priority", NUMBER, _("Priority, real time"), _("Of items with rt; 2000.")),
+            Field(
+                "priority", NUMBER, _("Priority"), _("Priority of ordinary tasks; 1000 by default.")
+            ),
+            Field(
+                "rt_priority",
+                NUMBER,
+                _("Real-time priority"),
+                _("Priority of tasks with rt; 2000 by default."),
+            ),
         ),
         open=False,
     ),
     Group(
-        _("When it fails"),
+        _("Failures"),
         (
-            Field("retry_limits", NUMBER, _("Retries"), _("At most so many in this outbound; 0.")),
+            Field(
+                "retry_limits",
+                NUMBER,
+                _("Retries"),
+                _("Maximum number of retries at this outbound; 0 by default."),
+            ),
             Field(
                 "dont_retry_status",
                 LINES,
                 _("Statuses without retry"),
-                _("The rules are tried again without this outbound. One a line."),
+                _("The task is routed again without this outbound. One status per line."),
             ),
             Field(
                 "direct_failback_status",
                 LINES,
-                _("Statuses that go to the failback"),
-                _("At once, without a retry. One a line."),
+                _("Failback statuses"),
+                _("The task goes to the failback at once, without a retry. One status per line."),
             ),
-            Field("failback", OUTBOUND, _("Failback"), _("The outbound that takes over.")),
+            Field(
+                "failback",
+                OUTBOUND,
+                _("Failback"),
+                _("Outbound that receives the task when no retries are left."),
+            ),
             Field(
                 "reset_retry_times",
                 TRUTH,
-                _("Count anew"),
-                _("Retries begin at 0 for an item that comes from another outbound."),
+                _("Reset retries"),
+                _("Retries start at 0 for a task that comes from another outbound."),
             ),
         ),
         open=False,
     ),
     Group(
-        _("Rate and room"),
+        _("Rate and backlog limits"),
         (
-            Field("token_per_second", NUMBER, _("Items per second"), _("At most; 0 is unlimited.")),
+            Field(
+                "token_per_second",
+                NUMBER,
+                _("Tasks per second"),
+                _("Maximum rate; 0 means unlimited."),
+            ),
             Field(
                 "token_scope",
                 TEXT,
-                _("Rate counted by"),
-                _("* is the whole outbound; else a key of items, whose values count apart."),
+                _("Rate limit scope"),
+                _("* limits the whole outbound; a task key limits each of its values separately."),
             ),
-            Field("max_lag", NUMBER, _("Backlog"), _("Most items in its queue; -1 is unlimited.")),
+            Field(
+                "max_lag",
+                NUMBER,
+                _("Backlog"),
+                _("Maximum number of messages in the queue; -1 means unlimited."),
+            ),
             Field(
                 "overflow",
                 CHOICE,
                 _("When the queue is full"),
                 choices=(
-                    (Overflow.HOLD.value, _("hold: park the item until there is room")),
+                    (Overflow.HOLD.value, _("hold: park the task until there is room")),
                     (Overflow.NEXT.value, _("next: try the next outbound that matches")),
-                    (Overflow.FAIL.value, _("fail: end the item as failed")),
+                    (Overflow.FAIL.value, _("fail: end the task as failed")),
                 ),
             ),
         ),
         open=False,
     ),
     Group(
-        _("Its result"),
+        _("Result"),
         (
             Field(
                 "expects_result",
                 MAYBE,
                 _("Wait for a result"),
-                _("Else delivery is the end. Empty: as the class has it."),
+                _(
+                    "If no, the task ends when it is delivered. Leave empty for the default "
+                    "of the class."
+                ),
             ),
             Field(
                 "result_timeout_seconds",
                 NUMBER,
-                _("Wait at most, seconds"),
-                _("Then the item is sent again, and expires when no retry is left; a day."),
+                _("Result timeout (seconds)"),
+                _(
+                    "After this time the task is sent again, or expires if no retries are "
+                    "left; one day by default."
+                ),
             ),
         ),
         open=False,
@@ -210,30 +265,45 @@ OUTBOUND_GROUPS: Final = (
 )
 RULES: Final = (
     Group(
-        _("The whole set"),
+        _("Rule set"),
         (
             Field(
                 "routing.limits",
                 NUMBER,
-                _("Most routings of an item"),
-                _("-1 is unlimited, up to 100 that end every circle."),
+                _("Maximum routings"),
+                _("How often a task may be routed; -1 means 100, so that every cycle ends."),
             ),
             Field(
                 "routing.terminal_codes",
                 LINES,
-                _("Statuses that end an item well"),
-                _("Values of task_result, one a line, such as 1000."),
+                _("Success statuses"),
+                _(
+                    "Values of task_result that end a task successfully, one per line, such "
+                    "as 1000."
+                ),
             ),
             Field(
-                "failure.path", TEXT, _("Failure file"), _("Such as {failure_path}; may be empty.")
+                "failure.path",
+                TEXT,
+                _("Failure file"),
+                _("Path of the file, such as {failure_path}; optional."),
             ),
             Field("failure.compress", TRUTH, _("Compress the failure file")),
             Field(
-                "server.bind", TEXT, _("Own address"), _("Of taskHUB's HTTP server; may be empty.")
+                "server.bind",
+                TEXT,
+                _("Listen address"),
+                _("Address of the HTTP server that these rules open; optional."),
             ),
-            Field("server.port", NUMBER, _("Own port")),
-            Field("project", TEXT, _("Name of the set"), _("As the file says it."), required=True),
-            Field("logging", MAPPING, _("Logging"), _("Kept as the file says it.")),
+            Field("server.port", NUMBER, _("Listen port")),
+            Field(
+                "project",
+                TEXT,
+                _("Rule set name"),
+                _("Value of the key project in the YAML file."),
+                required=True,
+            ),
+            Field("logging", MAPPING, _("Logging"), _("Stored with the rules; has no effect.")),
         ),
     ),
 )
@@ -242,37 +312,44 @@ GROUPS: Final = {"inbound": INBOUND, "outbound": OUTBOUND_GROUPS, "rules": RULES
 _KINDS: Final = {str: TEXT, int: NUMBER, float: NUMBER, bool: MAYBE, list: LINES, dict: MAPPING}
 _HELP: Final[dict[str, Text]] = {
     "url": _PLACEHOLDER,
-    "key": _("The key in Redis, or of the messages in Kafka."),
-    "queue": _("The name of the queue."),
-    "declare": _("Make the queue, a durable one, where it is missing."),
-    "max_priority": _("x-max-priority of the queue; 0 is a queue without priorities."),
-    "lease_seconds": _("So long a router may work on what it has taken."),
-    "topic": _("The topic."),
-    "topics": _("The topics, one a line."),
-    "producer_settings": _("librdkafka's settings, one a line, such as bootstrap.servers: host"),
+    "key": _("Key in Redis, or key of the messages in Kafka."),
+    "queue": _("Name of the queue."),
+    "declare": _("Create a durable queue if it does not exist."),
+    "max_priority": _("x-max-priority of the queue; 0 disables priorities."),
+    "lease_seconds": _("Seconds until tasks taken by a router are given to another one."),
+    "topic": _("Name of the topic."),
+    "topics": _("Names of the topics, one per line."),
+    "producer_settings": _("Settings of librdkafka, one per line, such as bootstrap.servers: host"),
     "consumer_settings": _(
-        "librdkafka's settings, one a line; bootstrap.servers and a group.id of its own are needed."
+        "Settings of librdkafka, one per line; bootstrap.servers and a group.id "
+        "that no other inbound uses are required."
     ),
-    "consumer_group": _("Whose lag is the depth of this outbound; may be empty."),
-    "headers": _("HTTP headers, one a line."),
-    "batch": _("So many messages a request, as a JSON list; 0 is one, as an object."),
-    "concurrency": _("Requests at once; more than one keeps no order."),
-    "job": _("The name of a job of this project; each item starts a run of it."),
-    "arguments": _("Argument of the run: key of the message, one a line. Empty: all it has."),
-    "frontier": _("The name of a frontier of this project."),
-    "data": _("The key of the message that has the URL, or whatever is to be crawled."),
-    "active_at": _("The key of the message that says when; empty: at once."),
-    "ext": _("Keys of the message that go along with the seed, one a line."),
-    "biz": _("The name of a biz of this project; each item becomes one of its stored requests."),
-    "rule": _("The extraction rule, by name or number; may be empty."),
-    "rule_key": _("The key of the message that names the extraction rule; before the one above."),
-    "method": _("GET unless said otherwise."),
-    "params": _("Parameter of the address: key of the message, one a line."),
-    "body": _("The key of the message whose text is sent as the body."),
-    "meta": _("Keys of the message that go into each record, one a line."),
-    "urgent": _("Before all other seeds; empty: real-time items are."),
-    "path": _("Below the folder for such files."),
-    "follow": _("Wait for more lines; else the file is complete."),
+    "consumer_group": _("Consumer group whose lag is the queue length of this outbound; optional."),
+    "headers": _("HTTP headers, one per line."),
+    "batch": _("Messages per request, sent as a JSON list; 0 sends one message as an object."),
+    "concurrency": _("Concurrent requests; with more than one, the order is not kept."),
+    "job": _("Name of a job of this project; each routed task starts a run of it."),
+    "arguments": _(
+        "Run arguments as argument: message key, one per line. Leave empty to "
+        "pass all message keys."
+    ),
+    "frontier": _("Name of a URL queue (frontier) of this project."),
+    "data": _("Message key with the URL or other data to crawl."),
+    "active_at": _("Message key with the time of the crawl; leave empty to crawl at once."),
+    "ext": _("Message keys to store with the seed, one per line."),
+    "biz": _(
+        "Name of a request group (biz) of this project; each task becomes one of "
+        "its stored requests."
+    ),
+    "rule": _("Name or number of the extraction rule; optional."),
+    "rule_key": _("Message key with the extraction rule; takes precedence over the fixed one."),
+    "method": _("HTTP method; GET by default."),
+    "params": _("Query parameters as parameter: message key, one per line."),
+    "body": _("Message key whose text is sent as the request body."),
+    "meta": _("Message keys to copy to each record, one per line."),
+    "urgent": _("Crawl before all other seeds; leave empty to do so for real-time tasks only."),
+    "path": _("Path of the file below the folder for inbound files."),
+    "follow": _("Wait for more lines at the end of the file; otherwise the file is complete."),
 }
 
 

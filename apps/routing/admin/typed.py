@@ -262,10 +262,10 @@ def _pairs(
             continue
         pair = _split(line)
         if pair is None:
-            said = _("Not understood: %(line)s. One name: value a line is needed.")
+            said = _("Invalid line: %(line)s. Write one name: value per line.")
             found.wrong.append(Wrong(of, place, name, said % {"line": line[:80]}, row))
         elif pair[0] in pairs:
-            said = _("The name %(name)s stands there twice.") % {"name": pair[0][:80]}
+            said = _("Duplicate name: %(name)s.") % {"name": pair[0][:80]}
             found.wrong.append(Wrong(of, place, name, said, row))
         else:
             pairs[pair[0]] = _value(pair[1])

@@ -13,23 +13,22 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from apps.routing import texts
-from apps.routing.admin.explain_words import DECISIONS
 from apps.routing.engine.outcomes import TEXTS, Reason
 from apps.routing.engine.steps import Step, StepKind
 
 _K = StepKind
 _TITLES: Final[dict[str, Promise]] = {
     _K.RECEIVED: gettext_lazy("received"),
-    _K.REDELIVERED: gettext_lazy("brought again by the inbound"),
-    _K.TAKEN_OVER: gettext_lazy("taken over from a router that came to no end with it"),
+    _K.REDELIVERED: gettext_lazy("redelivered by the inbound"),
+    _K.TAKEN_OVER: gettext_lazy("taken over from a router that did not finish it"),
     _K.CONVERTED: gettext_lazy("converted"),
     _K.MATCHED: gettext_lazy("matched"),
-    _K.NOT_MATCHED: gettext_lazy("no rule takes it"),
+    _K.NOT_MATCHED: gettext_lazy("no rule matches"),
     _K.PARKED: gettext_lazy("parked"),
     _K.DISPATCHED: gettext_lazy("dispatched"),
     _K.RESULT: gettext_lazy("result"),
-    _K.LATE_RESULT: gettext_lazy("late result, of no consequence"),
-    _K.OVERDUE: gettext_lazy("no result in time"),
+    _K.LATE_RESULT: gettext_lazy("late result, ignored"),
+    _K.OVERDUE: gettext_lazy("result timeout"),
     _K.RETRIED: gettext_lazy("retried"),
     _K.ENDED: gettext_lazy("ended"),
     _K.CANCELLED: gettext_lazy("cancelled"),
@@ -49,32 +48,32 @@ _TONES: Final[dict[str, str]] = {
 }
 # By reason code; an unknown code is shown unchanged.
 REASONS: Final[dict[str, Promise]] = {
-    Reason.MATCHED: gettext_lazy("a rule takes it"),
-    Reason.RETRY: gettext_lazy("sent once more"),
-    Reason.FAILBACK: gettext_lazy("goes to the failback"),
-    Reason.ROUTED_AGAIN: gettext_lazy("routed again by the rules"),
-    Reason.OUTBOUND_GONE: gettext_lazy("its outbound is gone"),
-    Reason.OUTBOUND_DISABLED: gettext_lazy("its outbound is disabled"),
-    Reason.NEXT: gettext_lazy("the queue before is full"),
-    Reason.ROOM: gettext_lazy("there is room for it"),
-    Reason.QUEUE_FULL: gettext_lazy("the queue is full"),
-    Reason.SENT: gettext_lazy("sent, its result is waited for"),
-    Reason.TERMINAL: gettext_lazy("its status ends it well"),
-    Reason.DELIVERED: gettext_lazy("delivered, no result is expected"),
-    Reason.NO_RULE: gettext_lazy("no rule takes it"),
-    Reason.RETRY_LIMITS: gettext_lazy("no retry is left"),
-    Reason.NO_FAILBACK: gettext_lazy("there is no failback"),
-    Reason.ROUTING_LIMITS: gettext_lazy("routed as often as an item may be"),
-    Reason.OVERFLOW: gettext_lazy("the queue is full, and its rule says to fail"),
-    Reason.NO_RESULT: gettext_lazy("no result came in time"),
-    "target_away": gettext_lazy("the target does not answer"),
-    "rate_limit": gettext_lazy("its rate is used up"),
-    "in_line": gettext_lazy("it waits behind others"),
-    "postponed": gettext_lazy("the router had no time left"),
-    "poison": gettext_lazy("it can never be routed"),
-    "duplicate": gettext_lazy("the frontier has it already"),
-    "refused": gettext_lazy("the target refuses it"),
-    "cancelled": gettext_lazy("cancelled by a person"),
+    Reason.MATCHED: gettext_lazy("a rule matches"),
+    Reason.RETRY: gettext_lazy("sent again"),
+    Reason.FAILBACK: gettext_lazy("sent to the failback"),
+    Reason.ROUTED_AGAIN: gettext_lazy("routed again"),
+    Reason.OUTBOUND_GONE: gettext_lazy("outbound removed"),
+    Reason.OUTBOUND_DISABLED: gettext_lazy("outbound disabled"),
+    Reason.NEXT: gettext_lazy("queue of an earlier outbound full"),
+    Reason.ROOM: gettext_lazy("queue has room"),
+    Reason.QUEUE_FULL: gettext_lazy("queue full"),
+    Reason.SENT: gettext_lazy("sent, waiting for the result"),
+    Reason.TERMINAL: gettext_lazy("success status"),
+    Reason.DELIVERED: gettext_lazy("delivered, no result expected"),
+    Reason.NO_RULE: gettext_lazy("no rule matches"),
+    Reason.RETRY_LIMITS: gettext_lazy("no retries left"),
+    Reason.NO_FAILBACK: gettext_lazy("no failback"),
+    Reason.ROUTING_LIMITS: gettext_lazy("routing limit reached"),
+    Reason.OVERFLOW: gettext_lazy("queue full, overflow policy fail"),
+    Reason.NO_RESULT: gettext_lazy("result timeout"),
+    "target_away": gettext_lazy("target unreachable"),
+    "rate_limit": gettext_lazy("rate limit reached"),
+    "in_line": gettext_lazy("waiting behind other tasks"),
+    "postponed": gettext_lazy("postponed by the router"),
+    "poison": gettext_lazy("malformed, cannot be routed"),
+    "duplicate": gettext_lazy("already in the URL queue"),
+    "refused": gettext_lazy("rejected by the target"),
+    "cancelled": gettext_lazy("cancelled by a user"),
 }
 # Patterns of the engine's English sentences; the groups are the filled-in values.
 _SENTENCES: Final = {
@@ -117,9 +116,9 @@ def why(reason: str, detail: str) -> tuple[str, str]:
         )
     pattern = _SENTENCES.get(reason)
     said = None if pattern is None else pattern.match(detail)
-    if said is None or reason not in DECISIONS:
+    if said is None:
         return reason_text(reason), detail
-    sentence = str(DECISIONS[Reason(reason)]) % {"outbound": "", "status": "", **said.groupdict()}
+    sentence = _(TEXTS[Reason(reason)]) % {"outbound": "", "status": "", **said.groupdict()}
     return sentence, detail[said.end() :].strip()
 
 

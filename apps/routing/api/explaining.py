@@ -84,7 +84,7 @@ def _track_of_draft(data: dict[str, Any]) -> Track:
 
 def _no_inbound(name: str, names: list[str]) -> Response:
     near = difflib.get_close_matches(name[:200], names, n=1, cutoff=0.5)
-    text = _("There is no inbound of this name.")
+    text = _("No inbound has this name.")
     if near:
-        text = _("There is no inbound of this name; is %(name)s meant?") % {"name": near[0]}
+        text = _("No inbound has this name; did you mean %(name)s?") % {"name": near[0]}
     return Response(error_body("inbound_not_found", text), status=status.HTTP_404_NOT_FOUND)

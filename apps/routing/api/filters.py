@@ -21,8 +21,8 @@ class RoutedItemFilter(FilterSet):
     project = IdFilter(field_name="project_id")
     state = django_filters.MultipleChoiceFilter(choices=ItemState.choices, distinct=False)
     task_uuid = django_filters.UUIDFilter()
-    inbound = django_filters.CharFilter(help_text=_("Exactly this one."))
-    outbound = django_filters.CharFilter(help_text=_("Exactly this one."))
+    inbound = django_filters.CharFilter(help_text=_("Exact name."))
+    outbound = django_filters.CharFilter(help_text=_("Exact name."))
     since = MomentFilter(method="by_since", help_text=_("Received at this time or later."))
     until = MomentFilter(method="by_until", help_text=_("Received before this time."))
     dead = BooleanFilter(

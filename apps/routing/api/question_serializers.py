@@ -21,45 +21,47 @@ class RulesAskedSerializer(serializers.Serializer[Any]):
         help_text=_("number of a saved version; by default the active one"),
     )
     draft = serializers.DictField(
-        required=False, help_text=_("instead of a version: rules that nobody has saved yet")
+        required=False, help_text=_("unsaved rules to use instead of a version")
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Reject a request with both a version and a draft."""
         if "version" in attrs and "draft" in attrs:
-            raise serializers.ValidationError(_("Give either a version or a draft."))
+            raise serializers.ValidationError(_("Give either version or draft, not both."))
         return attrs
 
 
 class ExplainSerializer(RulesAskedSerializer):
     """Item to explain, and the rules to explain it by."""
 
-    item = serializers.DictField(required=False, help_text=_("by default an empty one"))
+    item = serializers.DictField(required=False, help_text=_("task to explain; empty by default"))
     text = serializers.CharField(
         required=False,
         allow_blank=True,
         trim_whitespace=False,
-        help_text=_("instead of item: the bytes as they would come in"),
+        help_text=_("received message to use instead of item"),
     )
     inbound = serializers.CharField(
         required=False,
         allow_blank=True,
         max_length=200,
         default="",
-        help_text=_("by which it comes in; without one it is taken as it is"),
+        help_text=_(
+            "inbound at which the task arrives; without one the task is not converted or filtered"
+        ),
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Reject a request with both an item and a text."""
         if "item" in attrs and "text" in attrs:
-            raise serializers.ValidationError(_("Give either an item or a text."))
+            raise serializers.ValidationError(_("Give either item or text, not both."))
         return super().validate(attrs)
 
 
 class ExplanationSerializer(serializers.Serializer[Any]):
     """What the rules would do with the item, and why."""
 
-    version = serializers.IntegerField(help_text=_("0: of a draft"))
+    version = serializers.IntegerField(help_text=_("0 for an unsaved draft"))
     outcome = serializers.CharField(help_text=_("dispatch, hold, end, ignore, filtered, refused"))
     text = serializers.CharField()
     received = serializers.DictField(allow_null=True)
@@ -86,7 +88,7 @@ class ReplaySerializer(RulesAskedSerializer):
         help_text=_("number of the version to compare with; by default the active one"),
     )
     limit = serializers.IntegerField(
-        min_value=1, max_value=MOST_ITEMS, default=200, help_text=_("so many of the last items")
+        min_value=1, max_value=MOST_ITEMS, default=200, help_text=_("number of recent tasks")
     )
     state = serializers.ChoiceField(choices=ItemState.choices, required=False)
     inbound = serializers.CharField(required=False, max_length=200)
@@ -126,15 +128,19 @@ class ReplayRowSerializer(serializers.Serializer[Any]):
 class ReplayedSerializer(serializers.Serializer[Any]):
     """Differences between the routes of the two versions."""
 
-    base = serializers.IntegerField(help_text=_("0: of a draft"))
-    draft = serializers.IntegerField(help_text=_("0: of a draft"))
-    items = serializers.IntegerField(help_text=_("items that were asked about"))
+    base = serializers.IntegerField(help_text=_("0 for an unsaved draft"))
+    draft = serializers.IntegerField(help_text=_("0 for an unsaved draft"))
+    items = serializers.IntegerField(help_text=_("number of replayed tasks"))
     unreadable = serializers.IntegerField()
     groups = ReplayGroupSerializer(many=True)
-    rows = ReplayRowSerializer(many=True, help_text=_("those that differ, the gravest first"))
+    rows = ReplayRowSerializer(
+        many=True, help_text=_("tasks that are routed differently, most important first")
+    )
     converters_differ = serializers.ListField(
         child=serializers.CharField(),
-        help_text=_("inbounds whose converters differ: these were not run again"),
+        help_text=_(
+            "inbounds whose converters differ between the versions; converters are not run again"
+        ),
     )
-    stopped = serializers.BooleanField(help_text=_("it took too long, and was cut off"))
+    stopped = serializers.BooleanField(help_text=_("whether the replay was stopped early"))
     seconds = serializers.FloatField()

@@ -31,7 +31,8 @@ class RoutingProjectSerializer(serializers.ModelSerializer[Configuration]):
 
 class _CountsSerializer(serializers.Serializer[Any]):
     counts = serializers.DictField(
-        child=serializers.IntegerField(), help_text=_("items by state, ended ones included")
+        child=serializers.IntegerField(),
+        help_text=_("number of tasks by state, including ended tasks"),
     )
 
 
@@ -39,9 +40,9 @@ class InboundStandingSerializer(serializers.Serializer[Any]):
     """Status of an inbound, as live routers report it; counted since they applied these rules."""
 
     problem = serializers.CharField()
-    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
+    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("start of the problem"))
     depth = serializers.IntegerField(
-        allow_null=True, help_text=_("items that wait to be taken; null: nobody can say")
+        allow_null=True, help_text=_("number of waiting messages; null if unknown")
     )
     taken = serializers.IntegerField()
     filtered = serializers.IntegerField()
@@ -54,11 +55,11 @@ class OutboundStandingSerializer(serializers.Serializer[Any]):
     """Status of an outbound, as live routers report it; counted since they applied these rules."""
 
     problem = serializers.CharField()
-    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
+    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("start of the problem"))
     depth = serializers.IntegerField(
-        allow_null=True, help_text=_("messages that wait for a consumer; null: nobody can say")
+        allow_null=True, help_text=_("number of messages that wait for a consumer; null if unknown")
     )
-    full = serializers.BooleanField(help_text=_("max_lag messages wait"))
+    full = serializers.BooleanField(help_text=_("whether max_lag messages are waiting"))
     sent = serializers.IntegerField()
     refused = serializers.IntegerField()
     limit_degraded = serializers.CharField()
@@ -73,7 +74,7 @@ class InboundRowSerializer(serializers.Serializer[Any]):
     disable = serializers.BooleanField()
     rule = serializers.DictField(help_text=_("under the keys of a file, without secrets"))
     standing = InboundStandingSerializer(
-        allow_null=True, help_text=_("null: no living router says anything of it")
+        allow_null=True, help_text=_("null if no live router reports it")
     )
 
 
@@ -85,7 +86,7 @@ class OutboundRowSerializer(_CountsSerializer):
     disable = serializers.BooleanField()
     rule = serializers.DictField(help_text=_("under the keys of a file, without secrets"))
     standing = OutboundStandingSerializer(
-        allow_null=True, help_text=_("null: no living router says anything of it")
+        allow_null=True, help_text=_("null if no live router reports it")
     )
 
 
@@ -100,7 +101,9 @@ class ListenerSerializer(serializers.Serializer[Any]):
     """Web process, and whether it listens on the port that the rules ask for."""
 
     process = serializers.CharField()
-    problem = serializers.CharField(help_text=_("why it does not listen; empty: it does"))
+    problem = serializers.CharField(
+        help_text=_("why the process does not listen; empty if it does")
+    )
     at = serializers.DateTimeField()
 
 
@@ -124,7 +127,7 @@ class BooksSerializer(serializers.Serializer[Any]):
     forgotten = serializers.IntegerField()
     filtered = serializers.IntegerField()
     results = serializers.IntegerField()
-    accounted = serializers.IntegerField(help_text=_("the right side"))
+    accounted = serializers.IntegerField(help_text=_("final + in flight + parked"))
     balanced = serializers.BooleanField()
 
 
@@ -133,7 +136,11 @@ class AuditedBooksSerializer(serializers.Serializer[Any]):
 
     books = BooksSerializer()
     rows = serializers.DictField(child=serializers.IntegerField())
-    holds = serializers.BooleanField(help_text=_("both say the same, and the books balance"))
+    holds = serializers.BooleanField(
+        help_text=_(
+            "whether the counters agree with the stored tasks and all tasks are accounted for"
+        )
+    )
 
 
 class ParkedSerializer(serializers.Serializer[Any]):
@@ -143,7 +150,7 @@ class ParkedSerializer(serializers.Serializer[Any]):
     parked = serializers.IntegerField()
     full = serializers.BooleanField()
     problem = serializers.CharField()
-    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
+    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("start of the problem"))
 
 
 class RoutingProjectDetailSerializer(RoutingProjectSerializer):
@@ -154,11 +161,12 @@ class RoutingProjectDetailSerializer(RoutingProjectSerializer):
     inbounds = InboundRowSerializer(many=True)
     outbounds = OutboundRowSerializer(many=True)
     unrouted = serializers.DictField(
-        child=serializers.IntegerField(), help_text=_("items that never came to an outbound")
+        child=serializers.IntegerField(),
+        help_text=_("number of tasks that never reached an outbound, by state"),
     )
     elsewhere = serializers.DictField(
         child=serializers.DictField(child=serializers.IntegerField()),
-        help_text=_("items of outbounds that these rules do not have, by name"),
+        help_text=_("number of tasks of outbounds that are not in these rules, by outbound name"),
     )
 
     class Meta(RoutingProjectSerializer.Meta):

@@ -67,7 +67,7 @@ class RoutedItemDetailSerializer(RoutedItemSerializer):
 
     item = serializers.SerializerMethodField()
     raw = serializers.SerializerMethodField(
-        help_text=_("What came in, where it is no JSON object; otherwise empty.")
+        help_text=_("Received content if it is not a JSON object; otherwise empty.")
     )
     story = ItemStepSerializer(many=True, read_only=True)
 
@@ -90,7 +90,7 @@ class FoundItemsSerializer(serializers.Serializer[Any]):
 
     results = RoutedItemSerializer(many=True)
     complete = serializers.BooleanField(
-        help_text=_("false: there may be more; a narrower question finds those")
+        help_text=_("false if there may be more matches; narrow the search to find them")
     )
 
 
@@ -102,16 +102,16 @@ class FindItemsSerializer(serializers.Serializer[Any]):
         required=False,
         max_length=2000,
         trim_whitespace=False,
-        help_text=_("whole and exact, as text: 7 finds 7 and '7'"),
+        help_text=_("whole value as text, exact match: 7 finds 7 and '7'"),
     )
     key = serializers.CharField(
-        required=False, allow_blank=True, default="", max_length=256, help_text=_("by default any")
+        required=False, allow_blank=True, default="", max_length=256, help_text=_("any by default")
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Require the project for a search."""
         if "value" in attrs and "project" not in attrs:
-            raise serializers.ValidationError({"project": _("Say in which project to look.")})
+            raise serializers.ValidationError({"project": _("Give the project to search.")})
         return attrs
 
 
@@ -125,7 +125,7 @@ class ResubmitSerializer(ItemNoteSerializer):
     """Resubmission of an item, unchanged or edited."""
 
     item = serializers.DictField(
-        required=False, help_text=_("what to submit instead; without it the item as it was")
+        required=False, help_text=_("changed task to submit; unchanged by default")
     )
 
 
@@ -154,7 +154,7 @@ class ResubmittedSerializer(serializers.Serializer[Any]):
     """Item that was submitted again."""
 
     id = serializers.IntegerField()
-    task_uuid = serializers.UUIDField(help_text=_("of the new item"))
+    task_uuid = serializers.UUIDField(help_text=_("task_uuid of the new task"))
 
 
 class NotResubmittedSerializer(serializers.Serializer[Any]):
@@ -170,7 +170,9 @@ class BulkResubmittedSerializer(serializers.Serializer[Any]):
 
     resubmitted = ResubmittedSerializer(many=True)
     refused = NotResubmittedSerializer(many=True)
-    more = serializers.BooleanField(help_text=_("others fit too: ask again"))
+    more = serializers.BooleanField(
+        help_text=_("whether more dead letters match; repeat the request to submit them")
+    )
 
 
 class SubmittedItemSerializer(serializers.Serializer[Any]):
@@ -180,14 +182,14 @@ class SubmittedItemSerializer(serializers.Serializer[Any]):
     fate = serializers.ChoiceField(choices=[each.value for each in SubmissionStatus])
     inbound = serializers.CharField()
     state = serializers.ChoiceField(choices=ItemState.choices, allow_null=True)
-    reason = serializers.CharField(help_text=_("of a result: what was decided"))
+    reason = serializers.CharField(help_text=_("decision about a result"))
     text = serializers.CharField()
 
 
 class SubmittedSerializer(serializers.Serializer[Any]):
     """Results of a submission, in the order of the submitted items."""
 
-    project = serializers.CharField(help_text=_("its name in addresses"))
+    project = serializers.CharField(help_text=_("slug of the project"))
     rules_version = serializers.IntegerField()
     items = SubmittedItemSerializer(many=True)
 

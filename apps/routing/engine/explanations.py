@@ -21,7 +21,7 @@ MOST_SELECTORS: Final = 500
 # Approximate length limits of a shown message and of each text in it, in characters.
 MOST_OF_MESSAGE: Final = 100_000
 MOST_OF_TEXT: Final = 20_000
-FILTERED: Final = "No selector of the inbound wants it: it is counted, and not kept."
+FILTERED: Final = "No condition of the inbound matches: the task is counted and not stored."
 
 
 class Verdict(StrEnum):
@@ -38,16 +38,19 @@ class Verdict(StrEnum):
     NOT_ASKED = "not_asked"
 
 
+# Marks texts for translation, without an import of Django in the engine.
+_ = str
+
 VERDICTS: Final[Mapping[Verdict, str]] = {
-    Verdict.TAKEN: "The item goes here.",
-    Verdict.HELD: "The item waits for room here.",
-    Verdict.LATER: "It fits too, but an earlier outbound comes first.",
-    Verdict.NOT_MATCHED: "None of its selectors holds.",
-    Verdict.NO_SELECTOR: "It has no selector: it is reached as a failback only.",
-    Verdict.DISABLED: "It is disabled.",
-    Verdict.PASSED_OVER: "It is passed over, for the item has just failed there.",
-    Verdict.FULL: "It is full: as many items wait there as its max_lag allows.",
-    Verdict.NOT_ASKED: "The rules were not asked.",
+    Verdict.TAKEN: _("The task is sent here."),
+    Verdict.HELD: _("The task waits for room here."),
+    Verdict.LATER: _("Also matches, but an earlier outbound comes first."),
+    Verdict.NOT_MATCHED: _("No condition matches."),
+    Verdict.NO_SELECTOR: _("No conditions: used only as a failback."),
+    Verdict.DISABLED: _("Disabled."),
+    Verdict.PASSED_OVER: _("Skipped: the task has just failed here."),
+    Verdict.FULL: _("Full: max_lag messages are waiting."),
+    Verdict.NOT_ASKED: _("Not evaluated: the decision did not need the rules."),
 }
 
 

@@ -85,37 +85,52 @@ class Reason(StrEnum):
     POISON = "poison"
 
 
+# Marks texts for translation, without an import of Django in the engine.
+_ = str
+
 TEXTS: Final[Mapping[Reason, str]] = {
-    Reason.MATCHED: "A rule of %(outbound)s takes it.",
-    Reason.RETRY: "It is sent to %(outbound)s once more.",
-    Reason.FAILBACK: "It goes to the failback %(outbound)s.",
-    Reason.ROUTED_AGAIN: (
-        "Status %(status)s asks for no retry; by the rules it goes to %(outbound)s."
+    Reason.MATCHED: _("The task matches a condition of %(outbound)s."),
+    Reason.RETRY: _("The task is sent to %(outbound)s again."),
+    Reason.FAILBACK: _("The task goes to the failback %(outbound)s."),
+    Reason.ROUTED_AGAIN: _(
+        "Status %(status)s is not retried; the rules route the task to %(outbound)s."
     ),
-    Reason.OUTBOUND_GONE: "Its outbound is gone; by the rules it goes to %(outbound)s.",
-    Reason.OUTBOUND_DISABLED: "Its outbound is disabled; it is for %(outbound)s now.",
-    Reason.NEXT: "The queue before is full; %(outbound)s takes it as well.",
-    Reason.ROOM: "The queue of %(outbound)s has room for it.",
-    Reason.QUEUE_FULL: "The queue of %(outbound)s is full; it waits for room.",
-    Reason.SENT: "It was sent to %(outbound)s, whose result is waited for.",
-    Reason.TERMINAL: "Status %(status)s ends it well.",
-    Reason.DELIVERED: "It was delivered to %(outbound)s, which sends no result.",
-    Reason.NO_RULE: "No rule takes it.",
-    Reason.RETRY_LIMITS: "It failed with status %(status)s, and %(outbound)s has no retry left.",
-    Reason.NO_FAILBACK: "Status %(status)s asks for a failback, and %(outbound)s has none.",
-    Reason.ROUTING_LIMITS: "It was routed as often as an item may be.",
-    Reason.OVERFLOW: "The queue of %(outbound)s is full, and its rule says to fail then.",
-    Reason.NO_RESULT: "No result came in time, and %(outbound)s has no retry left.",
-    Reason.LATE_RESULT: "A result with status %(status)s came after its end.",
-    Reason.STALE_RESULT: "Status %(status)s is of an earlier attempt; another is on its way.",
-    Reason.NOT_WAITING: "It waits for no result.",
-    Reason.NOT_PARKED: "It is not parked.",
-    Reason.REFUSED: "%(outbound)s does not take it.",
-    Reason.TARGET_AWAY: "The target of %(outbound)s cannot be reached; it waits until it can.",
-    Reason.RATE_LIMIT: "%(outbound)s has sent as much as it may for now; it waits for its turn.",
-    Reason.IN_LINE: "Others wait for %(outbound)s already; it waits behind them.",
-    Reason.POSTPONED: "The router had no time left to send it to %(outbound)s; it waits.",
-    Reason.POISON: "It can never be routed.",
+    Reason.OUTBOUND_GONE: _(
+        "The outbound of the task was removed; the rules route the task to %(outbound)s."
+    ),
+    Reason.OUTBOUND_DISABLED: _(
+        "The outbound of the task is disabled; the task is now for %(outbound)s."
+    ),
+    Reason.NEXT: _("The queue of an earlier outbound is full; the task also matches %(outbound)s."),
+    Reason.ROOM: _("The queue of %(outbound)s has room."),
+    Reason.QUEUE_FULL: _("The queue of %(outbound)s is full; the task waits for room."),
+    Reason.SENT: _("The task was sent to %(outbound)s and waits for the result."),
+    Reason.TERMINAL: _("Status %(status)s ends the task successfully."),
+    Reason.DELIVERED: _("The task was delivered to %(outbound)s, which returns no result."),
+    Reason.NO_RULE: _("No rule matches the task."),
+    Reason.RETRY_LIMITS: _(
+        "The task failed with status %(status)s, and no retries are left at %(outbound)s."
+    ),
+    Reason.NO_FAILBACK: _("Status %(status)s requires a failback, but %(outbound)s has none."),
+    Reason.ROUTING_LIMITS: _("The task reached the maximum number of routings."),
+    Reason.OVERFLOW: _("The queue of %(outbound)s is full, and its overflow policy is fail."),
+    Reason.NO_RESULT: _("No result arrived in time, and no retries are left at %(outbound)s."),
+    Reason.LATE_RESULT: _("A result with status %(status)s arrived after the task had ended."),
+    Reason.STALE_RESULT: _(
+        "Status %(status)s belongs to an earlier attempt; another attempt is in progress."
+    ),
+    Reason.NOT_WAITING: _("The task is not waiting for a result."),
+    Reason.NOT_PARKED: _("The task is not parked."),
+    Reason.REFUSED: _("%(outbound)s rejected the task."),
+    Reason.TARGET_AWAY: _(
+        "The target of %(outbound)s is unreachable; the task waits until it is reachable again."
+    ),
+    Reason.RATE_LIMIT: _("The rate limit of %(outbound)s is reached; the task waits for its turn."),
+    Reason.IN_LINE: _("Other tasks already wait for %(outbound)s; this task waits behind them."),
+    Reason.POSTPONED: _(
+        "The router had no time left to send the task to %(outbound)s; the task waits."
+    ),
+    Reason.POISON: _("The task is malformed and cannot be routed."),
 }
 
 

@@ -82,7 +82,7 @@ def test_items_are_listed_by_what_is_asked(project: Project) -> None:
     assert listed(inbound="other") == {early}
     assert listed(since="2026-11-21T00:00", until="2026-11-22T00:00:00") == {one, two}
     assert listed(state="failed", outbound="rest") == set()
-    assert "no retry is left" in html_of(client, address(ITEMS, project))
+    assert "no retries left" in html_of(client, address(ITEMS, project))
 
 
 def test_what_is_typed_wrongly_is_said(project: Project) -> None:
@@ -129,8 +129,10 @@ def test_search_finds_by_uuid_and_by_value(project: Project) -> None:
     assert str(found.task_uuid) in html_of(
         client, address(FIND, project, value=value, key="credit_no")
     )
-    assert "No item fits." in html_of(client, address(FIND, project, value=value, key="rt"))
-    assert "Type what you look for." in html_of(client, address(FIND, project))
+    assert "No routed tasks match." in html_of(
+        client, address(FIND, project, value=value, key="rt")
+    )
+    assert "Enter a UUID or a value to search for." in html_of(client, address(FIND, project))
 
 
 def test_a_search_says_that_there_may_be_more(
@@ -139,9 +141,13 @@ def test_a_search_says_that_there_may_be_more(
     monkeypatch.setattr("apps.routing.admin.lists.MOST_FOUND", 2)
     arrive(project, 3)
     client = person(project, Role.VIEWER)
-    assert "There may be more" in html_of(client, address(FIND, project, value="change"))
+    assert "Only the newest matches are shown" in html_of(
+        client, address(FIND, project, value="change")
+    )
     monkeypatch.undo()
-    assert "There may be more" not in html_of(client, address(FIND, project, value="change"))
+    assert "Only the newest matches are shown" not in html_of(
+        client, address(FIND, project, value="change")
+    )
 
 
 # --- one item -----------------------------------------------------------------------------------
@@ -158,21 +164,21 @@ def test_an_item_tells_its_story_in_words(project: Project) -> None:
         project,
         outbound="captcha",
         steps=steps,
-        detail="It failed with status 1001.",
+        detail="The task failed with status 1001.",
         retry_times=3,
     )
     text = text_of(html_of(person(project, Role.VIEWER), page_of(entry)))
     for expected in (
-        "matched captcha a rule takes it",
+        "matched captcha a rule matches",
         "dispatched captcha +0:05",
         "result captcha 1001 +1:05",
-        "ended captcha no retry is left: 1001",
-        "It failed with status 1001.",
+        "ended captcha no retries left: 1001",
+        "The task failed with status 1001.",
         '"credit_no"',
     ):
         assert expected in text, expected
     # To look at, not to press.
-    assert "Submit again as it was" not in text
+    assert "Submit again unchanged" not in text
 
 
 def test_an_unknown_step_is_shown_as_it_is(project: Project) -> None:
@@ -287,7 +293,7 @@ def test_dead_letters_are_submitted_again_many_at_once(project: Project) -> None
     answer = post(client, "routing_resubmit", project=project.pk, _selected_action=ids, back=back)
     assert answer["Location"] == back
     said = client.get(back).content.decode()
-    assert "2 items were submitted again." in said
+    assert "2 tasks were submitted again." in said
     assert "Only a task that ended without success" in said
     # What another item stands for is no dead letter any more.
     assert html_of(client, address(DEAD, project)).count('name="_selected_action"') == 2
@@ -300,7 +306,7 @@ def test_parked_items_are_shown_by_outbound_and_offered_again(project: Project) 
     client = person(project, Role.OPERATOR)
     html = html_of(client, address(PARKED, project))
     assert 'data-lot="captcha"' in html
-    assert "the target does not answer" in html
+    assert "target unreachable" in html
     assert html.count('name="_selected_action"') == 4
     assert html_of(client, address(PARKED, project, outbound="rest")).count("_selected") == 1
     before = RoutedItem.objects.get(outbound="rest").due_at
@@ -319,7 +325,7 @@ def test_parked_items_are_shown_by_outbound_and_offered_again(project: Project) 
     record = AuditRecord.objects.get(action="routing.offer_parked")
     assert record.after == {"outbound": "captcha", "items": 3}
     said = client.get(address(PARKED, project)).content.decode()
-    assert "3 items are offered to captcha again." in said
+    assert "Dispatch of 3 tasks to captcha is retried now." in said
     post(client, "routing_cancel", project=project.pk, _selected_action=[waiting[0].id])
     assert row_of(waiting[0]).state == ItemState.CANCELLED
 
@@ -329,7 +335,7 @@ def test_nothing_ticked_is_said(project: Project) -> None:
     sent = {"project": project.pk, "_selected_action": ["x", "9" * 40, "-1"], "back": "//evil/"}
     answer = post(client, "routing_cancel", **sent)
     assert answer["Location"] == reverse(f"admin:{ITEMS}")
-    assert "no item is ticked" in client.get(address(ITEMS, project)).content.decode()
+    assert "no task is selected" in client.get(address(ITEMS, project)).content.decode()
 
 
 # --- who may what -------------------------------------------------------------------------------
@@ -393,7 +399,7 @@ def test_poison_is_shown_as_it_came_and_mended(project: Project) -> None:
     assert "plugin: the text ends too early" in text
     assert raw in text
     # As it was it would be poison again.
-    assert "Submit again as it was" not in text
+    assert "Submit again unchanged" not in text
     answer = post(client, "routing_resubmit", project=project.pk, _selected_action=[entry.id])
     assert "This is not a valid task." in client.get(answer["Location"]).content.decode()
     edit = reverse("admin:routing_item_edit", args=[entry.id])
@@ -415,4 +421,4 @@ def test_what_a_router_is_busy_with_is_not_offered_to_another(project: Project) 
     assert RoutedItem.objects.get(pk=free.id).due_at < before
     post(client, "routing_offer", project=project.pk, outbound="captcha")
     said = client.get(address(PARKED, project)).content.decode()
-    assert "Nothing waits for captcha, or routers are offering it already." in said
+    assert "No task is parked for captcha, or routers are already dispatching them." in said

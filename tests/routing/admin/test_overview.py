@@ -76,13 +76,13 @@ def test_the_books_are_shown_and_where_every_item_stands(project: Project) -> No
     for name, value in (("received", 8), ("final", 4), ("in_flight", 2)):
         assert f'data-books="{name}">{value}<' in html
     text = text_of(html)
-    assert "The books balance." in text
+    assert "All tasks accounted for" in text
     assert "12,345" in text
     row = row_with(html, 'data-outbound="captcha"')
     # Parked, dispatched, retrying, succeeded, failed, expired, all.
     assert row.endswith("2 0 2 0 0 6")
     assert " 2 " in row
-    assert "At no outbound: rejected 2" in text
+    assert "Never sent to an outbound: rejected 2" in text
 
 
 def test_books_that_do_not_balance_are_said_first(project: Project) -> None:
@@ -90,7 +90,7 @@ def test_books_that_do_not_balance_are_said_first(project: Project) -> None:
     arrive(project, 2)
     Tally.objects.create(project=project, inbound="logs", what="arrived", amount=3)
     html = html_of(person(project), address(LIVE, project))
-    assert "The books do not balance: 3 items are unaccounted for." in text_of(html)
+    assert "3 tasks are unaccounted for." in text_of(html)
     assert 'data-balanced="false"' in html
 
 
@@ -142,16 +142,16 @@ def test_what_is_away_is_said_at_the_top_with_what_is_parked(project: Project) -
     report(project, Reports(outbounds={"captcha": OutboundReport(depth=7)}), router="r2")
     html = html_of(person(project, Role.VIEWER), address(LIVE, project))
     text = text_of(html)
-    said = "Redis does not answer: captcha, rest. 2 items are parked and go out by themselves"
+    said = "Redis does not answer: captcha, rest. 2 tasks are parked and are sent automatically"
     assert said in text
     # One server is gone, and is told of once.
     assert text.count("Redis does not answer") == 1
-    assert text.index(said) < text.index("The books balance.")
+    assert text.index(said) < text.index("All tasks accounted for")
     row = row_with(html, 'data-outbound="captcha"')
-    assert "away 4 minutes ago redis://cache:6379: connection refused" in row
+    assert "unreachable 4 minutes ago redis://cache:6379: connection refused" in row
     assert " 7 " in row
-    assert "rate limit kept alone" in row
-    assert "Rate limits are kept by each router alone: captcha, rest." in text
+    assert "rate limit enforced per router" in row
+    assert "Rate limits are enforced by each router separately: captcha, rest." in text
 
 
 def test_a_failure_file_that_cannot_be_written_is_said_at_the_top(project: Project) -> None:
@@ -160,7 +160,7 @@ def test_a_failure_file_that_cannot_be_written_is_said_at_the_top(project: Proje
     report(project, Reports(failure_file=FileReport(problem=full, problem_at_ms=1)), router="r1")
     report(project, Reports(), router="r2")
     text = text_of(html_of(person(project, Role.VIEWER), address(LIVE, project)))
-    assert "The failure file cannot be written. Items that would end there wait" in text
+    assert "The failure file cannot be written. Failed tasks wait" in text
     assert full in text
     (trouble,) = projects_with_problems(make_user(roles={project: Role.VIEWER}), timezone.now())
     assert (trouble.project, trouble.names, trouble.problem) == (project, ("failure file",), full)
@@ -185,11 +185,11 @@ def test_lines_tell_how_they_are(project: Project) -> None:
     html = html_of(person(project, Role.VIEWER), address(LIVE, project))
     assert "<b>no broker</b>" not in html
     inbound = row_with(html, 'data-inbound="logs"')
-    for expected in ("<b>no broker</b>", "2 late acks", "9 threads, 8 partitions"):
+    for expected in ("<b>no broker</b>", "2 late acknowledgements", "9 threads, 8 partitions"):
         assert expected in inbound
     assert inbound.endswith(" 3")
     assert "full" in row_with(html, 'data-outbound="captcha"')
-    assert "4 type errors in its conditions" in row_with(html, 'data-outbound="rest"')
+    assert "4 type errors in conditions" in row_with(html, 'data-outbound="rest"')
     assert "Inbound logs cannot be read." in text_of(html)
 
 

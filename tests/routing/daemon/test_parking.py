@@ -167,7 +167,7 @@ def test_a_refused_item_goes_to_the_failback_or_has_failed(router: Router) -> No
     assert router.target("spare").messages[0]["group_retry_times"] == 0
     failed = RoutedItem.objects.get(state="failed")
     assert (failed.outbound, failed.reason) == ("p", "refused")
-    assert failed.detail == "p does not take it. it is too large"
+    assert failed.detail == "p rejected the task. it is too large"
 
 
 @pytest.mark.covers("S2.31")

@@ -21,7 +21,7 @@ def failed(uuid: str = "u", text: str = "", *, item: Any = None) -> Failed:
         outbound="captcha",
         state="failed",
         reason="retry_limits",
-        detail="It failed with status 1101.",
+        detail="The task failed with status 1101.",
         status="1101",
         at=AT,
         item={"company_name": text} if item is None else item,

@@ -60,7 +60,7 @@ def test_a_line_says_all_of_an_item_as_it_is_written(folder: Path) -> None:
         "outbound": "captcha",
         "state": "failed",
         "reason": "retry_limits",
-        "detail": "It failed with status 1101.",
+        "detail": "The task failed with status 1101.",
         "status": "1101",
         "at": "2026-11-21T12:00:00.123000Z",
         "item": {"company_name": "宁乡县老粮仓镇\n楚江冻库"},

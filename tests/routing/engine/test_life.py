@@ -52,7 +52,7 @@ TABLE: list[tuple[str, Any, Known | None, tuple[Any, ...]]] = [
     # S2.35 (1)
     ("retry", log(1), known("a"), ("dispatch", "retrying", "retry", "a", (1, 1, 1))),
     ("last retry", log(1), known("a", 1, 1, 1), ("dispatch", "retrying", "retry", "a", (1, 2, 2))),
-    # S2.35 (2): no retry is left
+    # S2.35 (2): no retries left
     ("failback", log(1), known("a", 1, 2, 2), ("dispatch", "retrying", "failback", "b", (2, 2, 3))),
     # S2.35 (2) before (3): the failback is asked first
     ("404 at a", log(404), known("a"), ("dispatch", "retrying", "failback", "b", (2, 0, 1))),
