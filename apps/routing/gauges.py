@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.routing.engine.rules import Inbound, Outbound
 from apps.routing.engine.track import BadRules, Track
-from apps.routing.models import RouterReport, Tally
+from apps.routing.models import CounterChange, RouterReport
 from apps.routing.queries import RoutingStatus, active_track, routing_status
 from apps.routing.queries.accounting import CountedEvent
 from apps.routing.querysets import IN_FLIGHT
@@ -38,7 +38,7 @@ _ENGINES: Final = {
 def _accounting() -> dict[str, Reading]:
     """Return the numbers of items by state and project, from the counters. One query."""
     totals: dict[str, dict[str, int]] = {}
-    rows = Tally.objects.values_list("project", "what").annotate(total=Sum("amount"))
+    rows = CounterChange.objects.values_list("project", "what").annotate(total=Sum("amount"))
     for project, what, total in rows:
         totals.setdefault(str(project), {})[what] = total
     readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*GAUGES, *COUNTERS)}

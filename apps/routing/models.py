@@ -143,11 +143,11 @@ class RoutedItem(models.Model):
         return self.state in FINAL
 
 
-class Tally(models.Model):
+class CounterChange(models.Model):
     """A change of a counter; the value of the counter is the sum of its rows.
 
     Rows are inserted in the same transaction as the counted move and never updated, so routers do
-    not wait for each other's row locks. ``services.fold_tallies`` merges them.
+    not wait for each other's row locks. ``services.fold_counter_changes`` merges them.
     """
 
     project = models.ForeignKey(
@@ -164,9 +164,10 @@ class Tally(models.Model):
     what = models.CharField(_("counter"), max_length=12, help_text=_("A state or an event."))
     amount = models.BigIntegerField(_("amount"))
 
-    objects: ClassVar[models.Manager[Tally]] = models.Manager()
+    objects: ClassVar[models.Manager[CounterChange]] = models.Manager()
 
     class Meta:
+        db_table = "routing_tally"
         verbose_name = _("counter change")
         verbose_name_plural = _("counter changes")
 

@@ -19,7 +19,7 @@ from apps.routing.queries import LedgerEntry, item_accounting, reconcile_items
 from apps.routing.services import (
     claim_due,
     claim_parked,
-    fold_tallies,
+    fold_counter_changes,
     merge_pages,
     move_items,
     receive_items,
@@ -130,7 +130,7 @@ def test_the_books_balance_at_every_moment(project: Project) -> None:
     def look() -> int:
         looked = 0
         while not done.is_set():
-            fold_tallies()
+            fold_counter_changes()
             merge_pages()
             audit = reconcile_items(project.pk)
             assert audit.holds, audit

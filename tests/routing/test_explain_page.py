@@ -23,7 +23,7 @@ from apps.projects.models import Project
 from apps.routing.admin.explain_words import FATES
 from apps.routing.engine.items import MAX_BYTES
 from apps.routing.engine.reports import OutboundReport, Reports
-from apps.routing.models import RoutedItem, RouterReport, Tally
+from apps.routing.models import CounterChange, RoutedItem, RouterReport
 from apps.routing.queries.replays import RouteKind
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_user
@@ -349,11 +349,11 @@ def test_strangers_are_sent_to_the_login(project: Project) -> None:
 
 def test_nothing_is_written_and_few_queries_are_asked(client: Client, project: Project) -> None:
     (entry,) = arrive(project, item=ITEM)
-    before = list(RoutedItem.objects.values()), Tally.objects.count()
+    before = list(RoutedItem.objects.values()), CounterChange.objects.count()
     ask(client, project, ITEM)
     with CaptureQueriesContext(connection) as asked:
         client.get(ADDRESS, {"project": project.pk, "item": str(entry.task_uuid)})
     # Eight of them are on every page: session, user and permissions.
     assert len(asked) <= 13
     assert not [each for each in asked if each["sql"].startswith(("INSERT", "UPDATE", "DELETE"))]
-    assert (list(RoutedItem.objects.values()), Tally.objects.count()) == before
+    assert (list(RoutedItem.objects.values()), CounterChange.objects.count()) == before

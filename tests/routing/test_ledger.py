@@ -13,13 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from apps.projects.models import Project
 from apps.routing.engine.steps import MOST, StepKind, step
 from apps.routing.errors import InvalidItemMove
-from apps.routing.models import RoutedItem, Tally
+from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.queries import find_items, item_accounting, outbound_counts, reconcile_items
 from apps.routing.services import (
     ItemNote,
     claim_due,
     claim_parked,
-    fold_tallies,
+    fold_counter_changes,
     move_items,
     note_items,
     receive_items,
@@ -344,7 +344,7 @@ def test_the_books_balance_and_agree_with_the_rows(project: Project) -> None:
         "other": {"retrying": 1},
     }
     assert reconcile_items(project.pk).holds
-    Tally.objects.filter(what="dispatched").delete()
+    CounterChange.objects.filter(what="dispatched").delete()
     assert not reconcile_items(project.pk).holds
 
 
@@ -352,12 +352,12 @@ def test_folded_counters_say_the_same(project: Project) -> None:
     for _ in range(80):
         moved(moved(arrive(project)[0], S.DISPATCHED), S.SUCCEEDED)
     before = item_accounting(project.pk)
-    rows = Tally.objects.count()
-    gone = fold_tallies()
+    rows = CounterChange.objects.count()
+    gone = fold_counter_changes()
     assert gone > 200
-    assert Tally.objects.count() == rows - gone <= 4
+    assert CounterChange.objects.count() == rows - gone <= 4
     assert item_accounting(project.pk) == before
-    assert fold_tallies() == 0
+    assert fold_counter_changes() == 0
 
 
 def test_the_database_itself_keeps_open_items_due(project: Project) -> None:

@@ -16,7 +16,7 @@ from apps.routing.engine.inbounds.registry import HTTP
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import lay
 from apps.routing.errors import InvalidItem, ItemNotOpen, ItemNotResubmittable, ItemResubmitted
-from apps.routing.models import RoutedItem, Tally, ValuePage
+from apps.routing.models import CounterChange, RoutedItem, ValuePage
 from apps.routing.queries import find_by_value, item_accounting, list_items, reconcile_items
 from apps.routing.services import (
     cancel_item,
@@ -248,5 +248,5 @@ def test_old_ends_are_forgotten_and_stay_in_the_books(project: Project) -> None:
     swept = sweep_ledger(now=now + timedelta(days=30), days=7)
     assert swept.forgotten == 2
     assert not ValuePage.objects.exists()
-    assert Tally.objects.exists()
+    assert CounterChange.objects.exists()
     assert reconcile_items(project.pk).holds

@@ -26,7 +26,7 @@ from apps.routing.services import (
     claim_due,
     claim_parked,
     delete_old_items,
-    fold_tallies,
+    fold_counter_changes,
     move_items,
     receive_items,
     resubmit_item,
@@ -133,7 +133,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        fold_tallies()
+        fold_counter_changes()
         sweep_ledger(now=self.now, days=1)
 
     @rule()

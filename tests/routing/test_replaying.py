@@ -15,7 +15,7 @@ from apps.projects.models import Project
 from apps.routing.engine.explaining import Action, explain_item
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import Track, lay
-from apps.routing.models import RoutedItem, Tally
+from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.queries.replays import MOST_ROWS, Route, RouteDifference, RouteKind, replay
 from apps.routing.states import ItemState
 from tests.access.factories import make_project
@@ -160,12 +160,15 @@ def test_it_ends_in_time_and_says_so(project: Project) -> None:
 
 def test_nothing_is_written_and_one_query_is_enough(project: Project) -> None:
     province(project, *["GD"] * 20)
-    before = list(RoutedItem.objects.order_by("id").values()), Tally.objects.count()
+    before = list(RoutedItem.objects.order_by("id").values()), CounterChange.objects.count()
     with CaptureQueriesContext(connection) as asked:
         found = replay(project=project.pk, base=BASE, draft=draft(outbounds=()))
     assert len(asked) == 1
     assert found.different == 20
-    assert (list(RoutedItem.objects.order_by("id").values()), Tally.objects.count()) == before
+    assert (
+        list(RoutedItem.objects.order_by("id").values()),
+        CounterChange.objects.count(),
+    ) == before
 
 
 def test_so_many_rows_are_kept_and_all_are_counted(

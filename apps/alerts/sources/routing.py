@@ -10,7 +10,7 @@ from django.db.models import Sum
 from django.utils.translation import gettext_lazy as _
 
 from apps.alerts.engine.events import ConditionSource, Occurrence
-from apps.routing.models import RoutedItem, Tally
+from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.states import ItemState
 
 REASON: Final = 200
@@ -31,7 +31,7 @@ class DeadLetters:
     def now(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one occurrence per project; ``count`` is capped at 1000."""
         # The counters cheaply exclude projects that never had any.
-        ever = Tally.objects.filter(what=ItemState.DEAD).order_by().values("project")
+        ever = CounterChange.objects.filter(what=ItemState.DEAD).order_by().values("project")
         for project in ever.annotate(total=Sum("amount")).filter(total__gt=0):
             pk = project["project"]
             rows = RoutedItem.objects.filter(project=pk, state=ItemState.DEAD, replaced_by=None)

@@ -20,7 +20,7 @@ from apps.projects.states import BUILD_ACTIVE
 from apps.queuestats.models import RunCounter
 from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.models import QueueReport, ShardReport
-from apps.routing.models import Tally
+from apps.routing.models import CounterChange
 from apps.routing.states import ItemState
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.runtime.queries import is_live
@@ -156,7 +156,7 @@ def _agents(counts: ImpactCounts, now: datetime) -> None:
 def _work(counts: ImpactCounts, user: User) -> None:
     mine = Project.objects.visible_to(user)
     flying = [ItemState.RECEIVED, ItemState.DISPATCHED, ItemState.RETRYING]
-    tally = Tally.objects.filter(project__in=mine).aggregate(
+    tally = CounterChange.objects.filter(project__in=mine).aggregate(
         routed=Sum("amount", filter=Q(what__in=flying)),
         parked=Sum("amount", filter=Q(what=ItemState.PARKED)),
     )

@@ -15,7 +15,7 @@ from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.routing.admin.item_forms import DeadFilter, FindForm, ItemFilter, ParkedFilter
 from apps.routing.admin.overview import oldest_parked
 from apps.routing.admin.words import REASONS, why
-from apps.routing.models import RoutedItem, Tally
+from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.queries import find_by_value, list_items
 from apps.routing.querysets import RoutedItemQuerySet
 from apps.routing.states import TONES, ItemState
@@ -200,7 +200,7 @@ def _row(item: RoutedItem) -> Row:
 def _names(choice: ProjectChoice) -> tuple[list[str], list[str]]:
     """Return the known names of inbounds and outbounds as suggestions for the filter form."""
     pairs = (
-        Tally.objects.filter(project=choice.project)
+        CounterChange.objects.filter(project=choice.project)
         .order_by()
         .values_list("inbound", "outbound")
         .distinct()[:MOST_NAMES]
@@ -219,7 +219,7 @@ def _lots(choice: ProjectChoice) -> list[Lot]:
     query counts rows of the ledger.
     """
     counts = (
-        Tally.objects.filter(project=choice.project, what=ItemState.PARKED)
+        CounterChange.objects.filter(project=choice.project, what=ItemState.PARKED)
         .values_list("outbound")
         .annotate(total=Sum("amount"))
         .filter(total__gt=0)

@@ -21,7 +21,7 @@ from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.routing.engine.files.data import from_data
 from apps.routing.engine.rules import Inbound, Outbound, RuleSet
-from apps.routing.models import RoutedItem, Tally
+from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.queries import (
     CountedEvent,
     InboundStatus,
@@ -286,7 +286,7 @@ def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> l
         CountedEvent.REDELIVERED,
     ]
     rows = (
-        Tally.objects.filter(project=project, what__in=brought)
+        CounterChange.objects.filter(project=project, what__in=brought)
         .values_list("inbound", "what")
         .annotate(total=Sum("amount"))
     )

@@ -33,7 +33,7 @@ from apps.routing.engine.outbounds.base import Settings
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.routing.engine.tokens import Tokens
 from apps.routing.engine.track import BadRules, Track, lay
-from apps.routing.models import Tally
+from apps.routing.models import CounterChange
 from apps.routing.states import ItemState
 from yardkit.clock import Clock
 
@@ -336,7 +336,7 @@ def count_parked(projects: Sequence[int]) -> dict[int, dict[str, int]]:
     """Return how many items are parked for each outbound, by project and name of the outbound."""
     parked: dict[int, dict[str, int]] = {project: {} for project in projects}
     rows = (
-        Tally.objects.filter(project__in=projects, what=ItemState.PARKED)
+        CounterChange.objects.filter(project__in=projects, what=ItemState.PARKED)
         .values_list("project_id", "outbound")
         .annotate(total=Sum("amount"))
         .filter(total__gt=0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, F, Sum, Value
 
-from apps.routing.models import RoutedItem, Tally
+from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.querysets import IN_FLIGHT
 from apps.routing.states import FINAL, ItemState
 
@@ -61,7 +61,11 @@ def item_accounting(project: int) -> ItemAccounting:
 
     It is consistent at one moment, because each move and its counters share a transaction.
     """
-    rows = Tally.objects.filter(project=project).values_list("what").annotate(total=Sum("amount"))
+    rows = (
+        CounterChange.objects.filter(project=project)
+        .values_list("what")
+        .annotate(total=Sum("amount"))
+    )
     return _accounting(dict(rows))
 
 
@@ -77,7 +81,7 @@ def outbound_counts(project: int) -> list[OutboundCounts]:
     """Return the numbers of items per state for each outbound. Reads counters only."""
     counts: dict[str, dict[str, int]] = {}
     rows = (
-        Tally.objects.filter(project=project, what__in=ItemState.values)
+        CounterChange.objects.filter(project=project, what__in=ItemState.values)
         .values_list("outbound", "what")
         .annotate(total=Sum("amount"))
     )
@@ -113,7 +117,7 @@ def reconcile_items(project: int) -> Reconciliation:
     Slow: it reads all items of the project.
     """
     counters = (
-        Tally.objects.filter(project=project)
+        CounterChange.objects.filter(project=project)
         .annotate(kind=Value("counter"))
         .values_list("kind", "what")
         .annotate(total=Sum("amount"))

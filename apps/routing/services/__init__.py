@@ -11,7 +11,7 @@ from apps.routing.services.claims import claim_due, claim_parked, reset_attempts
 from apps.routing.services.maintenance import (
     MaintenanceResult,
     delete_old_items,
-    fold_tallies,
+    fold_counter_changes,
     merge_pages,
     sweep_ledger,
 )
@@ -46,7 +46,7 @@ __all__ = [
     "delete_old_reports",
     "delete_reports",
     "failure_record",
-    "fold_tallies",
+    "fold_counter_changes",
     "merge_pages",
     "move_items",
     "note_items",

@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from apps.routing.engine.fingerprints import fingerprints
 from apps.routing.queries import LedgerEntry
 from apps.routing.services.statements import (
-    CounterChange,
+    CounterChangeRow,
     ValuePageRow,
     insert_counter_changes,
     insert_page,
@@ -46,7 +46,7 @@ def encode_item(item: Mapping[str, Any]) -> str:
 
 def add_counts(counted: Mapping[CounterKey, int]) -> None:
     """Insert counter changes; zero changes are skipped."""
-    rows = [CounterChange(*key, amount) for key, amount in sorted(counted.items()) if amount]
+    rows = [CounterChangeRow(*key, amount) for key, amount in sorted(counted.items()) if amount]
     if rows:
         insert_counter_changes(rows)
 

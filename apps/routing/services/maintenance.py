@@ -15,14 +15,14 @@ from typing import Any, Final
 from django.db.models import QuerySet
 
 from apps.routing.engine.fingerprints import joined
-from apps.routing.models import RoutedItem, Tally, ValuePage
+from apps.routing.models import CounterChange, RoutedItem, ValuePage
 from apps.routing.queries import CountedEvent
 from apps.routing.services.ledger import CounterKey, add_counts, lock_rows
 from apps.runtime.services import in_short_transaction
 
 # With fewer rows, a fold writes nearly as many rows as it deletes.
-FEWEST_TALLIES: Final = 200
-MOST_TALLIES: Final = 5000
+FEWEST_CHANGES: Final = 200
+MOST_CHANGES: Final = 5000
 # Size of a full page: a search reads every item of each page that matches.
 PAGE_ITEMS: Final = 1000
 MOST_PAGES: Final = 500
@@ -35,21 +35,23 @@ CHUNKS: Final = 50
 class MaintenanceResult:
     """Numbers of rows that one maintenance run removed."""
 
-    tallies: int
+    counter_changes: int
     pages: int
     # Ended items whose retention is over.
     forgotten: int
 
     def __bool__(self) -> bool:
-        return bool(self.tallies or self.pages or self.forgotten)
+        return bool(self.counter_changes or self.pages or self.forgotten)
 
 
 def sweep_ledger(*, now: datetime, days: int) -> MaintenanceResult:
     """Sum counter changes, merge stored value blocks, delete items that ended ``days`` ago."""
-    return MaintenanceResult(fold_tallies(), merge_pages(), delete_old_items(now=now, days=days))
+    return MaintenanceResult(
+        fold_counter_changes(), merge_pages(), delete_old_items(now=now, days=days)
+    )
 
 
-def fold_tallies() -> int:
+def fold_counter_changes() -> int:
     """Replace many changes of a counter by their sum; return how many rows were removed.
 
     It is one transaction, so a concurrent reader always sees the same total.
@@ -58,16 +60,16 @@ def fold_tallies() -> int:
 
 
 def _fold() -> int:
-    rows = lock_rows(Tally.objects.order_by("id"), skip=True)
+    rows = lock_rows(CounterChange.objects.order_by("id"), skip=True)
     changes = list(
-        rows.values_list("id", "project_id", "inbound", "outbound", "what", "amount")[:MOST_TALLIES]
+        rows.values_list("id", "project_id", "inbound", "outbound", "what", "amount")[:MOST_CHANGES]
     )
     sums: Counter[CounterKey] = Counter()
     for _, project, inbound, outbound, what, amount in changes:
         sums[project, inbound, outbound, what] += amount
-    if len(changes) < FEWEST_TALLIES or len(changes) < 2 * len(sums):
+    if len(changes) < FEWEST_CHANGES or len(changes) < 2 * len(sums):
         return 0
-    Tally.objects.filter(pk__in=[change[0] for change in changes]).delete()
+    CounterChange.objects.filter(pk__in=[change[0] for change in changes]).delete()
     add_counts(sums)
     return len(changes) - sum(1 for amount in sums.values() if amount)
 

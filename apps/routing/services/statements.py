@@ -17,14 +17,14 @@ from django.db import connection
 from msgspec.structs import asdict, astuple
 from psycopg.types.json import Json
 
-from apps.routing.models import RoutedItem, Tally, ValuePage
+from apps.routing.models import CounterChange, RoutedItem, ValuePage
 
 _encode: Final = msgspec.json.Encoder().encode
 # Project id and task_uuid.
 ItemKey = tuple[int, uuid.UUID]
 
 _TABLE: Final = RoutedItem._meta.db_table
-_TALLIES: Final = Tally._meta.db_table
+_COUNTER_CHANGES: Final = CounterChange._meta.db_table
 _PAGES: Final = ValuePage._meta.db_table
 
 
@@ -44,8 +44,8 @@ class NewItemRow(msgspec.Struct, frozen=True, gc=False):
     resubmit_of: uuid.UUID | None
 
 
-class CounterChange(msgspec.Struct, frozen=True, gc=False):
-    """New row of ``Tally``: one change of a counter."""
+class CounterChangeRow(msgspec.Struct, frozen=True, gc=False):
+    """New row of ``CounterChange``: one change of a counter."""
 
     project_id: int
     inbound: str
@@ -217,17 +217,17 @@ def _update_each(rows: Sequence[ItemUpdate], now: datetime) -> set[int]:
     return {row.id for row in still}
 
 
-def insert_counter_changes(rows: Sequence[CounterChange]) -> None:
+def insert_counter_changes(rows: Sequence[CounterChangeRow]) -> None:
     """Insert changes of counters."""
     if connection.vendor == "postgresql":
-        names = CounterChange.__struct_fields__
+        names = CounterChangeRow.__struct_fields__
         _by_driver(
-            f"INSERT INTO {_TALLIES} ({', '.join(names)}) "  # noqa: S608 - names of our own
+            f"INSERT INTO {_COUNTER_CHANGES} ({', '.join(names)}) "  # noqa: S608 - names of our own
             f"SELECT * FROM json_to_recordset(%s) AS new({_typed(names)})",
             [Json(rows, _encode)],
         )
     else:
-        Tally.objects.bulk_create(Tally(**asdict(row)) for row in rows)
+        CounterChange.objects.bulk_create(CounterChange(**asdict(row)) for row in rows)
 
 
 def insert_page(page: ValuePageRow) -> None:

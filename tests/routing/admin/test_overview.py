@@ -16,7 +16,7 @@ from apps.configcenter.services import ConfigWatcher, activate
 from apps.dashboard.navigation import sidebar
 from apps.projects.models import Project
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
-from apps.routing.models import Tally
+from apps.routing.models import CounterChange
 from apps.routing.queries import projects_with_problems
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_user
@@ -65,7 +65,7 @@ def fill(project: Project) -> None:
             moved(entry, state, outbound="captcha", reason="target_away")
     for entry in arrive(project, ITEMS_OF_EACH):
         moved(entry, ItemState.REJECTED, outbound="", reason="no_rule")
-    Tally.objects.create(project=project, inbound="logs", what="filtered", amount=12345)
+    CounterChange.objects.create(project=project, inbound="logs", what="filtered", amount=12345)
 
 
 @pytest.mark.covers("S2.38")
@@ -88,7 +88,7 @@ def test_the_books_are_shown_and_where_every_item_stands(project: Project) -> No
 def test_books_that_do_not_balance_are_said_first(project: Project) -> None:
     save(project, active=True)
     arrive(project, 2)
-    Tally.objects.create(project=project, inbound="logs", what="arrived", amount=3)
+    CounterChange.objects.create(project=project, inbound="logs", what="arrived", amount=3)
     html = html_of(person(project), address(LIVE, project))
     assert "3 tasks are unaccounted for." in text_of(html)
     assert 'data-balanced="false"' in html
