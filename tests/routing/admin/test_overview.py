@@ -211,7 +211,7 @@ def test_reports_of_routers_that_are_gone_do_not_count(project: Project) -> None
     report(project, Reports(outbounds={"captcha": bad}), at=old)
     text = text_of(html_of(person(project), address(LIVE, project)))
     assert "of yesterday" not in text
-    assert "No router works for this project." in text
+    assert "No router is running for this project." in text
 
 
 def test_a_report_of_another_release_breaks_nothing(project: Project) -> None:
@@ -242,8 +242,8 @@ def test_who_runs_which_version(project: Project) -> None:
 
 def test_a_project_without_rules_says_so(project: Project) -> None:
     text = text_of(html_of(person(project), address(OVERVIEW, project)))
-    assert "This project has no rules yet." in text
-    assert "No router works" not in text
+    assert "No rules yet." in text
+    assert "No router is running" not in text
 
 
 def test_what_left_the_rules_is_still_accounted_for(project: Project) -> None:
