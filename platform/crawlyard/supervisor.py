@@ -192,7 +192,12 @@ class Supervisor:
         if healthy:
             child.backoff.reset()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        self._back_off(child, f"{child.unit.name} ended with {how}")
+        what = f"{child.unit.name} ended with {how}"
+        if healthy:
+            child.start_at = now
+            self._write_line("up", f"{what}; starting again")
+        else:
+            self._back_off(child, what)
 
     def _back_off(self, child: _Child, what: str) -> None:
         seconds = child.backoff.seconds()

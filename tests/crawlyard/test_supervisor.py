@@ -140,6 +140,18 @@ def test_a_child_that_dies_is_started_again(box: Box, measured: Measured) -> Non
     assert any("signal 9" in line for name, line in box.lines if name == "up")
 
 
+@pytest.mark.fault
+def test_one_that_was_healthy_is_started_again_at_once(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlyard.supervisor.HEALTHY_SECONDS", 0.0)
+    supervisor = box.start(unit("a", SLEEP))
+    box.until(box.said("a", "up"))
+    os.kill(supervisor.pids()["a"], signal.SIGKILL)
+    box.until(lambda: box.lines.count(("a", "up")) == 2)
+    assert ("up", "a ended with signal 9; starting again") in box.lines
+
+
 def test_a_child_that_refuses_its_settings_ends_the_box_with_its_own_words(box: Box) -> None:
     box.start(unit("a", "import sys; sys.exit(print('BROKER_URL: bad') or 2)"), unit("b", SLEEP))
     with pytest.raises(UnitFailed, match="BROKER_URL: bad"):
