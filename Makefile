@@ -108,6 +108,10 @@ test: $(VENV)/.installed-test ## The quick tests, 5 minutes; some of all: make t
 test-all: $(VENV)/.installed-test ## All tests: also whole installations, browsers, containers, outages
 	@$(BIN)/python -m pytest $(or $(ARGS),$(ALL))
 
+.PHONY: test-rest
+test-rest: $(VENV)/.installed-test ## Those that make test leaves out
+	@$(BIN)/python -m pytest $(or $(ARGS),--tier rest $(ALL))
+
 .PHONY: test-debian13
 test-debian13: ## As root: the README's two commands in an empty Debian 13 (make test-debian-sid: unstable)
 	@bash .ci/debian trixie

@@ -113,6 +113,14 @@ def test_groups_stay_together_and_the_longest_begin_first(project: Project) -> N
         assert ranks == sorted(ranks), ran
 
 
+def test_each_turn_begins_with_another_file(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRAWLYARD_TEST_TURN", "1")
+    project.run("-n1", *SHARED[1:])
+    assert "".join(test[len("test_")] for _process, test in project.ran()) == "ebhfgdbbcccaa"
+
+
 def test_what_failed_is_found_again(project: Project) -> None:
     said = project.run(*SHARED)
     assert "sched" not in said

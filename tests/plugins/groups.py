@@ -4,6 +4,9 @@ A file's tests stay together, so that what its fixtures make is made once. The l
 because a long one that begins last leaves the other processes idle: those that need an engine, a
 browser or a whole installation, then whatever starts processes, then the rest.
 
+With ``CRAWLYARD_TEST_TURN=N`` those of one kind begin with the Nth file: where time is short,
+others are tried each time.
+
 The groups go from those who collect the tests to the one who hands them out by files of their own:
 xdist's mark for groups is written into the names of tests, and has no effect with this pytest.
 """
@@ -11,10 +14,11 @@ xdist's mark for groups is written into the names of tests, and has no effect wi
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Generator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -98,7 +102,7 @@ def pytest_collection_modifyitems(
     # Only now: pytest-django has put those with a database before all others.
     given = getattr(config, "workerinput", {}).get("groups")
     if given and config.getoption("loadgroup"):
-        items.sort(key=_rank)
+        items.sort(key=_order(items))
         Path(given).write_text(json.dumps({item.nodeid: _group(item) for item in items}))
 
 
@@ -148,6 +152,21 @@ def _group(item: pytest.Item) -> str:
     if _uses(item, CLUSTER_FIXTURE):
         return CLUSTER
     return _file(item)
+
+
+def _order(items: Sequence[pytest.Item]) -> Callable[[pytest.Item], tuple[int, int]]:
+    """Sort key: the long ones first, and among those of one kind the file whose turn it is."""
+    turn = int(os.environ.get("CRAWLYARD_TEST_TURN", "0"))
+    files: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for item in items:
+        places = files[_rank(item)]
+        places.setdefault(_file(item), len(places))
+
+    def key(item: pytest.Item) -> tuple[int, int]:
+        rank = _rank(item)
+        return rank, (files[rank][_file(item)] - turn) % len(files[rank])
+
+    return key
 
 
 def _rank(item: pytest.Item) -> int:
