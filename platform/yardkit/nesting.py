@@ -6,6 +6,7 @@ thousand levels, and the first Python function that walks the value fails.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +25,9 @@ _ARRAYS: Final = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
 _CONTAINERS: Final = _ARRAYS | {*range(0x80, 0x90), 0xDE, 0xDF}
 _CONTAINER_BYTES: Final = bytes(_CONTAINERS)
 _COUNTED_BYTES: Final = 2048
+_JSON_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.?)*"?|[\[\]{}]', re.DOTALL)
+# Of a malformed document, so that a long one costs no more than its decoder.
+_JUDGED_BYTES: Final = 64 * 1024
 # Views, since a page's body is a part as well and copying it costs more than decoding the message.
 _Part: TypeAlias = bytes | memoryview
 
@@ -37,12 +41,12 @@ class NestedTooDeeply(msgspec.DecodeError, ValueError):
 
 def check_json(body: bytes, limit: int = MAX_DEPTH) -> None:
     """Raise ``NestedTooDeeply`` for JSON deeper than ``limit``; ignore other errors."""
-    _check(body.lstrip(), limit, _json_bound, _json_children)
+    _check(body.lstrip(), limit, _json_bound, _json_children, _json_too_deep)
 
 
 def check_msgpack(body: bytes, limit: int = MAX_DEPTH) -> None:
     """Raise ``NestedTooDeeply`` for MessagePack deeper than ``limit``; ignore other errors."""
-    _check(body, limit, _msgpack_bound, _msgpack_children)
+    _check(body, limit, _msgpack_bound, _msgpack_children, _msgpack_too_deep)
 
 
 def _check(
@@ -50,11 +54,13 @@ def _check(
     limit: int,
     bound: Callable[[_Part], int],
     children: Callable[[_Part], Iterable[msgspec.Raw]],
+    too_deep: Callable[[bytes, int], bool],
 ) -> None:
     """Open level after level, but only parts whose bound exceeds the remaining levels.
 
     ``bound`` returns at least the depth of a part, and is fast. A batch of many small values is
-    opened once or twice, by a decoder that skips the inner values.
+    opened once or twice, by a decoder that skips the inner values. ``too_deep`` judges malformed
+    documents.
     """
     if len(body) <= limit or bound(body) <= limit:
         return
@@ -72,8 +78,9 @@ def _check(
     except RecursionError:
         pass
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # The decoder of the whole document reports the position.
-        return
+        if not too_deep(body, limit):
+            # The decoder of the whole document reports the position.
+            return
     raise NestedTooDeeply(limit)
 
 
@@ -88,6 +95,16 @@ def _json_children(part: _Part) -> Iterable[msgspec.Raw]:
     return _json_list.decode(part) if part[:1] == b"[" else _json_map.decode(part).values()
 
 
+def _json_too_deep(body: bytes, limit: int) -> bool:
+    """Return whether the first brackets of a malformed document already exceed the limit."""
+    depth = 0
+    for token in _JSON_TOKEN.finditer(body, 0, _JUDGED_BYTES):
+        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(token[0], 0)
+        if depth > limit:
+            return True
+    return False
+
+
 def _msgpack_bound(part: _Part) -> int:
     if part[0] not in _CONTAINERS:
         return 0
@@ -99,3 +116,14 @@ def _msgpack_bound(part: _Part) -> int:
 
 def _msgpack_children(part: _Part) -> Iterable[msgspec.Raw]:
     return _msgpack_list.decode(part) if part[0] in _ARRAYS else _msgpack_map.decode(part).values()
+
+
+def _msgpack_too_deep(body: bytes, _limit: int) -> bool:
+    """Return whether a malformed document exhausts the stack before its mistake is met."""
+    try:
+        msgspec.msgpack.decode(body)
+    except RecursionError:
+        return True
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return False

@@ -62,6 +62,17 @@ def test_other_mistakes_are_left_to_the_decoder(body: bytes) -> None:
     check_msgpack(body)
 
 
+@pytest.mark.parametrize("behind", [b"", b"]", b"oops", b'"', b',"\\'])
+def test_a_malformed_document_is_refused_for_its_depth_first(behind: bytes) -> None:
+    assert _refused(check_json, b'["]",' * (MAX_DEPTH + 1) + behind)
+    assert not _refused(check_json, b'["[",' * MAX_DEPTH + behind)
+
+
+def test_a_malformed_document_is_judged_in_linear_time() -> None:
+    # Strings without an end: each quote would begin one anew.
+    check_json(b"[" * (MAX_DEPTH - 1) + b'"' + b'\\"[' * 300_000)
+
+
 values = st.recursive(
     st.none() | st.integers(-9, 9) | st.text(alphabet='[{]}"\\\x91\x81é', max_size=9),
     lambda inner: (

@@ -6,6 +6,10 @@ class Migration(migrations.Migration):
 
     # The table keeps its name, so nothing changes in the database.
     operations = [
-        migrations.AlterModelTable("tally", "routing_tally"),
-        migrations.RenameModel("Tally", "CounterChange"),
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AlterModelTable("tally", "routing_tally"),
+                migrations.RenameModel("Tally", "CounterChange"),
+            ]
+        )
     ]
