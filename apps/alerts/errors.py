@@ -22,7 +22,7 @@ class IncidentOver(AlertsError):
     """The incident has ended and can no longer be acknowledged, snoozed or closed."""
 
     code = "incident_over"
-    detail = _("This incident is over.")
+    detail = _("This incident has ended.")
 
 
 class SnoozeOutOfRange(AlertsError):
@@ -38,7 +38,7 @@ class BadRule(AlertsError):
 
     code = "bad_rule"
     status = 422
-    detail = _("The rule has problems.")
+    detail = _("The rule is not valid.")
 
 
 class NoSuchRule(AlertsError):

@@ -26,7 +26,7 @@ class Step(TextChoices):
     """Kinds of entries in an incident's history."""
 
     OPENED = "opened", pgettext_lazy("step", "opened")
-    REOPENED = "reopened", pgettext_lazy("step", "opened again")
+    REOPENED = "reopened", pgettext_lazy("step", "reopened")
     ACKNOWLEDGED = "acknowledged", pgettext_lazy("step", "acknowledged")
     SNOOZED = "snoozed", pgettext_lazy("step", "snoozed")
     ESCALATED = "escalated", pgettext_lazy("step", "escalated")
@@ -83,6 +83,6 @@ class NoticeProblem(TextChoices):
     OFF = "off", pgettext_lazy("notice", "channel disabled")
     SETTINGS = "settings", pgettext_lazy("notice", "channel not configured correctly")
     ADDRESS = "address", pgettext_lazy("notice", "address not allowed")
-    NO_ANSWER = "no_answer", pgettext_lazy("notice", "no answer")
+    NO_ANSWER = "no_answer", pgettext_lazy("notice", "no response")
     REFUSED = "refused", pgettext_lazy("notice", "rejected by the recipient")
-    TOO_MANY = "too_many", pgettext_lazy("notice", "the other side has had too many")
+    TOO_MANY = "too_many", pgettext_lazy("notice", "rate limit of the recipient reached")

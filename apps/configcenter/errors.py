@@ -23,7 +23,7 @@ class UnknownKind(ConfigError):
 
     code = "unknown_kind"
     status = 422
-    detail = _("There is no such kind of configuration.")
+    detail = _("Unknown kind of configuration.")
 
 
 class BadConfig(ConfigError):
@@ -31,7 +31,7 @@ class BadConfig(ConfigError):
 
     code = "bad_config"
     status = 422
-    detail = _("The configuration has problems.")
+    detail = _("The configuration is not valid.")
 
 
 class NotOfPlatform(ConfigError):
@@ -60,7 +60,7 @@ class AlreadyActive(ConfigError):
     """The version is active."""
 
     code = "already_active"
-    detail = _("This version is active already.")
+    detail = _("This version is already active.")
 
 
 class NotActive(ConfigError):

@@ -35,7 +35,7 @@ class Configuration(models.Model):
         blank=True,
         on_delete=models.PROTECT,
         related_name="+",
-        help_text=_("Empty: of the platform."),
+        help_text=_("Leave empty for the configuration of the platform."),
     )
     newest = models.PositiveIntegerField(_("newest version"), default=0)
     active = models.ForeignKey(
@@ -121,15 +121,15 @@ class ConfigVersion(Fixed):
     author = models.ForeignKey(
         User, verbose_name=_("author"), related_name="+", null=True, on_delete=models.SET_NULL
     )
-    author_label = models.CharField(_("author's name"), max_length=150)
+    author_label = models.CharField(_("author name"), max_length=150)
     note = models.CharField(_("note"), max_length=MAX_NOTE, blank=True)
     created_at = models.DateTimeField(_("saved at"), default=timezone.now)
 
     objects = FixedQuerySet["ConfigVersion"].as_manager()
 
     class Meta:
-        verbose_name = _("version of a configuration")
-        verbose_name_plural = _("versions of configurations")
+        verbose_name = _("configuration version")
+        verbose_name_plural = _("configuration versions")
         ordering: ClassVar = ["-id"]
         constraints: ClassVar = [
             models.UniqueConstraint(
@@ -170,15 +170,15 @@ class Activation(Fixed):
     )
     previous = models.ForeignKey(
         ConfigVersion,
-        verbose_name=_("version before"),
+        verbose_name=_("previous version"),
         null=True,
         on_delete=models.PROTECT,
         related_name="+",
     )
     actor = models.ForeignKey(
-        User, verbose_name=_("person"), related_name="+", null=True, on_delete=models.SET_NULL
+        User, verbose_name=_("user"), related_name="+", null=True, on_delete=models.SET_NULL
     )
-    actor_label = models.CharField(_("person's name"), max_length=150)
+    actor_label = models.CharField(_("user name"), max_length=150)
     note = models.CharField(_("note"), max_length=MAX_NOTE, blank=True)
     at = models.DateTimeField(_("at"), default=timezone.now)
 
@@ -213,8 +213,8 @@ class KindSerial(models.Model):
     serial = models.PositiveBigIntegerField(_("serial"), default=0)
 
     class Meta:
-        verbose_name = _("serial of a kind")
-        verbose_name_plural = _("serials of kinds")
+        verbose_name = _("configuration serial")
+        verbose_name_plural = _("configuration serials")
 
     def __str__(self) -> str:
         return f"{self.kind} {self.serial}"
@@ -227,7 +227,7 @@ class Following(models.Model):
         Daemon, verbose_name=_("process"), on_delete=models.CASCADE, related_name="+"
     )
     # Incarnation of the daemon when this row was written: a different one is a different process.
-    boot = models.CharField(_("boot"), max_length=64)
+    boot = models.CharField(_("incarnation"), max_length=64)
     kind = models.CharField(_("kind"), max_length=32)
     project = models.ForeignKey(
         "projects.Project",
@@ -235,13 +235,13 @@ class Following(models.Model):
         null=True,
         on_delete=models.CASCADE,
         related_name="+",
-        help_text=_("The only project it follows; empty: every project."),
+        help_text=_("Project whose configuration it applies. Leave empty for all projects."),
     )
     since = models.DateTimeField(_("since"), default=timezone.now)
 
     class Meta:
-        verbose_name = _("following process")
-        verbose_name_plural = _("following processes")
+        verbose_name = _("subscribed process")
+        verbose_name_plural = _("subscribed processes")
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["daemon", "kind"], name="configcenter_follows_once")
         ]
@@ -269,7 +269,7 @@ class RunningVersion(models.Model):
         _("problem"),
         max_length=500,
         blank=True,
-        help_text=_("Why the active version could not be applied; the one before goes on."),
+        help_text=_("Why the active version was not applied. The previous one stays in effect."),
     )
 
     objects = RunningQuerySet["RunningVersion"].as_manager()

@@ -123,8 +123,8 @@ class WorkerLease(models.Model):
     high_water_ms = models.BigIntegerField(_("high-water mark in milliseconds"), default=0)
 
     class Meta:
-        verbose_name = _("worker lease")
-        verbose_name_plural = _("worker leases")
+        verbose_name = _("number lease")
+        verbose_name_plural = _("number leases")
         constraints = [
             models.UniqueConstraint(
                 fields=["purpose", "number"], name="runtime_lease_unique_number"
@@ -180,7 +180,7 @@ class DeadLetter(models.Model):
     exchange = models.CharField(_("exchange"), max_length=255, blank=True, default="")
     key = models.CharField(_("routing key"), max_length=255, blank=True, default="")
     project = models.PositiveBigIntegerField(_("project"), null=True, blank=True)
-    died_at = models.DateTimeField(_("died at"))
+    died_at = models.DateTimeField(_("dead-lettered at"))
     stored_at = models.DateTimeField(_("stored at"), default=timezone.now)
     state = models.CharField(
         _("state"), max_length=16, choices=DeadLetterState.choices, default=DeadLetterState.HELD

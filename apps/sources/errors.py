@@ -25,7 +25,7 @@ class SourceSwitchedOff(SourceRefusal):
     """Its settings say ``enabled: false``."""
 
     code = "source_disabled"
-    detail = _("This source is switched off.")
+    detail = _("This source is disabled.")
 
 
 class SourceBusy(SourceRefusal):
@@ -40,21 +40,21 @@ class BadMarker(SourceRefusal):
 
     code = "bad_marker"
     status = 422
-    detail = _("A marker is a whole number, 0 or more.")
+    detail = _("The marker must be an integer of at least 0.")
 
 
 class CredentialInUse(SourceRefusal):
     """Sources of the active configuration use the credentials."""
 
     code = "credential_in_use"
-    detail = _("Sources use these credentials.")
+    detail = _("These credentials are in use by sources.")
 
 
 class CredentialExists(SourceRefusal):
     """The name is taken by other credentials."""
 
     code = "credential_exists"
-    detail = _("The project has credentials of this name already.")
+    detail = _("The project already has credentials with this name.")
 
 
 class BadCredential(SourceRefusal):
@@ -62,7 +62,7 @@ class BadCredential(SourceRefusal):
 
     code = "bad_credential"
     status = 422
-    detail = _("These credentials are not possible.")
+    detail = _("These credentials are not valid.")
 
 
 class NoSources(SourceRefusal):
@@ -77,7 +77,7 @@ class SourceProjectNeeded(SourceRefusal):
 
     code = "project_needed"
     status = 400
-    detail = _("Say which project: /projects/NAME/ before the path.")
+    detail = _("Specify the project: put /projects/NAME/ before the path.")
 
 
 class NoSuchQueue(SourceRefusal):
@@ -85,7 +85,7 @@ class NoSuchQueue(SourceRefusal):
 
     code = "unknown_queue"
     status = 404
-    detail = _("No source of this project has this queue.")
+    detail = _("No source of this project uses this queue.")
 
 
 class QueueNeeded(SourceRefusal):
@@ -93,7 +93,7 @@ class QueueNeeded(SourceRefusal):
 
     code = "queue_needed"
     status = 400
-    detail = _("This project has several queues of records; say which one.")
+    detail = _("This project has several record queues. Specify one.")
 
 
 class QueueOfOthers(SourceRefusal):
@@ -108,7 +108,7 @@ class NoSuchLease(SourceRefusal):
 
     code = "unknown_lease"
     status = 404
-    detail = _("There is no such lease any more.")
+    detail = _("This lease no longer exists.")
 
 
 class BrokerAway(SourceRefusal):
@@ -116,7 +116,7 @@ class BrokerAway(SourceRefusal):
 
     code = "broker_unavailable"
     status = 503
-    detail = _("The broker does not answer. Try again.")
+    detail = _("The broker is unreachable. Try again.")
 
 
 class SourceAway(SourceRefusal):
@@ -124,4 +124,4 @@ class SourceAway(SourceRefusal):
 
     code = "source_unavailable"
     status = 503
-    detail = _("The record API gave no usable answer.")
+    detail = _("The record API returned no usable response.")

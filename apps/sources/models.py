@@ -72,7 +72,7 @@ class SourceState(models.Model):
     )
     marker = models.PositiveBigIntegerField(_("last start offset"), null=True, blank=True)
     # Number of records when the last complete import began, all of which were read.
-    last_total = models.PositiveBigIntegerField(_("records at the last harvest"), null=True)
+    last_total = models.PositiveBigIntegerField(_("records at the last import"), null=True)
     # Message ids that the last complete import read from ``marker`` on: the overlap.
     overlap = models.JSONField(_("overlap"), default=list, blank=True)
     # Identity of the records that marker and checkpoint refer to (``Source.content``).
@@ -87,13 +87,13 @@ class SourceState(models.Model):
     # Stopped by a user: neither cron nor a restarted collector starts it.
     stopped_at = models.DateTimeField(_("stopped at"), null=True, blank=True)
     stopped_by = models.CharField(_("stopped by"), max_length=150, blank=True, default="")
-    asked_at = models.DateTimeField(_("asked to start at"), null=True, blank=True)
-    asked_by = models.CharField(_("asked to start by"), max_length=150, blank=True, default="")
+    asked_at = models.DateTimeField(_("start requested at"), null=True, blank=True)
+    asked_by = models.CharField(_("start requested by"), max_length=150, blank=True, default="")
     next_run_at = models.DateTimeField(_("next start"), null=True, blank=True)
     # Settings that next_run_at was computed from; a change makes it void.
     schedule = models.CharField(max_length=200, blank=True, default="")
     # What an active import waits for, such as an unreachable broker; "" if nothing.
-    waiting_for = models.CharField(_("waits for"), max_length=300, blank=True, default="")
+    waiting_for = models.CharField(_("waiting for"), max_length=300, blank=True, default="")
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
     updated_at = models.DateTimeField(_("changed at"), auto_now=True)
 
@@ -133,14 +133,14 @@ class Harvest(models.Model):
         _("state"), max_length=16, choices=HarvestState.choices, default=HarvestState.RUNNING
     )
     reason = models.CharField(
-        _("ended because"), max_length=16, choices=Reason.choices, blank=True, default=""
+        _("reason"), max_length=16, choices=Reason.choices, blank=True, default=""
     )
     collector = models.CharField(_("collector"), max_length=200, blank=True, default="")
     asked_by = models.CharField(_("started by"), max_length=150, blank=True, default="")
     # True if it resumed an earlier import.
     resumed = models.BooleanField(_("resumed"), default=False)
-    first = models.BooleanField(_("first run"), default=False)
-    total = models.PositiveBigIntegerField(_("records at the source"), null=True, blank=True)
+    first = models.BooleanField(_("first import"), default=False)
+    total = models.PositiveBigIntegerField(_("records in the source"), null=True, blank=True)
     start_offset = models.PositiveBigIntegerField(_("start offset"), null=True, blank=True)
     end_offset = models.PositiveBigIntegerField(_("end offset"), null=True, blank=True)
     next_offset = models.BigIntegerField(_("next offset"), null=True, blank=True)
@@ -148,15 +148,15 @@ class Harvest(models.Model):
     read = models.PositiveBigIntegerField(_("read"), default=0)
     published = models.PositiveBigIntegerField(_("published"), default=0)
     filtered = models.PositiveBigIntegerField(_("too old"), default=0)
-    re_read = models.PositiveBigIntegerField(_("read again"), default=0)
-    refused = models.PositiveBigIntegerField(_("refused"), default=0)
-    bad_dates = models.PositiveBigIntegerField(_("without a good date"), default=0)
+    re_read = models.PositiveBigIntegerField(_("already imported"), default=0)
+    refused = models.PositiveBigIntegerField(_("rejected"), default=0)
+    bad_dates = models.PositiveBigIntegerField(_("invalid dates"), default=0)
     checkpoint = models.JSONField(_("checkpoint"), null=True, blank=True)
-    gaps = models.JSONField(_("not read"), default=list, blank=True)
+    gaps = models.JSONField(_("skipped records"), default=list, blank=True)
     # Remarks as codes with parameters: [{"code": "shrunk", "from": 500, "to": 100}].
     notes = models.JSONField(_("notes"), default=list, blank=True)
     error = models.CharField(_("error"), max_length=500, blank=True, default="")
-    config_version = models.PositiveIntegerField(_("version of the settings"), default=0)
+    config_version = models.PositiveIntegerField(_("settings version"), default=0)
     started_at = models.DateTimeField(_("started at"), default=timezone.now)
     moved_at = models.DateTimeField(_("last batch at"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
@@ -164,8 +164,8 @@ class Harvest(models.Model):
     objects = HarvestQuerySet["Harvest"].as_manager()
 
     class Meta:
-        verbose_name = _("harvest")
-        verbose_name_plural = _("harvests")
+        verbose_name = _("import")
+        verbose_name_plural = _("imports")
         ordering: ClassVar = ["-pk"]
         constraints: ClassVar = [
             models.UniqueConstraint(
@@ -212,8 +212,8 @@ class RecordQueue(models.Model):
     objects = RecordQueueQuerySet["RecordQueue"].as_manager()
 
     class Meta:
-        verbose_name = _("queue of records")
-        verbose_name_plural = _("queues of records")
+        verbose_name = _("record queue")
+        verbose_name_plural = _("record queues")
         ordering: ClassVar = ["name"]
 
     def __str__(self) -> str:
@@ -259,21 +259,21 @@ class HandedRecord(models.Model):
     """
 
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="handed")
-    message_id = models.CharField(_("message id"), max_length=255)
+    message_id = models.CharField(_("message ID"), max_length=255)
     body = models.BinaryField(_("record"))
     # Of the body: a record changed at its source may keep its message id.
     digest = models.CharField(max_length=32, default="")
     expires_at = models.DateTimeField(_("expires at"), null=True)
     lease = models.CharField(_("lease"), max_length=32, blank=True, default="", db_index=True)
-    holder = models.CharField(_("held by"), max_length=150, blank=True, default="")
-    deadline_at = models.DateTimeField(_("held until"), default=timezone.now)
-    times = models.PositiveIntegerField(_("times handed out"), default=1)
-    settled = models.BooleanField(_("gone from the broker"), default=False)
+    holder = models.CharField(_("leased by"), max_length=150, blank=True, default="")
+    deadline_at = models.DateTimeField(_("leased until"), default=timezone.now)
+    times = models.PositiveIntegerField(_("deliveries"), default=1)
+    settled = models.BooleanField(_("removed from the broker"), default=False)
     done = models.BooleanField(_("acknowledged"), default=False)
 
     class Meta:
-        verbose_name = _("record in somebody's hands")
-        verbose_name_plural = _("records in somebody's hands")
+        verbose_name = _("leased record")
+        verbose_name_plural = _("leased records")
         ordering: ClassVar = ["pk"]
         constraints: ClassVar = [
             models.UniqueConstraint(

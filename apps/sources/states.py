@@ -12,9 +12,9 @@ class SourceActivity(TextChoices):
     """Activity of a source; ``STOPPING`` lasts until the current batch is done."""
 
     IDLE = "idle", pgettext_lazy("source", "idle")
-    QUEUED = "queued", pgettext_lazy("source", "waits for a collector")
-    RUNNING = "running", pgettext_lazy("source", "harvests")
-    STOPPING = "stopping", pgettext_lazy("source", "stops")
+    QUEUED = "queued", pgettext_lazy("source", "waiting for a collector")
+    RUNNING = "running", pgettext_lazy("source", "importing")
+    STOPPING = "stopping", pgettext_lazy("source", "stopping")
 
 
 BUSY: Final = (SourceActivity.QUEUED, SourceActivity.RUNNING, SourceActivity.STOPPING)
@@ -35,16 +35,16 @@ class HarvestState(TextChoices):
 class Reason(TextChoices):
     """Why an import ended."""
 
-    END = "end", pgettext_lazy("harvest", "reached where the last one began, or the first record")
-    EXPIRED = "expired", pgettext_lazy("harvest", "only records that are too old")
-    MANUAL = "manual", pgettext_lazy("harvest", "stopped by a person")
+    END = "end", pgettext_lazy("harvest", "all new records read")
+    EXPIRED = "expired", pgettext_lazy("harvest", "the remaining records are too old")
+    MANUAL = "manual", pgettext_lazy("harvest", "stopped by a user")
     NOTHING = "nothing", pgettext_lazy("harvest", "the source has no records")
     SHRUNK = "shrunk", pgettext_lazy("harvest", "the source has fewer records than before")
-    SWITCHED_OFF = "switched_off", pgettext_lazy("harvest", "the source was switched off")
-    CHANGED = "changed", pgettext_lazy("harvest", "the source reads other records now")
-    ERROR = "error", pgettext_lazy("harvest", "an error")
+    SWITCHED_OFF = "switched_off", pgettext_lazy("harvest", "the source was disabled")
+    CHANGED = "changed", pgettext_lazy("harvest", "the settings now select other records")
+    ERROR = "error", pgettext_lazy("harvest", "error")
     SHUTDOWN = "shutdown", pgettext_lazy("harvest", "the collector was stopped")
-    LOST = "lost", pgettext_lazy("harvest", "its collector was gone")
+    LOST = "lost", pgettext_lazy("harvest", "its collector stopped responding")
 
 
 STATE_OF: Final = {

@@ -57,14 +57,14 @@ def test_a_mail_by_night(mailbox: Mailbox) -> None:
         "Where: shop",
         "Rule: run failed",
         "Since: 2026-03-01 11:55:00 UTC",
-        "What to do: Read the end of its log, fix the cause and start the job again.",
+        "What to do: Check the end of its log, fix the cause and start the job again.",
         "",
         f"Incident: {YARD}/admin/alerts/incident/{found.pk}/change/",
         f"Page: {YARD}/admin/jobs/run/7/change/",
     ]
     assert over["Subject"] == "[critical] Recovered: job news: run 7 failed (exit 1)"
     text = over.get_content()
-    assert "Over: 2026-03-01 12:30:00 UTC, after 35 min" in text
+    assert "Ended: 2026-03-01 12:30:00 UTC, after 35 min" in text
     assert "What to do" not in text
 
 

@@ -41,9 +41,9 @@ def test_the_page_says_what_is_unusual(job: Job) -> None:
     assert "100 items; usually 1,000" in text
     assert "&lt;b&gt;price has a value in 5 % of the items; usually in 99 %" in text
     assert "90 of 100 requests failed; usually 0 %" in text
-    assert "Nothing new" in text
+    assert "No new items" in text
     assert len(re.findall(r'class="cy-yield-bar"', text)) == 11
-    assert "style=" not in text[text.index('id="yields"') : text.index("What is watched")]
+    assert "style=" not in text[text.index('id="yields"') : text.index("Yield monitoring")]
 
 
 def test_a_job_without_runs_has_no_such_section() -> None:

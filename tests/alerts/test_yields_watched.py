@@ -48,7 +48,7 @@ def test_a_drop_opens_an_incident_that_the_next_usual_run_ends(rig: Rig, job: Jo
     bad = ended_run(job, at=rig.now(), items=50, fields={"url": 50, "price": 10}, failed=100)
     rig.run(10)
     found = open_ones()
-    assert found["yield dropped"] == f"job news: run {bad.pk} brought 50 items, usually 1,000"
+    assert found["yield dropped"] == f"job news: run {bad.pk} returned 50 items, usually 1,000"
     assert found["fields left empty"] == (
         f"job news: price has a value in 20 % of the items of run {bad.pk}, usually in 99 %"
     )
@@ -68,4 +68,4 @@ def test_a_job_that_brings_nothing_any_more_opens_one(rig: Rig) -> None:
     rig.clock.advance(timedelta(days=5).total_seconds())
     last = job.yields.latest("ended_at").run
     rig.run(10)
-    assert open_ones()["nothing new"] == f"job news: nothing new since run {last}"
+    assert open_ones()["nothing new"] == f"job news: no new items since run {last}"

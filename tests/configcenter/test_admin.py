@@ -91,7 +91,7 @@ def test_the_pages_tell_what_is_active_and_who_runs_it(project: Project) -> None
     assert versions.count("limit 1") == 1
     detail = text_of(client, page(ConfigVersion, "change", one.pk))
     # By default compared with the active one.
-    assert "What changes from v2 to v1" in detail
+    assert "Changes from v2 to v1" in detail
     assert "1 of 3 on v2" in detail
     assert button(one, "activate") not in detail
 
@@ -100,12 +100,12 @@ def test_a_version_is_compared_with_any_other(project: Project) -> None:
     versions = [save(project, n) for n in (1, 2, 3)]
     client = person(project, Role.VIEWER)
     address = page(ConfigVersion, "change", versions[2].pk)
-    assert "What changes from v2 to v3" in text_of(client, address)
+    assert "Changes from v2 to v3" in text_of(client, address)
     text = text_of(client, f"{address}?against=1")
-    assert "What changes from v1 to v3" in text
+    assert "Changes from v1 to v3" in text
     assert '<pre class="cy-before">1</pre>' in text
     assert '<pre class="cy-after">3</pre>' in text
-    assert "All of it is new" in text_of(client, page(ConfigVersion, "change", versions[0].pk))
+    assert "Compared with an empty configuration" in text_of(client, page(ConfigVersion, "change", versions[0].pk))
     for bad in ("9", "x", "%00", "-1", "9" * 30):
         assert client.get(f"{address}?against={bad}").status_code == 404
 
@@ -117,7 +117,7 @@ def test_a_kind_that_is_gone_is_still_shown(project: Project) -> None:
     assert "gone" in text_of(client, page(ConfigVersion, "change", version.pk))
     assert "gone" in text_of(client, page(Configuration, "change", version.configuration_id))
     refused = client.post(button(version, "activate"), follow=True)
-    assert "There is no such kind" in refused.content.decode()
+    assert "Unknown kind" in refused.content.decode()
 
 
 @pytest.mark.slow("1 s")
@@ -164,7 +164,7 @@ def test_activate_revert_deactivate(project: Project) -> None:
     answer = client.post(
         button(one, "activate"), {"note": "go\x00", "instead_of": "0"}, follow=True
     )
-    assert "v1 is active now." in answer.content.decode()
+    assert "v1 is now active." in answer.content.decode()
     assert Activation.objects.get().note == "go"
     stale = client.post(button(two, "activate"), {"instead_of": "0"}, follow=True)
     assert "Another version was activated meanwhile." in stale.content.decode()
@@ -174,9 +174,9 @@ def test_activate_revert_deactivate(project: Project) -> None:
     assert button(one, "revert") in shown
     assert button(one, "deactivate") not in shown
     answer = operator.post(button(one, "revert"), {"instead_of": "2"}, follow=True)
-    assert "v1 is active now." in answer.content.decode()
+    assert "v1 is now active." in answer.content.decode()
     answer = confirm(client, button(one, "deactivate"), follow=True)
-    assert "No version is active any more." in answer.content.decode()
+    assert "Configuration deactivated" in answer.content.decode()
     assert fresh(one).active is None
     actions = AuditRecord.objects.filter(action__startswith="configcenter.").order_by("id")
     assert [each.action.split(".")[1] for each in actions if each.actor] == [
@@ -207,11 +207,11 @@ def test_who_may_press(project: Project, verb: str, needed: Role, held: Role) ->
 @pytest.mark.slow("1 s")
 def test_a_version_is_typed_looked_at_and_saved(project: Project) -> None:
     client = person(project)
-    assert "Of which configuration?" in text_of(client, reverse(ADD))
+    assert "Select a configuration" in text_of(client, reverse(ADD))
     assert 'name="text"' in text_of(client, new_version(project))
     form = {"text": '{\r\n "limit": 0,\r\n "名": "值"}', "note": "first", "based_on": "0"}
     looked = client.post(new_version(project), form | {"look": "1"}).content.decode()
-    assert "nothing is saved yet" in looked
+    assert "(not saved)" in looked
     assert "limit: nothing will go through" in looked
     assert "值" in looked
     assert not ConfigVersion.objects.exists()
@@ -219,7 +219,7 @@ def test_a_version_is_typed_looked_at_and_saved(project: Project) -> None:
     version = ConfigVersion.objects.get()
     assert (version.data, version.note) == ({"limit": 0, "名": "值"}, "first")
     assert fresh(version).active == version
-    assert "v1 is saved." in answer.content.decode()
+    assert "v1 saved." in answer.content.decode()
     again = client.post(new_version(project), form | {"activate": "on", "based_on": "1"})
     assert again.headers["Location"] == page(ConfigVersion, "change", version.pk)
     assert Activation.objects.count() == ConfigVersion.objects.count() == 1
@@ -257,7 +257,7 @@ def test_what_is_refused_stays_in_the_form(
     answer = person(project).post(new_version(project), {"based_on": "1"} | form | look)
     if look and "meanwhile" in told:
         # Looking compares with the newest, whatever the page began with.
-        told = "What would change"
+        told = "Preview of the changes"
     assert answer.status_code == 200
     assert told in answer.content.decode()
     assert ConfigVersion.objects.count() == 1
@@ -270,7 +270,7 @@ def test_only_editors_get_the_form_and_only_their_projects(project: Project) -> 
     assert "My own" in text
     assert str(project) not in text
     refused = elsewhere.post(new_version(project), {"text": json.dumps({}), "based_on": "0"})
-    assert "Of which configuration?" in refused.content.decode()
+    assert "Select a configuration" in refused.content.decode()
     assert not ConfigVersion.objects.exists()
 
 

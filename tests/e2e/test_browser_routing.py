@@ -92,7 +92,7 @@ def save(page: Page, note: str, number: int) -> None:
 
 def activate(page: Page, number: int) -> None:
     page.get_by_role("button", name=f"Activate v{number}").click()
-    expect(page.locator("body")).to_contain_text(f"v{number} is active now.")
+    expect(page.locator("body")).to_contain_text(f"v{number} is now active.")
 
 
 def see_it_run(page: Page, number: int) -> None:
@@ -218,8 +218,8 @@ def test_rules_are_written_explained_replayed_activated_and_reverted(
 
     page.goto(RULES)
     page.get_by_role("link", name="History, revert").click()
-    page.get_by_role("button", name="Revert to the version before").click()
-    expect(page.locator("body")).to_contain_text("v1 is active now.")
+    page.get_by_role("button", name="Revert to previous version").click()
+    expect(page.locator("body")).to_contain_text("v1 is now active.")
     see_it_run(page, 1)
     assert problems == []
     assert installation.tracebacks() == {}

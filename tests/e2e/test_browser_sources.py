@@ -96,21 +96,21 @@ def test_a_source_is_configured_looked_at_harvested_and_stopped(
     page.goto(LIST)
     expect(page.locator("[data-connection]")).to_have_text("Live")
     press(page, "news", "Dry run")
-    said = "news would read 20 batches, 2,000 new and 0 again, of 2,000 records."
+    said = "20 batches: 2,000 new and 0 already imported records, of 2,000 in total"
     expect(page.locator("body")).to_contain_text(said)
-    expect(card(page, "news")).to_contain_text("Never harvested.")
+    expect(card(page, "news")).to_contain_text("No imports yet.")
 
     press(page, "news", "Start")
     counts(page, "news", read="2,000", published="2,000", filtered="0")
     expect(card(page, "news")).to_have_attribute("data-activity", "idle", timeout=SLOW)
     expect(card(page, "news")).to_contain_text("last start offset 1,900")
-    expect(page.locator('[data-queue="job_data"]')).to_contain_text("2,000 records to be had")
+    expect(page.locator('[data-queue="job_data"]')).to_contain_text("2,000 records available")
     expect(page.locator("[data-troubles]")).to_have_count(0)
 
     # Only what is new, and the batch in which the last one began.
     double.total = 2_500
     press(page, "news", "Dry run")
-    said = "news would read 6 batches, 500 new and 100 again, of 2,500 records."
+    said = "6 batches: 500 new and 100 already imported records, of 2,500 in total"
     expect(page.locator("body")).to_contain_text(said)
     press(page, "news", "Start")
     counts(page, "news", read="600", published="500", re_read="100")
@@ -134,7 +134,7 @@ def test_a_source_is_configured_looked_at_harvested_and_stopped(
     keep(page, "sources-running")
     press(page, "news", "Stop")
     expect(card(page, "news")).to_have_attribute("data-activity", "idle", timeout=SLOW)
-    expect(card(page, "news")).to_contain_text("stopped by a person")
+    expect(card(page, "news")).to_contain_text("stopped by a user")
     double.latency = 0.0
     card(page, "news").get_by_role("link", name="news").click()
     expect(page.locator("tr[data-harvest]")).to_have_count(3)

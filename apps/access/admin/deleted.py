@@ -9,9 +9,8 @@ from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 from unfold.decorators import action
 
 from apps.access.admin.base import ProjectScopedAdmin, shows_refusals
@@ -83,7 +82,7 @@ class DeletedAdmin(ReadOnly, ProjectScopedAdmin):
         """Restore one object."""
         obj = self.get_queryset(request).get(pk=object_id)
         self.restore_object(request, obj)
-        messages.success(request, _now("“%(name)s” is back.") % {"name": obj})
+        messages.success(request, gettext("“%(name)s” is back.") % {"name": obj})
         opts = self.opts
         return HttpResponseRedirect(reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist"))
 

@@ -12,9 +12,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 from unfold.decorators import action, display
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
@@ -48,7 +47,7 @@ def scope_choices() -> list[tuple[str, str]]:
     """Return all scopes with labels, those for all areas first."""
     choices = []
     for area in known_areas():
-        name = _now("everything") if area == "*" else area
+        name = gettext("everything") if area == "*" else area
         choices += [(f"{area}:{access}", f"{access.label}: {name}") for access in Access]
     return choices
 
@@ -155,10 +154,10 @@ class ApiTokenAdmin(AuditedAdmin):
     def state(self, token: ApiToken) -> tuple[str, str]:
         """Usable, expired or revoked."""
         if token.revoked_at is not None:
-            return "revoked", _now("revoked")
+            return "revoked", gettext("revoked")
         if not token.usable(timezone.now()):
-            return "expired", _now("expired")
-        return "active", _now("active")
+            return "expired", gettext("expired")
+        return "active", gettext("active")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiToken]:
         """All tokens for superusers and auditors, else the user's own."""
@@ -300,7 +299,7 @@ class ApiTokenAdmin(AuditedAdmin):
         """Revoke this token."""
         token = self.get_queryset(request).get(pk=object_id)
         revoke_token(actor=person_of(request), token=token)
-        messages.success(request, _now("The token has been revoked."))
+        messages.success(request, gettext("The token has been revoked."))
         return HttpResponseRedirect(reverse("admin:access_apitoken_change", args=[object_id]))
 
     @action(description=_("Revoke selected tokens"), permissions=["revoke"])

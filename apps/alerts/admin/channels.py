@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 from unfold.widgets import (
@@ -51,12 +51,12 @@ ICONS: Final = {
     ChannelKind.FEISHU: "near_me",
 }
 _HINTS: Final = {
-    ChannelKind.MAIL: _("To addresses, by the mail server of this installation."),
-    ChannelKind.SMS: _("To phones, by any gateway that takes HTTP."),
-    ChannelKind.WEBHOOK: _("To a program of yours: JSON with a signature."),
-    ChannelKind.DINGTALK: _("To a DingTalk group, by its custom robot."),
-    ChannelKind.WECOM: _("To a WeCom group, by its robot."),
-    ChannelKind.FEISHU: _("To a Feishu or Lark group, by its custom robot."),
+    ChannelKind.MAIL: _("E-mail, through the mail server of this installation."),
+    ChannelKind.SMS: _("Text messages, through any gateway with an HTTP API."),
+    ChannelKind.WEBHOOK: _("Signed JSON, posted to an HTTP endpoint of your own."),
+    ChannelKind.DINGTALK: _("DingTalk group, through its custom robot."),
+    ChannelKind.WECOM: _("WeCom group, through its robot."),
+    ChannelKind.FEISHU: _("Feishu or Lark group, through its custom robot."),
 }
 # Prefix of the kind's own form fields, so that none clashes with a model field.
 _OWN: Final = "own_"
@@ -164,7 +164,7 @@ class ChannelAdmin(ProjectScopedAdmin):
     @display(description=_("belongs to"), ordering="project")
     def scope(self, channel: Channel) -> str:
         """Return the project, or "the platform"."""
-        return _now("the platform") if channel.project is None else str(channel.project)
+        return gettext("the platform") if channel.project is None else str(channel.project)
 
     @display(description=_("recipients"))
     def goes_to(self, channel: Channel) -> str:
@@ -247,8 +247,8 @@ class ChannelAdmin(ProjectScopedAdmin):
                 {
                     "fields": own,
                     "description": _(
-                        "Nothing secret is ever shown again; a secret field that stays empty "
-                        "keeps what it has."
+                        "Secrets are not shown after saving. Leave a secret field empty to keep "
+                        "the stored value."
                     ),
                 },
             ),
@@ -296,7 +296,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         return channel is not None and self.has_change_permission(request, channel)
 
     @action(description=_("Send a test"), permissions=["test"], url_path="test")
-    @confirmed(_("Send a test by this channel? Its recipients get a message."), verb=_("Send"))
+    @confirmed(_("Send a test through this channel? Its recipients get a message."), verb=_("Send"))
     @shows_refusals
     def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Queue a test notification; its result appears below the form."""
@@ -304,5 +304,5 @@ class ChannelAdmin(ProjectScopedAdmin):
         if not isinstance(channel, Channel):
             raise PermissionDenied
         send_test(channel=channel, actor=person_of(request), now=timezone.now())
-        messages.success(request, _now("A test is on its way; the answer is shown below."))
+        messages.success(request, gettext("Test queued. The response will be shown below."))
         return HttpResponseRedirect(reverse("admin:alerts_channel_change", args=[channel.pk]))

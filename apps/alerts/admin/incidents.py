@@ -15,9 +15,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext, pgettext
 from django.views.decorators.http import require_GET, require_POST
 from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 from unfold.decorators import action, display
@@ -59,7 +58,7 @@ class StateFilter(DropdownFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [
             ("open", pgettext("incident", "open")),
-            ("over", pgettext("incident", "over")),
+            ("over", pgettext("incident", "ended")),
             ("all", pgettext("incident", "all")),
         ]
 
@@ -139,9 +138,9 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
     @display(description=_("belongs to"), ordering="project")
     def scope(self, incident: Incident) -> str:
         """Return the project, or "the platform"."""
-        return _now("the platform") if incident.project is None else str(incident.project)
+        return gettext("the platform") if incident.project is None else str(incident.project)
 
-    @display(description=_("times"), ordering="count")
+    @display(description=_("occurrences"), ordering="count")
     def times(self, incident: Incident) -> str:
         """Return the number of detections."""
         return f"{incident.count:,}"
@@ -150,14 +149,14 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Incident]) -> None:
         done = _each(request, queryset, acknowledge)
         text = ngettext(
-            "%(count)d incident is acknowledged.", "%(count)d incidents are acknowledged.", done
+            "%(count)d incident acknowledged.", "%(count)d incidents acknowledged.", done
         )
         messages.success(request, text % {"count": done})
 
     @action(description=_("Close"), permissions=["operate"])
     def close_selected(self, request: HttpRequest, queryset: QuerySet[Incident]) -> None:
         done = _each(request, queryset, close)
-        text = ngettext("%(count)d incident is closed.", "%(count)d incidents are closed.", done)
+        text = ngettext("%(count)d incident closed.", "%(count)d incidents closed.", done)
         messages.success(request, text % {"count": done})
 
     # --- one incident ---------------------------------------------------------------------------
@@ -192,7 +191,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
     def acknowledge_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         def do(incident: Incident, actor: User, note: str) -> str:
             acknowledge(incident=incident, actor=actor, now=timezone.now(), note=note)
-            return _now("It is yours: nobody is told of it again.")
+            return gettext("Incident acknowledged: no more reminders or escalations.")
 
         return self._act(request, pk, do)
 
@@ -203,14 +202,14 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
             now = timezone.now()
             until = now + timedelta(minutes=min(minutes, 10**6))
             snooze(incident=incident, until=until, actor=actor, now=now, note=note)
-            return _now("Nobody is told of it for %(time)s.") % {"time": span_text(minutes * 60)}
+            return gettext("Notifications paused for %(time)s.") % {"time": span_text(minutes * 60)}
 
         return self._act(request, pk, do)
 
     def close_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         def do(incident: Incident, actor: User, note: str) -> str:
             close(incident=incident, actor=actor, now=timezone.now(), note=note)
-            return _now("The incident is closed.")
+            return gettext("Incident closed.")
 
         return self._act(request, pk, do)
 
@@ -227,7 +226,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         except DomainError as error:
             messages.error(request, error.text)
         else:
-            messages.success(request, _now("The notice is sent again."))
+            messages.success(request, gettext("Notification queued again."))
         if notice.incident_id is None:
             return HttpResponseRedirect(reverse("admin:alerts_notice_changelist"))
         return _to(notice.incident_id)
@@ -280,10 +279,10 @@ def state_text(incident: Incident) -> str:
     if incident.state == IncidentState.OPEN and incident.acknowledged_at is not None:
         who = incident.acknowledged_by
         name = "–" if who is None else who.get_username()
-        return _now("acknowledged by %(who)s") % {"who": name}
+        return gettext("acknowledged by %(who)s") % {"who": name}
     if incident.state == IncidentState.OPEN and incident.snoozed_until is not None:
         until = timezone.localtime(incident.snoozed_until)
-        return _now("snoozed until %(time)s") % {"time": f"{until:%m-%d %H:%M}"}
+        return gettext("snoozed until %(time)s") % {"time": f"{until:%m-%d %H:%M}"}
     return str(incident.get_state_display())
 
 
@@ -293,14 +292,14 @@ def step_text(note: IncidentNote) -> str:
     if detail.get("why") in Ending.values:
         found.append(str(Ending(detail["why"]).label))
     if isinstance(detail.get("value"), int | float):
-        found.append(_now("value %(value)s") % {"value": f"{detail['value']:,.6g}"})
+        found.append(gettext("value %(value)s") % {"value": f"{detail['value']:,.6g}"})
     if detail.get("severity") in Severity.values:
         found.append(str(Severity(detail["severity"]).label))
     if isinstance(detail.get("tell"), list) and detail["tell"]:
         found.append(", ".join(str(each) for each in detail["tell"]))
     if detail.get("until"):
         until = timezone.localtime(datetime.fromisoformat(detail["until"]))
-        found.append(_now("until %(time)s") % {"time": f"{until:%Y-%m-%d %H:%M}"})
+        found.append(gettext("until %(time)s") % {"time": f"{until:%Y-%m-%d %H:%M}"})
     if detail.get("note"):
         found.append(str(detail["note"]))
     return "; ".join(found)

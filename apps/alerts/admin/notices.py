@@ -44,7 +44,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     list_filter_submit = True
     list_select_related = ("project", "incident")
     search_fields = ("channel_name", "answer", "incident__rule")
-    search_help_text = _("Channel, answer, rule")
+    search_help_text = _("Channel, response, rule")
     list_per_page = 50
     actions = ("send_again_selected",)
     fields: ClassVar[Any] = (
@@ -73,7 +73,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
             found += [each] if isinstance(each, str) else each
         return tuple(found)
 
-    @display(description=_("why"), ordering="kind")
+    @display(description=_("reason"), ordering="kind")
     def why(self, notice: Notice) -> str:
         """Return what caused the notification."""
         return str(notice.get_kind_display())
@@ -98,12 +98,12 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         at = timezone.localtime(notice.next_try_at)
         return _("%(tries)d, next %(time)s") % {"tries": notice.attempts, "time": f"{at:%H:%M:%S}"}
 
-    @display(description=_("answer"))
+    @display(description=_("response"))
     def told(self, notice: Notice) -> SafeString:
         """Return the server's response."""
         return format_html('<span class="cy-reason">{}</span>', result_text(notice))
 
-    @display(description=_("repeats"))
+    @display(description=_("resent from"))
     def repeats(self, notice: Notice) -> SafeString | str:
         """Return a link to the original of a resent notification."""
         if notice.resent_of is None:
@@ -127,6 +127,6 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
             request, chosen, lambda each: resend(notice=each, actor=actor, now=now), named=True
         )
         text = ngettext(
-            "%(count)d notice is sent again.", "%(count)d notices are sent again.", sent
+            "%(count)d notification queued again.", "%(count)d notifications queued again.", sent
         )
         messages.success(request, text % {"count": sent})

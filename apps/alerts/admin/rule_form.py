@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django import forms
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
@@ -25,7 +25,7 @@ LIMITS: Final = (
     ("below", _("is below")),
     ("rises_by", _("rises by")),
     ("falls_by", _("falls by")),
-    ("absent_seconds", _("is not measured for (seconds)")),
+    ("absent_seconds", _("has no data for (seconds)")),
 )
 # Form field for a validation error, by the prefix of its place in the configuration.
 _PLACES: Final = (
@@ -73,43 +73,43 @@ class RuleForm(forms.Form):
         max_length=500,
         widget=UnfoldAdminTextareaWidget({"rows": 2}),
     )
-    event = forms.ChoiceField(label=_("Watches"), required=False, widget=UnfoldAdminSelectWidget)
+    event = forms.ChoiceField(label=_("Alert on"), required=False, widget=UnfoldAdminSelectWidget)
     series = forms.CharField(
         label=_("Series"),
         required=False,
         max_length=64,
         widget=_line(list="alert-series"),
-        help_text=_("Name of a measured series, for example queue.ready."),
+        help_text=_("Name of the metric, for example queue.ready."),
     )
     label = forms.CharField(
         label=_("Label"),
         required=False,
         max_length=200,
         widget=_line(),
-        help_text=_("Wildcards * and ? are allowed. Empty: every label, judged separately."),
+        help_text=_("Wildcards: * and ?. Leave empty to evaluate each label separately."),
     )
     match = forms.CharField(
-        label=_("Conditions"),
+        label=_("Filters"),
         required=False,
         widget=UnfoldAdminTextareaWidget({"rows": 2, "spellcheck": "false"}),
-        help_text=_("For events: one condition per line, for example job: news*."),
+        help_text=_("Events and conditions only. One filter per line, for example job: news*."),
     )
     kind = forms.ChoiceField(
         label=_("Alert when the value"), choices=LIMITS, widget=UnfoldAdminSelectWidget
     )
-    limit = _number(_("Limit"))
-    in_seconds = _number(_("Window (seconds)"), _("For rises, falls and repeated events."))
+    limit = _number(_("Threshold"))
+    in_seconds = _number(_("Window (seconds)"), _("Used for rises, falls and repeated events."))
     for_seconds = _number(_("For (seconds)"))
     times = forms.IntegerField(
-        label=_("Times"),
+        label=_("Occurrences"),
         required=False,
         min_value=1,
         widget=_line(inputmode="numeric"),
-        help_text=_("For events."),
+        help_text=_("Events only: alert after this number within the window."),
     )
-    recover = _number(_("Recovers at"), _("Empty: the same limit."))
-    recover_for = _number(_("For (seconds)"), _("Empty: 60."))
-    quiet_seconds = _number(_("Recovers after (seconds without the event)"), _("Empty: a day."))
+    recover = _number(_("Recovers at"), _("Leave empty to use the alert threshold."))
+    recover_for = _number(_("For (seconds)"), _("Default: 60."))
+    quiet_seconds = _number(_("Recovers after (seconds without the event)"), _("Default: one day."))
     severity = forms.ChoiceField(
         label=_("Severity"),
         choices=Severity.choices,
@@ -120,15 +120,13 @@ class RuleForm(forms.Form):
         label=_("Recipients"),
         required=False,
         widget=_line(list="alert-channels"),
-        help_text=_("Channel names separated by spaces. Empty: the defaults of the configuration."),
+        help_text=_("Channel names separated by spaces. Default: those of the configuration."),
     )
-    repeat_seconds = _number(_("Repeat every (seconds)"), _("Empty: notify once."))
+    repeat_seconds = _number(_("Remind every (seconds)"), _("Leave empty to notify once."))
     quiet = forms.ChoiceField(
         label=_("Quiet hours"), required=False, widget=UnfoldAdminSelectWidget
     )
-    note = forms.CharField(
-        label=_("Note for the version"), required=False, max_length=200, widget=_line()
-    )
+    note = forms.CharField(label=_("Version note"), required=False, max_length=200, widget=_line())
 
     def __init__(self, *args: Any, quiet_hours: Any = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -137,19 +135,19 @@ class RuleForm(forms.Form):
         for source in all_sources():
             (lasting if hasattr(source, "now") else events).append((source.name, source.title))
         self.fields["event"].choices = [  # type: ignore[attr-defined]
-            ("", _now("a measured value (series)")),
-            (_now("Events, which happen once"), events),
-            (_now("Conditions, which last"), lasting),
+            ("", gettext("A metric (series)")),
+            (gettext("Events (happen once)"), events),
+            (gettext("Conditions (ongoing)"), lasting),
         ]
         known = sorted(quiet_hours)
         self.fields["quiet"].choices = [("", "–"), *((each, each) for each in known)]  # type: ignore[attr-defined]
         for number in range(1, STEPS + 1):
-            self.fields[f"step_{number}_after"] = _number(_("After seconds"))
+            self.fields[f"step_{number}_after"] = _number(_("After (seconds)"))
             self.fields[f"step_{number}_tell"] = forms.CharField(
-                label=_("notify"), required=False, widget=_line(list="alert-channels")
+                label=_("Notify"), required=False, widget=_line(list="alert-channels")
             )
             self.fields[f"step_{number}_severity"] = forms.ChoiceField(
-                label=_("as"),
+                label=_("New severity"),
                 required=False,
                 choices=[("", "–"), *Severity.choices],
                 widget=UnfoldAdminSelectWidget,

@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 from django.views.decorators.http import require_GET, require_POST
 
 from apps.access.admin import ProjectScopedAdmin, ask_first
@@ -276,7 +276,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         project_id, name, actor = self._meant(request, Role.EDITOR)
         asked = ask_first(
             request,
-            verb=_("Remove the rule"),
+            verb=_("Remove rule"),
             loss=_("The rule no longer opens incidents. Earlier versions still contain it."),
             ids=[f"{project_id} {name}"],
             names=[name],
@@ -306,9 +306,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
 
         def do() -> str:
             sent = len([send_test(channel=c, actor=actor, now=timezone.now()) for c in channels])
-            text = ngettext(
-                "%(count)d test is on its way.", "%(count)d tests are on their way.", sent
-            )
+            text = ngettext("%(count)d test queued.", "%(count)d tests queued.", sent)
             return text % {"count": sent}
 
         return self._done(request, do)
@@ -421,8 +419,8 @@ def _watches(rule: Rule) -> str:
 def _state_text(state: RuleState) -> str:
     return {
         RuleState.FIRING: _("firing"),
-        RuleState.PENDING: _("pending"),
+        RuleState.PENDING: pgettext("rule", "pending"),
         RuleState.OK: _("OK"),
-        RuleState.UNKNOWN: _("no values"),
+        RuleState.UNKNOWN: _("no data"),
         RuleState.OFF: _("off"),
     }[state]

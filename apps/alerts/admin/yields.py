@@ -36,7 +36,7 @@ def save_policy(request: HttpRequest, pk: int) -> HttpResponse:
     form = YieldPolicyForm(request.POST, instance=YieldPolicy(job=job))
     if form.is_valid():
         set_policy(job=job, values=form.cleaned_data, actor=person_of(request))
-        messages.success(request, gettext("What is watched of the yield is changed."))
+        messages.success(request, gettext("Yield monitoring settings saved."))
     else:
         for name, errors in form.errors.items():
             label = form.fields[name].label if name in form.fields else name
@@ -50,7 +50,7 @@ def learn(request: HttpRequest, pk: int) -> HttpResponse:
     """Reset the baseline and return to the job's page."""
     job = _edited(request, pk)
     reset_baseline(job=job, now=timezone.now(), actor=person_of(request))
-    text = gettext("Runs until now are compared with nothing any more.")
+    text = gettext("Baseline reset. Earlier runs are no longer compared.")
     messages.success(request, text)
     return _back(pk)
 

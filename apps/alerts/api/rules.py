@@ -33,12 +33,12 @@ class AlertRuleSerializer(serializers.Serializer[Any]):
     """Active rule with its current state."""
 
     name = serializers.CharField(source="rule.name")
-    title = serializers.CharField(source="rule.title", help_text=_("Of a built-in rule."))
+    title = serializers.CharField(source="rule.title", help_text=_("Empty unless built in."))
     project = serializers.IntegerField(
-        allow_null=True, help_text=_("null: of the platform, which holds for projects too")
+        allow_null=True, help_text=_("null: a platform rule, which also applies to projects.")
     )
     builtin = serializers.BooleanField(source="rule.builtin")
-    version = serializers.IntegerField(help_text=_("of the configuration; 0: built in"))
+    version = serializers.IntegerField(help_text=_("Configuration version; 0: built in."))
     series = serializers.CharField(source="rule.series")
     label = serializers.CharField(source="rule.label")  # type: ignore[assignment]  # DRF has one
     event = serializers.CharField(source="rule.event")
@@ -48,13 +48,13 @@ class AlertRuleSerializer(serializers.Serializer[Any]):
     tell = serializers.SerializerMethodField()
     state = serializers.ChoiceField(choices=[each.value for each in RuleState])
     value = serializers.FloatField(
-        allow_null=True, help_text=_("the latest, of the series that is worst")
+        allow_null=True, help_text=_("Latest value of the series in the worst state.")
     )
     value_label = serializers.CharField(
-        source="label", help_text=_("the label of the series that is worst")
+        source="label", help_text=_("Label of the series in the worst state.")
     )
-    watched = serializers.IntegerField(help_text=_("how many series of visible projects"))
-    open_count = serializers.IntegerField(help_text=_("open incidents in visible projects"))
+    watched = serializers.IntegerField(help_text=_("Series in visible projects."))
+    open_count = serializers.IntegerField(help_text=_("Open incidents in visible projects."))
     muted_until = serializers.DateTimeField(allow_null=True)
 
     def get_when(self, row: RuleStanding) -> dict[str, float]:
@@ -79,7 +79,7 @@ class AlertSourceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     title = serializers.CharField()
     lasting = serializers.BooleanField(
-        help_text=_("a condition, which is so for a while; else an event, which happens once")
+        help_text=_("true: a condition, which lasts; false: an event, which happens once.")
     )
     facts = serializers.ListField(child=serializers.CharField())
 
@@ -96,11 +96,11 @@ class PreviewQuestionSerializer(serializers.Serializer[Any]):
     project = VisibleRelatedField(
         queryset=Project.objects.all(),
         allow_null=True,
-        help_text=_("null: of the platform, which watches all projects"),
+        help_text=_("null: a platform rule, which watches all projects."),
     )
-    rule = serializers.DictField(help_text=_("an entry of rules, see docs/alerts.md"))
+    rule = serializers.DictField(help_text=_("Entry of rules, see docs/alerts.md."))
     seconds = serializers.IntegerField(
-        min_value=60, max_value=LONGEST, default=DAY, help_text=_("how far back")
+        min_value=60, max_value=LONGEST, default=DAY, help_text=_("Period to check in seconds.")
     )
 
 
@@ -110,9 +110,9 @@ class WouldFindSerializer(serializers.Serializer[Any]):
     project = serializers.IntegerField(allow_null=True)
     key = serializers.CharField(allow_blank=True)
     began_at = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True, help_text=_("null: not over"))
+    ended_at = serializers.DateTimeField(allow_null=True, help_text=_("null: still open."))
     times = serializers.IntegerField()
-    value = serializers.FloatField(allow_null=True, help_text=_("the worst"))
+    value = serializers.FloatField(allow_null=True, help_text=_("Worst value during the incident."))
     facts = serializers.DictField(allow_null=True)
 
 
@@ -121,11 +121,11 @@ class RulePreviewSerializer(serializers.Serializer[Any]):
 
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
-    watched = serializers.IntegerField(help_text=_("series, or events; 0: nothing of that name"))
+    watched = serializers.IntegerField(help_text=_("Matching series or events; 0: unknown name."))
     now_only = serializers.BooleanField(
-        help_text=_("a condition: nobody keeps what was so earlier")
+        help_text=_("true for a condition: its past states are not stored.")
     )
-    more = serializers.BooleanField(help_text=_("there is more than is shown"))
+    more = serializers.BooleanField(help_text=_("true if the result is truncated."))
     found = WouldFindSerializer(many=True)
 
 

@@ -55,8 +55,8 @@ class StepSerializer(serializers.ModelSerializer[IncidentNote]):
 class IncidentSerializer(serializers.ModelSerializer[Incident]):
     """Incident opened by a rule."""
 
-    text = serializers.SerializerMethodField(help_text=_("In one line, in your language."))
-    advice = serializers.SerializerMethodField(help_text=_("What to do about it."))
+    text = serializers.SerializerMethodField(help_text=_("One-line summary in your language."))
+    advice = serializers.SerializerMethodField(help_text=_("Recommended action."))
     began_at = serializers.DateTimeField(source="since", read_only=True)
     acknowledged_by = serializers.CharField(
         source="acknowledged_by.username", default=None, allow_null=True, read_only=True
@@ -135,7 +135,7 @@ class ChannelSerializer(serializers.ModelSerializer[Channel]):
         allow_null=True,
         required=False,
         default=None,
-        help_text=_("null: of the platform, for all projects."),
+        help_text=_("null: a platform channel, for all projects."),
     )
     language = serializers.ChoiceField(choices=settings.LANGUAGES, default="en")
     settings = serializers.DictField(
@@ -148,10 +148,10 @@ class ChannelSerializer(serializers.ModelSerializer[Channel]):
         write_only=True,
         required=False,
         default=dict,
-        help_text=_('By kind; those that are left out stay as they are, "" removes one.'),
+        help_text=_('Secrets by name. Omitted ones are kept, "" removes one.'),
     )
-    has_secrets = serializers.SerializerMethodField(help_text=_("Names of the secrets it has."))
-    host = serializers.SerializerMethodField(help_text=_("The server that it calls."))
+    has_secrets = serializers.SerializerMethodField(help_text=_("Names of the stored secrets."))
+    host = serializers.SerializerMethodField(help_text=_("Host name of the called server."))
 
     class Meta:
         model = Channel

@@ -48,17 +48,17 @@ class JobYieldSerializer(serializers.ModelSerializer[JobYield]):
         ]
         read_only_fields = fields
         extra_kwargs = {
-            "items": {"help_text": _("Null: the run counts no items.")},
-            "fields": {"help_text": _("In how many of the items each field had a value.")},
-            "judged": {"help_text": _("Compared with earlier runs, and later ones with it.")},
+            "items": {"help_text": _("null: the run reports no items.")},
+            "fields": {"help_text": _("Number of items with a value, by field.")},
+            "judged": {"help_text": _("Compared with earlier runs, and part of later baselines.")},
             "usual": {
                 "help_text": _(
-                    "low, middle and high number of items, of how many runs, whether of the same"
-                    " weekday, and the usual share of each field; empty: too few runs to know."
+                    "Baseline: low, middle and high number of items, number of runs, whether they "
+                    "are of the same weekday, and usual share by field. Empty with too few runs."
                 )
             },
             "findings": {
-                "help_text": _("What was unusual: of the kinds drop, rise, coverage, failures.")
+                "help_text": _("Anomalies of the kinds drop, rise, coverage and failures.")
             },
         }
 
@@ -84,7 +84,7 @@ class FieldShareSerializer(serializers.Serializer[Any]):
     """Coverage of one field in the newest compared run."""
 
     name = serializers.CharField()
-    share = serializers.FloatField(help_text=_("of the items have a value, 0 to 1"))
+    share = serializers.FloatField(help_text=_("Share of items with a value, 0 to 1."))
     usual = serializers.FloatField(allow_null=True)
     fallen = serializers.BooleanField()
 
@@ -93,19 +93,19 @@ class YieldStandingSerializer(serializers.Serializer[Any]):
     """Current yield status of a job."""
 
     job = serializers.IntegerField()
-    run = serializers.IntegerField(allow_null=True, help_text=_("The newest that was compared."))
+    run = serializers.IntegerField(allow_null=True, help_text=_("Newest compared run."))
     findings = serializers.ListField(
-        child=serializers.DictField(), help_text=_("What is unusual of it, and since when.")
+        child=serializers.DictField(), help_text=_("Anomalies of that run and their start times.")
     )
     coverage = FieldShareSerializer(many=True)
-    stale = serializers.BooleanField(help_text=_("It brings nothing new any more."))
+    stale = serializers.BooleanField(help_text=_("true if the job no longer returns new items."))
     good_run = serializers.IntegerField(allow_null=True)
     good_at = serializers.DateTimeField(allow_null=True)
     usual_seconds = serializers.FloatField(
-        allow_null=True, help_text=_("The usual time between two good runs.")
+        allow_null=True, help_text=_("Usual time between two good runs.")
     )
     stale_at = serializers.DateTimeField(
-        allow_null=True, help_text=_("From then on it is stale, unless a good run ends before.")
+        allow_null=True, help_text=_("Time when the job becomes stale without a good run.")
     )
     policy = YieldPolicySerializer()
 

@@ -29,7 +29,7 @@ class Channel(models.Model):
         blank=True,
         on_delete=models.CASCADE,
         related_name="+",
-        help_text=_("Empty: for rules of the platform."),
+        help_text=_("Leave empty for a platform channel."),
     )
     name = models.CharField(
         _("name"), max_length=64, validators=[RegexValidator(r"^[a-z][a-z0-9_-]*\Z")]
@@ -101,17 +101,17 @@ class Notice(models.Model):
     # notification.
     next_try_at = models.DateTimeField(_("next try at"), null=True, blank=True)
     # End of the quiet hours that defer the notification.
-    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    not_before = models.DateTimeField(_("deferred until"), null=True, blank=True)
     # Number of attempts; the last problem and response, with secrets masked.
     attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
     problem = models.CharField(
         _("problem"), max_length=16, choices=NoticeProblem.choices, blank=True, default=""
     )
-    answer = models.CharField(_("answer"), max_length=500, blank=True, default="")
+    answer = models.CharField(_("response"), max_length=500, blank=True, default="")
     # Recipients already reached: a retry goes only to the others.
     delivered = models.JSONField(_("delivered to"), default=list, blank=True)
     # The notification whose message included this one: in a storm, one digest covers many.
-    message = models.BigIntegerField(_("sent with"), null=True, blank=True)
+    message = models.BigIntegerField(_("combined into"), null=True, blank=True)
     sent_at = models.DateTimeField(_("sent at"), null=True, blank=True)
     # The notification that a user resent as this one.
     resent_of = models.ForeignKey(

@@ -25,14 +25,12 @@ class Incident(models.Model):
     project = models.ForeignKey(
         Project, verbose_name=_("project"), null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    project_name = models.CharField(
-        _("name of the project"), max_length=200, blank=True, default=""
-    )
+    project_name = models.CharField(_("project name"), max_length=200, blank=True, default="")
     rule = models.CharField(_("rule"), max_length=64)
     # Version of the configuration that defines the rule; 0 for a built-in rule.
-    version = models.PositiveIntegerField(_("version of the rules"), default=0)
+    version = models.PositiveIntegerField(_("rule version"), default=0)
     # True for a platform or built-in rule, which also covers projects.
-    by_platform = models.BooleanField(_("rule of the platform"), default=False)
+    by_platform = models.BooleanField(_("platform rule"), default=False)
     # Deduplication key within the rule: the label of a series, or the key of an occurrence.
     key = models.CharField(_("object"), max_length=200, blank=True, default="")
     # Name of the series, event or condition, and the rule's condition when the incident opened.
@@ -42,14 +40,14 @@ class Incident(models.Model):
     state = models.CharField(
         _("state"), max_length=16, choices=IncidentState.choices, default=IncidentState.OPEN
     )
-    facts = models.JSONField(_("facts"), default=dict)
+    facts = models.JSONField(_("details"), default=dict)
     # Advice from the rule's description.
     advice = models.CharField(_("what to do"), max_length=500, blank=True, default="")
     address = models.CharField(_("page"), max_length=300, blank=True, default="")
     value = models.FloatField(_("value"), null=True)
-    count = models.PositiveIntegerField(_("times"), default=1)
+    count = models.PositiveIntegerField(_("occurrences"), default=1)
     # Number of reopenings shortly after a recovery.
-    reopened = models.PositiveIntegerField(_("opened again"), default=0)
+    reopened = models.PositiveIntegerField(_("reopened"), default=0)
     # Start of the problem as far as known; the incident opens after the rule's ``for_seconds``.
     began_at = models.DateTimeField(_("began at"), null=True)
     opened_at = models.DateTimeField(_("opened at"))
@@ -67,7 +65,7 @@ class Incident(models.Model):
     # Reminders are paused until this time.
     snoozed_until = models.DateTimeField(_("snoozed until"), null=True, blank=True)
     # Number of escalation steps taken, and the time of the last notification.
-    escalated = models.PositiveSmallIntegerField(_("escalated"), default=0)
+    escalated = models.PositiveSmallIntegerField(_("escalation steps"), default=0)
     told_at = models.DateTimeField(_("last notified at"), null=True, blank=True)
 
     objects = IncidentQuerySet["Incident"].as_manager()
@@ -118,14 +116,14 @@ class IncidentNote(models.Model):
 
     incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notes")
     at = models.DateTimeField(_("at"))
-    what = models.CharField(_("what"), max_length=32, choices=Step.choices)
+    what = models.CharField(_("action"), max_length=32, choices=Step.choices)
     # User name; "" for the monitor.
     by = models.CharField(_("by"), max_length=150, blank=True, default="")
     detail = models.JSONField(_("detail"), default=dict)
 
     class Meta:
-        verbose_name = _("step of an incident")
-        verbose_name_plural = _("steps of incidents")
+        verbose_name = _("incident history entry")
+        verbose_name_plural = _("incident history")
         ordering: ClassVar = ["id"]
 
     def __str__(self) -> str:
@@ -140,8 +138,8 @@ class SeenHappening(models.Model):
     at = models.DateTimeField(db_index=True)
 
     class Meta:
-        verbose_name = _("seen event")
-        verbose_name_plural = _("seen events")
+        verbose_name = _("processed event")
+        verbose_name_plural = _("processed events")
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["source", "happening"], name="alerts_seen_once")
         ]
@@ -158,8 +156,8 @@ class SourceMark(models.Model):
     read_at = models.DateTimeField()
 
     class Meta:
-        verbose_name = _("mark of a source")
-        verbose_name_plural = _("marks of sources")
+        verbose_name = _("event source cursor")
+        verbose_name_plural = _("event source cursors")
 
     def __str__(self) -> str:
         return self.source
@@ -179,8 +177,8 @@ class LastingHappening(models.Model):
     seen_at = models.DateTimeField(db_index=True)
 
     class Meta:
-        verbose_name = _("lasting condition")
-        verbose_name_plural = _("lasting conditions")
+        verbose_name = _("ongoing condition")
+        verbose_name_plural = _("ongoing conditions")
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["source", "happening"], name="alerts_lasting_once")
         ]

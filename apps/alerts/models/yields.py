@@ -42,13 +42,13 @@ class JobYield(models.Model):
     # Baseline at that time, see engine.yields.Baseline; {} if there were too few runs.
     usual = models.JSONField(_("usual"), default=dict)
     # Anomalies: [{"kind": "drop", "items": 10, "usual": 1000, ...}].
-    findings = models.JSONField(_("findings"), default=list)
+    findings = models.JSONField(_("anomalies"), default=list)
 
     objects = JobYieldQuerySet["JobYield"].as_manager()
 
     class Meta:
-        verbose_name = _("yield of a run")
-        verbose_name_plural = _("yields of runs")
+        verbose_name = _("run yield")
+        verbose_name_plural = _("run yields")
         ordering: ClassVar = ["-ended_at", "-run"]
         indexes: ClassVar = [
             models.Index(fields=["job", "-ended_at"], name="alerts_yields_of_job"),
@@ -92,13 +92,13 @@ class YieldPolicy(models.Model):
         ),
     )
     coverage_fall = models.FloatField(
-        _("fields left empty"),
+        _("missing fields"),
         null=True,
         blank=True,
         default=_DEFAULT.coverage_fall,
         validators=_SHARE,
         help_text=_(
-            "A field has a value in so much smaller a share of the items. Empty: not looked at."
+            "Alert when the share of items with a value falls by this. Leave empty to disable."
         ),
     )
     failures_rise = models.FloatField(
@@ -113,7 +113,7 @@ class YieldPolicy(models.Model):
         ),
     )
     stale_times = models.FloatField(
-        _("nothing new"),
+        _("no new items"),
         null=True,
         blank=True,
         default=_DEFAULT.stale_times,
@@ -129,8 +129,8 @@ class YieldPolicy(models.Model):
     updated_at = models.DateTimeField(_("changed at"), auto_now=True)
 
     class Meta:
-        verbose_name = _("yield watch")
-        verbose_name_plural = _("yield watches")
+        verbose_name = _("yield policy")
+        verbose_name_plural = _("yield policies")
 
     def __str__(self) -> str:
         return str(self.job)
@@ -156,11 +156,11 @@ class YieldWatch(models.Model):
     # without a break.
     run = models.BigIntegerField(_("run"), null=True)
     run_ended_at = models.DateTimeField(_("ended at"), null=True)
-    findings = models.JSONField(_("findings"), default=list)
-    unusual = models.BooleanField(_("unusual"), default=False)
+    findings = models.JSONField(_("anomalies"), default=list)
+    unusual = models.BooleanField(_("anomaly"), default=False)
     # Newest successful run that returned items.
     good_run = models.BigIntegerField(_("last good run"), null=True)
-    good_at = models.DateTimeField(_("last good at"), null=True)
+    good_at = models.DateTimeField(_("last good run at"), null=True)
     # Usual seconds between such runs, and when the job becomes stale; None if unknown.
     usual_seconds = models.FloatField(_("usual interval"), null=True)
     stale_at = models.DateTimeField(_("stale at"), null=True, db_index=True)

@@ -69,10 +69,10 @@ def _list(value: Any, split: str) -> list[str]:
     if isinstance(value, str):
         value = re.split(split, value)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise InvalidValue(_("Enter a list of texts."))
+        raise InvalidValue(_("Enter a list of strings."))
     found = list(dict.fromkeys(each.strip() for each in value if each.strip()))
     if len(found) > MOST_RECEIVERS:
-        raise InvalidValue(_("At most 50; use a group or a mailing list for more."))
+        raise InvalidValue(_("At most 50 recipients; use a group or a mailing list for more."))
     return found
 
 
@@ -82,7 +82,9 @@ def _emails(value: Any) -> list[str]:
         try:
             validate_email(each)
         except ValidationError:
-            raise InvalidValue(_("%(text)s is no mail address.") % {"text": each[:100]}) from None
+            raise InvalidValue(
+                _("Invalid e-mail address: %(text)s.") % {"text": each[:100]}
+            ) from None
     return found
 
 
@@ -90,7 +92,7 @@ def _numbers(value: Any) -> list[str]:
     found = _list(value, r"[,;\n\r]+")
     for each in found:
         if not _NUMBER.fullmatch(each):
-            raise InvalidValue(_("%(text)s is no phone number.") % {"text": each[:100]})
+            raise InvalidValue(_("Invalid phone number: %(text)s.") % {"text": each[:100]})
     return [re.sub(r"[ -]", "", each) for each in found]
 
 
@@ -103,7 +105,7 @@ def _flag(value: Any) -> bool:
 def _one_of(*choices: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if value not in choices:
-            raise InvalidValue(_("One of: %(choices)s.") % {"choices": ", ".join(choices)})
+            raise InvalidValue(_("Choose one of: %(choices)s.") % {"choices": ", ".join(choices)})
         return str(value)
 
     return read
@@ -126,15 +128,15 @@ def _address(value: Any) -> str:
     except ValueError:
         host, parts = "", urlsplit("")
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
-        raise InvalidValue(_("An address such as https://host/path, without user and password."))
+        raise InvalidValue(_("Enter a URL such as https://host/path without credentials."))
     if "{" in parts.netloc:
-        raise InvalidValue(_("The name of the server cannot contain placeholders."))
+        raise InvalidValue(_("The host name cannot contain placeholders."))
     verdict = check_address(
         host, allowed_networks=settings.ALERTS_ALLOWED_NETWORKS, resolve=lambda _name: []
     )
     if verdict.problem in (AddressFault.BLOCKED, AddressFault.MALFORMED):
         raise InvalidValue(
-            _("This server must not be called; the setting ALERTS_ALLOWED_NETWORKS can allow it.")
+            _("This address is not allowed. Add its network to ALERTS_ALLOWED_NETWORKS.")
         )
     return text
 
@@ -154,7 +156,7 @@ def _robot(has_token: Callable[[Any], bool]) -> Callable[[Any], str]:
 def _key(value: Any) -> str:
     text = _line(value)
     if text and len(text) < 8:
-        raise InvalidValue(_("This is too short for a key."))
+        raise InvalidValue(_("Enter at least 8 characters."))
     return text
 
 
@@ -162,13 +164,13 @@ def _webhook_key(value: Any) -> str:
     text = _line(value)
     keys = text.split()
     if len(keys) > 2:
-        raise InvalidValue(_("One key, or the new and the old key separated by a space."))
+        raise InvalidValue(_("Enter one key, or the new and the old key separated by a space."))
     for each in keys:
         problem = secret_problem(each)
         if problem == "short":
             raise InvalidValue(_("Enter at least 16 characters."))
         if problem:
-            raise InvalidValue(_("What follows whsec_ is no base64."))
+            raise InvalidValue(_("The part after whsec_ is not valid base64."))
     return text
 
 
@@ -176,15 +178,15 @@ def _headers(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         rows = [row.partition(":") for row in value.splitlines() if row.strip()]
         if not all(sign for _name, sign, _rest in rows):
-            raise InvalidValue(_("One header a line, as Name: value."))
+            raise InvalidValue(_("Enter one header per line, as Name: value."))
         value = {name.strip(): rest.strip() for name, _sign, rest in rows}
     if not isinstance(value, dict) or len(value) > 20:
-        raise InvalidValue(_("One header a line, as Name: value."))
+        raise InvalidValue(_("Enter one header per line, as Name: value."))
     for name, text in value.items():
         if not _HEADER.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
-            raise InvalidValue(_("One header a line, as Name: value."))
+            raise InvalidValue(_("Enter one header per line, as Name: value."))
         if _SECRET_HEADER.search(name) and "{secret}" not in text:
-            raise InvalidValue(_("Write {secret} here, and the secret itself into its own field."))
+            raise InvalidValue(_("Use {secret} here and enter the secret in its own field."))
     return dict(value)
 
 
@@ -208,7 +210,7 @@ _MOBILES: Final = ChannelField(
 
 
 def _url(read: Callable[[Any], str], help_text: Text) -> ChannelField:
-    return ChannelField("url", _("Address"), read, help_text, is_secret=True, is_required=True)
+    return ChannelField("url", _("URL"), read, help_text, is_secret=True, is_required=True)
 
 
 FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
@@ -226,7 +228,7 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
     ChannelKind.SMS: (
         ChannelField(
             "numbers",
-            _("Numbers"),
+            _("Phone numbers"),
             _numbers,
             _("Phone numbers, one per line. The gateway is called once for each."),
             is_required=True,
@@ -235,9 +237,9 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
         ),
         ChannelField(
             "url",
-            _("Address"),
+            _("URL"),
             _address,
-            _("Of the gateway. {number}, {text}, {id} and {secret} are filled in."),
+            _("URL of the gateway. Placeholders: {number}, {text}, {id}, {secret}."),
             is_required=True,
         ),
         ChannelField(
@@ -250,47 +252,47 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
         ),
         ChannelField(
             "content",
-            _("Body is"),
+            _("Body format"),
             _one_of("json", "form"),
             asks="choice",
-            choices=(("json", "JSON"), ("form", _("a form"))),
+            choices=(("json", "JSON"), ("form", _("Form data"))),
             default="json",
         ),
         ChannelField(
             "body",
             _("Body"),
             _template,
-            _('JSON such as {"to": "{number}", "text": "{text}"}, or to={number}&text={text}.'),
+            _('For example {"to": "{number}", "text": "{text}"} or to={number}&text={text}.'),
             asks="lines",
         ),
         ChannelField(
             "headers",
             _("Headers"),
             _headers,
-            _("One a line, such as Authorization: Bearer {secret}."),
+            _("One per line, for example Authorization: Bearer {secret}."),
             asks="lines",
             default={},
         ),
         ChannelField(
             "success",
-            _("Answer of success has"),
+            _("Success text"),
             _line,
-            _("A text that only a good answer has, for gateways that refuse with HTTP 200."),
+            _("Text in successful responses only, for gateways that report errors with HTTP 200."),
         ),
         ChannelField(
-            "characters", _("Characters"), _characters, _("Longer texts are cut."), default=200
+            "characters", _("Length limit"), _characters, _("Longer messages are cut."), default=200
         ),
-        ChannelField("secret", _("Secret"), _line, _("What {secret} stands for."), is_secret=True),
+        ChannelField("secret", _("Secret"), _line, _("Value of {secret}."), is_secret=True),
     ),
     ChannelKind.WEBHOOK: (
         _url(_address, _("URL that receives a POST with JSON.")),
         ChannelField(
             "key",
-            _("Key to sign with"),
+            _("Signing key"),
             _webhook_key,
             _(
-                "As Standard Webhooks has it: whsec_ and base64, or any text of 16 characters. To "
-                "change it without a gap: the new one, a blank, the old one."
+                "Standard Webhooks key: whsec_ and base64, or any text of at least 16 characters. "
+                "To rotate it, enter the new and the old key separated by a space."
             ),
             is_secret=True,
             is_required=True,
@@ -303,9 +305,9 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
         ),
         ChannelField(
             "key",
-            _("Key to sign with"),
+            _("Signing key"),
             _key,
-            _("Of a robot whose security is a signature; it begins with SEC."),
+            _("For robots with signature verification; the key begins with SEC."),
             is_secret=True,
         ),
         _MOBILES,
@@ -326,9 +328,9 @@ FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
         ),
         ChannelField(
             "key",
-            _("Key to sign with"),
+            _("Signing key"),
             _key,
-            _("Of a robot with signature verification."),
+            _("For robots with signature verification."),
             is_secret=True,
         ),
         _ALL,
@@ -377,14 +379,14 @@ def _gateway_problems(plain: Mapping[str, Any]) -> dict[str, list[Text]]:
     if "{text}" not in plain["url"] + body:
         return {"body": [_("The body must contain {text}, otherwise the message is empty.")]}
     if plain["method"] == "GET" and body:
-        return {"body": [_("A GET has no body.")]}
+        return {"body": [_("GET requests have no body.")]}
     try:
         if body and plain["content"] == "json":
             json.loads(body)
         elif body:
             parse_qsl(body, keep_blank_values=True, strict_parsing=True)
     except (ValueError, RecursionError):
-        return {"body": [_("This is neither JSON nor a form, as chosen above.")]}
+        return {"body": [_("The body does not have the selected format.")]}
     return {}
 
 

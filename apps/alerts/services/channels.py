@@ -40,7 +40,7 @@ def create_channel(
     and ``ChannelExists``.
     """
     if not _NAME.fullmatch(name):
-        text = _("Small letters, digits, '-' and '_' only, a letter first.")
+        text = _("Use lower-case letters, digits, '-' and '_', starting with a letter.")
         raise BadChannel(fields={"name": [text]})
     plain, secrets = read_fields(kind, typed, stored={})
     if Channel.objects.filter(project=project_id, name=name).exists():

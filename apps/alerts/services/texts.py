@@ -27,7 +27,7 @@ _FACTS: Final[Mapping[str, object]] = {
     "error": gettext_lazy("error"),
     "field": gettext_lazy("field"),
     "frontier": gettext_lazy("frontier"),
-    "harvest": gettext_lazy("harvest"),
+    "harvest": gettext_lazy("import"),
     "host": gettext_lazy("host"),
     "image": gettext_lazy("image"),
     "items": gettext_lazy("items"),
@@ -185,11 +185,11 @@ def _message(notice: Notice, incident: Incident, number: str) -> Message:
 
 
 def _test_message(notice: Notice, channel: Channel, number: str) -> Message:
-    title = _("Test of the channel %(name)s") % {"name": channel.name}
+    title = _("Test of channel %(name)s") % {"name": channel.name}
     return Message(
         id=number,
         title=title,
-        lines=(_("This is a test. If you can read it, alerts reach you by this channel."),),
+        lines=(_("This is a test. Alerts sent through this channel reach you."),),
         at=notice.created_at,
         event="test",
         links=((_("All incidents"), _absolute(INCIDENTS)),),
@@ -235,11 +235,11 @@ def _lines(incident: Incident) -> list[str]:
     if incident.is_open and (what := advice(incident)):
         rows.append(_("What to do: %(what)s") % {"what": what})
     if incident.count > 1:
-        rows.append(_("Times: %(count)d") % {"count": incident.count})
+        rows.append(_("Occurrences: %(count)d") % {"count": incident.count})
     if incident.ended_at is not None:
         lasted = span_text((incident.ended_at - incident.since).total_seconds())
         values = {"time": time_text(incident.ended_at), "span": lasted}
-        rows.append(_("Over: %(time)s, after %(span)s") % values)
+        rows.append(_("Ended: %(time)s, after %(span)s") % values)
     if incident.acknowledged_at is not None and incident.acknowledged_by is not None:
         who = incident.acknowledged_by.get_username()
         rows.append(_("Acknowledged by: %(who)s") % {"who": who})

@@ -33,9 +33,7 @@ class Unbalanced:
 
     name = "books.unbalanced"
     title: object = _("requests are not all accounted for")
-    sentence: object = _(
-        "the books of %(of)s do not balance: %(left)s on one side, %(right)s on the other"
-    )
+    sentence: object = _("%(of)s: %(left)s in total, but %(right)s accounted for")
     advice: object = _(
         "Check whether one of its processes died recently. Report it if the difference remains."
     )

@@ -20,12 +20,12 @@ def _condition(name: str, event: str, title: object, seconds: float, severity: s
 
 
 RULES: Final = (
-    _condition("daemon silent", "daemon.silent", _("a process is silent"), 15, CRITICAL),
-    _condition("agent silent", "agent.silent", _("an agent is silent"), 30, WARNING),
-    _condition("host silent", "host.silent", _("a host is silent"), 15, CRITICAL),
+    _condition("daemon silent", "daemon.silent", _("a process does not respond"), 15, CRITICAL),
+    _condition("agent silent", "agent.silent", _("an agent does not respond"), 30, WARNING),
+    _condition("host silent", "host.silent", _("a host does not respond"), 15, CRITICAL),
     _condition("queue without reader", "queue.unread", _("a queue has no consumer"), 60, CRITICAL),
-    _condition("dead letters held", "dead_letters.held", _("dead letters are held"), 0, WARNING),
-    _condition("outbox stuck", "outbox.stuck", _("the outbox is stuck"), 0, CRITICAL),
+    _condition("dead letters held", "dead_letters.held", _("there are dead letters"), 0, WARNING),
+    _condition("outbox stuck", "outbox.stuck", _("outbox messages are stuck"), 0, CRITICAL),
     _condition(
         "books unbalanced",
         "books.unbalanced",
@@ -52,20 +52,20 @@ RULES: Final = (
         name="log lines waiting",
         series="queue.ready",
         label=topology.LOGS.name,
-        title=_("log lines wait"),
+        title=_("log ingestion is behind"),
         when=When(above=10_000, for_seconds=60),
         recover=Recover(below=8_000),
     ),
     Rule(name="run failed", event="run.failed", title=_("a run failed")),
     Rule(name="run lost", event="run.lost", title=_("a run was lost")),
     Rule(name="run missed", event="run.missed", title=_("a planned run was missed")),
-    Rule(name="run late", event="run.late", title=_("a planned run began late"), severity=INFO),
+    Rule(name="run late", event="run.late", title=_("a planned run started late"), severity=INFO),
     _condition("run waiting", "run.waiting", _("a run waits for a host"), 0, WARNING),
     Rule(name="build failed", event="build.failed", title=_("a build failed")),
     Rule(
         name="webhook refused",
         event="delivery.failed",
-        title=_("a webhook was refused"),
+        title=_("a webhook was rejected"),
         # Anybody may send requests to a public webhook URL.
         when=When(times=3, in_seconds=600),
         severity=INFO,
@@ -110,7 +110,5 @@ RULES: Final = (
     _condition(
         "too much to watch", "alerts.cut", _("more problems than the monitor can read"), 15, WARNING
     ),
-    _condition(
-        "rule full", "alerts.full", _("a rule has reached its limit of incidents"), 0, WARNING
-    ),
+    _condition("rule full", "alerts.full", _("a rule has reached its incident limit"), 0, WARNING),
 )

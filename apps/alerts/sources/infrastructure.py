@@ -41,10 +41,10 @@ class DaemonSilent:
     """Processes that stopped sending heartbeats without a clean shutdown."""
 
     name = "daemon.silent"
-    title: object = _("a process is silent")
-    sentence: object = _("%(kind)s %(name)s on %(host)s is silent; %(living)s others are alive")
+    title: object = _("a process does not respond")
+    sentence: object = _("%(kind)s %(name)s on %(host)s does not respond; %(living)s others do")
     advice: object = _(
-        "Start it again on its host; if it is gone for good, forget it on the page of processes."
+        "Restart it on its host. If it was removed for good, forget it on the Processes page."
     )
     facts: tuple[str, ...] = ("kind", "name", "host", "living")
 
@@ -73,9 +73,9 @@ class AgentSilent:
     """Agents without heartbeats while a center is running."""
 
     name = "agent.silent"
-    title: object = _("an agent is silent")
+    title: object = _("an agent does not respond")
     sentence: object = _("agent %(agent)s sends no heartbeats")
-    advice: object = _("Check its host and network. Disable the Agent if it has been removed.")
+    advice: object = _("Check its host and network. Disable the agent if it has been removed.")
     facts: tuple[str, ...] = ("agent", "id")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -102,8 +102,8 @@ class HostSilent:
     """Hosts whose runner does not report."""
 
     name = "host.silent"
-    title: object = _("a host is silent")
-    sentence: object = _("host %(host)s does not report; %(running)s runs were on it")
+    title: object = _("a host does not respond")
+    sentence: object = _("host %(host)s does not report; it had %(running)s active runs")
     advice: object = _("Restart the runner on it. Disable the host if it has been removed.")
     facts: tuple[str, ...] = ("host", "running")
 
@@ -157,11 +157,9 @@ class DeadLettersHeld:
     """Messages in the dead-letter queue that wait for an operator."""
 
     name = "dead_letters.held"
-    title: object = _("dead letters are held")
-    sentence: object = _("%(count)s dead letters of %(queue)s are held; the newest: %(reason)s")
-    advice: object = _(
-        "Read the reason, mend it, and send the letters back to their queue, or drop them."
-    )
+    title: object = _("there are dead letters")
+    sentence: object = _("%(count)s dead letters from %(queue)s; latest reason: %(reason)s")
+    advice: object = _("Fix the cause, then return the messages to their queue or drop them.")
     facts: tuple[str, ...] = ("queue", "count", "reason")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -194,9 +192,9 @@ class OutboxStuck:
     """Committed messages that cannot be published."""
 
     name = "outbox.stuck"
-    title: object = _("the outbox is stuck")
+    title: object = _("outbox messages are stuck")
     sentence: object = _("%(count)s messages wait to be published (%(reason)s)")
-    advice: object = _("Check that the broker is up and that the outbox relay runs.")
+    advice: object = _("Check that the broker is up and that the outbox relay is running.")
     facts: tuple[str, ...] = ("count", "reason")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:

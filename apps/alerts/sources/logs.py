@@ -29,7 +29,7 @@ class NewError:
     name = "log.new_error"
     title: object = _("a new error group in a log")
     sentence: object = _("job %(job)s has a new error: %(error)s")
-    advice: object = _("Read the error. Ignore its group on the Errors page if it is harmless.")
+    advice: object = _("Check the error. Ignore its group on the Errors page if it is harmless.")
     facts: tuple[str, ...] = ("job", "run", "level", "source", "error", "image")
     same_run_as: tuple[str, ...] = ("run.failed", "run.lost")
 

@@ -52,8 +52,8 @@ class MonitorDown:
 
     name = "alerts.unwatched"
     title: object = _("no monitor is running")
-    sentence: object = _("nobody watches: %(monitor)s was the last monitor that lived")
-    advice: object = _("Start run_monitor again; until then nothing else is found and nobody told.")
+    sentence: object = _("no monitor is running; the last one was %(monitor)s")
+    advice: object = _("Start run_monitor. Until then no alert is raised and no one notified.")
     facts: tuple[str, ...] = ("monitor",)
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -76,11 +76,9 @@ class RuleAtLimit:
     """Rules that have reached the limit of open incidents and open no more."""
 
     name = "alerts.full"
-    title: object = _("a rule has reached its limit of incidents")
-    sentence: object = _(
-        "the rule %(rule)s has %(count)s open incidents: what more it finds is not opened"
-    )
-    advice: object = _("Mend what they have in common, or make the rule narrower; close the rest.")
+    title: object = _("a rule has reached its incident limit")
+    sentence: object = _("rule %(rule)s has %(count)s open incidents and opens no more")
+    advice: object = _("Fix their common cause or narrow the rule, then close the others.")
     facts: tuple[str, ...] = ("rule", "count")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -104,15 +102,15 @@ SOURCES: Final[tuple[ConditionSource, ...]] = (
     MonitorBlindSpot(
         "alerts.unasked",
         _("the monitor cannot read a source"),
-        _("the monitor %(monitor)s cannot look at %(source)s: nothing of it is alarm or recovery"),
-        _("Read the log of the monitor: it says why."),
+        _("monitor %(monitor)s cannot read %(source)s: its incidents neither open nor recover"),
+        _("See the log of the monitor for the reason."),
         said="unasked",
     ),
     MonitorBlindSpot(
         "alerts.cut",
         _("more problems than the monitor can read"),
-        _("%(source)s has more to tell than the monitor %(monitor)s looks at"),
-        _("Mend what it tells already: the rest follows then."),
+        _("%(source)s reports more problems than monitor %(monitor)s reads at once"),
+        _("Fix the reported problems first; the others are read afterwards."),
         said="cut",
     ),
     MonitorDown(),

@@ -26,7 +26,7 @@ _ENDS: Final = (RunState.EXITED, RunState.FAILED, RunState.LOST)
 class RunEnded:
     """Runs that ended with an error; recovers when a later run of the job succeeds."""
 
-    advice: object = _("Read the end of its log, fix the cause and start the job again.")
+    advice: object = _("Check the end of its log, fix the cause and start the job again.")
     facts: tuple[str, ...] = ("job", "run", "reason")
 
     def __init__(self, name: str, title: object, sentence: object, state: RunState) -> None:
@@ -66,7 +66,7 @@ class Planned:
     """Planned runs with a given outcome; recovers when a later one starts in time."""
 
     advice: object = _(
-        "Look whether an earlier run goes on and hosts have room; start it by hand if needed."
+        "Check for an earlier active run and for free slots; start the job manually if needed."
     )
     facts: tuple[str, ...] = ("job", "planned_at", "reason")
 
@@ -158,8 +158,8 @@ SOURCES: Final[tuple[EventSource | ConditionSource, ...]] = (
     ),
     Planned(
         "run.late",
-        _("a planned run began late"),
-        _("job %(job)s: the run planned for %(planned_at)s began late"),
+        _("a planned run started late"),
+        _("job %(job)s: the run planned for %(planned_at)s started late"),
         PlanOutcome.LATE,
     ),
     Planned(

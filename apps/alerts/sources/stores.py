@@ -24,7 +24,7 @@ MOST: Final = 5_000
 class NodeTrouble:
     """Storage nodes, or the queue server, in one of the given states."""
 
-    advice: object = _("Look at the node: is its database up, has it disk and connections left?")
+    advice: object = _("Check the node: its database, free disk space and connections.")
     facts: tuple[str, ...] = ("node", "state", "reason")
 
     def __init__(
@@ -60,7 +60,7 @@ class ShardPressed:
     name = "store.shard"
     title: object = _("a shard has a problem")
     sentence: object = _("a shard of %(biz)s on %(node)s: %(reason)s")
-    advice: object = _("Look at the node's database: disk, locks, slow statements.")
+    advice: object = _("Check the node's database: disk, locks, slow statements.")
     facts: tuple[str, ...] = ("biz", "node", "reason")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -88,7 +88,7 @@ class RequestQueueAway:
     name = "store.queue"
     title: object = _("a request queue has a problem")
     sentence: object = _("the queue of %(biz)s: %(reason)s")
-    advice: object = _("Look whether the queue server is up and has memory left.")
+    advice: object = _("Check that the queue server is up and has free memory.")
     facts: tuple[str, ...] = ("biz", "reason")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -110,8 +110,8 @@ class BizLate:
 
     name = "requests.late"
     title: object = _("stored requests will be late")
-    sentence: object = _("%(biz)s: %(backlog)s requests wait and will be late (%(outlook)s)")
-    advice: object = _("Give it more consumers or agents, or a lower pace of new requests.")
+    sentence: object = _("%(biz)s: %(backlog)s pending requests will be late (%(outlook)s)")
+    advice: object = _("Add consumers or agents, or submit new requests more slowly.")
     facts: tuple[str, ...] = ("biz", "backlog", "outlook", "lateness")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -140,7 +140,7 @@ SOURCES: Final[tuple[ConditionSource, ...]] = (
     NodeTrouble(
         "store.node_away",
         _("a storage node is unreachable"),
-        _("storage node %(node)s is away (%(state)s): %(reason)s"),
+        _("storage node %(node)s is unreachable (%(state)s): %(reason)s"),
         frozenset({NodeState.PROBLEM, NodeState.SILENT}),
     ),
     NodeTrouble(

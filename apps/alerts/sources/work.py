@@ -41,7 +41,7 @@ class BuildFailed:
     name = "build.failed"
     title: object = _("a build failed")
     sentence: object = _("build of %(tag)s failed at %(step)s (%(reason)s)")
-    advice: object = _("Read the log of the build, mend it, and build again.")
+    advice: object = _("Check the log of the build, fix the cause and build again.")
     facts: tuple[str, ...] = ("tag", "step", "reason")
 
     def since(self, at: datetime) -> Iterator[Occurrence]:
@@ -71,10 +71,10 @@ class DeliveryRefused:
     """Rejected webhook deliveries; recovers when a later one is accepted."""
 
     name = "delivery.failed"
-    title: object = _("a webhook was refused")
-    sentence: object = _("a webhook from %(from)s was refused (%(reason)s)")
+    title: object = _("a webhook was rejected")
+    sentence: object = _("a webhook from %(from)s was rejected (%(reason)s)")
     advice: object = _(
-        "Compare the secret at the git server or registry with the one of the project."
+        "Check that the git server or registry uses the webhook secret of the project."
     )
     facts: tuple[str, ...] = ("from", "code", "reason")
 
@@ -112,9 +112,9 @@ class HarvestFailed:
 
     name = "harvest.failed"
     title: object = _("an import failed")
-    sentence: object = _("source %(source)s: the harvest failed (%(reason)s)")
+    sentence: object = _("source %(source)s: the import failed (%(reason)s)")
     advice: object = _(
-        "Look whether the source can be reached with its credential, then harvest again."
+        "Check that the source is reachable with its credentials, then start it again."
     )
     facts: tuple[str, ...] = ("source", "reason")
 
@@ -134,8 +134,8 @@ class HarvestGap:
 
     name = "harvest.gap"
     title: object = _("an import skipped records")
-    sentence: object = _("source %(source)s: %(gaps)s gaps were not read")
-    advice: object = _("Look at the gaps of the harvest; harvest that time again if it is needed.")
+    sentence: object = _("source %(source)s: the import skipped %(gaps)s ranges of records")
+    advice: object = _("Move the marker of the source back to import the skipped ranges.")
     facts: tuple[str, ...] = ("source", "gaps")
 
     def since(self, at: datetime) -> Iterator[Occurrence]:
@@ -152,7 +152,7 @@ class NotApplied:
     name = "config.not_applied"
     title: object = _("a configuration cannot be applied")
     sentence: object = _("%(process)s cannot apply %(kind)s: %(reason)s")
-    advice: object = _("Mend what the problem names, or activate the version before.")
+    advice: object = _("Fix the reported problem, or revert to the previous version.")
     facts: tuple[str, ...] = ("kind", "process", "reason")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
@@ -183,7 +183,7 @@ class NotApplied:
 class RoutingAway:
     """Inbounds or outbounds that routers cannot reach."""
 
-    advice: object = _("Look whether the server behind it is up; items wait until it is.")
+    advice: object = _("Check that its server is up; tasks wait until it is.")
     facts: tuple[str, ...] = ("name", "problem", "routers")
 
     def __init__(self, name: str, title: object, sentence: object, *, outbound: bool) -> None:
@@ -220,10 +220,8 @@ class PoolEmpty:
 
     name = "pool.empty"
     title: object = _("a resource pool is empty")
-    sentence: object = _(
-        "nothing of the pool %(pool)s can be had: %(leased)s leased, %(banned)s banned"
-    )
-    advice: object = _("Add resources to the pool, or set banned ones free.")
+    sentence: object = _("pool %(pool)s has no free resource: %(leased)s leased, %(banned)s banned")
+    advice: object = _("Add resources to the pool, or lift bans.")
     facts: tuple[str, ...] = ("pool", "leased", "banned")
 
     def now(self, at: datetime) -> Iterator[Occurrence]:

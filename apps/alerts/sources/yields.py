@@ -67,7 +67,7 @@ def _first_field(finding: dict[str, Any]) -> dict[str, Any]:
 
 
 LOOK: Final = _(
-    "Compare a page of the site with what the spider reads; if all is right, learn anew."
+    "Compare a page of the site with the extracted items. If they are correct, reset the baseline."
 )
 
 
@@ -75,10 +75,10 @@ class StaleYield:
     """Jobs without new items for several times their usual interval."""
 
     name = "yield.stale"
-    title: object = _("a job brings nothing new any more")
-    sentence: object = _("job %(job)s: nothing new since run %(run)s")
+    title: object = _("a job returns no new items")
+    sentence: object = _("job %(job)s: no new items since run %(run)s")
     advice: object = _(
-        "Look whether runs of the job are started, how they end, and what the site answers."
+        "Check whether runs of the job start, how they end, and what the site responds."
     )
     facts: tuple[str, ...] = ("job", "run", "seconds", "usual_seconds")
 
@@ -108,10 +108,10 @@ def _page(job: int) -> str:
     return change_page("jobs/job", job) + "#yields"
 
 
-BROUGHT: Final = _("job %(job)s: run %(run)s brought %(items)s items, usually %(usual)s")
+ITEMS: Final = _("job %(job)s: run %(run)s returned %(items)s items, usually %(usual)s")
 SOURCES: Final[tuple[ConditionSource, ...]] = (
-    YieldAnomaly("drop", _("a job brings far fewer items than usual"), BROUGHT, ("items", "usual")),
-    YieldAnomaly("rise", _("a job brings far more items than usual"), BROUGHT, ("items", "usual")),
+    YieldAnomaly("drop", _("a job returns far fewer items than usual"), ITEMS, ("items", "usual")),
+    YieldAnomaly("rise", _("a job returns far more items than usual"), ITEMS, ("items", "usual")),
     YieldAnomaly(
         "coverage",
         _("a field of a job's items is empty far more often than usual"),
@@ -137,7 +137,7 @@ RULES: Final = (
     Rule(
         name="yield rose", event="yield.rise", severity=INFO, title=_("far more items than usual")
     ),
-    Rule(name="fields left empty", event="yield.coverage", title=_("fields are left empty")),
+    Rule(name="fields left empty", event="yield.coverage", title=_("fields are missing")),
     Rule(name="requests fail", event="yield.failures", title=_("many requests of a job fail")),
-    Rule(name="nothing new", event="yield.stale", title=_("a job brings nothing new any more")),
+    Rule(name="nothing new", event="yield.stale", title=_("a job returns no new items")),
 )

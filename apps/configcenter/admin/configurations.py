@@ -128,7 +128,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
     def newest_label(self, row: Configuration) -> str:
         return f"v{row.newest}" if row.newest else "–"
 
-    @display(description=_("who runs it"), label={"all": "success", "some": "danger"})
+    @display(description=_("rollout"), label={"all": "success", "some": "danger"})
     def running(self, row: Any) -> tuple[str, str]:
         """Roll-out of the active version as text: ``7 of 8 on v42``."""
         tally: RolloutCount = row.tally
@@ -190,7 +190,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
             asked = ask_first(
                 request,
                 verb=gettext("Deactivate"),
-                loss=gettext("Nothing of it is in force any more, until a version is activated."),
+                loss=gettext("No version is in effect until one is activated."),
                 ids=[pk],
                 names=[row],
                 back=back,
@@ -278,7 +278,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
             is_list = error.code == "bad_config"
             form.add_error("text" if is_list else None, lines if is_list else str(error.detail))
             return None
-        said = _("v%(number)d is saved.") if saved.created else _("v%(number)d holds this already.")
+        said = _("v%(number)d saved.") if saved.created else _("No changes since v%(number)d.")
         messages.success(request, said % {"number": saved.version.number})
         for each in saved.warnings:
             messages.warning(request, str(each))
@@ -329,8 +329,8 @@ def seen_number(request: HttpRequest) -> int:
 def switched_text(version: ConfigVersion | None) -> str:
     """Message that names the version that is active now."""
     if version is None:
-        return gettext("No version is active any more.")
-    return gettext("v%(number)d is active now.") % {"number": version.number}
+        return gettext("Configuration deactivated: no version is active.")
+    return gettext("v%(number)d is now active.") % {"number": version.number}
 
 
 def _begin(

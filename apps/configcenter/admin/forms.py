@@ -80,9 +80,9 @@ class VersionForm(forms.Form):
         max_length=MAX_NOTE,
         required=False,
         widget=UnfoldAdminTextInputWidget,
-        help_text=_("Why; kept with the version."),
+        help_text=_("Reason for the change, stored with the version."),
     )
     activate = forms.BooleanField(
-        label=_("Activate it at once"), required=False, widget=UnfoldBooleanWidget
+        label=_("Activate immediately"), required=False, widget=UnfoldBooleanWidget
     )
     based_on = forms.IntegerField(min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)

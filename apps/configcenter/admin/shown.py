@@ -73,7 +73,7 @@ def tally_text(tally: RolloutCount) -> str:
         return "–"
     numbers = {"on": tally.on, "of": tally.of, "number": tally.active}
     if not tally.active:
-        return _("%(on)d of %(of)d run none") % numbers
+        return _("%(on)d of %(of)d run no version") % numbers
     return _("%(on)d of %(of)d on v%(number)d") % numbers
 
 

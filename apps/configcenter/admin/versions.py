@@ -112,7 +112,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
             return "newest", gettext("newest")
         return "old", "–"
 
-    @display(description=_("processes on it"))
+    @display(description=_("running processes"))
     def runs_label(self, version: Any) -> str:
         """Number of living processes that run this version."""
         return str(version.runs) if version.runs else "–"

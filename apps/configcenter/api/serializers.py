@@ -29,14 +29,14 @@ class ConfigKindSerializer(serializers.Serializer[Any]):
 class ConfigRunnerSerializer(serializers.Serializer[Any]):
     """A living process and the version that it runs."""
 
-    kind = serializers.CharField(help_text=_("of process, such as router"))
+    kind = serializers.CharField(help_text=_("Kind of process, for example router."))
     name = serializers.CharField()
     host = serializers.CharField()
     pid = serializers.IntegerField()
-    number = serializers.IntegerField(help_text=_("the version it runs; 0: none"))
+    number = serializers.IntegerField(help_text=_("Version that the process runs; 0: none."))
     applied_at = serializers.DateTimeField(allow_null=True)
-    problem = serializers.CharField(help_text=_("why it does not run the active one"))
-    current = serializers.BooleanField(help_text=_("it runs what is active"))
+    problem = serializers.CharField(help_text=_("Why the process does not run the active version."))
+    current = serializers.BooleanField(help_text=_("true if the process runs the active version."))
 
 
 class ConfigTallySerializer(serializers.Serializer[Any]):
@@ -50,9 +50,9 @@ class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
     """The configuration of one kind in one project, or of the platform."""
 
     project = serializers.IntegerField(
-        source="project_id", read_only=True, allow_null=True, help_text=_("null: of the platform")
+        source="project_id", read_only=True, allow_null=True, help_text=_("null: the platform.")
     )
-    newest = serializers.IntegerField(help_text=_("number of the newest version; 0: none"))
+    newest = serializers.IntegerField(help_text=_("Number of the newest version; 0: none."))
     active = serializers.IntegerField(
         source="active.number",
         allow_null=True,
@@ -83,9 +83,9 @@ class ConfigVersionSerializer(serializers.ModelSerializer[ConfigVersion]):
         source="configuration.project_id",
         read_only=True,
         allow_null=True,
-        help_text=_("null: of the platform"),
+        help_text=_("null: the platform."),
     )
-    active = serializers.SerializerMethodField(help_text=_("Whether it is the active one."))
+    active = serializers.SerializerMethodField(help_text=_("true for the active version."))
 
     class Meta:
         model = ConfigVersion
@@ -142,7 +142,7 @@ class ConfigSavedSerializer(serializers.Serializer[Any]):
     """The version that holds the saved data: a new one, or the newest if it is equal."""
 
     version = ConfigVersionDetailSerializer()
-    created = serializers.BooleanField(help_text=_("false: the newest version was equal"))
+    created = serializers.BooleanField(help_text=_("false: the newest version has the same data."))
     warnings = serializers.ListField(child=serializers.CharField())
 
 
@@ -153,7 +153,7 @@ class ConfigSaveSerializer(serializers.Serializer[Any]):
     project = VisibleRelatedField(
         queryset=Configuration.objects.none(),
         allow_null=True,
-        help_text=_("null: of the platform, for kinds that it has"),
+        help_text=_("null: the platform, for kinds with a platform configuration."),
     )
     data = serializers.DictField(required=False)  # type: ignore[assignment]
     text = serializers.CharField(
@@ -165,10 +165,10 @@ class ConfigSaveSerializer(serializers.Serializer[Any]):
         max_value=2**31 - 1,
         allow_null=True,
         default=None,
-        help_text=_("number of the newest version you know, 0 for none; 409 if there is another"),
+        help_text=_("Newest version known to the caller; 0: none. 409 if a newer one exists."),
     )
     activate = serializers.BooleanField(
-        default=False, help_text=_("and activate it in the same transaction")
+        default=False, help_text=_("Activate the version in the same transaction.")
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class ConfigSwitchSerializer(serializers.Serializer[Any]):
         min_value=0,
         max_value=2**31 - 1,
         required=False,
-        help_text=_("number of the version you see active, 0 for none; 409 if it is another"),
+        help_text=_("Active version known to the caller; 0: none. 409 if another one is active."),
     )
 
 
@@ -213,7 +213,7 @@ class ConfigRevertSerializer(ConfigSwitchSerializer):
         max_value=2**31 - 1,
         allow_null=True,
         default=None,
-        help_text=_("a version that was active once; without it the one active before"),
+        help_text=_("Number of a previously active version. Default: the one active before."),
     )
 
 
@@ -225,14 +225,14 @@ class ConfigActivationSerializer(serializers.ModelSerializer[Activation]):
         source="configuration.project_id",
         read_only=True,
         allow_null=True,
-        help_text=_("null: of the platform"),
+        help_text=_("null: the platform."),
     )
     number = serializers.IntegerField(
         source="version.number",
         allow_null=True,
         default=None,
         read_only=True,
-        help_text=_("null: nothing is active from then on"),
+        help_text=_("null: no version is active from then on."),
     )
     previous = serializers.IntegerField(
         source="previous.number", allow_null=True, default=None, read_only=True
@@ -259,7 +259,7 @@ class ConfigActivationSerializer(serializers.ModelSerializer[Activation]):
 class ConfigChangeSerializer(serializers.Serializer[Any]):
     """One difference between two versions."""
 
-    place = serializers.CharField(help_text=_("such as outbound[news].retry_limits"))
+    place = serializers.CharField(help_text=_("Place, for example outbound[news].retry_limits."))
     what = serializers.ChoiceField(choices=["added", "removed", "changed", "moved"])
     before = serializers.JSONField(allow_null=True)
     after = serializers.JSONField(allow_null=True)
@@ -269,15 +269,15 @@ class ConfigProblemSerializer(serializers.Serializer[Any]):
     """A problem that the kind reports."""
 
     place = serializers.CharField()
-    code = serializers.CharField(help_text=_("stable, for programs"))
+    code = serializers.CharField(help_text=_("Stable code for programs."))
     text = serializers.CharField()
-    warning = serializers.BooleanField(help_text=_("may be saved and run all the same"))
+    warning = serializers.BooleanField(help_text=_("true if the data may be saved nevertheless."))
 
 
 class ConfigCheckedSerializer(serializers.Serializer[Any]):
     """Problems of the data, and its differences from the newest version."""
 
-    valid = serializers.BooleanField(help_text=_("it could be saved"))
+    valid = serializers.BooleanField(help_text=_("true if the data could be saved."))
     problems = ConfigProblemSerializer(many=True)
     changes = ConfigChangeSerializer(many=True)
 

@@ -24,7 +24,7 @@ class _UnknownKind(ConfigKind):
     """Placeholder for a kind whose app is not installed: its versions stay readable."""
 
     name = "gone"
-    title = _("a kind that is gone")
+    title = _("unknown kind")
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Report a problem: no installed app knows this kind."""
@@ -36,7 +36,7 @@ def kind_named(name: str) -> ConfigKind:
     try:
         return find_kind(name)
     except UnknownKindName:
-        raise UnknownKind(fields={"kind": [_("There is no such kind of configuration.")]}) from None
+        raise UnknownKind(fields={"kind": [_("Unknown kind of configuration.")]}) from None
 
 
 def shown_by(name: str) -> ConfigKind:

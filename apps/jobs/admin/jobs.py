@@ -90,7 +90,7 @@ FIELDSETS = (
         },
     ),
     (
-        _("Retries and end"),
+        _("Retries and completion"),
         {
             "classes": ["tab"],
             "fields": (

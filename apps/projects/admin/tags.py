@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminTextInputWidget
 
@@ -57,7 +57,7 @@ def tags_page(
         except DomainError as error:
             refusal = error.text
     context |= {
-        "title": _now("Tags of %(project)s") % {"project": project},
+        "title": gettext("Tags of %(project)s") % {"project": project},
         "project": project,
         "form": form,
         "preview": preview,

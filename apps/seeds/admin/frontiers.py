@@ -13,7 +13,7 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as __
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 from unfold.decorators import display
@@ -163,10 +163,10 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierWrites, ProjectScope
     def hand_out(self, frontier: Frontier) -> tuple[str, str]:
         """Whether the frontier leases seeds: active, paused or frozen by a move."""
         if frontier.is_frozen:
-            return "frozen", __("moving")
+            return "frozen", gettext("moving")
         if frontier.is_paused:
-            return "paused", __("paused")
-        return "open", __("open")
+            return "paused", gettext("paused")
+        return "open", gettext("open")
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Show the list with the state of the seed service."""

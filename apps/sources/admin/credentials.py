@@ -55,8 +55,8 @@ class CredentialAdmin(ProjectScopedAdmin):
             {
                 "fields": (("username", "password"), "token", "headers"),
                 "description": _(
-                    "What the record API asks for. Nothing of it is ever shown again; a field "
-                    "that stays empty keeps what it has."
+                    "Credentials for the record API. Secrets are not shown after saving. Leave a "
+                    "field empty to keep the stored value."
                 ),
             },
         ),
@@ -66,7 +66,7 @@ class CredentialAdmin(ProjectScopedAdmin):
         """The name is read-only after creation: sources refer to it."""
         return () if obj is None else ("project", "name")
 
-    @display(description=_("what is stored"))
+    @display(description=_("stored secrets"))
     def has(self, obj: Credential) -> str:
         """List the secrets that are set."""
         fields = {each.name: each for each in Credential._meta.concrete_fields}

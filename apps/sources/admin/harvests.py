@@ -57,7 +57,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
             {"fields": (("total", "start_offset", "end_offset", "next_offset"), "not_read")},
         ),
         (
-            _("The books"),
+            _("Record counts"),
             {
                 "fields": (
                     ("batches", "read"),
@@ -100,7 +100,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
             return "–"
         return f"{harvest.start_offset:,} → {harvest.end_offset:,}"
 
-    @display(description=_("read = published + too old + again + refused"))
+    @display(description=_("read = published + too old + already imported + rejected"))
     def books(self, harvest: Harvest) -> SafeString:
         """Record counts; each record is counted once."""
         return format_html(
@@ -112,14 +112,14 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
             f"{harvest.refused:,}",
         )
 
-    @display(description=_("took"))
+    @display(description=_("duration"))
     def took(self, harvest: Harvest) -> str:
         """Duration from start to end."""
         if harvest.ended_at is None:
             return "–"
         return lasting((harvest.ended_at - harvest.started_at).total_seconds())
 
-    @display(description=_("not read"))
+    @display(description=_("skipped records"))
     def not_read(self, harvest: Harvest) -> str:
         """Offsets that were not read, with the reasons."""
         return "; ".join(gap_text(each) for each in harvest.gaps) or "–"

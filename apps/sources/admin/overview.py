@@ -92,7 +92,7 @@ class SourceLine:
     @property
     def activity_text(self) -> str:
         """Translated text of ``activity``."""
-        other = {"off": _("switched off"), "gone": _("not configured any more")}
+        other = {"off": _("disabled"), "gone": _("not in the configuration")}
         return other.get(self.activity) or str(SourceActivity(self.activity).label)
 
     @property
@@ -224,7 +224,7 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[SourceProblem]:
     found = []
     waiting = [each.name for each in lines if each.activity == SourceActivity.QUEUED]
     if not collectors and lines:
-        text = _("No collector runs: nothing is read until one does.")
+        text = _("No collector is running. Imports begin when one is started.")
         detail = _("Waiting: %(names)s") % {"names": ", ".join(waiting)} if waiting else ""
         found.append(SourceProblem("danger", "cloud_off", text, detail))
     for each in lines:
@@ -232,7 +232,7 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[SourceProblem]:
         # A failed source that is now disabled or no longer configured is not a problem.
         wanted = each.activity not in ("off", "gone")
         if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
-            text = _("%(name)s failed. Start it again to resume it.")
+            text = _("%(name)s failed. Start it to resume the import.")
             detail = harvest.error or (state.problem if state is not None else "")
             found.append(
                 SourceProblem("danger", "error", text % {"name": each.name}, detail, each.name)
@@ -241,13 +241,13 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[SourceProblem]:
             text = _("%(name)s is waiting and will continue automatically.") % {"name": each.name}
             found.append(SourceProblem("warning", "hourglass", text, state.waiting_for, each.name))
         elif each.is_quiet:
-            text = _("%(name)s has read nothing for five minutes.") % {"name": each.name}
+            text = _("%(name)s has read no records for five minutes.") % {"name": each.name}
             found.append(SourceProblem("warning", "hourglass", text, source=each.name))
         if harvest is not None and not harvest.books["balanced"]:
-            text = _("The books of %(name)s do not balance.") % {"name": each.name}
+            text = _("%(name)s: records are not all accounted for.") % {"name": each.name}
             found.append(SourceProblem("danger", "warning", text, str(harvest.books), each.name))
         if any(note.get("code") in ("shrunk", "replaced") for note in _notes(harvest)):
-            text = _("%(name)s is not what it was before.") % {"name": each.name}
+            text = _("%(name)s has fewer or other records than before.") % {"name": each.name}
             found.append(
                 SourceProblem("warning", "trending_down", text, " ".join(each.notes), each.name)
             )

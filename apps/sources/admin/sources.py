@@ -48,25 +48,24 @@ class MarkerForm(forms.Form):
         min_value=0,
         max_value=2**53 - 1,
         widget=UnfoldAdminTextInputWidget(attrs={"inputmode": "numeric"}),
-        help_text=gettext_lazy("Where the next harvest ends."),
+        help_text=gettext_lazy("The next import ends at this offset."),
     )
     by_seed_rule = forms.BooleanField(
-        label=gettext_lazy("Another program has read up to there"),
+        label=gettext_lazy("Read by another program"),
         required=False,
         widget=UnfoldBooleanWidget,
         help_text=gettext_lazy(
-            "One that leaves out the first total % batch records: they are noted as never read."
+            "For programs that skip the first records (total modulo batch size); these are "
+            "recorded as never read."
         ),
     )
     # A check box in addition to an empty field: an outdated page must not reset a source by
     # accident.
     everything = forms.BooleanField(
-        label=gettext_lazy("Read everything again"),
+        label=gettext_lazy("Import everything again"),
         required=False,
         widget=UnfoldBooleanWidget,
-        help_text=gettext_lazy(
-            "The next harvest is as the first one: all records are published once more."
-        ),
+        help_text=gettext_lazy("The next import reads and publishes all records again."),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -74,7 +73,7 @@ class MarkerForm(forms.Form):
         values: dict[str, Any] = super().clean() or {}
         if "marker" in values and (values["marker"] is None) != values["everything"]:
             raise forms.ValidationError(
-                gettext_lazy("Type an offset, or tick that everything is read again.")
+                gettext_lazy("Enter an offset, or select “Import everything again”.")
             )
         return values
 
@@ -164,7 +163,7 @@ class SourceAdmin(ChosenProjectAdmin):
                     by_seed_rule=values["by_seed_rule"],
                     actor=person_of(request),
                 )
-                return _("The marker of %(name)s was moved.") % {"name": line.name}
+                return _("Marker of %(name)s moved.") % {"name": line.name}
 
             _told(request, move)
         return _back(choice, line.name)
@@ -196,17 +195,17 @@ class SourceAdmin(ChosenProjectAdmin):
                 "again": f"{found.re_read:,}",
             }
             if not found.counted:
-                text = _("%(name)s has %(total)s records; how many are new only the API knows.")
+                text = _("%(name)s has %(total)s records. The number of new ones is unknown.")
             elif found.resumed:
-                text = _("%(name)s would resume: %(batches)s batches, %(new)s new.")
+                text = _("%(name)s would resume: %(batches)s batches, %(new)s new records.")
             else:
                 text = _(
-                    "%(name)s would read %(batches)s batches, %(new)s new and %(again)s again, "
-                    "of %(total)s records."
+                    "%(name)s would read %(batches)s batches: %(new)s new and %(again)s already "
+                    "imported records, of %(total)s in total."
                 )
             told = text % values
             if found.shrunk:
-                told += " " + _("There are fewer records than before.")
+                told += " " + _("The source has fewer records than before.")
             return told
 
         _told(request, look)
@@ -224,7 +223,7 @@ class SourceAdmin(ChosenProjectAdmin):
                 now=timezone.now(),
             )
             changed = [each.name for each in found if each.became is not Became.ALREADY]
-            return f"{', '.join(changed)}: {word}" if changed else _("Nothing was to be done.")
+            return f"{', '.join(changed)}: {word}" if changed else _("No changes needed.")
 
         _told(request, ask)
         return _back(choice, request.POST.get("back", ""))

@@ -23,8 +23,8 @@ def lasting(seconds: float) -> str:
 def gap_text(gap: Mapping[str, Any]) -> str:
     """``0–49: ...``"""
     why = {
-        "seed_rule": _("left out by the previous program"),
-        "missing": _("the API did not give them"),
+        "seed_rule": _("skipped by the previous program"),
+        "missing": _("not returned by the API"),
         "expired": _("too old, so the first import stopped here"),
     }.get(str(gap.get("why")), str(gap.get("why")))
     return f"{int(gap['from']):,}–{int(gap['to']):,}: {why}"
@@ -42,5 +42,5 @@ def note_text(note: Mapping[str, Any]) -> str:
         )
         return text % note
     if code == "other_records":
-        return _("The settings speak of other records than before, so all of them were read.")
+        return _("The settings now select other records, so all of them were imported.")
     return str(code)

@@ -74,7 +74,7 @@ class SeedView(ApiView):
         if request.data:
             unknown |= set(request.data) if isinstance(request.data, dict) else {"body"}
         if unknown:
-            text = _("Not known here. Name sources in the address: ?source=NAME&source=NAME.")
+            text = _("Unknown parameter. Name sources in the URL: ?source=NAME&source=NAME.")
             raise serializers.ValidationError({str(name): [text] for name in sorted(unknown)})
         names = request.query_params.getlist("source")
         person = request.user if isinstance(request.user, User) else None

@@ -94,9 +94,7 @@ class SourceSerializer(serializers.Serializer[Any]):
     description = serializers.CharField()
     kind = serializers.CharField(allow_null=True)
     task_id = serializers.CharField()
-    configured = serializers.BooleanField(
-        help_text=_("False: it was taken out of the configuration.")
-    )
+    configured = serializers.BooleanField(help_text=_("false: removed from the configuration."))
     enabled = serializers.BooleanField()
     auto_start = serializers.BooleanField()
     cron = serializers.CharField()
@@ -143,7 +141,7 @@ class NamesSerializer(serializers.Serializer[Any]):
         required=False,
         allow_empty=False,
         max_length=500,
-        help_text=_("Names; left out: every enabled one."),
+        help_text=_("Names of sources. Default: all enabled ones."),
     )
 
 
@@ -167,12 +165,12 @@ class HarvestPreviewSerializer(serializers.Serializer[Any]):
     batches = serializers.IntegerField()
     records = serializers.IntegerField()
     new = serializers.IntegerField()
-    re_read = serializers.IntegerField(help_text=_("Read before, and dropped again."))
+    re_read = serializers.IntegerField(help_text=_("Records imported earlier, dropped."))
     start_offset = serializers.IntegerField(allow_null=True)
     end_offset = serializers.IntegerField(allow_null=True)
     first = serializers.BooleanField()
-    resumed = serializers.BooleanField(help_text=_("It resumes an earlier import."))
-    shrunk = serializers.BooleanField(help_text=_("There are fewer records than before."))
+    resumed = serializers.BooleanField(help_text=_("true if it resumes an earlier import."))
+    shrunk = serializers.BooleanField(help_text=_("The source has fewer records than before."))
     counted = serializers.BooleanField()
 
 
@@ -187,7 +185,7 @@ class MarkerSerializer(SourceNameSerializer):
     )
     by_seed_rule = serializers.BooleanField(
         default=False,
-        help_text=_("It was read by a program that leaves out the first total % batch records."),
+        help_text=_("true if set by a program that skips the first total % batch records."),
     )
 
 
@@ -198,7 +196,7 @@ class QueueSerializer(serializers.Serializer[Any]):
         max_length=200,
         required=False,
         default="",
-        help_text=_("Not needed while the project has a single queue."),
+        help_text=_("Optional while the project has a single queue."),
     )
 
 
@@ -256,13 +254,13 @@ class SizeSerializer(serializers.Serializer[Any]):
     """Numbers of records in a queue."""
 
     queue = serializers.CharField()
-    size = serializers.IntegerField(help_text=_("What a consumer can get."))
-    waiting = serializers.IntegerField(help_text=_("What the broker counts."))
+    size = serializers.IntegerField(help_text=_("Number of records available to consumers."))
+    waiting = serializers.IntegerField(help_text=_("Number of messages counted by the broker."))
     expired = serializers.IntegerField(
-        help_text=_("Of those: dead, and only not yet thrown away behind living ones.")
+        help_text=_("Of these, expired messages that the broker has not removed yet.")
     )
     leased = serializers.IntegerField()
-    returned = serializers.IntegerField(help_text=_("Given back, or over their deadline."))
+    returned = serializers.IntegerField(help_text=_("Returned, or with an expired lease."))
 
 
 class CredentialSerializer(serializers.ModelSerializer[Credential]):

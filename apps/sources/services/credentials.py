@@ -93,5 +93,5 @@ def _check_headers(text: str) -> None:
         for name, value in headers.items()
     ):
         # Not included in the error: it may be a token.
-        text_ = _("Headers are a JSON object of names and texts of ASCII.")
+        text_ = _("Enter a JSON object of header names and ASCII values.")
         raise BadCredential(fields={"headers": [text_]})

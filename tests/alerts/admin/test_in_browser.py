@@ -146,7 +146,7 @@ def test_an_incident_is_taken_care_of_by_keyboard(live_server: Any) -> None:
         expect(page.locator(".cy-timeline")).to_contain_text("on it")
         # What somebody else does is seen without a reload.
         page.get_by_role("button", name="Send again").last.click()
-        expect(page.locator(".cy-table tbody")).to_contain_text("sent again")
+        expect(page.locator(".cy-table tbody")).to_contain_text("resent")
         page.get_by_role("button", name="Close").click()
         expect(page.locator("#incident-title")).to_contain_text("closed")
         expect(page.get_by_role("button", name="Snooze")).to_have_count(0)

@@ -145,7 +145,7 @@ def test_operators_take_care_of_it(project: Project) -> None:
     for verb in ("acknowledge", "snooze", "close"):
         assert act(viewer, incident, verb).status_code == 403
         assert operator.get(f"{LIST}{incident.pk}/{verb}").status_code == 405
-    assert "It is yours" in text_of(act(operator, incident, "acknowledge", note="on it"))
+    assert "Incident acknowledged" in text_of(act(operator, incident, "acknowledge", note="on it"))
     assert "for 60 min" in text_of(act(operator, incident, "snooze", minutes="60"))
     for wrong in ("", "x", "-1", "9" * 17):
         act(operator, incident, "snooze", minutes=wrong)
@@ -153,7 +153,7 @@ def test_operators_take_care_of_it(project: Project) -> None:
     assert incident.snoozed_until is not None
     assert incident.snoozed_until - timezone.now() < timedelta(minutes=61)
     assert "closed" in text_of(act(operator, incident, "close"))
-    assert "over" in text_of(act(operator, incident, "close"))
+    assert "has ended" in text_of(act(operator, incident, "close"))
     incident.refresh_from_db()
     assert (incident.state, incident.acknowledged_by is not None) == (IncidentState.CLOSED, True)
     actions = set(AuditRecord.objects.values_list("action", flat=True))
@@ -171,7 +171,7 @@ def test_many_are_closed_at_once_but_no_foreign_ones(project: Project) -> None:
         return client.post(LIST, {"action": "close_selected", **chosen}, follow=True)
 
     assert close(mine[0], foreign).status_code == 403
-    assert "3 incidents are closed" in text_of(close(*mine))
+    assert "3 incidents closed" in text_of(close(*mine))
     assert Incident.objects.filter(state=IncidentState.OPEN).get() == foreign
 
 
@@ -184,7 +184,7 @@ def test_a_notice_is_sent_again_by_operators(project: Project) -> None:
     assert person(project, Role.VIEWER).post(address).status_code == 403
     assert person(make_project(), Role.ADMIN).post(address).status_code == 404
     operator = person(project, Role.OPERATOR)
-    assert "is sent again" in text_of(operator.post(address, follow=True))
+    assert "Notification queued again" in text_of(operator.post(address, follow=True))
     again = Notice.objects.get(resent_of=notice)
     assert again.state == NoticeState.WAITING
     refused = operator.post(f"{LIST}resend/{again.pk}", follow=True)
@@ -193,7 +193,7 @@ def test_a_notice_is_sent_again_by_operators(project: Project) -> None:
     assert notice.channel_name in text_of(listed)
     chosen = {"action": "send_again_selected", "_selected_action": [notice.pk, again.pk]}
     text = text_of(operator.post("/admin/alerts/notice/", chosen, follow=True))
-    assert "1 notice is sent again" in text
+    assert "1 notification queued again" in text
     assert operator.get(f"/admin/alerts/notice/{notice.pk}/change/").status_code == 200
 
 
@@ -284,7 +284,7 @@ def test_a_test_is_sent_and_its_answer_shown(project: Project) -> None:
     assert "Its recipients get a message" in text_of(asked)
     assert not Notice.objects.exists()
     text = text_of(editor.post(found[1], fields_of(asked), follow=True))
-    assert "on its way" in text
+    assert "Test queued" in text
     notice = Notice.objects.get()
     assert notice.kind == NoticeKind.TEST
     Notice.objects.update(state=NoticeState.FAILED, problem="refused", answer="550 no such mailbox")

@@ -159,7 +159,7 @@ def test_what_makes_no_sense_stands_at_its_field(
 ) -> None:
     text = text_of(editor.post(f"{RULE}?project={project.pk}", LONG | changed))
     assert said in text
-    assert "Nothing is saved yet" in text
+    assert "Not saved" in text
     assert not Configuration.objects.exists()
 
 
@@ -193,7 +193,7 @@ def test_a_built_in_rule_is_changed_for_the_platform() -> None:
     make_channel(name="ops")
     address = f"{RULE}?project=platform&name=daemon+silent"
     page = text_of(root.get(address))
-    assert "What a built-in rule watches stays as it is" in page
+    assert "The subject of a built-in rule cannot be changed" in page
     root.post(
         address, {"name": "daemon silent", "kind": "above", "severity": "warning", "tell": "ops"}
     )
@@ -220,7 +220,7 @@ def test_what_others_saved_meanwhile_is_not_lost(project: Project, editor: Clien
     text = text_of(editor.post(address, LONG | {"based_on": "2"}))
     assert "A rule with this name already exists" in text
     save_version(kind="alerts", project_id=project.pk, data={"rules": []}, actor=None, now=NOW)
-    assert "v3 is newer and not active" in text_of(editor.get(address))
+    assert "v3 is newer but not active" in text_of(editor.get(address))
 
 
 @pytest.mark.slow("2 s")
@@ -240,7 +240,7 @@ def test_rules_are_muted_and_tested(project: Project, editor: Client) -> None:
     assert "is no longer muted" in text_of(editor.post(f"{LIST}unmute", rule, follow=True))
     assert not RuleMute.objects.exists()
     text = text_of(editor.post(f"{LIST}test", rule, follow=True))
-    assert "1 test is on its way" in text, "a channel of the platform is not theirs to try"
+    assert "1 test queued" in text, "a channel of the platform is not theirs to try"
     assert Notice.objects.get().kind == NoticeKind.TEST
 
 

@@ -89,12 +89,12 @@ def test_every_source_with_progress_speed_books_and_next_start(project: Project)
     text = " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
     assert "50.0 %" in text
     assert "50/s" in text
-    assert "500 read = 450 published + 30 too old + 15 read again + 5 refused" in text
+    assert "500 read = 450 published + 30 too old + 15 already imported + 5 rejected" in text
     assert "last start offset 400" in text
     assert "now at 450" in text
-    assert "never read: 0–49: left out by the previous program" in text
-    assert "job_data 3 records to be had" in text
-    assert "switched off" in text
+    assert "never read: 0–49: skipped by the previous program" in text
+    assert "job_data 3 records available" in text
+    assert "disabled" in text
     # Nobody is needed, and a viewer has no buttons.
     assert "data-troubles" not in page
     assert 'formaction="' not in page
@@ -106,9 +106,9 @@ def test_what_needs_a_person_comes_first(project: Project) -> None:
     harvest(project, state="failed", reason="error", error="status 500", ended_at=old)
     answer = person(project, Role.VIEWER).get(LIST)
     text = text_of(answer)
-    assert "No collector runs" in text
+    assert "No collector is running" in text
     assert "Waiting: news" in text
-    assert "news failed. Start it again to resume it." in text
+    assert "news failed. Start it to resume the import." in text
     assert "status 500" in text
     troubles = html_of(answer).partition("data-troubles")[2].partition("</section>")[0]
     assert f'href="{LIST}source/?project={project.pk}&amp;name=news"' in troubles
@@ -141,14 +141,14 @@ def test_operators_start_and_stop_by_buttons(project: Project) -> None:
     answer = operator.post(f"{LIST}start", asked, follow=True)
     assert "news: started" in text_of(answer)
     assert SourceState.objects.get().activity == "queued"
-    assert "Nothing was to be done." in text_of(
+    assert "No changes needed." in text_of(
         operator.post(f"{LIST}start", {"project": project.pk}, follow=True)
     )
     answer = operator.post(f"{LIST}stop", asked | {"back": "news"}, follow=True)
     assert answer.redirect_chain[-1][0].endswith(f"source/?project={project.pk}&name=news")
     assert "news: stopping" in text_of(answer)
     refused = operator.post(f"{LIST}start", asked | {"name": "prices"}, follow=True)
-    assert "This source is switched off. prices" in text_of(refused)
+    assert "This source is disabled. prices" in text_of(refused)
     assert AuditRecord.objects.filter(action="sources.start").exists()
     viewer = person(project, Role.VIEWER)
     for button in ("start", "stop", "dry-run", "source/marker"):
@@ -166,7 +166,7 @@ def test_a_dry_run_says_what_would_be_read(project: Project, double: OctoparseDo
     operator = person(project, Role.OPERATOR)
     asked = {"project": project.pk, "name": "news"}
     refused = text_of(operator.post(f"{LIST}dry-run", asked, follow=True))
-    assert "The record API gave no usable answer." in refused
+    assert "The record API returned no usable response." in refused
     from tests.sources.octoparse_double import PASSWORD as SECRET
     from tests.sources.octoparse_double import TASK, USER
 
@@ -175,7 +175,7 @@ def test_a_dry_run_says_what_would_be_read(project: Project, double: OctoparseDo
     sourced(project, news={**vendor, "kind": "octoparse", "task_id": TASK})
     SourceState.objects.create(project=project, name="news", marker=269_900, last_total=270_000)
     told = text_of(operator.post(f"{LIST}dry-run", asked, follow=True))
-    assert "news would read 6 batches, 500 new and 100 again, of 270,500 records." in told
+    assert "6 batches: 500 new and 100 already imported records, of 270,500 in total" in told
     assert not Harvest.objects.exists()
 
 
@@ -183,13 +183,13 @@ def test_editors_move_the_marker(project: Project) -> None:
     editor = person(project, Role.EDITOR)
     asked = {"project": project.pk, "name": "news", "marker": "270050", "by_seed_rule": "on"}
     text = text_of(editor.post(f"{LIST}source/marker", asked, follow=True))
-    assert "The marker of news was moved." in text
+    assert "Marker of news moved." in text
     assert "never read: 0–49" in text
     bad = text_of(editor.post(f"{LIST}source/marker", asked | {"marker": "-1"}, follow=True))
     assert "greater than or equal to 0" in bad
     # Nothing is read anew by an empty field alone.
     empty = text_of(editor.post(f"{LIST}source/marker", asked | {"marker": ""}, follow=True))
-    assert "Type an offset, or tick that everything is read again." in empty
+    assert "Enter an offset, or select “Import everything again”." in empty
     assert SourceState.objects.get().marker == 270_050
     editor.post(f"{LIST}source/marker", asked | {"marker": "", "everything": "on"})
     assert SourceState.objects.get().marker is None
@@ -251,7 +251,7 @@ def test_secrets_are_typed_in_and_never_shown(project: Project) -> None:
     assert "t0ken" not in str(list(AuditRecord.objects.values()))
     sourced(project, news=API | {"credentials": "vendor"})
     kept = editor.post(f"{where}{row.pk}/delete/", {"post": "yes"}, follow=True)
-    assert "Sources use these credentials." in text_of(kept)
+    assert "These credentials are in use by sources." in text_of(kept)
     sourced(project)
     assert editor.post(f"{where}{row.pk}/delete/", {"post": "yes"}).status_code == 302
     assert not Credential.objects.exists()
