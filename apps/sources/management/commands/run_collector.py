@@ -18,7 +18,7 @@ from yardkit.daemon import Daemon
 class Command(DaemonCommand):
     """Several instances may run; each source is leased by one of them."""
 
-    help = "Harvest the sources of all projects."
+    help = "Import from the sources of all projects."
     kind = "collector"
     # ``step`` itself waits.
     poll_seconds = 0.0
