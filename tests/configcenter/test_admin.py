@@ -105,7 +105,8 @@ def test_a_version_is_compared_with_any_other(project: Project) -> None:
     assert "Changes from v1 to v3" in text
     assert '<pre class="cy-before">1</pre>' in text
     assert '<pre class="cy-after">3</pre>' in text
-    assert "Compared with an empty configuration" in text_of(client, page(ConfigVersion, "change", versions[0].pk))
+    first = text_of(client, page(ConfigVersion, "change", versions[0].pk))
+    assert "Compared with an empty configuration" in first
     for bad in ("9", "x", "%00", "-1", "9" * 30):
         assert client.get(f"{address}?against={bad}").status_code == 404
 
