@@ -59,7 +59,7 @@ def test_a_run_that_is_killed_from_outside_fails_and_says_so(runner: RunnerDaemo
 def test_a_run_that_does_not_listen_is_killed_after_its_grace(
     runner: RunnerDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.timing.STOP_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("apps.jobs.daemon.intervals.STOP_GRACE_SECONDS", 0.3)
     run = start("deaf")
     log = tmp_path / "runs" / str(run.pk) / "log.txt"
     until(runner, run, lambda: log.exists() and "deaf now" in log.read_text())

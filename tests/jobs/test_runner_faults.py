@@ -42,7 +42,7 @@ def failing() -> Iterator[None]:
 def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The spiders here do not listen, and need not be waited for."""
     for name in ("STOP_GRACE_SECONDS", "SHUTDOWN_GRACE_SECONDS"):
-        monkeypatch.setattr(f"apps.jobs.daemon.timing.{name}", 0.3)
+        monkeypatch.setattr(f"apps.jobs.daemon.intervals.{name}", 0.3)
 
 
 def processes(run: Run) -> list[psutil.Process]:
@@ -138,7 +138,7 @@ def test_a_runner_killed_between_claim_and_start_starts_it_after_all(
 def test_a_claim_that_was_committed_unheard_is_found_in_the_rows(
     runner: RunnerDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("apps.jobs.daemon.intervals.WATCH_EVERY_SECONDS", 0.1)
     run = start("sleeps")
     place_runs(now=timezone.now())
     assert claim_runs(host="host-1", limit=1, now=timezone.now()) == [run]
@@ -213,7 +213,7 @@ def test_a_signal_ends_the_runs_of_a_runner_that_hangs(
 def test_a_run_that_is_asked_twice_to_end_is_signalled_once(
     runner: RunnerDaemon, tmp_path: Path, spiders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.timing.SHUTDOWN_GRACE_SECONDS", 10.0)
+    monkeypatch.setattr("apps.jobs.daemon.intervals.SHUTDOWN_GRACE_SECONDS", 10.0)
     (spiders / "polite.py").write_text(
         "import signal, sys, time\n"
         "def on_signal(number, frame):\n"
@@ -237,7 +237,7 @@ def test_a_run_that_is_asked_twice_to_end_is_signalled_once(
 def test_a_run_of_a_runner_that_now_has_another_name_is_taken_over(
     broker: Broker, tmp_path: Path, spiders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("apps.jobs.daemon.intervals.WATCH_EVERY_SECONDS", 0.1)
     killed = make_runner(broker, tmp_path)
     killed.setup()
     run = running(killed)
@@ -262,7 +262,7 @@ def test_a_run_of_a_runner_that_now_has_another_name_is_taken_over(
 def test_an_adopted_run_is_judged_by_the_folder_it_writes_to(
     broker: Broker, tmp_path: Path, spiders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("apps.jobs.daemon.intervals.WATCH_EVERY_SECONDS", 0.1)
     (spiders / "ends.py").write_text(
         "import os, pathlib, time\n"
         "folder = pathlib.Path(os.environ['CRAWLYARD_RUN_DIR'])\n"
@@ -289,7 +289,7 @@ def test_an_adopted_run_is_judged_by_the_folder_it_writes_to(
 def test_a_pid_of_another_machine_adopts_nothing(
     runner: RunnerDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("apps.jobs.daemon.intervals.WATCH_EVERY_SECONDS", 0.1)
     mine = psutil.Process()
     elsewhere = make_run(
         state=RunState.RUNNING, host="far", pid=mine.pid, process_started=mine.create_time()

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import F, Q
 from django.utils.translation import gettext as _
 
-from apps.jobs.daemon import timing
+from apps.jobs.daemon import intervals
 from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.models import Run, RunCommand
 from apps.jobs.runners.base import RunExit
@@ -158,7 +158,7 @@ class RunFinisher:
                 self._end(run.pk)
 
     def _end(self, pk: int) -> None:
-        if self._endings.ask(pk) > timing.STOP_GRACE_SECONDS:
+        if self._endings.ask(pk) > intervals.STOP_GRACE_SECONDS:
             self._context.runner.kill(self._context.handles[pk])
 
 
@@ -168,5 +168,5 @@ def _patience(command: Any) -> float:
         # No exit message was sent, or the run has refused it.
         return 0.0
     if command.answered_at is None:
-        return timing.UNHEARD_SECONDS
-    return timing.ANSWERED_SECONDS
+        return intervals.UNHEARD_SECONDS
+    return intervals.ANSWERED_SECONDS

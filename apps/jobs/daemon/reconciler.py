@@ -7,7 +7,7 @@ import logging
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from apps.jobs.daemon import timing
+from apps.jobs.daemon import intervals
 from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.daemon.finisher import RunFinisher
 from apps.jobs.daemon.folders import remove_old_folders
@@ -54,7 +54,7 @@ class RunReconciler:
         watch_runs(host=context.host, now=now)
         remind_runs(host=context.host, now=now)
         monotonic = context.clock.monotonic()
-        if monotonic - self.watched > timing.WATCH_GAP_SECONDS:
+        if monotonic - self.watched > intervals.WATCH_GAP_SECONDS:
             self.reap_at = monotonic + WATCH_LEASE_SECONDS
         self.watched = monotonic
 
@@ -87,7 +87,7 @@ class RunReconciler:
     def tidy(self) -> None:
         """Remove ended containers, unwanted executions, accounts and old folders."""
         context = self._context
-        if not context.timers.due("tidy", timing.TIDY_EVERY_SECONDS):
+        if not context.timers.due("tidy", intervals.TIDY_EVERY_SECONDS):
             return
         known = dict(Run.objects.on_host(context.host).values_list("pk", "boot"))
         removed = context.runner.tidy(now=context.clock.now(), known=known)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from apps.jobs.daemon import timing
+from apps.jobs.daemon import intervals
 from apps.jobs.daemon.answers import AnswerListener
 from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.daemon.finisher import RunFinisher
@@ -90,7 +90,9 @@ class RunnerDaemon:
         self._wakeups: list[Subscription] = []
         if stop is not None and not self.runner.outlives_daemon:
             self._endings.watch(
-                stop, grace_seconds=timing.SHUTDOWN_GRACE_SECONDS, kill_seconds=timing.KILL_SECONDS
+                stop,
+                grace_seconds=intervals.SHUTDOWN_GRACE_SECONDS,
+                kill_seconds=intervals.KILL_SECONDS,
             )
 
     @property
@@ -135,7 +137,7 @@ class RunnerDaemon:
             with context.engine_may_be_away():
                 self.starter.start_claimed()
         context.shipper.step()
-        if context.timers.due("watch", timing.WATCH_EVERY_SECONDS):
+        if context.timers.due("watch", intervals.WATCH_EVERY_SECONDS):
             self._watch()
         return bool(ended or context.handles or context.claimed)
 
@@ -143,7 +145,7 @@ class RunnerDaemon:
         """Wait for a wake-up, at most ``POLL_SECONDS``; return whether one came."""
         # The content of a wake-up is ignored: the rows are read in any case.
         woken = False
-        timeouts = [0.0] * (len(self._wakeups) - 1) + [timing.POLL_SECONDS]
+        timeouts = [0.0] * (len(self._wakeups) - 1) + [intervals.POLL_SECONDS]
         for wakeups, timeout in zip(self._wakeups, timeouts, strict=True):
             taken = wakeups.take(100, timeout=0.0 if woken else timeout)
             wakeups.ack(taken)
@@ -172,13 +174,13 @@ class RunnerDaemon:
                 logger.warning("%d runs go on without this runner", len(self.context.handles))
         else:
             self._end_all()
-        self.context.shipper.close(timing.LOG_CLOSE_SECONDS)
+        self.context.shipper.close(intervals.LOG_CLOSE_SECONDS)
         self.runner.close()
         self._close()
 
     def _end_all(self) -> None:
         self._endings.end_all(
-            grace_seconds=timing.SHUTDOWN_GRACE_SECONDS, kill_seconds=timing.KILL_SECONDS
+            grace_seconds=intervals.SHUTDOWN_GRACE_SECONDS, kill_seconds=intervals.KILL_SECONDS
         )
         try:
             self.ender.collect(leaving=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from apps.jobs.daemon import timing
+from apps.jobs.daemon import intervals
 from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.daemon.finisher import RunFinisher
 from apps.jobs.daemon.specs import spec_of, with_account
@@ -27,7 +27,7 @@ class RunStarter:
 
     def place(self, *, woken: bool) -> None:
         """Assign waiting runs to hosts, after a wake-up and every ``PLACE_EVERY_SECONDS``."""
-        if not (self._context.timers.due("place", timing.PLACE_EVERY_SECONDS) or woken):
+        if not (self._context.timers.due("place", intervals.PLACE_EVERY_SECONDS) or woken):
             return
         place_runs(now=self._context.now(), placer=self._context.host)
         failpoints.hit("jobs.placed")

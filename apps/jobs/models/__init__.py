@@ -11,7 +11,7 @@ from apps.jobs.models.job import (
 )
 from apps.jobs.models.options import OPTIONS, DownloaderKind, DownloadPolicy, contradictions
 from apps.jobs.models.run import Run, RunCommand, RunMove
-from apps.jobs.models.timing import PlannedRun, Schedule
+from apps.jobs.models.schedule import PlannedRun, Schedule
 from apps.jobs.models.validators import check_cookies, parse_cookies
 
 __all__ = [

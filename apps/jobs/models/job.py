@@ -29,7 +29,7 @@ from apps.jobs.models.execution_rules import (
     validate_tags,
 )
 from apps.jobs.models.options import DownloaderKind, DownloadOptions, DownloadPolicy, contradictions
-from apps.jobs.models.timing import TimingOptions
+from apps.jobs.models.schedule import ScheduleOptions
 from apps.jobs.querysets import JobLinkQuerySet, JobManager, JobQuerySet
 from apps.jobs.states import LinkCondition, MisfirePolicy, OverlapPolicy
 from apps.projects.models import Project
@@ -51,7 +51,7 @@ SPIDER_SETTINGS: Final = {
 }
 
 
-class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
+class Job(Restorable, ScheduleOptions, ExecutionOptions, DownloadOptions):
     """Job: what to run, with which arguments, when, and how pages are downloaded."""
 
     project = models.ForeignKey(

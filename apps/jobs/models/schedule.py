@@ -11,7 +11,7 @@ from apps.jobs.querysets import PlannedRunQuerySet
 from apps.jobs.states import MisfirePolicy, OverlapPolicy, PlanOutcome
 
 
-class TimingOptions(models.Model):
+class ScheduleOptions(models.Model):
     """Job fields for the schedule."""
 
     cron = models.CharField(
