@@ -23,7 +23,7 @@ from apps.alerts.services.evaluation import Evaluator, Rules
 from apps.alerts.services.event_intake import EventReader, prune_seen
 from apps.alerts.services.retention import prune_incidents
 from apps.alerts.services.source_reader import FailureLog, SourceReader
-from apps.configcenter.services import PLATFORM, Active, ConfigWatcher
+from apps.configcenter.services import PLATFORM, ActiveVersion, ConfigWatcher
 from apps.queuestats.services import record_gauges
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY, LeaseLost, NoFreeNumber
@@ -158,7 +158,7 @@ class MonitorDaemon:
             prune_starts(now=now)
             prune_incidents(now=now)
 
-    def use(self, project_id: int, active: Active | None) -> None:
+    def use(self, project_id: int, active: ActiveVersion | None) -> None:
         """Activate the rules of one configuration."""
         book = Rulebook() if active is None else rulebook(active.data, active.number)
         if project_id == PLATFORM:

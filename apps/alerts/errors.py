@@ -11,14 +11,14 @@ class AlertsError(DomainError):
     """Base class of the alerts app's domain errors."""
 
 
-class NoticeNotEnded(AlertsError):
+class NoticePending(AlertsError):
     """The notification is still being sent; resending it would deliver it twice."""
 
     code = "notice_not_ended"
     detail = _("This notification is still being sent. Wait until it has succeeded or failed.")
 
 
-class IncidentOver(AlertsError):
+class IncidentEnded(AlertsError):
     """The incident has ended and can no longer be acknowledged, snoozed or closed."""
 
     code = "incident_over"

@@ -35,7 +35,7 @@ class Step(TextChoices):
     CLOSED = "closed", pgettext_lazy("step", "closed")
 
 
-class Ending(TextChoices):
+class RecoveryReason(TextChoices):
     """Reason for which an incident recovered."""
 
     WELL = "well", pgettext_lazy("ending", "recovered")

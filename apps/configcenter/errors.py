@@ -11,7 +11,7 @@ class ConfigError(DomainError):
     """Base of this app's errors."""
 
 
-class HistoryIsFixed(ConfigError):
+class ImmutableHistory(ConfigError):
     """A version or an activation was about to be changed or deleted."""
 
     code = "history_is_fixed"
@@ -34,7 +34,7 @@ class BadConfig(ConfigError):
     detail = _("The configuration is not valid.")
 
 
-class NotOfPlatform(ConfigError):
+class PlatformNotSupported(ConfigError):
     """Only projects have configurations of this kind."""
 
     code = "not_of_platform"
@@ -42,14 +42,14 @@ class NotOfPlatform(ConfigError):
     detail = _("Only projects have a configuration of this kind.")
 
 
-class SavedMeanwhile(ConfigError):
+class SaveConflict(ConfigError):
     """A newer version was saved after the caller read the latest one."""
 
     code = "saved_meanwhile"
     detail = _("Another version was saved meanwhile; compare with it and save again.")
 
 
-class ActivatedMeanwhile(ConfigError):
+class ActivationConflict(ConfigError):
     """Another version is active than the caller believes."""
 
     code = "activated_meanwhile"

@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.access.models import User
 from apps.configcenter.engine.plain import Data
-from apps.configcenter.errors import HistoryIsFixed
-from apps.configcenter.querysets import ConfigurationQuerySet, FixedQuerySet, RunningQuerySet
+from apps.configcenter.errors import ImmutableHistory
+from apps.configcenter.querysets import AppendOnlyQuerySet, ConfigurationQuerySet, RunningQuerySet
 from apps.runtime.models import Daemon
 
 MAX_NOTE = 2_000
@@ -83,25 +83,25 @@ class Configuration(models.Model):
         return gettext("Platform") if self.project is None else str(self.project)
 
 
-class Fixed(models.Model):
+class AppendOnlyModel(models.Model):
     """Base of append-only rows: the history of a configuration."""
 
     class Meta:
         abstract = True
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Insert the row; a second save raises ``HistoryIsFixed``."""
+        """Insert the row; a second save raises ``ImmutableHistory``."""
         if not self._state.adding:
-            raise HistoryIsFixed
+            raise ImmutableHistory
         kwargs["force_insert"] = True
         super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Raise ``HistoryIsFixed``."""
-        raise HistoryIsFixed
+        """Raise ``ImmutableHistory``."""
+        raise ImmutableHistory
 
 
-class ConfigVersion(Fixed):
+class ConfigVersion(AppendOnlyModel):
     """One saved state of a configuration, immutable.
 
     The data is kept as text: databases reorder the keys of their JSON types, and people want their
@@ -125,7 +125,7 @@ class ConfigVersion(Fixed):
     note = models.CharField(_("note"), max_length=MAX_NOTE, blank=True)
     created_at = models.DateTimeField(_("saved at"), default=timezone.now)
 
-    objects = FixedQuerySet["ConfigVersion"].as_manager()
+    objects = AppendOnlyQuerySet["ConfigVersion"].as_manager()
 
     class Meta:
         verbose_name = _("configuration version")
@@ -150,7 +150,7 @@ class ConfigVersion(Fixed):
         return found
 
 
-class Activation(Fixed):
+class Activation(AppendOnlyModel):
     """Change of the active version: from ``at`` on ``version`` (None: no version) replaces
     ``previous``.
     """
@@ -182,7 +182,7 @@ class Activation(Fixed):
     note = models.CharField(_("note"), max_length=MAX_NOTE, blank=True)
     at = models.DateTimeField(_("at"), default=timezone.now)
 
-    objects = FixedQuerySet["Activation"].as_manager()
+    objects = AppendOnlyQuerySet["Activation"].as_manager()
 
     class Meta:
         verbose_name = _("activation")

@@ -13,7 +13,7 @@ from apps.runtime.queries import live_daemons
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class ProcessVersion:
     """A living process and the version that it runs; ``number`` 0 is no version."""
 
     kind: str
@@ -31,7 +31,7 @@ class RolloutCount:
     """Number of living processes that run the active version."""
 
     active: int
-    runners: tuple[Runner, ...] = ()
+    runners: tuple[ProcessVersion, ...] = ()
 
     @property
     def of(self) -> int:
@@ -53,7 +53,7 @@ class RolloutCount:
         return sum(each.number == number for each in self.runners)
 
 
-def tallies_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCount]:
+def rollouts_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCount]:
     """Return the ``RolloutCount`` of each configuration, by its id, in three queries.
 
     Select ``active`` with the configurations. A process that follows the kind and has not reported
@@ -69,10 +69,10 @@ def tallies_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCoun
         .prefetch_related(Prefetch("running", queryset=mine, to_attr="reported"))
         .order_by("daemon__kind", "daemon__name")
     )
-    return {row.pk: _tally(row, followings) for row in rows}
+    return {row.pk: _rollout(row, followings) for row in rows}
 
 
-def _tally(configuration: Configuration, followings: Sequence[Following]) -> RolloutCount:
+def _rollout(configuration: Configuration, followings: Sequence[Following]) -> RolloutCount:
     active = configuration.active.number if configuration.active is not None else 0
     runners = [
         _runner(following, configuration, active)
@@ -83,11 +83,11 @@ def _tally(configuration: Configuration, followings: Sequence[Following]) -> Rol
     return RolloutCount(active, tuple(runners))
 
 
-def _runner(following: Following, configuration: Configuration, active: int) -> Runner:
+def _runner(following: Following, configuration: Configuration, active: int) -> ProcessVersion:
     reported: list[RunningVersion] = following.reported  # type: ignore[attr-defined]
     found = next((row for row in reported if row.configuration_id == configuration.pk), None)
     number = found.number if found is not None else 0
-    return Runner(
+    return ProcessVersion(
         kind=following.daemon.kind,
         name=following.daemon.name,
         host=following.daemon.host,

@@ -7,13 +7,13 @@ from django.utils.translation import gettext_lazy as _
 from apps.access.errors import DomainError
 
 
-class SourceRefusal(DomainError):
+class SourcesError(DomainError):
     """Base of this app's errors."""
 
     code = "sources_error"
 
 
-class NoSuchSource(SourceRefusal):
+class NoSuchSource(SourcesError):
     """The active configuration of the project has no source of this name."""
 
     code = "unknown_source"
@@ -21,21 +21,21 @@ class NoSuchSource(SourceRefusal):
     detail = _("This project has no such source.")
 
 
-class SourceSwitchedOff(SourceRefusal):
+class SourceDisabled(SourcesError):
     """Its settings say ``enabled: false``."""
 
     code = "source_disabled"
     detail = _("This source is disabled.")
 
 
-class SourceBusy(SourceRefusal):
+class SourceBusy(SourcesError):
     """The progress of a source cannot be changed during an import."""
 
     code = "source_busy"
     detail = _("This source is being imported; stop it first.")
 
 
-class BadMarker(SourceRefusal):
+class BadMarker(SourcesError):
     """A marker must be an offset."""
 
     code = "bad_marker"
@@ -43,21 +43,21 @@ class BadMarker(SourceRefusal):
     detail = _("The marker must be an integer of at least 0.")
 
 
-class CredentialInUse(SourceRefusal):
+class CredentialInUse(SourcesError):
     """Sources of the active configuration use the credentials."""
 
     code = "credential_in_use"
     detail = _("These credentials are in use by sources.")
 
 
-class CredentialExists(SourceRefusal):
+class CredentialExists(SourcesError):
     """The name is taken by other credentials."""
 
     code = "credential_exists"
     detail = _("The project already has credentials with this name.")
 
 
-class BadCredential(SourceRefusal):
+class BadCredential(SourcesError):
     """Invalid name or headers."""
 
     code = "bad_credential"
@@ -65,14 +65,14 @@ class BadCredential(SourceRefusal):
     detail = _("These credentials are not valid.")
 
 
-class NoSources(SourceRefusal):
+class NoSources(SourcesError):
     """No project that the caller may use has an active configuration of sources."""
 
     code = "no_sources"
     detail = _("No sources are active in this project.")
 
 
-class SourceProjectNeeded(SourceRefusal):
+class SourceProjectNeeded(SourcesError):
     """Several projects have sources: the call must name one."""
 
     code = "project_needed"
@@ -80,7 +80,7 @@ class SourceProjectNeeded(SourceRefusal):
     detail = _("Specify the project: put /projects/NAME/ before the path.")
 
 
-class NoSuchQueue(SourceRefusal):
+class NoSuchQueue(SourcesError):
     """No source of the project publishes to it."""
 
     code = "unknown_queue"
@@ -88,7 +88,7 @@ class NoSuchQueue(SourceRefusal):
     detail = _("No source of this project uses this queue.")
 
 
-class QueueNeeded(SourceRefusal):
+class QueueNeeded(SourcesError):
     """The project has several queues: the call must name one."""
 
     code = "queue_needed"
@@ -96,14 +96,14 @@ class QueueNeeded(SourceRefusal):
     detail = _("This project has several record queues. Specify one.")
 
 
-class QueueOfOthers(SourceRefusal):
+class QueueOwnedElsewhere(SourcesError):
     """The queue holds records of another project, or the platform's own messages."""
 
     code = "queue_of_others"
     detail = _("This queue belongs to another project.")
 
 
-class NoSuchLease(SourceRefusal):
+class NoSuchLease(SourcesError):
     """The records were acknowledged, returned, or leased again after the deadline."""
 
     code = "unknown_lease"
@@ -111,7 +111,7 @@ class NoSuchLease(SourceRefusal):
     detail = _("This lease no longer exists.")
 
 
-class BrokerAway(SourceRefusal):
+class BrokerUnreachable(SourcesError):
     """The broker is unreachable; no record was taken."""
 
     code = "broker_unavailable"
@@ -119,7 +119,7 @@ class BrokerAway(SourceRefusal):
     detail = _("The broker is unreachable. Try again.")
 
 
-class SourceAway(SourceRefusal):
+class SourceUnreachable(SourcesError):
     """The record API returned no usable response; ``fields`` has the reason."""
 
     code = "source_unavailable"

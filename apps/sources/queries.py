@@ -6,8 +6,8 @@ from datetime import datetime
 from django.db.models import Max
 
 from apps.configcenter.models import Configuration
-from apps.sources.engine.progress import COMPLETE, Why
-from apps.sources.engine.settings import Source, SourceBook, book_of
+from apps.sources.engine.progress import COMPLETE, EndReason
+from apps.sources.engine.settings import Source, SourceCatalog, catalog_of
 from apps.sources.errors import NoSuchSource
 from apps.sources.models import Harvest, SourceState
 
@@ -31,14 +31,14 @@ class SourceStatus:
         return self.state.next_run_at if self.state is not None else None
 
 
-def book(project_id: int) -> SourceBook:
+def book(project_id: int) -> SourceCatalog:
     """Return the active settings of a project; empty settings if none are active."""
     row = (
         Configuration.objects.filter(kind=KIND, project_id=project_id)
         .select_related("active")
         .first()
     )
-    return book_of(row.active.data) if row is not None and row.active is not None else SourceBook()
+    return catalog_of(row.active.data) if row and row.active else SourceCatalog()
 
 
 def settings_of(project_id: int, name: str) -> Source:
@@ -79,7 +79,7 @@ def status(project_id: int, name: str) -> SourceStatus:
 
 def progress_of(harvest: Harvest) -> float | None:
     """Return the progress of an import from 0 to 1; None while its range is unknown."""
-    if harvest.reason and Why(harvest.reason) in COMPLETE:
+    if harvest.reason and EndReason(harvest.reason) in COMPLETE:
         return 1.0
     if harvest.start_offset is None or harvest.end_offset is None or harvest.next_offset is None:
         return None

@@ -37,7 +37,7 @@ from apps.runtime.queries import live_daemons
 from apps.seeds.engine.errors import SeedError, StoreInUse
 from apps.seeds.models import Frontier
 from apps.seeds.stores.factory import open_store
-from apps.sources.engine.settings import book_of
+from apps.sources.engine.settings import catalog_of
 from apps.sources.queries import KIND as SOURCES
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
@@ -320,7 +320,7 @@ def _collectors() -> StoreCheck:
             source.enabled
             for row in found.select_related("active")
             if row.active is not None
-            for source in book_of(row.active.data).sources.values()
+            for source in catalog_of(row.active.data).sources.values()
         )
     except DatabaseError:
         return StoreCheck("Collector", "", ok=True, detail="not known: see DATABASE_URL")

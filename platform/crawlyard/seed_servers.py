@@ -24,7 +24,7 @@ from django.conf import settings
 from django.db import Error as DatabaseFailure
 from django.db import connection
 
-from apps.configcenter.services import Active, ConfigWatcher
+from apps.configcenter.services import ActiveVersion, ConfigWatcher
 from apps.projects.models import Project
 from apps.routing.engine.files.placeholders import TooLong, fill
 from apps.routing.engine.rules import Server
@@ -238,7 +238,7 @@ class SeedServers:
             logger.warning("taskHUB's own ports stay as they are: %s", why)
         self._is_away = True
 
-    def _use(self, project: int, active: Active | None) -> None:
+    def _use(self, project: int, active: ActiveVersion | None) -> None:
         """Read only the ``server`` part of the rules; the router validates the rest."""
         told = None if active is None else active.data.get("server")
         if told:

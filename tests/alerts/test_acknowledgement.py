@@ -13,7 +13,7 @@ from apps.alerts.models import Channel, Incident, Notice
 from apps.alerts.services.incidents import acknowledge, close, snooze
 from apps.alerts.services.retention import prune_incidents
 from apps.alerts.services.texts import message_of, where_text
-from apps.alerts.states import Ending, IncidentState, NoticeKind, NoticeState
+from apps.alerts.states import IncidentState, NoticeKind, NoticeState, RecoveryReason
 from apps.projects.services import delete_project, purge_projects
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
@@ -116,7 +116,7 @@ def test_a_project_that_is_deleted_leaves_its_history(source: Conditions) -> Non
         row.refresh_from_db()
     assert (over.project, where_text(over), over.state) == (None, "shop", IncidentState.CLOSED)
     assert (still.state, where_text(still)) == (IncidentState.RECOVERED, "shop")
-    assert still.notes.get().detail == {"why": Ending.PROJECT_GONE}
+    assert still.notes.get().detail == {"why": RecoveryReason.PROJECT_GONE}
     assert (waiting.state, waiting.channel) == (NoticeState.DROPPED, None)
     assert (of_platform.is_open, where_text(of_platform)) == (True, "the platform")
     assert not Channel.objects.filter(name="mine").exists()

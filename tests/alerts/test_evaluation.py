@@ -9,13 +9,13 @@ import pytest
 
 from apps.access.models import AuditRecord
 from apps.alerts.engine.events import Occurrence, StateUnknown
-from apps.alerts.errors import IncidentOver, SnoozeOutOfRange
+from apps.alerts.errors import IncidentEnded, SnoozeOutOfRange
 from apps.alerts.models import Incident, LastingHappening, Notice
 from apps.alerts.services import evaluation
 from apps.alerts.services.condition_starts import prune_starts
 from apps.alerts.services.incidents import acknowledge, close, snooze
 from apps.alerts.services.mutes import mute_rule, unmute_rule
-from apps.alerts.states import Ending, IncidentState, NoticeState
+from apps.alerts.states import IncidentState, NoticeState, RecoveryReason
 from apps.runtime.models import WorkerLease
 from tests.access.factories import make_project, make_user
 from tests.alerts.factories import make_channel
@@ -70,7 +70,7 @@ def test_it_opens_once_is_told_once_and_recovers() -> None:
     ended = incident()
     assert (ended.state, ended.value) == (IncidentState.RECOVERED, 7)
     assert story(ended) == ["opened", "recovered"]
-    assert ended.notes.get(what="recovered").detail == {"why": Ending.WELL}
+    assert ended.notes.get(what="recovered").detail == {"why": RecoveryReason.WELL}
     assert told() == [("opened", "ops"), ("recovered", "ops")]
 
 
@@ -118,7 +118,7 @@ def test_what_is_gone_recovers_when_others_are_measured() -> None:
     rig.run(300)
     assert incident().is_open
     rig.run(400)
-    assert incident().notes.get(what="recovered").detail == {"why": Ending.GONE}
+    assert incident().notes.get(what="recovered").detail == {"why": RecoveryReason.GONE}
 
 
 @pytest.mark.slow("6 s")
@@ -145,7 +145,7 @@ def test_it_escalates_and_repeats_until_somebody_takes_it() -> None:
     rig.run(20)
     assert sorted(told()[4:]) == [("recovered", "boss"), ("recovered", "ops")]
     assert AuditRecord.objects.get(action="alerts.acknowledge").note == "on it"
-    with pytest.raises(IncidentOver):
+    with pytest.raises(IncidentEnded):
         acknowledge(incident=incident(), actor=person, now=rig.now())
 
 
@@ -278,7 +278,7 @@ def test_without_its_rule_an_incident_is_over() -> None:
     rig.run(40)
     use_rules()
     rig.run(5)
-    assert incident().notes.get(what="recovered").detail == {"why": Ending.RULE_GONE}
+    assert incident().notes.get(what="recovered").detail == {"why": RecoveryReason.RULE_GONE}
 
 
 def test_one_rule_opens_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

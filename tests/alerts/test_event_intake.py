@@ -10,7 +10,7 @@ import pytest
 from apps.alerts.models import Incident, SeenHappening, SourceMark
 from apps.alerts.services import event_intake
 from apps.alerts.services.event_intake import KEEP_SEEN, prune_seen
-from apps.alerts.states import Ending
+from apps.alerts.states import RecoveryReason
 from tests.access.factories import make_project
 from tests.alerts.factories import make_channel
 from tests.alerts.rig import Events, Rig, story, told, use_rules, with_source
@@ -112,10 +112,10 @@ def test_it_is_over_when_the_source_says_so_or_after_a_quiet_time(source: Events
     source.well.add("a")
     rig.run(15)
     ended = incident(key="a")
-    assert ended.notes.get(what="recovered").detail == {"why": Ending.WELL}
+    assert ended.notes.get(what="recovered").detail == {"why": RecoveryReason.WELL}
     assert incident(key="b").is_open
     rig.run(60)
-    assert incident(key="b").notes.get(what="recovered").detail == {"why": Ending.QUIET}
+    assert incident(key="b").notes.get(what="recovered").detail == {"why": RecoveryReason.QUIET}
 
 
 def test_so_many_times_in_so_many_seconds(source: Events) -> None:

@@ -79,7 +79,9 @@ def test_books_of_one_kind_leave_room_for_the_others(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(accounting, "MOST", 3)
     found: list[Any] = []
     with pytest.raises(Truncated):
-        found.extend(each.facts["kind"] for each in accounting.Unbalanced().now(timezone.now()))
+        found.extend(
+            each.facts["kind"] for each in accounting.AccountingMismatch().now(timezone.now())
+        )
     assert found == ["runs"] * 3 + ["seeds"] * 2 + ["requests"] * 3
 
 
@@ -136,7 +138,7 @@ def test_more_runs_wait_than_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Run.objects.create(job=make_job(), state="queued", created_at=now - timedelta(hours=1))
     found: list[str] = []
     with pytest.raises(Truncated):
-        found.extend(each.id for each in runs.RunWaits().now(now))
+        found.extend(each.id for each in runs.RunWaiting().now(now))
     assert len(found) == 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apps.access.models import AuditRecord
-from apps.alerts.errors import NoticeNotEnded
+from apps.alerts.errors import NoticePending
 from apps.alerts.models import Notice
 from apps.alerts.queries import count_open_incidents, open_incidents
 from apps.alerts.services.notices import (
@@ -111,7 +111,7 @@ def test_recovery_is_told_to_those_who_heard(woken: list[Any]) -> None:
 
 def test_a_person_sends_it_again(woken: list[Any]) -> None:
     person, notice = make_superuser(), make_notice()
-    with pytest.raises(NoticeNotEnded):
+    with pytest.raises(NoticePending):
         resend(notice=notice, actor=person, now=NOW)
     Notice.objects.update(state=NoticeState.FAILED)
     notice.refresh_from_db()

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.access.states import Role
 from apps.alerts.models import Incident, Notice
-from apps.alerts.queries.rules import rule_standings
+from apps.alerts.queries.rules import rule_statuses
 from apps.projects.models import Project
 from apps.queuestats.services import record_gauges
 from tests.access.factories import Api, make_project, make_user
@@ -77,10 +77,10 @@ def test_questions_do_not_grow_with_the_rules(project: Project) -> None:
     user = make_user(username="v", roles={project: Role.VIEWER})
     use_rules(DEPTH)
     with CaptureQueriesContext(connection) as few:
-        rule_standings(user, now=NOW)
+        rule_statuses(user, now=NOW)
     use_rules(*(DEPTH | {"name": f"d{n}", "series": f"s.n{n}"} for n in range(40)))
     with CaptureQueriesContext(connection) as many:
-        rule_standings(user, now=NOW)
+        rule_statuses(user, now=NOW)
     assert len(many) == len(few) <= 12
 
 
@@ -142,5 +142,5 @@ def test_the_monitor_and_the_page_agree(project: Project) -> None:
     rig = Rig(gauges={("queue.ready", project.pk, "logs"): 50})
     rig.run(70)
     user = make_user(username="v", roles={project: Role.VIEWER})
-    (found,) = [each for each in rule_standings(user, now=rig.now()) if each.rule.name == "depth"]
+    (found,) = [each for each in rule_statuses(user, now=rig.now()) if each.rule.name == "depth"]
     assert (found.state, found.open_count, found.label) == ("firing", 1, "logs")

@@ -17,7 +17,7 @@ from apps.alerts.engine.rules import builtin_rules
 from apps.alerts.models import Incident
 from apps.alerts.services.delivery import send_notices
 from apps.alerts.sources import infrastructure, pages, runs
-from apps.alerts.sources.accounting import Unbalanced
+from apps.alerts.sources.accounting import AccountingMismatch
 from apps.configcenter.services.reports import VersionReport, report_running
 from apps.jobs.models import PlannedRun, Run, RunMove, Schedule
 from apps.jobs.states import PlanOutcome, RunState
@@ -360,7 +360,7 @@ def test_books_that_do_not_balance() -> None:
         success=1,
         updated_at=timezone.now(),
     )
-    source = Unbalanced()
+    source = AccountingMismatch()
     (found,) = source.now(timezone.now())
     assert found.facts == {"of": run.owner, "kind": "run", "left": 5, "right": 1}
     RunCounter.objects.update(success=5, sent=5, returned=5)

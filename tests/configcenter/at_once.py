@@ -12,7 +12,7 @@ from django.db import connection, connections
 
 from apps.access.errors import DomainError
 from apps.configcenter.models import Activation, ConfigVersion, KindSerial
-from apps.configcenter.services import Active, ConfigWatcher, activate, deactivate
+from apps.configcenter.services import ActiveVersion, ConfigWatcher, activate, deactivate
 from tests.access.factories import make_project
 from tests.configcenter.factories import KIND, NOW, fresh, make_process, save
 from yardkit.clock import ManualClock, SystemClock
@@ -100,7 +100,7 @@ def test_a_follower_ends_with_what_is_active() -> None:
     versions = {project.pk: [save(project, n) for n in (1, 2, 3)] for project in projects}
     runs: dict[int, int | None] = {}
 
-    def use(project_id: int, active: Active | None) -> None:
+    def use(project_id: int, active: ActiveVersion | None) -> None:
         runs[project_id] = active.number if active is not None else None
 
     done = threading.Event()

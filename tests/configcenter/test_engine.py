@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.configcenter.engine import kinds
-from apps.configcenter.engine.diffs import MOST_CHANGES, DataChange, What, changes
+from apps.configcenter.engine.diffs import MOST_CHANGES, ChangeKind, DataChange, changes
 from apps.configcenter.engine.kinds import (
     ConfigKind,
     DataProblem,
@@ -154,9 +154,9 @@ def test_lists_without_names_are_compared_by_what_they_hold() -> None:
     old = {"codes": [1000, 1101, 7], "mixed": [{"name": "a"}, {"name": "a"}]}
     new = {"codes": [1101, 8], "mixed": [{"name": "a"}]}
     assert changes(old, new) == [
-        DataChange("codes[0]", What.REMOVED, before=1000),
-        DataChange("codes[1]", What.CHANGED, 7, 8),
-        DataChange("mixed[1]", What.REMOVED, before={"name": "a"}),
+        DataChange("codes[0]", ChangeKind.REMOVED, before=1000),
+        DataChange("codes[1]", ChangeKind.CHANGED, 7, 8),
+        DataChange("mixed[1]", ChangeKind.REMOVED, before={"name": "a"}),
     ]
 
 
@@ -165,7 +165,7 @@ def test_huge_differences_end() -> None:
     assert [c.place for c in changes(old, {"long": old["long"][1:]})] == ["long"]
     many = {f"k{n}": n for n in range(MOST_CHANGES + 5)}
     assert len(changes({}, many)) == MOST_CHANGES
-    assert len(str(DataChange("a", What.ADDED, after="x" * 9999))) < 300
+    assert len(str(DataChange("a", ChangeKind.ADDED, after="x" * 9999))) < 300
 
 
 def test_kinds_are_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:

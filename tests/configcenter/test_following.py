@@ -11,8 +11,8 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.configcenter.models import Following, RunningVersion
-from apps.configcenter.queries import RolloutCount, tallies_of
-from apps.configcenter.services import Active, ConfigWatcher, activate, deactivate, revert
+from apps.configcenter.queries import RolloutCount, rollouts_of
+from apps.configcenter.services import ActiveVersion, ConfigWatcher, activate, deactivate, revert
 from apps.configcenter.services.watcher import REPORT_SECONDS, RETRY_SECONDS
 from apps.runtime.models import Daemon
 from apps.runtime.queries import LIVE_SECONDS
@@ -36,7 +36,7 @@ class Router:
             kind=KIND, apply=self.apply, clock=self.clock, identity=self.identity, **options
         )
 
-    def apply(self, project_id: int, active: Active | None) -> None:
+    def apply(self, project_id: int, active: ActiveVersion | None) -> None:
         if self.fails:
             raise ValueError("no such queue\nmore")
         self.seen.append((project_id, active.data["limit"] if active is not None else None))
@@ -46,8 +46,8 @@ class Router:
         return self.follower.poll()
 
 
-def tally(version: Any) -> RolloutCount:
-    return tallies_of([fresh(version)])[version.configuration_id]
+def rollout(version: Any) -> RolloutCount:
+    return rollouts_of([fresh(version)])[version.configuration_id]
 
 
 @pytest.mark.covers("S4.10")
@@ -102,8 +102,8 @@ def test_one_project_alone_can_be_followed() -> None:
     router = Router(project_id=mine.pk)
     router.follower.setup()
     assert router.seen == [(mine.pk, 2)]
-    assert (tally(version).on, tally(version).of) == (1, 1)
-    assert tally(save(other, 3)).of == 0
+    assert (rollout(version).on, rollout(version).of) == (1, 1)
+    assert rollout(save(other, 3)).of == 0
 
 
 def test_seven_of_eight_run_it() -> None:
@@ -117,17 +117,17 @@ def test_seven_of_eight_run_it() -> None:
     activate(version=newer, actor=None, now=NOW)
     for router in routers[1:]:
         assert router.later()
-    counted = tally(newer)
+    counted = rollout(newer)
     assert (counted.on, counted.of, counted.active, counted.complete) == (7, 8, 2, False)
     assert (counted.count(1), counted.count(2)) == (1, 7)
     behind = next(each for each in counted.runners if not each.current)
     assert (behind.name, behind.number, behind.applied_at) == ("r0", 1, NOW)
     with CaptureQueriesContext(connection) as queries:
-        tallies_of([fresh(newer)])
+        rollouts_of([fresh(newer)])
     # PostgreSQL is asked for its time as well.
     assert len(queries) == (4 if connection.vendor == "postgresql" else 3)
     assert routers[0].later()
-    assert tally(newer).complete
+    assert rollout(newer).complete
 
 
 def test_the_dead_and_the_replaced_do_not_count() -> None:
@@ -136,15 +136,15 @@ def test_the_dead_and_the_replaced_do_not_count() -> None:
     first, second = Router("a"), Router("b")
     first.follower.setup()
     second.follower.setup()
-    assert tally(version).of == 2
+    assert rollout(version).of == 2
     long_ago = database_now() - timedelta(seconds=LIVE_SECONDS + 1)
     Daemon.objects.filter(pk=second.daemon.pk).update(beat_at=long_ago)
-    assert tally(version).of == 1
+    assert rollout(version).of == 1
     again = Router("a")
     # Started under the name of the one before it, and has not reported yet.
-    assert tally(version).of == 0
+    assert rollout(version).of == 0
     again.follower.setup()
-    assert (tally(version).on, tally(version).of) == (1, 1)
+    assert (rollout(version).on, rollout(version).of) == (1, 1)
     # The one before it was only frozen: what it says counts no more.
     first.later(REPORT_SECONDS)
     assert RunningVersion.objects.filter(following__daemon=again.daemon).count() == 1
@@ -158,9 +158,9 @@ def test_a_report_that_was_lost_comes_again() -> None:
     router.follower.setup()
     Following.objects.all().delete()
     router.later()
-    assert tally(version).of == 0
+    assert rollout(version).of == 0
     router.later(REPORT_SECONDS)
-    assert (tally(version).on, tally(version).of) == (1, 1)
+    assert (rollout(version).on, rollout(version).of) == (1, 1)
 
 
 def test_what_cannot_be_applied_leaves_the_last_good_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -176,14 +176,14 @@ def test_what_cannot_be_applied_leaves_the_last_good_one(caplog: pytest.LogCaptu
     assert "v2 is not applied, the one before goes on" in caplog.text
     assert router.follower.running[project.pk].number == 1
     assert router.follower.problems == {project.pk: "v2: no such queue"}
-    (runner,) = tally(bad).runners
+    (runner,) = rollout(bad).runners
     assert (runner.number, runner.problem, runner.current) == (1, "v2: no such queue", False)
     # Not at every look, and not never.
     assert not router.later(RETRY_SECONDS / 2)
     router.fails = False
     assert router.later(RETRY_SECONDS)
     assert router.follower.problems == {}
-    assert tally(bad).complete
+    assert rollout(bad).complete
 
 
 def test_while_the_database_is_away_the_last_good_one_runs(

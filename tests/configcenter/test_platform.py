@@ -16,10 +16,16 @@ from django.urls import reverse
 
 from apps.access.models import User
 from apps.access.states import Role
-from apps.configcenter.errors import NotOfPlatform
+from apps.configcenter.errors import PlatformNotSupported
 from apps.configcenter.models import Configuration, ConfigVersion
-from apps.configcenter.queries import tallies_of
-from apps.configcenter.services import PLATFORM, Active, ConfigWatcher, activate, save_version
+from apps.configcenter.queries import rollouts_of
+from apps.configcenter.services import (
+    PLATFORM,
+    ActiveVersion,
+    ConfigWatcher,
+    activate,
+    save_version,
+)
 from tests.access.factories import Api, make_project, make_user
 from tests.configcenter.factories import KIND, NOW, SampleKind, make_process, save
 from yardkit.clock import ManualClock
@@ -55,7 +61,7 @@ def test_there_is_one_of_the_platform_beside_those_of_projects() -> None:
 
 def test_other_kinds_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SampleKind, "platform", False)
-    with pytest.raises(NotOfPlatform):
+    with pytest.raises(PlatformNotSupported):
         save_platform(1)
     assert not Configuration.objects.exists()
     answer = Api(boss()).post("config/versions", {"kind": KIND, "project": None, "data": {}})
@@ -70,7 +76,7 @@ def test_a_daemon_is_given_it_like_any_other() -> None:
     activate(version=version, actor=None, now=NOW)
     seen: dict[int, Any] = {}
 
-    def apply(project_id: int, active: Active | None) -> None:
+    def apply(project_id: int, active: ActiveVersion | None) -> None:
         seen[project_id] = active and active.data["limit"]
 
     identity, _daemon = make_process("one")
@@ -78,7 +84,7 @@ def test_a_daemon_is_given_it_like_any_other() -> None:
     follower.setup()
     assert seen == {PLATFORM: 5, project.pk: 1}
     row = Configuration.objects.select_related("active").get(project=None)
-    assert tallies_of([row])[row.pk].on == 1
+    assert rollouts_of([row])[row.pk].on == 1
 
 
 def test_only_those_who_see_everything_read_and_write_it() -> None:

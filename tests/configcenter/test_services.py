@@ -80,7 +80,7 @@ def test_a_save_on_an_older_state_is_refused() -> None:
     project = make_project()
     save(project, 1, based_on=0)
     save(project, 2, based_on=1)
-    with pytest.raises(errors.SavedMeanwhile) as refused:
+    with pytest.raises(errors.SaveConflict) as refused:
         save(project, 3, based_on=1)
     assert refused.value.status == 409
     assert refused.value.fields == {"based_on": ["2"]}
@@ -133,17 +133,17 @@ def test_history_cannot_be_changed() -> None:
     activation = activate(version=version, actor=None, now=NOW)
     for row in (version, activation):
         row.note = "forged"
-        with pytest.raises(errors.HistoryIsFixed):
+        with pytest.raises(errors.ImmutableHistory):
             row.save()
-        with pytest.raises(errors.HistoryIsFixed):
+        with pytest.raises(errors.ImmutableHistory):
             row.delete()
     for model in (ConfigVersion, Activation):
         rows: Any = model.objects.all()
-        with pytest.raises(errors.HistoryIsFixed):
+        with pytest.raises(errors.ImmutableHistory):
             rows.update(note="forged")
-        with pytest.raises(errors.HistoryIsFixed):
+        with pytest.raises(errors.ImmutableHistory):
             rows.delete()
-        with pytest.raises(errors.HistoryIsFixed):
+        with pytest.raises(errors.ImmutableHistory):
             rows.bulk_update([rows[0]], ["note"])
         assert not rows.filter(note="forged").exists()
     with pytest.raises(ProtectedError):
@@ -197,12 +197,12 @@ def test_every_activation_raises_the_serial_of_its_kind(monkeypatch: pytest.Monk
 def test_an_activation_is_guarded() -> None:
     project = make_project()
     one, two = save(project, 1), save(project, 2)
-    with pytest.raises(errors.ActivatedMeanwhile):
+    with pytest.raises(errors.ActivationConflict):
         activate(version=one, actor=None, now=NOW, instead_of=2)
     activate(version=one, actor=None, now=NOW, instead_of=0)
     with pytest.raises(errors.AlreadyActive):
         activate(version=one, actor=None, now=NOW)
-    with pytest.raises(errors.ActivatedMeanwhile) as refused:
+    with pytest.raises(errors.ActivationConflict) as refused:
         activate(version=two, actor=None, now=NOW, instead_of=0)
     assert refused.value.fields == {"instead_of": ["1"]}
     assert fresh(one).active == one
@@ -258,5 +258,5 @@ def test_after_a_deactivation_one_goes_back_to_what_was_active() -> None:
 def test_nobody_follows_what_nobody_follows() -> None:
     make_process("idle")
     version = save(make_project(), 1)
-    tally = queries.tallies_of([fresh(version)])[version.configuration_id]
-    assert (tally.of, tally.on, tally.complete) == (0, 0, True)
+    rollout = queries.rollouts_of([fresh(version)])[version.configuration_id]
+    assert (rollout.of, rollout.on, rollout.complete) == (0, 0, True)

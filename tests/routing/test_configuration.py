@@ -12,7 +12,7 @@ from django.conf import LazySettings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from apps.configcenter.engine.diffs import What
+from apps.configcenter.engine.diffs import ChangeKind
 from apps.configcenter.engine.kinds import find_kind
 from apps.configcenter.models import ConfigVersion
 from apps.projects.models import Project
@@ -183,7 +183,7 @@ outbound:
         *kind.diff({}, data),
         *kind.diff(data, kind.read(text.replace("hunter2", "hunter3").encode())),
     ]
-    assert changes[0].what is What.ADDED
+    assert changes[0].what is ChangeKind.ADDED
     assert len(changes) == 2
     assert "hunter" not in " ".join(map(str, changes))
 

@@ -10,19 +10,19 @@ import pytest
 
 from apps.access.models import AuditRecord
 from apps.sources.engine import harvester
-from apps.sources.engine.progress import COMPLETE, Why
+from apps.sources.engine.progress import COMPLETE, EndReason
 from apps.sources.errors import (
     BadCredential,
     BadMarker,
     CredentialInUse,
     NoSuchSource,
     SourceBusy,
-    SourceSwitchedOff,
+    SourceDisabled,
 )
 from apps.sources.models import Credential, SourceState
 from apps.sources.queries import status, statuses
 from apps.sources.services import (
-    Became,
+    CommandOutcome,
     delete_credential,
     save_credential,
     set_marker,
@@ -38,7 +38,7 @@ MakeYard = Callable[..., Yard]
 
 
 def test_states_say_what_the_engine_says() -> None:
-    assert {each.value for each in Why} == {each.value for each in Reason}
+    assert {each.value for each in EndReason} == {each.value for each in Reason}
     assert set(STATE_OF) == set(Reason)
     for why in COMPLETE:
         assert STATE_OF[Reason(why.value)] is HarvestState.COMPLETED
@@ -52,17 +52,17 @@ def test_start_and_stop_say_what_became_of_each_source(yard: Yard) -> None:
         "actor": person,
         "now": yard.clock.now(),
     }
-    assert [each.became for each in start(**where)] == [Became.QUEUED]
+    assert [each.became for each in start(**where)] == [CommandOutcome.QUEUED]
     assert yard.state.asked_by == person.username
-    assert [each.became for each in start(**where)] == [Became.ALREADY]
-    assert [each.became for each in stop(**where)] == [Became.STOPPED]
+    assert [each.became for each in start(**where)] == [CommandOutcome.ALREADY]
+    assert [each.became for each in stop(**where)] == [CommandOutcome.STOPPED]
     assert (yard.state.activity, yard.state.stopped_by) == ("idle", person.username)
     start(**where)
     assert yard.state.stopped_at is None
     # Running: it ends after its batch; a start before that takes the stop back.
     SourceState.objects.update(activity=SourceActivity.RUNNING)
-    assert [each.became for each in stop(**where)] == [Became.STOPPING]
-    assert [each.became for each in start(**where)] == [Became.ALREADY]
+    assert [each.became for each in stop(**where)] == [CommandOutcome.STOPPING]
+    assert [each.became for each in start(**where)] == [CommandOutcome.ALREADY]
     assert yard.state.activity == SourceActivity.RUNNING
     actions = AuditRecord.objects.filter(action__startswith="sources.st").values_list("action")
     assert len(actions) == 6
@@ -72,7 +72,7 @@ def test_start_and_stop_say_what_became_of_each_source(yard: Yard) -> None:
         stop(names=["olds"], **where)
     yard.configure(enabled=False)
     assert start(**where) == []
-    with pytest.raises(SourceSwitchedOff):
+    with pytest.raises(SourceDisabled):
         start(names=["news"], **where)
 
 

@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from apps.configcenter.models import Configuration
 from apps.configcenter.services import Unreadable
-from apps.sources.engine.settings import Mode, Source, book_of
+from apps.sources.engine.settings import Mode, Source, catalog_of
 from apps.sources.queries import book, settings_of
 from apps.sources.services.configuration import SourcesKind
 from tests.access.factories import make_project
@@ -68,7 +68,7 @@ def test_the_seeds_own_file_is_read_as_it_stands() -> None:
         "broker": {"host": "rabbitmq", "port": 5672, "username": "guest"},
     }
     # They are the platform's own defaults.
-    assert book_of(data).defaults == Source()
+    assert catalog_of(data).defaults == Source()
     (warning,) = KIND.check(data)
     assert (warning.place, warning.code, warning.warning) == ("broker", "other_broker", True)
     assert "rabbitmq:5672 is not used" in warning.text
@@ -185,7 +185,7 @@ def test_text_goes_both_ways_and_sections_can_be_mixed() -> None:
     assert KIND.read(KIND.write(data).encode()) == data
     data["sources"].pop("old")
     assert problems(data) == {}
-    found = book_of(data).sources["news"]
+    found = catalog_of(data).sources["news"]
     assert (found.filter_days, found.mode, found.batch_size) == (3, Mode.NOT_EXPORTED, 100)
     assert KIND.summary(data) == "1 source"
 

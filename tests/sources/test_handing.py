@@ -11,18 +11,24 @@ import pytest
 
 from apps.projects.models import Project
 from apps.runtime.services import shared_broker
-from apps.sources.errors import BrokerAway, NoSuchLease, NoSuchQueue, QueueNeeded, QueueOfOthers
+from apps.sources.errors import (
+    BrokerUnreachable,
+    NoSuchLease,
+    NoSuchQueue,
+    QueueNeeded,
+    QueueOwnedElsewhere,
+)
 from apps.sources.models import HandedRecord, PublishedSpan, RecordQueue
 from apps.sources.services.consumption import (
     Record,
     acknowledge,
     consume,
-    forget_expired,
     give_back,
     lease_records,
     peek,
+    prune_expired,
 )
-from apps.sources.services.queues import claim_queue, forget_spans, queue_of_project, queue_size
+from apps.sources.services.queues import claim_queue, prune_spans, queue_of_project, queue_size
 from tests.access.factories import make_project
 from tests.sources.records import broker_at, publish, sourced
 from yardkit import failpoints
@@ -231,8 +237,8 @@ def test_what_was_acknowledged_long_ago_is_forgotten(project: Project) -> None:
     later = now() + timedelta(seconds=61)
     assert numbers(consume(queue=queue, count=1, now=later)) == [1]
     assert bytes(HandedRecord.objects.get().body) == b""
-    assert forget_expired(now=later) == 0
-    assert forget_expired(now=later + timedelta(days=1)) == 1
+    assert prune_expired(now=later) == 0
+    assert prune_expired(now=later + timedelta(days=1)) == 1
 
 
 @pytest.mark.covers("S0.24", "S0.35")
@@ -256,7 +262,7 @@ def test_spans_of_what_is_long_gone_are_forgotten(project: Project) -> None:
     publish(project, 4, 5)
     until(2, lambda: queue_size(queue=queue, now=now()).live)
     PublishedSpan.objects.filter(count=3).update(minute=now() - timedelta(days=1))
-    assert forget_spans(now=now() + timedelta(hours=2)) == 1
+    assert prune_spans(now=now() + timedelta(hours=2)) == 1
     assert sum(PublishedSpan.objects.values_list("count", flat=True)) == 2
 
 
@@ -266,7 +272,7 @@ def test_records_that_expire_in_nobodys_hands_are_forgotten(project: Project) ->
     later = now() + timedelta(seconds=601)
     assert peek(queue=queue, count=2, now=later) == []
     assert queue_size(queue=queue, now=later).live == 0
-    assert forget_expired(now=later) == 2
+    assert prune_expired(now=later) == 2
     assert not HandedRecord.objects.exists()
 
 
@@ -291,7 +297,7 @@ def test_a_broker_that_is_away_takes_nothing(settings: Any) -> None:
             lambda: lease_records(queue=queue, count=1, seconds=9, holder="x", now=now()),
             lambda: queue_size(queue=queue, now=now()),
         ):
-            with pytest.raises(BrokerAway):
+            with pytest.raises(BrokerUnreachable):
                 ask()
 
 
@@ -299,9 +305,9 @@ def test_a_queue_belongs_to_the_first_project_that_names_it() -> None:
     one, other = sourced(), sourced()
     assert queue_of_project(project_id=one.pk).name == "job_data"
     assert RecordQueue.objects.get().project_id == one.pk
-    with pytest.raises(QueueOfOthers):
+    with pytest.raises(QueueOwnedElsewhere):
         queue_of_project(project_id=other.pk)
-    with pytest.raises(QueueOfOthers):
+    with pytest.raises(QueueOwnedElsewhere):
         claim_queue(project_id=other.pk, name="statistics")
     with pytest.raises(NoSuchQueue):
         queue_of_project(project_id=one.pk, name="elsewhere")

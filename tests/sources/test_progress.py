@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from apps.sources.engine.progress import (
     Checkpoint,
+    EndReason,
     Gap,
     Marker,
-    Why,
     add_gap,
     advanced,
     plan,
@@ -70,7 +70,7 @@ def test_whatever_a_source_grows_by_every_record_is_read(growth: list[int], size
         total += more
         found = plan(marker, total, size, reset_when_shrunk=True)
         if found.checkpoint is None:
-            assert (total, found.why) == (0, Why.NOTHING)
+            assert (total, found.why) == (0, EndReason.NOTHING)
             continue
         batch_numbers = [
             number
@@ -104,7 +104,7 @@ def test_fewer_records_than_before_mean_a_new_beginning() -> None:
         start=200, next=200, until=300, end=0, covered=0, total=300, size=100, first=True
     )
     told = plan(marker, 300, 100, reset_when_shrunk=False)
-    assert (told.checkpoint, told.why, told.shrunk) == (None, Why.SHRUNK, True)
+    assert (told.checkpoint, told.why, told.shrunk) == (None, EndReason.SHRUNK, True)
     assert not plan(marker, 500, 100, reset_when_shrunk=False).shrunk
 
 

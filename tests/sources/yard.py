@@ -12,7 +12,7 @@ from apps.configcenter.services import activate, save_version
 from apps.projects.models import Project
 from apps.runtime.daemon import Identity
 from apps.sources.daemon import CollectorContext, CollectorDaemon
-from apps.sources.engine.clients.api_caller import Patience
+from apps.sources.engine.clients.api_caller import RetryBackoff
 from apps.sources.models import Harvest, SourceState
 from apps.sources.services import save_credential, start
 from apps.sources.states import SourceActivity
@@ -97,7 +97,7 @@ class Yard:
         made = CollectorDaemon(
             environment=CollectorContext(
                 broker=broker or self.open_broker(),
-                patience=Patience(first=0.01, longest=0.02),
+                patience=RetryBackoff(first=0.01, longest=0.02),
                 paced=self.paced,
             ),
             clock=self.clock,

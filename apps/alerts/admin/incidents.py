@@ -41,7 +41,7 @@ from apps.alerts.services.texts import (
     when_text,
     where_text,
 )
-from apps.alerts.states import Ending, IncidentState, Severity
+from apps.alerts.states import IncidentState, RecoveryReason, Severity
 from apps.projects.admin.project_choice import number_in
 
 MOST_NOTE: Final = 500
@@ -289,8 +289,8 @@ def state_text(incident: Incident) -> str:
 def step_text(note: IncidentNote) -> str:
     """Return the details of a history entry beyond its name."""
     detail, found = note.detail, []
-    if detail.get("why") in Ending.values:
-        found.append(str(Ending(detail["why"]).label))
+    if detail.get("why") in RecoveryReason.values:
+        found.append(str(RecoveryReason(detail["why"]).label))
     if isinstance(detail.get("value"), int | float):
         found.append(gettext("value %(value)s") % {"value": f"{detail['value']:,.6g}"})
     if detail.get("severity") in Severity.values:

@@ -16,7 +16,7 @@ from unfold.widgets import (
 )
 
 from apps.alerts.engine.events import all_sources
-from apps.alerts.engine.rules import Recover, Rule, When
+from apps.alerts.engine.rules import Condition, Recovery, Rule
 from apps.alerts.states import Severity
 
 STEPS: Final = 3
@@ -249,16 +249,16 @@ def initial_of(rule: Rule) -> dict[str, Any]:
         "limit": _shown(getattr(when, kind)),
         "in_seconds": _shown(when.in_seconds or None),
         "for_seconds": _shown(when.for_seconds or None),
-        "times": when.times if when.times != When().times else None,
+        "times": when.times if when.times != Condition().times else None,
         "recover": _shown(recover.below if recover.below is not None else recover.above),
         "severity": rule.severity,
         "tell": " ".join(rule.tell),
         "repeat_seconds": _shown(rule.repeat_seconds or None),
         "quiet": rule.quiet,
     }
-    if recover.for_seconds != Recover().for_seconds:
+    if recover.for_seconds != Recovery().for_seconds:
         values["recover_for"] = _shown(recover.for_seconds)
-    if recover.quiet_seconds != Recover().quiet_seconds:
+    if recover.quiet_seconds != Recovery().quiet_seconds:
         values["quiet_seconds"] = _shown(recover.quiet_seconds)
     for number, step in enumerate(rule.escalate[:STEPS], 1):
         values |= {

@@ -33,7 +33,7 @@ from apps.alerts.engine.rule_parser import rule_of, rulebook
 from apps.alerts.engine.rules import Rule, find_builtin
 from apps.alerts.engine.validation import rule_problems
 from apps.alerts.models import Channel, RuleMute
-from apps.alerts.queries.rules import KIND, RuleState, rule_standings
+from apps.alerts.queries.rules import KIND, RuleState, rule_statuses
 from apps.alerts.services.mutes import mute_rule, unmute_rule
 from apps.alerts.services.notices import send_test
 from apps.alerts.services.preview import preview
@@ -139,7 +139,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
     def _list(self, request: HttpRequest) -> dict[str, Any]:
         person = person_of(request)
         project = number_in(request.GET.get("project", ""))
-        rows = [] if person is None else rule_standings(person, now=timezone.now(), project=project)
+        rows = [] if person is None else rule_statuses(person, now=timezone.now(), project=project)
         rows.sort(key=lambda row: (_ORDER.index(row.state), row.rule.name, row.project or 0))
         names = dict(Project.objects.visible_to(request.user).values_list("pk", "name"))
         known = projects_of(request, Role.VIEWER)
@@ -295,7 +295,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
     def test_view(self, request: HttpRequest) -> HttpResponse:
         """Send a test through every channel that the rule names."""
         project_id, name, actor = self._meant(request, Role.EDITOR)
-        rows = rule_standings(actor, now=timezone.now())
+        rows = rule_statuses(actor, now=timezone.now())
         row = next((r for r in rows if r.rule.name == name and r.project == project_id), None)
         if row is None:
             raise Http404

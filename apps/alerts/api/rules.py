@@ -22,7 +22,7 @@ from apps.access.services import has_role
 from apps.access.states import Role
 from apps.alerts.engine.events import all_sources
 from apps.alerts.engine.rules import SEVERITIES
-from apps.alerts.queries.rules import RuleStanding, RuleState, active_books, rule_standings
+from apps.alerts.queries.rules import RuleState, RuleStatus, active_rulebooks, rule_statuses
 from apps.alerts.services.preview import DAY, preview, rule_from
 from apps.projects.models import Project
 
@@ -57,11 +57,11 @@ class AlertRuleSerializer(serializers.Serializer[Any]):
     open_count = serializers.IntegerField(help_text=_("Open incidents in visible projects."))
     muted_until = serializers.DateTimeField(allow_null=True)
 
-    def get_when(self, row: RuleStanding) -> dict[str, float]:
+    def get_when(self, row: RuleStatus) -> dict[str, float]:
         """Return the condition in configuration format."""
         return row.rule.when.shown()
 
-    def get_tell(self, row: RuleStanding) -> list[str]:
+    def get_tell(self, row: RuleStatus) -> list[str]:
         """Return channel names; the platform's only to users with a role on the platform."""
         may = has_role(self.context["person"], row.project, Role.VIEWER)
         return list(row.rule.tell) if may else []
@@ -141,7 +141,7 @@ class AlertRulesView(ApiView):
         """List built-in, platform and visible project rules with their current state."""
         found, after = page_in(
             request,
-            rule_standings(self.person, now=timezone.now()),
+            rule_statuses(self.person, now=timezone.now()),
             key=lambda each: (each.project or 0, each.rule.name, each.rule.builtin),
         )
         context = {"person": self.person}
@@ -185,7 +185,7 @@ class AlertPreviewView(ApiView):
         project_id = None if project is None else project.pk
         if not has_role(self.person, project_id, Role.VIEWER):
             raise RoleRequired
-        known = active_books().of(project_id).quiet_hours
+        known = active_rulebooks().of(project_id).quiet_hours
         found = preview(
             rule=rule_from(asked.validated_data["rule"], known),
             project_id=project_id,

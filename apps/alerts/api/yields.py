@@ -147,7 +147,7 @@ class YieldStandingView(ApiView):
         return _answer(found)
 
 
-class LearnAnewView(ApiView):
+class ResetBaselineView(ApiView):
     """Reset of a job's baseline, after an intended change of the site."""
 
     @extend_schema(
@@ -191,5 +191,5 @@ yields = JobYieldViewSet.as_view({"get": "list"})
 addresses = [
     api_path("jobs/<int:job>/yields", yields, name="job-yields"),
     api_path("jobs/<int:job>/yields/standing", YieldStandingView.as_view(), name="job-standing"),
-    api_path("jobs/<int:job>/yields/learn", LearnAnewView.as_view(), name="job-learn-anew"),
+    api_path("jobs/<int:job>/yields/learn", ResetBaselineView.as_view(), name="job-learn-anew"),
 ]

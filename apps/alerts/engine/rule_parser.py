@@ -8,7 +8,7 @@ from datetime import time
 from typing import Any
 
 from apps.alerts.engine.quiet import DAYS, QuietHours
-from apps.alerts.engine.rules import Escalation, Recover, Rule, Rulebook, When, find_builtin
+from apps.alerts.engine.rules import Condition, Escalation, Recovery, Rule, Rulebook, find_builtin
 
 
 def rulebook(data: Mapping[str, Any], number: int = 0) -> Rulebook:
@@ -35,9 +35,9 @@ def rule_of(entry: Mapping[str, Any]) -> Rule:
     plain = ("series", "event", "label", "severity", "quiet", "enabled", "description")
     values: dict[str, Any] = {name: entry[name] for name in plain if name in entry}
     if "when" in entry:
-        values["when"] = When(**entry["when"])
+        values["when"] = Condition(**entry["when"])
     if "recover" in entry:
-        values["recover"] = Recover(**entry["recover"])
+        values["recover"] = Recovery(**entry["recover"])
     if "match" in entry:
         values["match"] = {name: str(value) for name, value in entry["match"].items()}
     if "tell" in entry:

@@ -30,7 +30,7 @@ MOST_OPEN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class Condition:
     """Condition of a rule, as ``when`` in the configuration; a series sets exactly one of the first
     five.
 
@@ -70,7 +70,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class Recover:
+class Recovery:
     """Recovery of a rule, as ``recover`` in the configuration.
 
     The threshold (None: the rule's own) must be met for ``for_seconds``. ``quiet_seconds`` applies
@@ -107,8 +107,8 @@ class Rule:
     event: str = ""
     label: str = "*"
     match: Mapping[str, str] = field(default_factory=dict)
-    when: When = When()
-    recover: Recover = Recover()
+    when: Condition = Condition()
+    recover: Recovery = Recovery()
     severity: str = WARNING
     tell: tuple[str, ...] = ()
     escalate: tuple[Escalation, ...] = ()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apps.alerts.engine.rules import Recover, Rule, When
+from apps.alerts.engine.rules import Condition, Recovery, Rule
 
 # Samples are taken every 5 s. An older sample is not current, and a longer gap is unobserved time.
 GAP_SECONDS: Final = 30
@@ -96,14 +96,14 @@ def evaluate(rule: Rule, line: SampleSeries, heard: Sequence[int], now: float) -
     return _level(rule.when, rule.recover, line, now)
 
 
-def is_bad(when: When, value: float) -> bool:
+def is_bad(when: Condition, value: float) -> bool:
     """Return whether the value is beyond the threshold."""
     if when.above is not None:
         return value > when.above
     return when.below is not None and value < when.below
 
 
-def is_good(when: When, recover: Recover, value: float) -> bool:
+def is_good(when: Condition, recover: Recovery, value: float) -> bool:
     """Return whether the value meets the condition of recovery."""
     if when.above is not None and recover.below is not None:
         return value < recover.below
@@ -122,7 +122,7 @@ def has_recovered(rule: Rule, evaluation: Evaluation, now: float) -> bool:
 # --- gauges ------------------------------------------------------------------------------------
 
 
-def _level(when: When, recover: Recover, line: SampleSeries, now: float) -> Evaluation:
+def _level(when: Condition, recover: Recovery, line: SampleSeries, now: float) -> Evaluation:
     last = _last(line, now)
     if last is None:
         return UNKNOWN
@@ -138,7 +138,7 @@ def _level(when: When, recover: Recover, line: SampleSeries, now: float) -> Eval
     )
 
 
-def _moved(when: When, line: SampleSeries, now: float) -> Evaluation:
+def _moved(when: Condition, line: SampleSeries, now: float) -> Evaluation:
     """Compare the value with the lowest (highest) of the last ``in_seconds``."""
     last = _last(line, now)
     if last is None:
@@ -180,7 +180,7 @@ def _since(line: SampleSeries, last: int, holds: Callable[[float], bool]) -> flo
 
 
 def _sum(
-    when: When, recover: Recover, line: SampleSeries, heard: Sequence[int], now: float
+    when: Condition, recover: Recovery, line: SampleSeries, heard: Sequence[int], now: float
 ) -> Evaluation:
     """Evaluate the mean rate per second; averaging replaces ``for_seconds``."""
     end = now - SETTLED
@@ -195,7 +195,7 @@ def _sum(
     return Evaluation(SeriesState.OK if is_good(when, recover, mean) else SeriesState.BETWEEN, mean)
 
 
-def _sum_moved(when: When, line: SampleSeries, heard: Sequence[int], end: float) -> Evaluation:
+def _sum_moved(when: Condition, line: SampleSeries, heard: Sequence[int], end: float) -> Evaluation:
     middle = end - when.in_seconds
     after = _mean(line, heard, middle, end)
     before = _mean(line, heard, middle - when.in_seconds, middle)

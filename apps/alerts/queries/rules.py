@@ -22,7 +22,7 @@ KIND: Final = "alerts"
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class ActiveRulebooks:
     """Active rulebooks: the platform's, and those of projects by primary key."""
 
     platform: Rulebook
@@ -35,7 +35,7 @@ class Books:
         return self.projects.get(project, Rulebook())
 
 
-def active_books() -> Books:
+def active_rulebooks() -> ActiveRulebooks:
     """Return the active rules of all configurations. One query."""
     rows = Configuration.objects.filter(kind=KIND, active__isnull=False).select_related("active")
     found = {
@@ -44,7 +44,7 @@ def active_books() -> Books:
         if row.active is not None
     }
     platform = found.pop(None, Rulebook())
-    return Books(platform, {pk: book for pk, book in found.items() if pk is not None})
+    return ActiveRulebooks(platform, {pk: book for pk, book in found.items() if pk is not None})
 
 
 class RuleState(StrEnum):
@@ -61,7 +61,7 @@ class RuleState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RuleStanding:
+class RuleStatus:
     """Rule with its current state, limited to the projects visible to the caller.
 
     ``project`` is None for a platform rule. ``value``, ``label`` and ``of`` (a project) describe
@@ -81,14 +81,14 @@ class RuleStanding:
     excepted: frozenset[int] = frozenset()
 
 
-def rule_standings(user: User, *, now: datetime, project: int | None = None) -> list[RuleStanding]:
+def rule_statuses(user: User, *, now: datetime, project: int | None = None) -> list[RuleStatus]:
     """Return every rule visible to ``user`` with its current state.
 
     Computed from stored samples and open incidents; conditions are polled only by the monitor.
     Rules of invisible projects are left out; platform rules show the state in visible projects.
     ``project`` limits the result to rules that apply to it; empty if it is not visible.
     """
-    books = active_books()
+    books = active_rulebooks()
     seen = project_ids(user)
     if project is not None:
         seen = frozenset({project} if project in seen else ())
@@ -116,7 +116,7 @@ def rule_standings(user: User, *, now: datetime, project: int | None = None) -> 
         )
         state, value, label, of, watched = evaluation.get(id(scoped), _of_incidents(scoped, count))
         standings.append(
-            RuleStanding(
+            RuleStatus(
                 rule=scoped.rule,
                 project=scoped.project,
                 version=0 if scoped.rule.builtin else scoped.book.number,

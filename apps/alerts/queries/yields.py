@@ -122,7 +122,7 @@ def _runs_by_itself(rows: Sequence[tuple[datetime, datetime | None, str]]) -> bo
     return 2 * len(by_hand) < len(rows) or len(set(by_hand)) >= LEAST_DAYS_BY_HAND
 
 
-def brings_now(job: int) -> bool:
+def has_new_items(job: int) -> bool:
     """Return whether an active run of the job already has items; then the job is not stale yet."""
     active = Run.objects.filter(job=job).exclude(state=RunState.QUEUED).active()
     owners = [f"run:{pk}" for pk in active.values_list("pk", flat=True)]
@@ -212,6 +212,6 @@ def stale_since(watch: YieldWatch, job: Job, now: datetime) -> Interval | None:
         return None
     # The cron may have changed since the last run was recorded.
     interval = interval_of(job, good_at=watch.good_at, limits=policy_of(job).limits)
-    if interval.stale_at is None or interval.stale_at >= now or brings_now(job.pk):
+    if interval.stale_at is None or interval.stale_at >= now or has_new_items(job.pk):
         return None
     return interval

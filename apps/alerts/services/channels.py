@@ -15,7 +15,7 @@ from apps.access.services import record
 from apps.alerts.engine.rules import Rule
 from apps.alerts.errors import BadChannel, ChannelExists, ChannelInUse
 from apps.alerts.models import Channel, Notice
-from apps.alerts.queries.rules import active_books
+from apps.alerts.queries.rules import active_rulebooks
 from apps.alerts.services.channel_fields import read_fields
 from apps.alerts.services.delivery import secrets_of
 from apps.alerts.states import NoticeProblem, NoticeState
@@ -118,7 +118,7 @@ def delete_channel(*, channel: Channel, actor: User | None) -> None:
 
 def rules_using(channel: Channel) -> list[str]:
     """Return the rules that name this channel; for a platform channel, also those of projects."""
-    books = active_books()
+    books = active_rulebooks()
     asked = [books.of(channel.project_id)]
     if channel.project_id is None:
         asked += books.projects.values()

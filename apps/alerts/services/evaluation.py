@@ -32,7 +32,7 @@ from apps.alerts.services.incidents import (
     refresh_open,
 )
 from apps.alerts.services.source_reader import SourceReader
-from apps.alerts.states import Ending
+from apps.alerts.states import RecoveryReason
 from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
@@ -100,8 +100,8 @@ class Evaluator:
         Raises ``LeaseLost`` through ``hold``, and ``DatabaseError``.
         """
         look = PassResult()
-        self.look_at_series(rules, look, now)
-        self.look_at_conditions(rules, look, now, hold)
+        self.check_series(rules, look, now)
+        self.check_conditions(rules, look, now, hold)
         open_ones = {_key_of(row): row for row in Incident.objects.open()}
         changed = self._open_new(look, open_ones, now, hold)
         self._refresh(look, open_ones, now, hold)
@@ -139,7 +139,7 @@ class Evaluator:
                 asked[scoped.rule.series, incident.project_id, incident.key] = key
         return {asked[each] for each in gone_of(asked, now=now)}
 
-    def look_at_series(self, rules: Rules, look: PassResult, now: datetime) -> None:
+    def check_series(self, rules: Rules, look: PassResult, now: datetime) -> None:
         """Evaluate every series that a rule watches."""
         for scoped, samples in with_samples(rules.of_series(), now):
             rule = scoped.rule
@@ -154,7 +154,7 @@ class Evaluator:
                 elif has_recovered(rule, evaluation, now.timestamp()):
                     look.well[key] = evaluation
 
-    def look_at_conditions(self, rules: Rules, look: PassResult, now: datetime, hold: Hold) -> None:
+    def check_conditions(self, rules: Rules, look: PassResult, now: datetime, hold: Hold) -> None:
         """Read each condition source once and match its occurrences against the rules."""
         asked: dict[str, list[Occurrence] | None] = {}
         watching: list[tuple[ScopedRule, str]] = []
@@ -220,7 +220,7 @@ class Evaluator:
     ) -> int:
         scoped = rules.find(incident.rule, incident.project_id)
         if scoped is None or scoped.rule.source != incident.source:
-            why: Ending | None = Ending.RULE_GONE
+            why: RecoveryReason | None = RecoveryReason.RULE_GONE
             scoped = None
         else:
             why = self._ending(incident, scoped, look, gone, now)
@@ -249,7 +249,7 @@ class Evaluator:
         look: PassResult,
         gone: set[IncidentKey],
         now: datetime,
-    ) -> Ending | None:
+    ) -> RecoveryReason | None:
         """Return why this incident has ended; None if it continues or its state is unknown."""
         key = _key_of(incident)
         rule = scoped.rule
@@ -257,13 +257,13 @@ class Evaluator:
             return None
         if rule.series:
             if not rule.matches_label(incident.key):
-                return Ending.RULE_GONE
+                return RecoveryReason.RULE_GONE
             if key in look.well:
-                return Ending.WELL
-            return Ending.GONE if key in gone else None
+                return RecoveryReason.WELL
+            return RecoveryReason.GONE if key in gone else None
         if not self._is_missed(incident, scoped, look) or now - incident.seen_at < SETTLED:
             return None
-        return Ending.WELL
+        return RecoveryReason.WELL
 
     def _is_missed(self, incident: Incident, scoped: ScopedRule, look: PassResult) -> bool:
         """Return whether the source was fully read in this pass and did not list this condition."""

@@ -21,7 +21,7 @@ from apps.alerts.models import Incident, SeenHappening, SourceMark
 from apps.alerts.services.evaluation import Hold, Rules, event_detection, log_incident_limit
 from apps.alerts.services.incidents import current, open_or_count, recover
 from apps.alerts.services.source_reader import SourceReader
-from apps.alerts.states import Ending
+from apps.alerts.states import RecoveryReason
 from yardkit import failpoints
 
 # Longest time from a transaction's first write to its commit without losing its events.
@@ -77,8 +77,8 @@ class EventReader:
                 mine = {row.key: row.seen_at for row in rows if row.source == source.name}
                 over[source.name] = self._over(source, mine, now)
             quiet = (now - incident.seen_at).total_seconds() >= scoped.rule.recover.quiet_seconds
-            why = Ending.WELL if incident.key in over[source.name] else None
-            why = why or (Ending.QUIET if quiet else None)
+            why = RecoveryReason.WELL if incident.key in over[source.name] else None
+            why = why or (RecoveryReason.QUIET if quiet else None)
             if why is not None:
                 with transaction.atomic():
                     hold()

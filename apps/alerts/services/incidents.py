@@ -23,7 +23,7 @@ from apps.access.services import record
 from apps.alerts.engine.events import Fact
 from apps.alerts.engine.messages import one_line
 from apps.alerts.engine.rules import Escalation, ScopedRule, worst
-from apps.alerts.errors import IncidentOver, SnoozeOutOfRange
+from apps.alerts.errors import IncidentEnded, SnoozeOutOfRange
 from apps.alerts.events import INCIDENTS_CHANGED
 from apps.alerts.models import Incident, IncidentNote, RuleMute
 from apps.alerts.services.notices import (
@@ -32,7 +32,7 @@ from apps.alerts.services.notices import (
     notified_channels,
     notify,
 )
-from apps.alerts.states import Ending, IncidentState, NoticeKind, Step
+from apps.alerts.states import IncidentState, NoticeKind, RecoveryReason, Step
 from apps.runtime.services import emit
 from yardkit import failpoints
 
@@ -144,7 +144,7 @@ def follow_up(*, incident: Incident, scoped: ScopedRule, now: datetime) -> list[
 def recover(
     *,
     incident: Incident,
-    why: Ending,
+    why: RecoveryReason,
     now: datetime,
     scoped: ScopedRule | None = None,
     value: float | None = None,
@@ -179,7 +179,7 @@ def recover(
 def acknowledge(*, incident: Incident, actor: User, now: datetime, note: str = "") -> Incident:
     """Acknowledge an incident: no further reminders and escalations.
 
-    The first acknowledgement stays. Raises ``IncidentOver``.
+    The first acknowledgement stays. Raises ``IncidentEnded``.
     """
     row = _open_or_refuse(incident)
     if row.acknowledged_at is None:
@@ -196,7 +196,7 @@ def snooze(
 ) -> Incident:
     """Pause notifications until ``until``; all are notified again if it is still open then.
 
-    Raises ``IncidentOver`` and ``SnoozeOutOfRange``.
+    Raises ``IncidentEnded`` and ``SnoozeOutOfRange``.
     """
     if not now < until <= now + LONGEST_SNOOZE:
         raise SnoozeOutOfRange(fields={"until": [SnoozeOutOfRange.detail]})
@@ -210,7 +210,7 @@ def snooze(
 
 @transaction.atomic
 def close(*, incident: Incident, actor: User, now: datetime, note: str = "") -> Incident:
-    """Close an incident at a user's request, without notification. Raises ``IncidentOver``.
+    """Close an incident at a user's request, without notification. Raises ``IncidentEnded``.
 
     A problem that continues opens no new incident; one that was gone and returns does.
     """
@@ -288,7 +288,7 @@ def _open(scoped: ScopedRule, finding: Detection, now: datetime) -> Incident:
         return found
     _note(incident, Step.OPENED, now, detail={"value": finding.value})
     failpoints.hit("alerts.opened")
-    _tell_opened(incident, scoped, now)
+    _notify_opened(incident, scoped, now)
     return incident
 
 
@@ -317,11 +317,11 @@ def _open_again(
     if opened:
         _note(incident, Step.REOPENED, now, detail={"value": finding.value})
         failpoints.hit("alerts.opened")
-        _tell_opened(incident, scoped, now)
+        _notify_opened(incident, scoped, now)
     return incident
 
 
-def _tell_opened(incident: Incident, scoped: ScopedRule, now: datetime) -> None:
+def _notify_opened(incident: Incident, scoped: ScopedRule, now: datetime) -> None:
     _tell(incident, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
     changed(incident)
 
@@ -387,7 +387,7 @@ def _locked(incident: Incident) -> Incident | None:
 def _open_or_refuse(incident: Incident) -> Incident:
     row = _locked(incident)
     if row is None:
-        raise IncidentOver
+        raise IncidentEnded
     return row
 
 

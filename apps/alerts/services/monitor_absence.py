@@ -7,7 +7,7 @@ from typing import Final
 
 from apps.alerts.engine.events import find_source
 from apps.alerts.engine.rules import scoped_rules
-from apps.alerts.queries.rules import active_books
+from apps.alerts.queries.rules import active_rulebooks
 from apps.alerts.services.evaluation import Rules, event_detection
 from apps.alerts.services.incidents import open_or_count
 from apps.runtime.services import steady_for
@@ -30,7 +30,7 @@ def open_if_no_monitor(*, now: datetime) -> int:
     found = list(source.now(now)) if source is not None and hasattr(source, "now") else []
     if not found:
         return 0
-    books, opened = active_books(), 0
+    books, opened = active_rulebooks(), 0
     for scoped, watched in Rules(scoped_rules(books.platform, books.projects)).of_sources():
         if watched is not source:
             continue

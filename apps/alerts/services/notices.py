@@ -19,7 +19,7 @@ from django.db.models import Q
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.alerts.errors import NoticeNotEnded
+from apps.alerts.errors import NoticePending
 from apps.alerts.models import Channel, Incident, Notice
 from apps.alerts.querysets import NoticeQuerySet
 from apps.alerts.states import NoticeKind, NoticeProblem, NoticeState
@@ -88,9 +88,9 @@ def drop_held_escalations(incident: Incident, *, now: datetime) -> int:
 
 @transaction.atomic
 def resend(*, notice: Notice, actor: User | None, now: datetime) -> Notice:
-    """Send a finished notification again as a new row. Raises ``NoticeNotEnded``."""
+    """Send a finished notification again as a new row. Raises ``NoticePending``."""
     if notice.state == NoticeState.WAITING:
-        raise NoticeNotEnded
+        raise NoticePending
     again = _write(
         Notice(
             project_id=notice.project_id,

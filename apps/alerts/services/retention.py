@@ -10,7 +10,7 @@ from django.db import transaction
 
 from apps.alerts.models import Incident, IncidentNote, Notice, RuleMute
 from apps.alerts.services.incidents import changed
-from apps.alerts.states import Ending, IncidentState, NoticeState, Step
+from apps.alerts.states import IncidentState, NoticeState, RecoveryReason, Step
 from apps.projects.models import Project
 
 AT_ONCE: Final = 1_000
@@ -37,7 +37,10 @@ def detach_project(*, project: Project, now: datetime) -> None:
     mine = Incident.objects.filter(project=project)
     for incident in mine.open().select_for_update():
         IncidentNote.objects.create(
-            incident=incident, at=now, what=Step.RECOVERED, detail={"why": Ending.PROJECT_GONE}
+            incident=incident,
+            at=now,
+            what=Step.RECOVERED,
+            detail={"why": RecoveryReason.PROJECT_GONE},
         )
         incident.state = IncidentState.RECOVERED
         changed(incident)

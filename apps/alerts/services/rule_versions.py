@@ -14,7 +14,7 @@ from apps.access.models import User
 from apps.alerts.errors import NoSuchRule, RuleExists
 from apps.alerts.queries.rules import KIND
 from apps.configcenter.models import Configuration
-from apps.configcenter.services import Saved, activate, save_version
+from apps.configcenter.services import SaveResult, activate, save_version
 from apps.configcenter.services.activation import ANY
 
 
@@ -46,7 +46,7 @@ def save_rule(
     instead_of: str = "",
     based_on: int | None = None,
     note: str = "",
-) -> Saved:
+) -> SaveResult:
     """Add a rule, or replace the rule ``instead_of``; active within seconds.
 
     ``based_on`` is the active version that the user edited; a newer one is not overwritten. Raises
@@ -76,7 +76,7 @@ def remove_rule(
     now: datetime,
     based_on: int | None = None,
     note: str = "",
-) -> Saved:
+) -> SaveResult:
     """Remove a rule; a platform or built-in rule of the same name applies again.
 
     Raises ``NoSuchRule``, and the errors of ``save_version`` and ``activate``.
@@ -95,7 +95,7 @@ def _save(
     now: datetime,
     based_on: int | None,
     note: str,
-) -> Saved:
+) -> SaveResult:
     saved = save_version(
         kind=KIND, project_id=project_id, data=dict(data), actor=actor, now=now, note=note
     )

@@ -94,7 +94,7 @@ def _write(run: Run, totals: RunTotals, now: datetime) -> bool:
     if JobYield.objects.filter(run=run.pk).exists():
         return False
     row.save(force_insert=True)
-    _stand(watch, row, policy)
+    _update_watch(watch, row, policy)
     JobYield.objects.filter(job=job, ended_at__lt=now - KEPT).delete()
     failpoints.hit("alerts.before_yield_commit")
     return True
@@ -128,7 +128,7 @@ def _brought(row: JobYield) -> RunYield:
     )
 
 
-def _stand(watch: YieldWatch, row: JobYield, policy: YieldPolicy) -> None:
+def _update_watch(watch: YieldWatch, row: JobYield, policy: YieldPolicy) -> None:
     """Update the job's yield status; a run older than the newest compared one changes nothing."""
     if row.judged and (watch.run_ended_at is None or watch.run_ended_at <= row.ended_at):
         since = {one["kind"]: one["since"] for one in watch.findings}

@@ -28,7 +28,7 @@ NEWEST: Final = 2_000
 MOST: Final = 300
 
 
-class Unbalanced:
+class AccountingMismatch:
     """Runs, frontiers, routers and stored requests whose accounting equations do not hold."""
 
     name = "books.unbalanced"
@@ -140,4 +140,4 @@ def _unbalanced(
     )
 
 
-SOURCES: Final[tuple[ConditionSource, ...]] = (Unbalanced(),)
+SOURCES: Final[tuple[ConditionSource, ...]] = (AccountingMismatch(),)

@@ -9,13 +9,13 @@ from typing import Final
 
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.rules import CRITICAL, INFO, WARNING, Recover, Rule, When
+from apps.alerts.engine.rules import CRITICAL, INFO, WARNING, Condition, Recovery, Rule
 from yardkit import topology
 
 
 def _condition(name: str, event: str, title: object, seconds: float, severity: str) -> Rule:
     return Rule(
-        name=name, event=event, title=title, when=When(for_seconds=seconds), severity=severity
+        name=name, event=event, title=title, when=Condition(for_seconds=seconds), severity=severity
     )
 
 
@@ -53,8 +53,8 @@ RULES: Final = (
         series="queue.ready",
         label=topology.LOGS.name,
         title=_("log ingestion is behind"),
-        when=When(above=10_000, for_seconds=60),
-        recover=Recover(below=8_000),
+        when=Condition(above=10_000, for_seconds=60),
+        recover=Recovery(below=8_000),
     ),
     Rule(name="run failed", event="run.failed", title=_("a run failed")),
     Rule(name="run lost", event="run.lost", title=_("a run was lost")),
@@ -67,7 +67,7 @@ RULES: Final = (
         event="delivery.failed",
         title=_("a webhook was rejected"),
         # Anybody may send requests to a public webhook URL.
-        when=When(times=3, in_seconds=600),
+        when=Condition(times=3, in_seconds=600),
         severity=INFO,
     ),
     Rule(

@@ -123,7 +123,7 @@ class HostSilent:
             )
 
 
-class QueueUnread:
+class QueueWithoutConsumer:
     """Queues with waiting messages and no consumer, by their stored samples."""
 
     name = "queue.unread"
@@ -239,7 +239,7 @@ SOURCES: Final[tuple[ConditionSource, ...]] = (
     DaemonSilent(),
     AgentSilent(),
     HostSilent(),
-    QueueUnread(),
+    QueueWithoutConsumer(),
     DeadLettersHeld(),
     OutboxStuck(),
 )

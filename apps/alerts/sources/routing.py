@@ -19,7 +19,7 @@ MOST: Final = 1_000
 PAGE: Final = "/admin/routing/routeditem/dead-letters"
 
 
-class DeadLetters:
+class RoutingDeadLetters:
     """Routed tasks that could not be processed, until resubmitted or expired."""
 
     name = "routing.dead_letters"
@@ -54,4 +54,4 @@ class DeadLetters:
             )
 
 
-SOURCES: Final[tuple[ConditionSource, ...]] = (DeadLetters(),)
+SOURCES: Final[tuple[ConditionSource, ...]] = (RoutingDeadLetters(),)

@@ -62,7 +62,7 @@ class RunEnded:
         return {key for key, state in found.items() if state == RunState.EXITED}
 
 
-class Planned:
+class PlannedRunProblem:
     """Planned runs with a given outcome; recovers when a later one starts in time."""
 
     advice: object = _(
@@ -103,7 +103,7 @@ class Planned:
         return {key for key, outcome in found.items() if outcome == PlanOutcome.STARTED}
 
 
-class RunWaits:
+class RunWaiting:
     """Runs that no host starts, for lack of capacity or of a suitable host."""
 
     name = "run.waiting"
@@ -156,17 +156,17 @@ SOURCES: Final[tuple[EventSource | ConditionSource, ...]] = (
         _("job %(job)s: run %(run)s was lost (%(reason)s)"),
         RunState.LOST,
     ),
-    Planned(
+    PlannedRunProblem(
         "run.late",
         _("a planned run started late"),
         _("job %(job)s: the run planned for %(planned_at)s started late"),
         PlanOutcome.LATE,
     ),
-    Planned(
+    PlannedRunProblem(
         "run.missed",
         _("a planned run was missed"),
         _("job %(job)s: the run planned for %(planned_at)s was missed (%(reason)s)"),
         PlanOutcome.MISSED,
     ),
-    RunWaits(),
+    RunWaiting(),
 )

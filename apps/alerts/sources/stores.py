@@ -21,7 +21,7 @@ PAGE: Final = list_page("requeststore/queuereport")
 MOST: Final = 5_000
 
 
-class NodeTrouble:
+class NodeProblem:
     """Storage nodes, or the queue server, in one of the given states."""
 
     advice: object = _("Check the node: its database, free disk space and connections.")
@@ -54,7 +54,7 @@ class NodeTrouble:
             )
 
 
-class ShardPressed:
+class ShardProblem:
     """Shards that report a problem."""
 
     name = "store.shard"
@@ -82,7 +82,7 @@ class ShardPressed:
             )
 
 
-class RequestQueueAway:
+class RequestQueueUnreachable:
     """Unreachable queues of stored requests."""
 
     name = "store.queue"
@@ -137,19 +137,19 @@ class BizLate:
 
 
 SOURCES: Final[tuple[ConditionSource, ...]] = (
-    NodeTrouble(
+    NodeProblem(
         "store.node_away",
         _("a storage node is unreachable"),
         _("storage node %(node)s is unreachable (%(state)s): %(reason)s"),
         frozenset({NodeState.PROBLEM, NodeState.SILENT}),
     ),
-    NodeTrouble(
+    NodeProblem(
         "store.node_slow",
         _("a storage node is under pressure"),
         _("storage node %(node)s is slow: %(reason)s"),
         frozenset({NodeState.SLOW}),
     ),
-    ShardPressed(),
-    RequestQueueAway(),
+    ShardProblem(),
+    RequestQueueUnreachable(),
     BizLate(),
 )

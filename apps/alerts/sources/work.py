@@ -20,7 +20,7 @@ from apps.routing.queries.reports import REPORT_MAX_AGE, routing_status
 from apps.runtime.queries import live_daemons
 from apps.seeds.models import ResourcePool
 from apps.seeds.states import ResourceState
-from apps.sources.engine.progress import Why
+from apps.sources.engine.progress import EndReason
 from apps.sources.models import Harvest
 from apps.sources.states import HarvestState
 
@@ -31,7 +31,7 @@ BUILD_LASTS: Final = timedelta(days=1)
 HARVEST_LASTS: Final = timedelta(days=7)
 REASON: Final = 200
 # Reason of a gap: skipped on purpose.
-TOO_OLD: Final = Why.EXPIRED
+TOO_OLD: Final = EndReason.EXPIRED
 _ENDS: Final = (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.LOST)
 
 
@@ -67,7 +67,7 @@ class BuildFailed:
         return {key for key, state in found.items() if state == BuildState.SUCCEEDED}
 
 
-class DeliveryRefused:
+class WebhookRejected:
     """Rejected webhook deliveries; recovers when a later one is accepted."""
 
     name = "delivery.failed"
@@ -146,7 +146,7 @@ class HarvestGap:
                 yield _of_harvest(row, {"source": row.source, "gaps": len(gaps)}, at)
 
 
-class NotApplied:
+class ConfigNotApplied:
     """Active configuration versions that a running process cannot apply."""
 
     name = "config.not_applied"
@@ -180,7 +180,7 @@ class NotApplied:
             )
 
 
-class RoutingAway:
+class RoutingUnreachable:
     """Inbounds or outbounds that routers cannot reach."""
 
     advice: object = _("Check that its server is up; tasks wait until it is.")
@@ -288,17 +288,17 @@ def _number(key: str) -> int:
 
 SOURCES: Final[tuple[EventSource | ConditionSource, ...]] = (
     BuildFailed(),
-    DeliveryRefused(),
+    WebhookRejected(),
     HarvestFailed(),
     HarvestGap(),
-    NotApplied(),
-    RoutingAway(
+    ConfigNotApplied(),
+    RoutingUnreachable(
         "routing.target_away",
         _("a routing target is unreachable"),
         _("outbound %(name)s: %(problem)s"),
         outbound=True,
     ),
-    RoutingAway(
+    RoutingUnreachable(
         "routing.inbound_away",
         _("a routing inbound is unreachable"),
         _("inbound %(name)s: %(problem)s"),

@@ -33,12 +33,12 @@ from apps.configcenter.admin.shown import (
     VersionDifference,
     difference,
     kind_title,
-    tally_text,
+    rollout_text,
     text_of,
 )
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.models import Configuration, ConfigVersion
-from apps.configcenter.queries import RolloutCount, tallies_of
+from apps.configcenter.queries import RolloutCount, rollouts_of
 from apps.configcenter.services.activation import ANY
 
 LATEST = 20
@@ -48,17 +48,17 @@ class ConfigurationList(BoundedList):
     """Change list that counts the processes of all rows of a page in one query."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Attach ``tally`` (a ``RolloutCount``) to each configuration of this page."""
+        """Attach ``rollout`` (a ``RolloutCount``) to each configuration of this page."""
         super().get_results(request)
         rows: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
-        tallies = tallies_of(rows)
+        rollouts = rollouts_of(rows)
         for row in rows:
-            row.tally = tallies[row.pk]
+            row.rollout = rollouts[row.pk]
         self.result_list = rows
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class VersionPreview:
     """Preview of a save: the new data's problems and its differences from the newest version."""
 
     changes: VersionDifference
@@ -131,9 +131,9 @@ class ConfigurationAdmin(ProjectScopedAdmin):
     @display(description=_("rollout"), label={"all": "success", "some": "danger"})
     def running(self, row: Any) -> tuple[str, str]:
         """Roll-out of the active version as text: ``7 of 8 on v42``."""
-        tally: RolloutCount = row.tally
-        tone = "idle" if not tally.of else "all" if tally.complete else "some"
-        return tone, tally_text(tally)
+        rollout: RolloutCount = row.rollout
+        tone = "idle" if not rollout.of else "all" if rollout.complete else "some"
+        return tone, rollout_text(rollout)
 
     # --- the page of one ------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
             raise Http404
         if not self.has_view_permission(request, row):
             raise PermissionDenied
-        tally = tallies_of([row])[row.pk]
+        rollout = rollouts_of([row])[row.pk]
         versions = list(row.versions.defer("content").order_by("-number")[:LATEST])
         context = {
             **self.admin_site.each_context(request),
@@ -160,9 +160,9 @@ class ConfigurationAdmin(ProjectScopedAdmin):
             "media": self.media,
             "row": row,
             "active": row.active,
-            "tally": tally,
-            "tally_text": tally_text(tally),
-            "versions": [(version, tally.count(version.number)) for version in versions],
+            "rollout": rollout,
+            "rollout_text": rollout_text(rollout),
+            "versions": [(version, rollout.count(version.number)) for version in versions],
             "activations": row.activations.select_related("version", "previous").defer(
                 "version__content", "previous__content"
             )[:LATEST],
@@ -263,7 +263,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         kind: services.ConfigKind,
         project: Model | None,
         row: Configuration | None,
-    ) -> HttpResponse | Looked | None:
+    ) -> HttpResponse | VersionPreview | None:
         """Save or preview the form. Refusals become form errors, and None is returned."""
         values = form.cleaned_data
         # A text area sends every line end as two characters.
@@ -271,7 +271,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         try:
             data = services.read_text(kind=kind.name, text=text)
             if "look" in request.POST:
-                return _look(kind, data, row)
+                return _preview(kind, data, row)
             saved = _save(person_of(request), kind, project, data, values)
         except DomainError as error:
             lines = [str(each) for texts in error.fields.values() for each in texts]
@@ -293,7 +293,7 @@ def _save(
     project: Model | None,
     data: Data,
     values: dict[str, Any],
-) -> services.Saved:
+) -> services.SaveResult:
     now = timezone.now()
     saved = services.save_version(
         kind=kind.name,
@@ -346,7 +346,9 @@ def _begin(
     return {"text": text_of(kind, version.data), "based_on": row.newest}
 
 
-def _look(kind: services.ConfigKind, data: dict[str, Any], row: Configuration | None) -> Looked:
-    tried = services.try_data(kind_name=kind.name, data=data, configuration=row)
+def _preview(
+    kind: services.ConfigKind, data: dict[str, Any], row: Configuration | None
+) -> VersionPreview:
+    tried = services.check_data(kind_name=kind.name, data=data, configuration=row)
     services.refuse_errors(tried.problems)
-    return Looked(difference(tried.changes), tuple(str(each) for each in tried.problems))
+    return VersionPreview(difference(tried.changes), tuple(str(each) for each in tried.problems))

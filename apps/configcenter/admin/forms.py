@@ -20,7 +20,7 @@ from apps.access.admin.base import projects_of
 from apps.access.querysets import VisibleQuerySet
 from apps.access.states import Role
 from apps.configcenter.engine.plain import MAX_BYTES
-from apps.configcenter.errors import NotOfPlatform
+from apps.configcenter.errors import PlatformNotSupported
 from apps.configcenter.models import MAX_NOTE
 from apps.configcenter.services import all_kinds
 
@@ -62,7 +62,7 @@ class ChoiceForm(forms.Form):
         if not self._may_platform:
             self.add_error("project", _("Choose a project."))
         elif not kind.platform:
-            self.add_error("project", NotOfPlatform.detail)
+            self.add_error("project", PlatformNotSupported.detail)
         return values
 
 

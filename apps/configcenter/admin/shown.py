@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from apps.configcenter.engine.diffs import DataChange, What
+from apps.configcenter.engine.diffs import ChangeKind, DataChange
 from apps.configcenter.queries import RolloutCount
 from apps.configcenter.services import ConfigKind, all_kinds
 
@@ -40,14 +40,14 @@ class VersionDifference:
 def difference(changes: Iterable[DataChange]) -> VersionDifference:
     """Format the first differences: values are indented and truncated."""
     found = list(changes)
-    marks = {What.ADDED: "+", What.REMOVED: "−", What.CHANGED: "~", What.MOVED: "↕"}
+    marks = dict(zip(ChangeKind, "+−~↕", strict=True))
     rows = tuple(
         ChangeRow(
             each.place,
             each.what.value,
             marks[each.what],
-            "" if each.what is What.ADDED else _pretty(each.before),
-            "" if each.what is What.REMOVED else _pretty(each.after),
+            "" if each.what is ChangeKind.ADDED else _pretty(each.before),
+            "" if each.what is ChangeKind.REMOVED else _pretty(each.after),
         )
         for each in found[:SHOWN_CHANGES]
     )
@@ -67,12 +67,12 @@ def text_of(kind: ConfigKind, data: dict[str, Any]) -> str:
         return json.dumps(data, ensure_ascii=False, indent=2)
 
 
-def tally_text(tally: RolloutCount) -> str:
+def rollout_text(rollout: RolloutCount) -> str:
     """Format a roll-out: ``7 of 8 on v42``."""
-    if not tally.of:
+    if not rollout.of:
         return "–"
-    numbers = {"on": tally.on, "of": tally.of, "number": tally.active}
-    if not tally.active:
+    numbers = {"on": rollout.on, "of": rollout.of, "number": rollout.active}
+    if not rollout.active:
         return _("%(on)d of %(of)d run no version") % numbers
     return _("%(on)d of %(of)d on v%(number)d") % numbers
 

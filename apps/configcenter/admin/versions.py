@@ -25,9 +25,9 @@ from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.configcenter.admin.configurations import seen_number, switched_text, typed_note
-from apps.configcenter.admin.shown import MEDIA, difference, kind_title, tally_text, text_of
+from apps.configcenter.admin.shown import MEDIA, difference, kind_title, rollout_text, text_of
 from apps.configcenter.models import ConfigVersion
-from apps.configcenter.queries import tallies_of
+from apps.configcenter.queries import rollouts_of
 from apps.configcenter.services import activate, shown_by
 
 SHOWN_NOTE = 80
@@ -41,9 +41,9 @@ class VersionList(BoundedList):
         """Attach ``runs``, the number of processes that run it, to each version of this page."""
         super().get_results(request)
         rows: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
-        tallies = tallies_of({row.configuration_id: row.configuration for row in rows}.values())
+        rollouts = rollouts_of({row.configuration_id: row.configuration for row in rows}.values())
         for row in rows:
-            row.runs = tallies[row.configuration_id].count(row.number)
+            row.runs = rollouts[row.configuration_id].count(row.number)
         self.result_list = rows
 
 
@@ -143,7 +143,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
             raise Http404
         kind = shown_by(row.kind)
         changes = kind.diff(other.data if other is not None else {}, version.data)
-        tally = tallies_of([row])[row.pk]
+        rollout = rollouts_of([row])[row.pk]
         may_edit = row.project_id in projects_of(request, Role.EDITOR)
         context = {
             **self.admin_site.each_context(request),
@@ -155,8 +155,8 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
             "row": row,
             "is_active": row.active_id == version.pk,
             "active": row.active,
-            "runs": tally.count(version.number),
-            "tally_text": tally_text(tally),
+            "runs": rollout.count(version.number),
+            "rollout_text": rollout_text(rollout),
             "text": text_of(kind, version.data if may_edit else kind.public(version.data)),
             "against": against,
             "choices": list(

@@ -15,7 +15,7 @@ from apps.access.services import has_role
 from apps.access.states import Role
 from apps.configcenter.engine.plain import MAX_BYTES
 from apps.configcenter.models import MAX_NOTE, Activation, Configuration, ConfigVersion
-from apps.configcenter.queries import RolloutCount, tallies_of
+from apps.configcenter.queries import RolloutCount, rollouts_of
 from apps.configcenter.services import shown_by
 
 
@@ -70,9 +70,9 @@ class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
     @extend_schema_field(ConfigTallySerializer)
     def get_running(self, row: Configuration) -> dict[str, Any]:
         """Number of processes that run the active version."""
-        found = self.context.get("tallies", {}).get(row.pk)
-        tally: RolloutCount = found if found is not None else tallies_of([row])[row.pk]
-        return dict(ConfigTallySerializer(tally).data)
+        found = self.context.get("rollouts", {}).get(row.pk)
+        rollout: RolloutCount = found if found is not None else rollouts_of([row])[row.pk]
+        return dict(ConfigTallySerializer(rollout).data)
 
 
 class ConfigVersionSerializer(serializers.ModelSerializer[ConfigVersion]):

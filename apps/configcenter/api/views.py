@@ -41,7 +41,7 @@ from apps.configcenter.api.serializers import (
     data_for,
 )
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
-from apps.configcenter.queries import tallies_of
+from apps.configcenter.queries import rollouts_of
 
 AGAINST = OpenApiParameter(
     "against",
@@ -72,7 +72,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
         """List a page; the processes of all its rows are counted in one query."""
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         rows = list(cast("list[Configuration]", page or []))
-        context = {**self.get_serializer_context(), "tallies": tallies_of(rows)}
+        context = {**self.get_serializer_context(), "rollouts": rollouts_of(rows)}
         data = ConfigurationSerializer(rows, many=True, context=context).data
         return self.get_paginated_response(data)
 
@@ -81,7 +81,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     def running(self, request: Request, pk: str | None = None) -> Response:
         """List the living processes that follow this configuration, with the version each runs."""
         row = self.get_object()
-        return Response(ConfigRunnerSerializer(tallies_of([row])[row.pk].runners, many=True).data)
+        return Response(ConfigRunnerSerializer(rollouts_of([row])[row.pk].runners, many=True).data)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Mark ``check`` as reading: it is a POST that changes nothing."""
@@ -98,7 +98,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
         data = asked.validated_data["data"]
         if "text" in asked.validated_data:
             data = services.read_text(kind=row.kind, text=asked.validated_data["text"])
-        tried = services.try_data(kind_name=row.kind, data=data, configuration=row)
+        tried = services.check_data(kind_name=row.kind, data=data, configuration=row)
         return Response(ConfigCheckedSerializer(tried).data)
 
     @extend_schema(request=ConfigRevertSerializer, responses=ConfigActivationSerializer)
@@ -178,7 +178,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
         made = status.HTTP_201_CREATED if saved.created else status.HTTP_200_OK
         return Response(data, status=made)
 
-    def _save(self, values: dict[str, Any], project_id: int | None) -> services.Saved:
+    def _save(self, values: dict[str, Any], project_id: int | None) -> services.SaveResult:
         data = values.get("data")
         if data is None:
             data = services.read_text(kind=values["kind"], text=values["text"])

@@ -20,7 +20,7 @@ _LONG: Final = 1_000
 _SHOWN: Final = 200
 
 
-class What(StrEnum):
+class ChangeKind(StrEnum):
     """Kind of a difference."""
 
     ADDED = "added"
@@ -37,16 +37,16 @@ class DataChange:
     """
 
     place: str
-    what: What
+    what: ChangeKind
     before: Any = None
     after: Any = None
 
     def __str__(self) -> str:
-        if self.what is What.ADDED:
+        if self.what is ChangeKind.ADDED:
             return f"+ {self.place}: {_short(self.after)}"
-        if self.what is What.REMOVED:
+        if self.what is ChangeKind.REMOVED:
             return f"- {self.place}: {_short(self.before)}"
-        mark = "~" if self.what is What.CHANGED else "^"
+        mark = "~" if self.what is ChangeKind.CHANGED else "^"
         return f"{mark} {self.place}: {_short(self.before)} -> {_short(self.after)}"
 
 
@@ -61,7 +61,7 @@ def _values(place: str, old: Any, new: Any) -> Iterator[DataChange]:
     elif isinstance(old, list) and isinstance(new, list):
         yield from _lists(place, old, new)
     elif not _same(old, new):
-        yield DataChange(place, What.CHANGED, old, new)
+        yield DataChange(place, ChangeKind.CHANGED, old, new)
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -73,9 +73,9 @@ def _mappings(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Ite
     for key in [*old, *(key for key in new if key not in old)]:
         where = f"{place}.{key}" if place else key
         if key not in new:
-            yield DataChange(where, What.REMOVED, before=old[key])
+            yield DataChange(where, ChangeKind.REMOVED, before=old[key])
         elif key not in old:
-            yield DataChange(where, What.ADDED, after=new[key])
+            yield DataChange(where, ChangeKind.ADDED, after=new[key])
         else:
             yield from _values(where, old[key], new[key])
 
@@ -86,19 +86,19 @@ def _lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataChange]:
         for name in [*was, *(name for name in now if name not in was)]:
             where = f"{place}[{name}]"
             if name not in now:
-                yield DataChange(where, What.REMOVED, before=was[name])
+                yield DataChange(where, ChangeKind.REMOVED, before=was[name])
             elif name not in was:
-                yield DataChange(where, What.ADDED, after=now[name])
+                yield DataChange(where, ChangeKind.ADDED, after=now[name])
             else:
                 yield from _mappings(where, was[name], now[name])
         stayed = [name for name in was if name in now]
         order = [name for name in now if name in was]
         if stayed != order:
-            yield DataChange(place, What.MOVED, stayed, order)
+            yield DataChange(place, ChangeKind.MOVED, stayed, order)
         return
     if max(len(old), len(new)) > _LONG:
         if _text(old) != _text(new):
-            yield DataChange(place, What.CHANGED, old, new)
+            yield DataChange(place, ChangeKind.CHANGED, old, new)
         return
     yield from _plain_lists(place, old, new)
 
@@ -113,9 +113,9 @@ def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataCha
         for step in range(paired):
             yield from _values(f"{place}[{j1 + step}]", old[i1 + step], new[j1 + step])
         for index in range(i1 + paired, i2):
-            yield DataChange(f"{place}[{index}]", What.REMOVED, before=old[index])
+            yield DataChange(f"{place}[{index}]", ChangeKind.REMOVED, before=old[index])
         for index in range(j1 + paired, j2):
-            yield DataChange(f"{place}[{index}]", What.ADDED, after=new[index])
+            yield DataChange(f"{place}[{index}]", ChangeKind.ADDED, after=new[index])
 
 
 def _by_name(entries: list[Any]) -> dict[str, Mapping[str, Any]] | None:

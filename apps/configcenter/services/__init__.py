@@ -9,7 +9,7 @@ from apps.configcenter.engine.kinds import (
     all_kinds,
     register,
 )
-from apps.configcenter.services.activation import activate, deactivate, revert, tell_all_followers
+from apps.configcenter.services.activation import activate, deactivate, notify_watchers, revert
 from apps.configcenter.services.kinds import (
     errors_of,
     kind_named,
@@ -19,31 +19,33 @@ from apps.configcenter.services.kinds import (
     shown_by,
 )
 from apps.configcenter.services.versions import (
-    Saved,
-    Tried,
+    ConfigCheck,
+    SaveResult,
+    check_data,
     configuration_of,
     save_version,
-    try_data,
 )
-from apps.configcenter.services.watcher import PLATFORM, Active, ConfigWatcher
+from apps.configcenter.services.watcher import PLATFORM, ActiveVersion, ConfigWatcher
 
 __all__ = [
     "PLATFORM",
-    "Active",
+    "ActiveVersion",
+    "ConfigCheck",
     "ConfigKind",
     "ConfigWatcher",
     "DataProblem",
     "Problem",
-    "Saved",
-    "Tried",
+    "SaveResult",
     "Unreadable",
     "YamlKind",
     "activate",
     "all_kinds",
+    "check_data",
     "configuration_of",
     "deactivate",
     "errors_of",
     "kind_named",
+    "notify_watchers",
     "problems_of",
     "read_text",
     "refuse_errors",
@@ -51,6 +53,4 @@ __all__ = [
     "revert",
     "save_version",
     "shown_by",
-    "tell_all_followers",
-    "try_data",
 ]

@@ -11,7 +11,7 @@ from django.db.models import F
 from apps.access.models import User
 from apps.access.services import label_of, record
 from apps.configcenter.errors import (
-    ActivatedMeanwhile,
+    ActivationConflict,
     AlreadyActive,
     NeverActive,
     NotActive,
@@ -42,7 +42,7 @@ def activate(
     ``instead_of`` is the number that the caller believes to be active (0: none). The data is
     checked again, because the rules of the kind may have changed since it was saved.
 
-    Raises ``AlreadyActive``, ``ActivatedMeanwhile``, ``UnknownKind``, ``BadConfig``.
+    Raises ``AlreadyActive``, ``ActivationConflict``, ``UnknownKind``, ``BadConfig``.
     """
     configuration = _locked(version.configuration_id)
     _expect(configuration, instead_of)
@@ -82,7 +82,7 @@ def deactivate(
     instead_of: int = ANY,
     actor_label: str = "",
 ) -> Activation:
-    """Deactivate the configuration. Raises ``NotActive``, ``ActivatedMeanwhile``."""
+    """Deactivate the configuration. Raises ``NotActive``, ``ActivationConflict``."""
     locked = _locked(configuration.pk)
     _expect(locked, instead_of)
     if locked.active is None:
@@ -100,7 +100,7 @@ def _locked(pk: int) -> Configuration:
 def _expect(configuration: Configuration, number: int) -> None:
     active = configuration.active.number if configuration.active is not None else 0
     if number not in (ANY, active):
-        raise ActivatedMeanwhile(fields={"instead_of": [str(active)]})
+        raise ActivationConflict(fields={"instead_of": [str(active)]})
 
 
 def _before(configuration: Configuration) -> ConfigVersion:
@@ -172,7 +172,7 @@ def _switch(
     return activation
 
 
-def tell_all_followers() -> None:
+def notify_watchers() -> None:
     """Make every daemon re-read its configurations, after a project was deleted or restored."""
     KindSerial.objects.update(serial=F("serial") + 1)
 

@@ -14,7 +14,7 @@ from apps.access.services import label_of, record
 from apps.configcenter.engine.diffs import DataChange
 from apps.configcenter.engine.kinds import Problem
 from apps.configcenter.engine.plain import compact, digest_of
-from apps.configcenter.errors import NotOfPlatform, SavedMeanwhile
+from apps.configcenter.errors import PlatformNotSupported, SaveConflict
 from apps.configcenter.models import MAX_NOTE, Configuration, ConfigVersion
 from apps.configcenter.services.kinds import (
     errors_of,
@@ -26,7 +26,7 @@ from apps.configcenter.services.kinds import (
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SaveResult:
     """Result of a save; ``created`` is False if the newest version was equal."""
 
     version: ConfigVersion
@@ -37,10 +37,10 @@ class Saved:
 def configuration_of(*, kind: str, project_id: int | None) -> Configuration:
     """Return the configuration, locked until the end of the transaction; create it on first use.
 
-    Raises ``UnknownKind``, ``NotOfPlatform``.
+    Raises ``UnknownKind``, ``PlatformNotSupported``.
     """
     if project_id is None and not kind_named(kind).platform:
-        raise NotOfPlatform(fields={"project": [NotOfPlatform.detail]})
+        raise PlatformNotSupported(fields={"project": [PlatformNotSupported.detail]})
     of: dict[str, Any] = {"kind": kind, "project_id": project_id}
     Configuration.objects.get_or_create(**of)
     return Configuration.objects.select_for_update().get(**of)
@@ -57,13 +57,13 @@ def save_version(
     note: str = "",
     based_on: int | None = None,
     actor_label: str = "",
-) -> Saved:
+) -> SaveResult:
     """Save ``data`` as the next version of this kind in ``project`` (None: the platform's).
 
     ``based_on`` is the number of the newest version that the caller has read (0: none); None skips
     this check. Data equal to the newest version creates no version.
 
-    Raises ``UnknownKind``, ``NotOfPlatform``, ``BadConfig``, and ``SavedMeanwhile`` if a newer
+    Raises ``UnknownKind``, ``PlatformNotSupported``, ``BadConfig``, and ``SaveConflict`` if a newer
     version than ``based_on`` has other data.
     """
     found = problems_of(kind_named(kind), data)
@@ -75,9 +75,9 @@ def save_version(
     digest = digest_of(data)
     newest = newest_of(configuration)
     if newest is not None and newest.digest == digest:
-        return Saved(newest, created=False, warnings=warnings)
+        return SaveResult(newest, created=False, warnings=warnings)
     if based_on is not None and based_on != configuration.newest:
-        raise SavedMeanwhile(fields={"based_on": [str(configuration.newest)]})
+        raise SaveConflict(fields={"based_on": [str(configuration.newest)]})
     version = _add(configuration, data, digest, actor, actor_label, note, now)
     record(
         actor=actor,
@@ -87,11 +87,11 @@ def save_version(
         after={"number": version.number, "values_sha256": digest, "summary": version.summary},
         note=version.note,
     )
-    return Saved(version, created=True, warnings=warnings)
+    return SaveResult(version, created=True, warnings=warnings)
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ConfigCheck:
     """Result of a check: problems, and differences if there are no errors."""
 
     problems: tuple[Problem, ...]
@@ -105,17 +105,17 @@ class Tried:
         return not errors_of(self.problems)
 
 
-def try_data(*, kind_name: str, data: object, configuration: Configuration | None) -> Tried:
+def check_data(*, kind_name: str, data: object, configuration: Configuration | None) -> ConfigCheck:
     """Check ``data`` and compare it with the newest version; changes nothing."""
     kind = shown_by(kind_name)
     problems = tuple(problems_of(kind, data))
     if errors_of(problems) or not isinstance(data, dict):
-        return Tried(problems)
+        return ConfigCheck(problems)
     if configuration is not None:
         problems += tuple(change_problems(configuration, data, timezone.now()))
     newest = newest_of(configuration) if configuration is not None else None
     changes = tuple(kind.diff(newest.data if newest is not None else {}, data))
-    return Tried(problems, changes, newest is not None and newest.digest == digest_of(data))
+    return ConfigCheck(problems, changes, newest is not None and newest.digest == digest_of(data))
 
 
 def change_problems(configuration: Configuration, data: object, now: datetime) -> list[Problem]:

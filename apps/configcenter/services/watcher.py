@@ -43,7 +43,7 @@ PLATFORM: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Active:
+class ActiveVersion:
     """Active version of one project, or of the ``PLATFORM``."""
 
     project_id: int
@@ -53,7 +53,7 @@ class Active:
     data: Data
 
 
-Apply = Callable[[int, Active | None], None]
+Apply = Callable[[int, ActiveVersion | None], None]
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _State:
 
     configuration_id: int
     tried: int | None
-    running: Active | None
+    running: ActiveVersion | None
     applied_at: datetime
     problem: str = ""
 
@@ -103,7 +103,7 @@ class ConfigWatcher:
         self._report_at: float | None = None
 
     @property
-    def running(self) -> dict[int, Active]:
+    def running(self) -> dict[int, ActiveVersion]:
         """Versions last applied, by project id."""
         return {pk: state.running for pk, state in self._states.items() if state.running}
 
@@ -196,7 +196,7 @@ class ConfigWatcher:
         active = None
         try:
             if version is not None:
-                active = Active(project_id, pk, version.pk, version.number, version.data)
+                active = ActiveVersion(project_id, pk, version.pk, version.number, version.data)
             self._apply(project_id, active)
         except Exception as error:
             state.problem = f"v{version.number if version else 0}: {_line(error)}"

@@ -14,7 +14,7 @@ from django.utils import timezone
 from apps.access.errors import NotDeleted
 from apps.access.models import User
 from apps.access.services import record, snapshot
-from apps.configcenter.services import tell_all_followers
+from apps.configcenter.services import notify_watchers
 from apps.projects.errors import ProjectInUse, ProjectNameTaken
 from apps.projects.events import project_deleted, project_restored
 from apps.projects.models import Build, Delivery, Image, Project
@@ -40,7 +40,7 @@ def delete_project(*, actor: User | None, project: Project, now: datetime | None
     before = snapshot(project)
     project.deleted_at, project.deleted_by = at, by
     project_deleted.send(sender=Project, project=project, now=at)
-    tell_all_followers()
+    notify_watchers()
     record(actor=actor, action="projects.delete_project", obj=project, before=before)
 
 
@@ -62,7 +62,7 @@ def restore_project(*, actor: User | None, project: Project, now: datetime | Non
         raise NotDeleted
     row = Project.objects.get(pk=project.pk)
     project_restored.send(sender=Project, project=row, now=at)
-    tell_all_followers()
+    notify_watchers()
     after = {"deleted_at": None, "deleted_by": ""}
     record(actor=actor, action="projects.restore_project", obj=row, before=before, after=after)
 

@@ -12,7 +12,7 @@ import msgspec
 from django.conf import settings
 
 from apps.configcenter.models import ConfigVersion
-from apps.configcenter.services import Active
+from apps.configcenter.services import ActiveVersion
 from apps.requeststore.engine.biz import Biz, BizSettings, Epoch
 from apps.requeststore.engine.errors import BadSetting, UnknownNode
 from apps.requeststore.engine.placement import Placement, ShardPlace, queue_of
@@ -53,7 +53,7 @@ class BoundBiz:
         return self.spread.candidates(number, ts, self.former)
 
 
-def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
+def bind(active: ActiveVersion, nodes: Collection[str]) -> dict[str, BoundBiz]:
     """Return the bizzes of a version, by name.
 
     Raises:
@@ -68,7 +68,7 @@ def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
     return {name: _checked(active, name, biz, owners, nodes) for name, biz in book.bizzes.items()}
 
 
-def bind_some(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
+def bind_some(active: ActiveVersion, nodes: Collection[str]) -> dict[str, BoundBiz]:
     """Return the valid bizzes of a version that ``bind`` refuses."""
     book, _flaws = read_settings(active.data)
     owners = owners_of_shards(active.project_id)
@@ -80,7 +80,11 @@ def bind_some(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
 
 
 def _checked(
-    active: Active, name: str, biz: Biz, owners: dict[ShardPlace, str], nodes: Collection[str]
+    active: ActiveVersion,
+    name: str,
+    biz: Biz,
+    owners: dict[ShardPlace, str],
+    nodes: Collection[str],
 ) -> BoundBiz:
     bound = bound_biz(active.project_id, name, biz, active.number)
     _check_nodes(bound, nodes)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from django.db import connection
 
-from apps.configcenter.services import Active, ConfigWatcher
+from apps.configcenter.services import ActiveVersion, ConfigWatcher
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable, UnknownBiz
 from apps.requeststore.engine.limits import MAX_TS
@@ -127,7 +127,7 @@ class RequestStore:
         """Return bizzes that were removed from the configuration and still have requests."""
         return _sorted(self._retired, project_id)
 
-    def _apply(self, project_id: int, active: Active | None) -> None:
+    def _apply(self, project_id: int, active: ActiveVersion | None) -> None:
         try:
             bound = {} if active is None else bind(active, self._connections.urls)
         except RequestStoreError:

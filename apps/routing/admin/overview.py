@@ -13,10 +13,10 @@ from django.db.models import Q, Subquery, Sum
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from apps.configcenter.admin.shown import tally_text
+from apps.configcenter.admin.shown import rollout_text
 from apps.configcenter.models import Configuration, ConfigVersion
+from apps.configcenter.queries import ProcessVersion, rollouts_of
 from apps.configcenter.queries import RolloutCount as Followers
-from apps.configcenter.queries import Runner, tallies_of
 from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.routing.engine.files.data import from_data
@@ -196,10 +196,10 @@ class Overview:
     @property
     def runs(self) -> str:
         """Rollout of the active version as text, such as ``2 of 2 on v7``."""
-        return tally_text(self.followers)
+        return rollout_text(self.followers)
 
     @property
-    def routers(self) -> tuple[Runner, ...]:
+    def routers(self) -> tuple[ProcessVersion, ...]:
         """Live routers of the project, with the version that each runs."""
         return self.followers.runners
 
@@ -265,7 +265,7 @@ def _in_states(counts: dict[str, int]) -> list[InState]:
 
 
 def _followers(configuration: Configuration | None) -> Followers:
-    return Followers(0) if configuration is None else tallies_of([configuration])[configuration.pk]
+    return Followers(0) if configuration is None else rollouts_of([configuration])[configuration.pk]
 
 
 def _drafts(configuration: Configuration | None) -> list[ConfigVersion]:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.admin.base import person_of
 from apps.access.errors import DomainError
-from apps.configcenter.errors import SavedMeanwhile
+from apps.configcenter.errors import SaveConflict
 from apps.configcenter.models import MAX_NOTE, Configuration, ConfigVersion
 from apps.configcenter.services import save_version
 from apps.projects.admin.project_choice import ProjectChoice, number_in
@@ -103,7 +103,7 @@ def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
             note=note.replace("\x00", ""),
             based_on=based_on,
         )
-    except SavedMeanwhile:
+    except SaveConflict:
         return JsonResponse({"meanwhile": _meanwhile(project)}, status=409)
     except DomainError as error:
         return JsonResponse({"wrong": [asdict(Wrong("rules", None, "", error.text))]}, status=422)

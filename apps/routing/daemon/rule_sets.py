@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from django.db.models import Sum
 
-from apps.configcenter.services import Active
+from apps.configcenter.services import ActiveVersion
 from apps.projects.models import Project
 from apps.routing.daemon.channels import InboundChannel, OutboundChannel
 from apps.routing.daemon.failure_file import LOCK_SECONDS, FailureFileWriter
@@ -182,7 +182,7 @@ class RuleSetRuntime:
 
     # --- versions ---------------------------------------------------------------------------------
 
-    def use(self, project: int, active: Active | None) -> None:
+    def use(self, project: int, active: ActiveVersion | None) -> None:
         """Switch a project to this version; None stops the project.
 
         Raises:
@@ -210,7 +210,7 @@ class RuleSetRuntime:
             gone = self._unused_channels()
         _close(gone)
 
-    def _make(self, project: int, active: Active) -> RunningRuleSet:
+    def _make(self, project: int, active: ActiveVersion) -> RunningRuleSet:
         slug = Project.objects.values_list("slug", flat=True).get(pk=project)
         filled = self._filled(slug, active)
         track = lay(filled, active.number)
@@ -237,7 +237,7 @@ class RuleSetRuntime:
             raise
         return RunningRuleSet(project, slug, active.number, track, inbounds, outbounds, failures)
 
-    def _filled(self, slug: str, active: Active) -> RuleSet:
+    def _filled(self, slug: str, active: ActiveVersion) -> RuleSet:
         filled, problems = self._environment.fill(active.data, slug)
         errors = [problem for problem in problems if not problem.warning]
         if filled is None or errors:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from apps.configcenter.engine.diffs import DataChange, What
+from apps.configcenter.engine.diffs import ChangeKind, DataChange
 from apps.configcenter.services import ConfigKind, Unreadable
 from apps.routing import placeholders
 from apps.routing.engine import messages
@@ -206,11 +206,11 @@ def _change(change: diff.Change) -> DataChange:
     where = f"{change.of} {change.name}".strip()
     if change.kind is diff.Kind.CHANGED:
         place = f"{where}: {change.field}" if change.name else change.field
-        return DataChange(place, What.CHANGED, change.old, change.new)
+        return DataChange(place, ChangeKind.CHANGED, change.old, change.new)
     if change.kind is diff.Kind.MOVED:
-        return DataChange(where, What.MOVED, change.old, change.new)
+        return DataChange(where, ChangeKind.MOVED, change.old, change.new)
     if change.kind is diff.Kind.ADDED:
-        return DataChange(where, What.ADDED, after=change.new)
+        return DataChange(where, ChangeKind.ADDED, after=change.new)
     if change.kind is diff.Kind.REMOVED:
-        return DataChange(where, What.REMOVED, before=change.old)
-    return DataChange(where, What.CHANGED, *_ON[change.kind])
+        return DataChange(where, ChangeKind.REMOVED, before=change.old)
+    return DataChange(where, ChangeKind.CHANGED, *_ON[change.kind])

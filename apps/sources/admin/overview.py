@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from apps.configcenter.admin.shown import tally_text
+from apps.configcenter.admin.shown import rollout_text
 from apps.configcenter.models import Configuration
-from apps.configcenter.queries import tallies_of
+from apps.configcenter.queries import rollouts_of
 from apps.projects.models import Project
 from apps.runtime.queries import live_daemons
 from apps.sources.admin.words import gap_text, note_text
@@ -38,7 +38,7 @@ class SourceProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberLine:
+class OffsetChart:
     """Chart of offsets from 0 to the last total, in thousandths of its width.
 
     ``read`` is the part that earlier imports have read, ``now`` the part of the active import.
@@ -58,7 +58,7 @@ class NumberLine:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceRow:
     """A source, as the page shows it."""
 
     status: SourceStatus
@@ -144,7 +144,7 @@ class SourceLine:
         return [note_text(each) for each in (self.harvest.notes if self.harvest else [])]
 
     @property
-    def line(self) -> NumberLine | None:
+    def line(self) -> OffsetChart | None:
         """Return the chart of offsets; None before the first request to the API."""
         state, harvest = self.state, self.harvest
         total = (harvest.total if harvest is not None else None) or (
@@ -161,7 +161,7 @@ class SourceLine:
         following = harvest.next_offset if harvest is not None and running else None
         if following is not None and harvest is not None and harvest.start_offset == following:
             following = start
-        return NumberLine(
+        return OffsetChart(
             total=total,
             read=place(state.last_total or state.marker) if state.marker is not None else 0,
             start=place(start),
@@ -183,7 +183,7 @@ class SourcesOverview:
     """All data of the page."""
 
     project: Project
-    lines: list[SourceLine]
+    lines: list[SourceRow]
     configuration: Configuration | None
     runs: str
     collectors: int
@@ -209,18 +209,18 @@ class SourcesOverview:
 
 def overview(project: Project, now: datetime) -> SourcesOverview:
     """Load the overview of a project in a fixed number of queries."""
-    lines = [SourceLine(each, now) for each in statuses(project.pk)]
+    lines = [SourceRow(each, now) for each in statuses(project.pk)]
     row = (
         Configuration.objects.filter(kind=KIND, project=project)
         .select_related("active", "project")
         .first()
     )
-    runs = "" if row is None else tally_text(tallies_of([row])[row.pk])
+    runs = "" if row is None else rollout_text(rollouts_of([row])[row.pk])
     collectors = live_daemons(kind="collector", now=now).count()
-    return SourcesOverview(project, lines, row, runs, collectors, _troubles(lines, collectors))
+    return SourcesOverview(project, lines, row, runs, collectors, _problems(lines, collectors))
 
 
-def _troubles(lines: list[SourceLine], collectors: int) -> list[SourceProblem]:
+def _problems(lines: list[SourceRow], collectors: int) -> list[SourceProblem]:
     found = []
     waiting = [each.name for each in lines if each.activity == SourceActivity.QUEUED]
     if not collectors and lines:

@@ -25,11 +25,11 @@ from apps.access.admin.base import person_of
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.projects.admin.project_choice import ChosenProjectAdmin, ProjectChoice
-from apps.sources.admin.overview import SourceLine, overview
+from apps.sources.admin.overview import SourceRow, overview
 from apps.sources.errors import NoSuchSource
 from apps.sources.models import Harvest, RecordQueue, SourceState
 from apps.sources.queries import KIND, status
-from apps.sources.services import Became, set_marker, start, stop
+from apps.sources.services import CommandOutcome, set_marker, start, stop
 from apps.sources.services.preview import preview
 from apps.sources.services.queues import QueueSize, queue_size
 
@@ -222,7 +222,7 @@ class SourceAdmin(ChosenProjectAdmin):
                 actor=person_of(request),
                 now=timezone.now(),
             )
-            changed = [each.name for each in found if each.became is not Became.ALREADY]
+            changed = [each.name for each in found if each.became is not CommandOutcome.ALREADY]
             return f"{', '.join(changed)}: {word}" if changed else _("No changes needed.")
 
         _told(request, ask)
@@ -262,15 +262,15 @@ def _size(queue: RecordQueue) -> tuple[str, QueueSize | None, str]:
     return queue.name, size, known["problem"]
 
 
-def _line(request: HttpRequest, choice: ProjectChoice) -> SourceLine:
+def _line(request: HttpRequest, choice: ProjectChoice) -> SourceRow:
     name = request.GET.get("name") or request.POST.get("name") or ""
     try:
-        return SourceLine(status(choice.project.pk, name), timezone.now())
+        return SourceRow(status(choice.project.pk, name), timezone.now())
     except NoSuchSource:
         raise Http404 from None
 
 
-def _source(choice: ProjectChoice, line: SourceLine) -> dict[str, Any]:
+def _source(choice: ProjectChoice, line: SourceRow) -> dict[str, Any]:
     harvests = Harvest.objects.filter(project=choice.project, source=line.name)
     return {"line": line, "harvests": harvests[:SHOWN_HARVESTS], "now": timezone.now()}
 

@@ -18,14 +18,14 @@ from apps.sources.queries import KIND
 
 
 @dataclass(frozen=True, slots=True)
-class Sourced:
+class SourceProject:
     """A project with active sources."""
 
     project: int
     slug: str
 
 
-def sourced_project(request: Request, role: Role, slug: str | None) -> Sourced:
+def sourced_project(request: Request, role: Role, slug: str | None) -> SourceProject:
     """Return the project in the path, else the only project with active sources where the caller
     has ``role``.
 
@@ -41,7 +41,7 @@ def sourced_project(request: Request, role: Role, slug: str | None) -> Sourced:
     if len(found) > 1:
         raise SourceProjectNeeded
     if found:
-        return Sourced(*found[0])
+        return SourceProject(*found[0])
     # Explain the refusal without revealing projects that the caller cannot see.
     if slug is not None:
         named = Project.objects.filter(slug=slug)

@@ -25,7 +25,7 @@ from apps.access.api.network import InsideScopesOrNetwork, NetworkAuthentication
 from apps.access.api.parsers import StrictJSONParser
 from apps.access.models import User
 from apps.access.states import Role
-from apps.sources.api.callers import Sourced, sourced_project
+from apps.sources.api.callers import SourceProject, sourced_project
 from apps.sources.api.shown import named_by, source_shown
 from apps.sources.queries import statuses
 from apps.sources.services import start, stop
@@ -61,7 +61,7 @@ class SeedView(ApiView):
     changes_by_get = False
     least_role = Role.VIEWER
 
-    def sourced(self, request: Request, slug: str | None) -> Sourced:
+    def sourced(self, request: Request, slug: str | None) -> SourceProject:
         """Return the project of the call."""
         return sourced_project(request, self.least_role, slug)
 
@@ -209,6 +209,6 @@ def _query(request: Request) -> dict[str, Any]:
     return dict(query.validated_data)
 
 
-def _told(sourced: Sourced, found: list[SourceCommand]) -> Response:
+def _told(sourced: SourceProject, found: list[SourceCommand]) -> Response:
     told = [{"name": each.name, "became": each.became.value} for each in found]
     return Response({"project": sourced.slug, "sources": told})

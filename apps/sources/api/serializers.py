@@ -12,7 +12,7 @@ from apps.configcenter.models import Configuration
 from apps.projects.models import Project
 from apps.sources.models import Credential, Harvest
 from apps.sources.queries import progress_of
-from apps.sources.services.commands import Became
+from apps.sources.services.commands import CommandOutcome
 from apps.sources.services.consumption import MAX_LEASE_SECONDS, MAX_RECORDS
 from apps.sources.states import HarvestState, Reason, SourceActivity
 
@@ -149,7 +149,7 @@ class AskedSerializer(serializers.Serializer[Any]):
     """Result of a start or stop for each source."""
 
     name = serializers.CharField()
-    became = serializers.ChoiceField(choices=[each.value for each in Became])
+    became = serializers.ChoiceField(choices=[each.value for each in CommandOutcome])
 
 
 class SourceNameSerializer(serializers.Serializer[Any]):

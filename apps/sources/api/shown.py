@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from apps.sources.errors import NoSuchSource, SourceSwitchedOff
+from apps.sources.errors import NoSuchSource, SourceDisabled
 from apps.sources.models import Harvest, SourceState
 from apps.sources.queries import SourceStatus, progress_of
 from apps.sources.states import SourceActivity
@@ -17,7 +17,7 @@ def named_by(field: str) -> Iterator[None]:
     """Report an error about a source under the name of the request's own parameter."""
     try:
         yield
-    except (NoSuchSource, SourceSwitchedOff) as error:
+    except (NoSuchSource, SourceDisabled) as error:
         error.fields = {field: [f"{name}: {error}" for name in error.fields.pop("name", ())]}
         raise
 

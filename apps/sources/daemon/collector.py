@@ -15,13 +15,13 @@ from typing import Final
 from django.db import connections
 from msgspec.structs import replace
 
-from apps.configcenter.services import Active, ConfigWatcher
+from apps.configcenter.services import ActiveVersion, ConfigWatcher
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
 from apps.sources.daemon.environment import CollectorContext
 from apps.sources.daemon.harvest_worker import HarvestWorker, SourceSettings
 from apps.sources.engine.errors import SourceLeaseLost
-from apps.sources.engine.settings import Source, SourceBook, book_of
+from apps.sources.engine.settings import Source, SourceCatalog, catalog_of
 from apps.sources.models import SourceState
 from apps.sources.queries import KIND
 from apps.sources.services.leases import (
@@ -49,7 +49,7 @@ _END_SECONDS: Final = 3.3
 
 @dataclass(slots=True)
 class _Project:
-    book: SourceBook
+    book: SourceCatalog
     version: int
 
 
@@ -123,8 +123,8 @@ class CollectorDaemon:
 
     # --- settings -----------------------------------------------------------------------------
 
-    def _use(self, project_id: int, active: Active | None) -> None:
-        book = book_of(active.data) if active is not None else SourceBook()
+    def _use(self, project_id: int, active: ActiveVersion | None) -> None:
+        book = catalog_of(active.data) if active is not None else SourceCatalog()
         before = self._projects.get(project_id)
         known = before.book.sources if before is not None else {}
         self._projects[project_id] = _Project(book, active.number if active is not None else 0)

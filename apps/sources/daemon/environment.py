@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from django.db import connections
 
 from apps.runtime.queries import threads_share_database
-from apps.sources.engine.clients.api_caller import Account, Patience
+from apps.sources.engine.clients.api_caller import Account, RetryBackoff
 from apps.sources.engine.clients.base import RecordClient, Secrets
 from apps.sources.engine.settings import Source
 from apps.sources.models import Credential
@@ -30,7 +30,7 @@ class CollectorContext:
 
     broker: Broker
     allowed_networks: tuple[str, ...] = ()
-    patience: Patience = field(default_factory=Patience)
+    patience: RetryBackoff = field(default_factory=RetryBackoff)
     user_agent: str = "Crawlyard"
     # False disables the rate limit, for benchmarks.
     paced: bool = True

@@ -16,14 +16,14 @@ from apps.runtime.errors import DATABASE_AWAY
 from apps.sources.daemon.environment import CollectorContext
 from apps.sources.daemon.publisher import RecordPublisher
 from apps.sources.engine.errors import ApiFailed, SourceLeaseLost
-from apps.sources.engine.harvester import Ended, Harvester
-from apps.sources.engine.progress import Checkpoint, Gap, HarvestCounts, Why
+from apps.sources.engine.harvester import Harvester, HarvestResult
+from apps.sources.engine.progress import Checkpoint, EndReason, Gap, HarvestCounts
 from apps.sources.engine.records import RecordOrigin
 from apps.sources.engine.settings import Source
-from apps.sources.errors import QueueOfOthers
+from apps.sources.errors import QueueOwnedElsewhere
 from apps.sources.models import Credential
 from apps.sources.services.leases import LEASE_SECONDS, SourceLease, release
-from apps.sources.services.progress import Begun, begin, finish, move, plan, why_now
+from apps.sources.services.progress import ActiveHarvest, begin, end_reason, finish, move, plan
 from apps.sources.services.queues import claim_queue
 from yardkit.backoff import Backoff
 from yardkit.broker.base import Outgoing
@@ -73,11 +73,14 @@ class HarvestWorker:
         self._stopping = stopping
         self._leased_until = clock.monotonic() + LEASE_SECONDS
         self._lost = False
-        self._begun: Begun | None = None
+        self._active: ActiveHarvest | None = None
         # Queues known to belong to this project.
         self._queues: set[str] = set()
         self._publishing = RecordPublisher(
-            environment.broker, wish=self.wish, waiting=self._wait_for, pause=stopping.wait
+            environment.broker,
+            stop_reason=self.stop_reason,
+            waiting=self._wait_for,
+            pause=stopping.wait,
         )
 
     # --- the lease ----------------------------------------------------------------------------
@@ -106,12 +109,12 @@ class HarvestWorker:
             logger.exception("source %s: the harvest broke", name)
             self._break(error)
 
-    def _harvest(self) -> Ended | None:
+    def _harvest(self) -> HarvestResult | None:
         first = self._first
         if self._stopping.is_set():
             self._database(lambda: release(held=self.held))
             return None
-        begun = self._begun = self._database(
+        active = self._active = self._database(
             lambda: begin(
                 held=self.held,
                 source=first.source,
@@ -124,14 +127,14 @@ class HarvestWorker:
         try:
             client = self._environment.client(self.source, credential, networks)
         except ApiFailed as failed:
-            return Ended(Why.ERROR, error=str(failed))
+            return HarvestResult(EndReason.ERROR, error=str(failed))
         try:
             return Harvester(
                 origin=RecordOrigin(self.held.project_id, slug, self.held.name),
-                marker=begun.marker,
-                checkpoint=begun.checkpoint,
+                marker=active.marker,
+                checkpoint=active.checkpoint,
                 client=client,
-                around=self,
+                context=self,
             ).run()
         finally:
             self._environment.submit(client.close())
@@ -144,16 +147,16 @@ class HarvestWorker:
             credential = rows.first()
         return project.slug, list(project.allowed_networks or ()), credential
 
-    def _finish(self, ended: Ended) -> None:
-        begun = self._begun
-        if begun is not None:
-            self._database(lambda: finish(begun=begun, ended=ended, now=self._clock.now()))
+    def _finish(self, ended: HarvestResult) -> None:
+        active = self._active
+        if active is not None:
+            self._database(lambda: finish(active=active, ended=ended, now=self._clock.now()))
 
     def _break(self, error: Exception) -> None:
         """Release the source after an unexpected error, and store the error."""
         text = f"{type(error).__name__}: {error}"[:300]
         try:
-            self._finish(Ended(Why.ERROR, error=text))
+            self._finish(HarvestResult(EndReason.ERROR, error=text))
         except Exception as again:  # noqa: BLE001 - logged; the lease runs out all the same
             logger.warning("source %s: its end is not written: %s", self.held.name, again)
 
@@ -164,14 +167,14 @@ class HarvestWorker:
         found = self._known()
         return found.source if found is not None else self._first.source
 
-    def wish(self) -> Why | None:
+    def stop_reason(self) -> EndReason | None:
         """Return why the import should end, or None. Raises ``SourceLeaseLost``."""
         if self._lost or self._clock.monotonic() > self._leased_until - _MARGIN_SECONDS:
             raise SourceLeaseLost("the lease could not be renewed")
         if self._stopping.is_set():
-            return Why.SHUTDOWN
+            return EndReason.SHUTDOWN
         found = self._known()
-        return why_now(
+        return end_reason(
             found.source if found is not None else None,
             self._first.source,
             stopping=self.asked_to_stop,
@@ -191,23 +194,23 @@ class HarvestWorker:
         for name in {each.key for each in messages} - self._queues:
             try:
                 self._database(partial(claim_queue, project_id=self.held.project_id, name=name))
-            except QueueOfOthers as error:
+            except QueueOwnedElsewhere as error:
                 raise ApiFailed(f"queue {name}: {error}", error.code) from None
             self._queues.add(name)
         return self._publishing.publish(messages)
 
     def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
         """Store the plan."""
-        begun = self._must_have_begun()
-        self._database(lambda: plan(begun=begun, checkpoint=checkpoint, notes=notes))
+        active = self._active_harvest()
+        self._database(lambda: plan(active=active, checkpoint=checkpoint, notes=notes))
 
     def moved(self, checkpoint: Checkpoint, counts: HarvestCounts, gaps: Sequence[Gap]) -> None:
         """Store the checkpoint and renew the lease."""
-        begun = self._must_have_begun()
+        active = self._active_harvest()
         at = self._clock.monotonic()
         self._database(
             lambda: move(
-                begun=begun,
+                active=active,
                 checkpoint=checkpoint,
                 counts=counts,
                 gaps=gaps,
@@ -217,10 +220,10 @@ class HarvestWorker:
         )
         self.renewed(at)
 
-    def _must_have_begun(self) -> Begun:
-        if self._begun is None:
+    def _active_harvest(self) -> ActiveHarvest:
+        if self._active is None:
             raise AssertionError("a harvest without books")
-        return self._begun
+        return self._active
 
     # --- the database ---------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from typing import Final
 
 from apps.sources.engine.errors import Interrupted
-from apps.sources.engine.progress import Why
+from apps.sources.engine.progress import EndReason
 from yardkit.backoff import Backoff
 from yardkit.broker import Broker
 from yardkit.broker.base import BrokerClosed, BrokerError, MessageRefused, Outgoing, QueueSpec
@@ -25,21 +25,21 @@ _LOOK_SECONDS: Final = 0.1
 class RecordPublisher:
     """Publishes the records of one import, with confirms.
 
-    ``wish`` returns why the import should end, or None; it raises ``SourceLeaseLost``. ``waiting``
-    is called with the reason of a wait, "" when publishing continues. ``pause`` sleeps for the
-    given seconds, or less when the process is stopping.
+    ``stop_reason`` returns why the import should end, or None; it raises ``SourceLeaseLost``.
+    ``waiting`` is called with the reason of a wait, "" when publishing continues. ``pause`` sleeps
+    for the given seconds, or less when the process is stopping.
     """
 
     def __init__(
         self,
         broker: Broker,
         *,
-        wish: Callable[[], Why | None],
+        stop_reason: Callable[[], EndReason | None],
         waiting: Callable[[str], None],
         pause: Callable[[float], object],
     ) -> None:
         self._broker = broker
-        self._wish = wish
+        self._stop_reason = stop_reason
         self._waiting = waiting
         self._pause = pause
         self._declared = ""
@@ -68,7 +68,7 @@ class RecordPublisher:
                     refused += 1
                     logger.warning("the broker refuses a record: %s", error)
             except BrokerClosed:
-                raise Interrupted(Why.SHUTDOWN.value) from None
+                raise Interrupted(EndReason.SHUTDOWN.value) from None
             except BrokerError as error:
                 self._away(error, backoff)
             else:
@@ -105,6 +105,6 @@ class RecordPublisher:
                 self._refuse_when_unwanted()
 
     def _refuse_when_unwanted(self) -> None:
-        why = self._wish()
+        why = self._stop_reason()
         if why is not None:
             raise Interrupted(why.value)

@@ -24,16 +24,16 @@ from apps.sources.engine.errors import ApiFailed, Interrupted
 from apps.sources.engine.progress import (
     COMPLETE,
     Checkpoint,
+    EndReason,
     Gap,
     HarvestCounts,
     Marker,
-    Why,
     advanced,
     plan,
     windows,
 )
-from apps.sources.engine.records import RecordOrigin, Sorted, sort_batch
-from apps.sources.engine.settings import Mode, Shrunk, Source
+from apps.sources.engine.records import RecordOrigin, SortedBatch, sort_batch
+from apps.sources.engine.settings import Mode, ShrinkPolicy, Source
 from yardkit.broker.base import Outgoing
 from yardkit.failpoints import hit
 
@@ -47,13 +47,13 @@ _LOOK_SECONDS: Final = 0.1
 _MOST_REPEATS: Final = 3
 
 
-class Surroundings(Protocol):
+class HarvestContext(Protocol):
     """Interface of the process that runs an import."""
 
     def source(self) -> Source:
         """Return the current settings; they may change between two batches."""
 
-    def wish(self) -> Why | None:
+    def stop_reason(self) -> EndReason | None:
         """Return why the import should end at once, or None. Raises ``SourceLeaseLost``."""
 
     def now(self) -> datetime: ...
@@ -76,10 +76,10 @@ class Surroundings(Protocol):
 
 
 @dataclass(slots=True)
-class Ended:
+class HarvestResult:
     """Result of an import. ``marker`` is set if it is complete; the checkpoint is void then."""
 
-    why: Why
+    why: EndReason
     marker: Marker | None = None
     total: int | None = None
     error: str = ""
@@ -97,37 +97,37 @@ class Harvester:
         marker: Marker,
         checkpoint: Checkpoint | None,
         client: RecordClient,
-        around: Surroundings,
+        context: HarvestContext,
     ) -> None:
         self._origin = origin
         self._marker = marker
         self._at = checkpoint
         self._client = client
-        self._around = around
+        self._context = context
         self._known = frozenset(marker.overlap)
         self._notes: list[dict[str, Any]] = []
         # Overlap with the previous import: records read at its offsets, and how many were known.
         self._overlapping = 0
         self._recognised = 0
 
-    def run(self) -> Ended:
+    def run(self) -> HarvestResult:
         """Import until the end or an interruption."""
         try:
-            if self._around.source().mode is Mode.NOT_EXPORTED:
+            if self._context.source().mode is Mode.NOT_EXPORTED:
                 return self._run_unexported()
             return self._run_offsets()
         except Interrupted as stopped:
-            return Ended(Why(stopped.why), notes=self._notes)
+            return HarvestResult(EndReason(stopped.why), notes=self._notes)
         except ApiFailed as failed:
-            return Ended(Why.ERROR, error=str(failed), notes=self._notes)
+            return HarvestResult(EndReason.ERROR, error=str(failed), notes=self._notes)
 
     # --- by offsets ---------------------------------------------------------------------------
 
-    def _run_offsets(self) -> Ended:
+    def _run_offsets(self) -> HarvestResult:
         at = self._at
         if at is None:
             planned = self._plan()
-            if isinstance(planned, Ended):
+            if isinstance(planned, HarvestResult):
                 return planned
             at = planned
         hit("sources.after_plan")
@@ -136,27 +136,30 @@ class Harvester:
         self._note_replaced()
         at = self._at or at
         marker = Marker(start=at.start, total=at.total, overlap=at.top)
-        return Ended(why, marker if why in COMPLETE else None, at.total, notes=self._notes)
+        return HarvestResult(why, marker if why in COMPLETE else None, at.total, notes=self._notes)
 
-    def _plan(self) -> Checkpoint | Ended:
-        source = self._around.source()
+    def _plan(self) -> Checkpoint | HarvestResult:
+        source = self._context.source()
         total = self._wait(self._client.total())
         found = plan(
-            self._marker, total, source.batch_size, reset_when_shrunk=source.shrunk is Shrunk.RESET
+            self._marker,
+            total,
+            source.batch_size,
+            reset_when_shrunk=source.shrunk is ShrinkPolicy.RESET,
         )
         if found.shrunk:
             before = self._marker.total if self._marker.total is not None else self._marker.start
             self._notes.append({"code": "shrunk", "from": before, "to": total})
         if found.checkpoint is None:
-            why = found.why or Why.NOTHING
-            empty = Marker() if found.shrunk and why is Why.NOTHING else None
-            return Ended(why, empty, total, notes=self._notes)
+            why = found.why or EndReason.NOTHING
+            empty = Marker() if found.shrunk and why is EndReason.NOTHING else None
+            return HarvestResult(why, empty, total, notes=self._notes)
         self._at = found.checkpoint
-        self._around.planned(found.checkpoint, self._notes)
+        self._context.planned(found.checkpoint, self._notes)
         return found.checkpoint
 
-    def _batches(self, at: Checkpoint, gaps: list[Gap]) -> Why:
-        ahead = _Ahead(self._client, self._around, windows(at))
+    def _batches(self, at: Checkpoint, gaps: list[Gap]) -> EndReason:
+        ahead = _Prefetcher(self._client, self._context, windows(at))
         try:
             while (future := ahead.next(self._depth())) is not None:
                 offset, size, pending = future
@@ -166,9 +169,9 @@ class Harvester:
                     return why
         finally:
             ahead.cancel()
-        return Why.END
+        return EndReason.END
 
-    def _batch(self, offset: int, size: int, page: RecordPage) -> Why | None:
+    def _batch(self, offset: int, size: int, page: RecordPage) -> EndReason | None:
         at = self._at
         if at is None:
             raise AssertionError("a batch without a plan")
@@ -184,35 +187,35 @@ class Harvester:
             if len(records) == size
             else [Gap(offset + len(records), offset + size - 1, "missing")]
         )
-        most = self._around.source().max_expired_batches
+        most = self._context.source().max_expired_batches
         over = at.first and 0 < most <= expired
         if over and offset > at.end:
             gaps.append(Gap(at.end, offset - 1, "expired"))
-        self._around.moved(after, found.counts, gaps)
+        self._context.moved(after, found.counts, gaps)
         self._at = after
         hit("sources.after_checkpoint")
-        return Why.EXPIRED if over else None
+        return EndReason.EXPIRED if over else None
 
-    def _sort(self, records: list[Any], offset: int | None) -> Sorted:
+    def _sort(self, records: list[Any], offset: int | None) -> SortedBatch:
         return sort_batch(
             records,
             origin=self._origin,
-            source=self._around.source(),
-            now=self._around.now(),
+            source=self._context.source(),
+            now=self._context.now(),
             offset=offset,
             known=self._known,
         )
 
-    def _send(self, found: Sorted) -> None:
+    def _send(self, found: SortedBatch) -> None:
         self._refuse_when_unwanted()
         hit("sources.before_publish")
         if found.messages:
-            refused = self._around.publish(found.messages)
+            refused = self._context.publish(found.messages)
             found.counts.published -= refused
             found.counts.refused += refused
         hit("sources.after_publish")
 
-    def _overlap(self, offset: int, count: int, found: Sorted) -> None:
+    def _overlap(self, offset: int, count: int, found: SortedBatch) -> None:
         start = self._marker.start
         if start is None or not self._marker.overlap:
             return
@@ -227,19 +230,19 @@ class Harvester:
 
     def _depth(self) -> int:
         """Return the number of concurrent requests: the API's latency times its rate limit."""
-        wanted = math.ceil(self._around.source().rate_limit * self._client.latency) + 3
+        wanted = math.ceil(self._context.source().rate_limit * self._client.latency) + 3
         return max(_LEAST_AHEAD, min(wanted, _MOST_AHEAD))
 
     # --- by export marks of the API ------------------------------------------------------------
 
-    def _run_unexported(self) -> Ended:
+    def _run_unexported(self) -> HarvestResult:
         at = self._at or Checkpoint(first=self._marker.start is None)
         self._at = at
         total: int | None = None
         repeats = 0
         marked = False
         while True:
-            size = self._around.source().batch_size
+            size = self._context.source().batch_size
             page = self._wait(self._client.top(size))
             total = page.total if total is None else total
             if not page.records:
@@ -251,18 +254,18 @@ class Harvester:
                 raise ApiFailed("it gives the same records again after they were marked", "marks")
             self._send(found)
             at = replace(at, unmarked=found.ids, total=total or 0)
-            self._around.moved(at, found.counts, ())
+            self._context.moved(at, found.counts, ())
             self._at = at
             hit("sources.before_mark")
             self._wait(self._client.mark())
             marked = True
             hit("sources.after_mark")
-        return Ended(Why.END, self._marker, total, notes=self._notes)
+        return HarvestResult(EndReason.END, self._marker, total, notes=self._notes)
 
     # --- waiting ------------------------------------------------------------------------------
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._settled(self._around.submit(work))
+        return self._settled(self._context.submit(work))
 
     def _settled(self, pending: Future[T]) -> T:
         while True:
@@ -272,7 +275,7 @@ class Harvester:
                     return pending.result()
                 except CancelledError:
                     # The event loop of the clients is stopping, and with it this process.
-                    raise Interrupted(Why.SHUTDOWN.value) from None
+                    raise Interrupted(EndReason.SHUTDOWN.value) from None
             try:
                 self._refuse_when_unwanted()
             except BaseException:
@@ -280,19 +283,19 @@ class Harvester:
                 raise
 
     def _refuse_when_unwanted(self) -> None:
-        why = self._around.wish()
+        why = self._context.stop_reason()
         if why is not None:
             raise Interrupted(why.value)
 
 
-class _Ahead:
+class _Prefetcher:
     """Prefetched batches, in order."""
 
     def __init__(
-        self, client: RecordClient, around: Surroundings, offsets: Iterator[tuple[int, int]]
+        self, client: RecordClient, context: HarvestContext, offsets: Iterator[tuple[int, int]]
     ) -> None:
         self._ask: Callable[[int, int], Coroutine[Any, Any, RecordPage]] = client.batch
-        self._submit = around.submit
+        self._submit = context.submit
         self._offsets = offsets
         self._pending: deque[tuple[int, int, Future[RecordPage]]] = deque()
 

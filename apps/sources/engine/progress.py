@@ -15,7 +15,7 @@ import msgspec
 MOST_GAPS: Final = 100
 
 
-class Why(enum.StrEnum):
+class EndReason(enum.StrEnum):
     """Why an import ended; ``states.Reason`` has the texts."""
 
     END = "end"
@@ -31,7 +31,7 @@ class Why(enum.StrEnum):
 
 
 # After these reasons the source was read completely: the marker moves.
-COMPLETE: Final = frozenset({Why.END, Why.EXPIRED, Why.NOTHING})
+COMPLETE: Final = frozenset({EndReason.END, EndReason.EXPIRED, EndReason.NOTHING})
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class HarvestPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to read. ``checkpoint`` None: nothing, because of ``why``."""
 
     checkpoint: Checkpoint | None
-    why: Why | None = None
+    why: EndReason | None = None
     shrunk: bool = False
 
 
@@ -111,9 +111,9 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> H
     least = marker.start if marker.total is None else marker.total
     shrunk = least is not None and total < least
     if shrunk and not reset_when_shrunk:
-        return HarvestPlan(checkpoint=None, why=Why.SHRUNK, shrunk=True)
+        return HarvestPlan(checkpoint=None, why=EndReason.SHRUNK, shrunk=True)
     if total == 0:
-        return HarvestPlan(checkpoint=None, why=Why.NOTHING, shrunk=shrunk)
+        return HarvestPlan(checkpoint=None, why=EndReason.NOTHING, shrunk=shrunk)
     first = marker.start is None or shrunk
     end, covered = 0, 0
     if marker.start is not None and not first:

@@ -19,7 +19,7 @@ import msgspec
 from apps.sources.engine.dates import Age, age_of
 from apps.sources.engine.paths import find
 from apps.sources.engine.progress import HarvestCounts
-from apps.sources.engine.settings import BadDates, Source
+from apps.sources.engine.settings import BadDatePolicy, Source
 from yardkit.broker.base import Outgoing
 
 # Maximum size of one record: the platform's limit for messages.
@@ -41,7 +41,7 @@ class RecordOrigin:
 
 
 @dataclass(slots=True)
-class Sorted:
+class SortedBatch:
     """A sorted batch: messages to send, and counts of the rest."""
 
     messages: list[Outgoing] = field(default_factory=list)
@@ -65,13 +65,13 @@ def sort_batch(
     now: datetime,
     offset: int | None,
     known: Collection[str] = (),
-) -> Sorted:
+) -> SortedBatch:
     """Sort a batch into too old, read before, refused, and to be sent.
 
     ``offset``: that of the first record; None where records have no position, as in the mode
     not_exported: there equal records of a batch are distinguished by their order.
     """
-    found = Sorted()
+    found = SortedBatch()
     counts = found.counts
     counts.batches = 1
     seen: Counter[bytes] = Counter()
@@ -126,7 +126,7 @@ def _encoded(record: Any) -> bytes:
 def _refused(record: Any, body: bytes, age: Age, source: Source) -> bool:
     if not isinstance(record, dict) or len(body) > MAX_RECORD_BYTES:
         return True
-    return source.bad_dates is BadDates.REFUSE and age in (Age.UNREADABLE, Age.FUTURE)
+    return source.bad_dates is BadDatePolicy.REFUSE and age in (Age.UNREADABLE, Age.FUTURE)
 
 
 def _id(origin: RecordOrigin, source: Source, record: Any, digest: bytes, place: int) -> str:

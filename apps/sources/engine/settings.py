@@ -47,14 +47,14 @@ class Mode(enum.StrEnum):
     NOT_EXPORTED = "not_exported"
 
 
-class Shrunk(enum.StrEnum):
+class ShrinkPolicy(enum.StrEnum):
     """Reaction to a source that has fewer records than before."""
 
     RESET = "reset"
     REPORT = "report"
 
 
-class BadDates(enum.StrEnum):
+class BadDatePolicy(enum.StrEnum):
     """Treatment of records whose date is unreadable or in the future."""
 
     KEEP = "keep"
@@ -113,10 +113,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     date_format: str = ""
     filter_days: float = 7
     future_seconds: float = 24 * 3600
-    bad_dates: BadDates = BadDates.KEEP
+    bad_dates: BadDatePolicy = BadDatePolicy.KEEP
     max_expired_batches: int = 3
     id_field: str = ""
-    shrunk: Shrunk = Shrunk.RESET
+    shrunk: ShrinkPolicy = ShrinkPolicy.RESET
     queue: str = "job_data"
     ttl_seconds: float = 7 * 24 * 3600
     rate_limit: float = 1
@@ -153,7 +153,7 @@ class NamedBroker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     username: str = ""
 
 
-class SourceBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SourceCatalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parsed data of a version."""
 
     defaults: Source = Source()
@@ -170,11 +170,11 @@ def merged(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
     return both
 
 
-def book_of(data: Mapping[str, Any]) -> SourceBook:
+def catalog_of(data: Mapping[str, Any]) -> SourceCatalog:
     """Parse checked data. Raises ``msgspec.ValidationError`` for other data."""
     defaults = data.get("defaults") or {}
     broker = data.get("broker")
-    return SourceBook(
+    return SourceCatalog(
         defaults=msgspec.convert(defaults, Source),
         sources={
             name: msgspec.convert(merged(defaults, entry or {}), Source)

@@ -1,10 +1,10 @@
 """Services of sources, credentials and record queues."""
 
-from apps.sources.services.commands import Became, SourceCommand, set_marker, start, stop
+from apps.sources.services.commands import CommandOutcome, SourceCommand, set_marker, start, stop
 from apps.sources.services.credentials import delete_credential, save_credential
 
 __all__ = [
-    "Became",
+    "CommandOutcome",
     "SourceCommand",
     "delete_credential",
     "save_credential",

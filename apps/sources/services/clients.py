@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-from apps.sources.engine.clients.api_caller import Account, ApiCaller, Patience
+from apps.sources.engine.clients.api_caller import Account, ApiCaller, RetryBackoff
 from apps.sources.engine.clients.base import RecordClient, Secrets
 from apps.sources.engine.clients.json_api import JsonClient
 from apps.sources.engine.clients.octoparse import OctoparseClient
@@ -21,7 +21,7 @@ def client_of(
     *,
     account: Account,
     allowed_networks: Sequence[str],
-    patience: Patience,
+    patience: RetryBackoff,
     user_agent: str,
     paced: bool = True,
 ) -> RecordClient:

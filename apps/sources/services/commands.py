@@ -16,13 +16,13 @@ from django.db.models import Case, F, Value, When
 from apps.access.models import User
 from apps.access.services import label_of, record
 from apps.sources.engine.progress import add_gap, untouched_by_seed_rule
-from apps.sources.errors import BadMarker, NoSuchSource, SourceBusy, SourceSwitchedOff
+from apps.sources.errors import BadMarker, NoSuchSource, SourceBusy, SourceDisabled
 from apps.sources.models import SourceState
 from apps.sources.queries import book
 from apps.sources.states import BUSY, HELD, SourceActivity
 
 
-class Became(enum.StrEnum):
+class CommandOutcome(enum.StrEnum):
     """Result of a start or stop."""
 
     QUEUED = "queued"
@@ -36,7 +36,7 @@ class SourceCommand:
     """Result of a start or stop for one source."""
 
     name: str
-    became: Became
+    became: CommandOutcome
 
 
 def start(
@@ -51,7 +51,7 @@ def start(
 
     A stopped or interrupted import resumes at its checkpoint.
 
-    Raises NoSuchSource, or SourceSwitchedOff for a named source; then none is started.
+    Raises NoSuchSource, or SourceDisabled for a named source; then none is started.
     """
     settings = book(project_id).sources
     if names is None:
@@ -62,7 +62,7 @@ def start(
             if name not in settings:
                 raise NoSuchSource(fields={"name": [name]})
             if not settings[name].enabled:
-                raise SourceSwitchedOff(fields={"name": [name]})
+                raise SourceDisabled(fields={"name": [name]})
     with transaction.atomic():
         return [_start(project_id, name, actor, now, actor_label) for name in wanted]
 
@@ -79,7 +79,7 @@ def _start(
     )
     # Withdraw a stop request that no process has seen yet.
     mine.filter(activity=SourceActivity.STOPPING).update(activity=SourceActivity.RUNNING)
-    became = Became.QUEUED if queued else Became.ALREADY
+    became = CommandOutcome.QUEUED if queued else CommandOutcome.ALREADY
     record(
         actor=actor,
         action="sources.start",
@@ -124,7 +124,7 @@ def _stop(
     )
     mine.update(activity=activity, stopped_at=now, stopped_by=label_of(actor, actor_label))
     after = mine.values_list("activity", flat=True).get()
-    became = Became.STOPPING if after == SourceActivity.STOPPING else Became.STOPPED
+    became = CommandOutcome.STOPPING if after == SourceActivity.STOPPING else CommandOutcome.STOPPED
     record(
         actor=actor,
         action="sources.stop",

@@ -22,7 +22,7 @@ from django.db.models import F, Q, QuerySet
 
 from apps.runtime.services import shared_broker
 from apps.sources.engine.records import EXPIRES_AT
-from apps.sources.errors import BrokerAway, NoSuchLease
+from apps.sources.errors import BrokerUnreachable, NoSuchLease
 from apps.sources.models import HandedRecord, RecordQueue
 from yardkit import failpoints
 from yardkit.broker import Broker, BrokerError, Delivery, QueueSpec, Subscription, Unroutable
@@ -88,7 +88,7 @@ class RecordLease:
 
 
 def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
-    """Remove and return up to ``count`` records, oldest first. Raises ``BrokerAway``.
+    """Remove and return up to ``count`` records, oldest first. Raises ``BrokerUnreachable``.
 
     The broker keeps no copy: callers that must not lose records use a lease.
     """
@@ -97,8 +97,8 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
     found = _claim_free(queue, count, lease, "", now + _CONSUMING, now)
     if len(found) < count:
         try:
-            with _taking(queue.name, count - len(found)) as (subscription, deliveries):
-                fresh, copies = _unknown(queue, _living(deliveries, now))
+            with _consuming(queue.name, count - len(found)) as (subscription, deliveries):
+                fresh, copies = _unknown(queue, _unexpired(deliveries, now))
                 failpoints.hit("sources.records_consumed")
                 try:
                     subscription.ack(deliveries)
@@ -108,7 +108,7 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
                     raise
                 found += fresh
             _settle(copies)
-        except BrokerAway:
+        except BrokerUnreachable:
             # Records taken from rows must reach their consumer.
             if not found:
                 raise
@@ -117,11 +117,11 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
 
 
 def peek(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
-    """Return the next ``count`` records without removing them. Raises ``BrokerAway``."""
+    """Return the next ``count`` records without removing them. Raises ``BrokerUnreachable``."""
     found = [_record(row) for row in _free(queue, now)[:count]]
     if len(found) < count:
-        with _taking(queue.name, count - len(found)) as (subscription, deliveries):
-            found += _unknown(queue, _living(deliveries, now))[0]
+        with _consuming(queue.name, count - len(found)) as (subscription, deliveries):
+            found += _unknown(queue, _unexpired(deliveries, now))[0]
             subscription.requeue(deliveries)
     return found
 
@@ -131,15 +131,14 @@ def lease_records(
 ) -> RecordLease:
     """Lease up to ``count`` records for ``seconds``.
 
-    Raises ``BrokerAway`` if the broker is unreachable and the database holds no returned record
-    to lease instead.
+    Raises ``BrokerUnreachable`` unless the database holds returned records to lease instead.
     """
     lease, deadline = secrets.token_hex(16), now + timedelta(seconds=seconds)
     found = _claim_free(queue, count, lease, holder, deadline, now)
     if len(found) < count:
         try:
             found += _lease_from_broker(queue, count - len(found), lease, holder, deadline, now)
-        except BrokerAway:
+        except BrokerUnreachable:
             if not found:
                 raise
     return RecordLease(lease, deadline, found)
@@ -167,7 +166,7 @@ def give_back(
     return mine.update(lease="", holder="", deadline_at=now)
 
 
-def forget_expired(*, now: datetime, limit: int = 10_000) -> int:
+def prune_expired(*, now: datetime, limit: int = 10_000) -> int:
     """Delete rows of expired records and of old acknowledgements; return their number."""
     over = Q(expires_at__lte=now) | Q(done=True, deadline_at__lte=now - _REMEMBERED)
     due = HandedRecord.objects.filter(over).values_list("pk", flat=True)[:limit]
@@ -243,9 +242,9 @@ def _unknown(queue: RecordQueue, records: Sequence[Record]) -> tuple[list[Record
 def _lease_from_broker(
     queue: RecordQueue, count: int, lease: str, holder: str, deadline: datetime, now: datetime
 ) -> list[Record]:
-    with _taking(queue.name, count) as (subscription, deliveries):
+    with _consuming(queue.name, count) as (subscription, deliveries):
         with transaction.atomic():
-            fresh, copies = _unknown(queue, _living(deliveries, now))
+            fresh, copies = _unknown(queue, _unexpired(deliveries, now))
             mine = _keep(queue, fresh, lease, holder, deadline)
         failpoints.hit("sources.records_leased")
         subscription.ack(deliveries)
@@ -286,8 +285,8 @@ def _keep(
 
 
 @contextmanager
-def _taking(queue: str, count: int) -> Iterator[tuple[Subscription, list[Delivery]]]:
-    """Yield up to ``count`` deliveries; unsettled ones are requeued. Raises ``BrokerAway``.
+def _consuming(queue: str, count: int) -> Iterator[tuple[Subscription, list[Delivery]]]:
+    """Yield up to ``count`` deliveries; unsettled ones are requeued. Raises ``BrokerUnreachable``.
 
     A queue that does not exist is empty.
     """
@@ -296,11 +295,11 @@ def _taking(queue: str, count: int) -> Iterator[tuple[Subscription, list[Deliver
         broker.declare(QueueSpec(queue))
         subscription = broker.subscribe(queue, prefetch=count)
     except BrokerError as error:
-        raise BrokerAway from error
+        raise BrokerUnreachable from error
     try:
         yield subscription, _deliveries(broker, subscription, queue, count)
     except BrokerError as error:
-        raise BrokerAway from error
+        raise BrokerUnreachable from error
     finally:
         subscription.close()
 
@@ -334,7 +333,7 @@ def _of_delivery(delivery: Delivery) -> Record:
     return Record(name[:255], delivery.body, expires_at)
 
 
-def _living(deliveries: Sequence[Delivery], now: datetime) -> list[Record]:
+def _unexpired(deliveries: Sequence[Delivery], now: datetime) -> list[Record]:
     """Drop records that expired on their way."""
     records = [_of_delivery(each) for each in deliveries]
     return [each for each in records if each.expires_at is None or each.expires_at > now]

@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from apps.projects.models import Project
-from apps.sources.engine.clients.api_caller import Account, Patience
+from apps.sources.engine.clients.api_caller import Account, RetryBackoff
 from apps.sources.engine.clients.base import Secrets
 from apps.sources.engine.errors import ApiFailed
 from apps.sources.engine.progress import Checkpoint, Marker, measure, plan
-from apps.sources.engine.settings import Mode, Shrunk, Source
-from apps.sources.errors import SourceAway, SourceBusy
+from apps.sources.engine.settings import Mode, ShrinkPolicy, Source
+from apps.sources.errors import SourceBusy, SourceUnreachable
 from apps.sources.models import Credential, SourceState
 from apps.sources.queries import settings_of
 from apps.sources.services.clients import client_of, secrets_of
@@ -23,7 +23,7 @@ from apps.sources.states import BUSY
 
 # Short timeout: a user waits for the result.
 _TIMEOUT_SECONDS: Final = 10.0
-_PATIENCE: Final = Patience(first=0.2, longest=1.0)
+_PATIENCE: Final = RetryBackoff(first=0.2, longest=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class HarvestPreview:
 def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> HarvestPreview:
     """Compute what a start would read. Changes nothing.
 
-    Raises NoSuchSource; SourceBusy during an import; SourceAway with the reason if the API returned
-    no usable response.
+    Raises NoSuchSource; SourceBusy during an import; SourceUnreachable with the reason if the API
+    returned no usable response.
     """
     source = settings_of(project_id, name)
     state = SourceState.objects.filter(project_id=project_id, name=name).first()
@@ -64,7 +64,7 @@ def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> Harv
     try:
         total = _total(project_id, source, networks)
     except ApiFailed as error:
-        raise SourceAway(fields={"source": [str(error)]}) from error
+        raise SourceUnreachable(fields={"source": [str(error)]}) from error
     if source.mode is Mode.NOT_EXPORTED:
         return HarvestPreview(total, counted=False)
     if state is not None and state.content and state.content != source.content:
@@ -76,7 +76,7 @@ def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> Harv
     marker = Marker()
     if state is not None:
         marker = Marker(start=state.marker, total=state.last_total, overlap=state.overlap)
-    reset = source.shrunk is Shrunk.RESET
+    reset = source.shrunk is ShrinkPolicy.RESET
     found = plan(marker, total, source.batch_size, reset_when_shrunk=reset)
     if found.checkpoint is None:
         return HarvestPreview(total, shrunk=found.shrunk)

@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.models import F
 
 from apps.sources.engine.errors import SourceLeaseLost
-from apps.sources.engine.harvester import Ended
-from apps.sources.engine.progress import Checkpoint, Gap, HarvestCounts, Marker, Why, add_gap
+from apps.sources.engine.harvester import HarvestResult
+from apps.sources.engine.progress import Checkpoint, EndReason, Gap, HarvestCounts, Marker, add_gap
 from apps.sources.engine.settings import Source
 from apps.sources.models import Harvest, SourceState
 from apps.sources.services.leases import LEASE, SourceLease
@@ -25,7 +25,7 @@ _MOST_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ActiveHarvest:
     """A new or resumed import, and where it begins."""
 
     held: SourceLease
@@ -37,7 +37,7 @@ class Begun:
 @transaction.atomic
 def begin(
     *, held: SourceLease, source: Source, collector: str, version: int, now: datetime
-) -> Begun:
+) -> ActiveHarvest:
     """Create an import; it resumes at the checkpoint, if there is one.
 
     An open import belongs to a dead collector and is resumed. Marker and checkpoint are void if the
@@ -82,14 +82,14 @@ def begin(
         **_planned(checkpoint),
     )
     marker = Marker(start=state.marker, total=state.last_total, overlap=state.overlap)
-    return Begun(held, harvest.pk, marker, checkpoint)
+    return ActiveHarvest(held, harvest.pk, marker, checkpoint)
 
 
 @transaction.atomic
-def plan(*, begun: Begun, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
+def plan(*, active: ActiveHarvest, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
     """Store the plan. Raises ``SourceLeaseLost``."""
-    _fenced(begun, checkpoint=msgspec.to_builtins(checkpoint))
-    mine = Harvest.objects.filter(pk=begun.harvest_id)
+    _fenced(active, checkpoint=msgspec.to_builtins(checkpoint))
+    mine = Harvest.objects.filter(pk=active.harvest_id)
     before = mine.values_list("notes", flat=True).get()
     mine.update(notes=[*before, *notes][:_MOST_NOTES], **_planned(checkpoint))
 
@@ -97,7 +97,7 @@ def plan(*, begun: Begun, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -
 @transaction.atomic
 def move(
     *,
-    begun: Begun,
+    active: ActiveHarvest,
     checkpoint: Checkpoint,
     counts: HarvestCounts,
     gaps: Sequence[Gap],
@@ -106,9 +106,9 @@ def move(
 ) -> None:
     """Store the checkpoint and the counts of a published batch. Raises ``SourceLeaseLost``."""
     _fenced(
-        begun, checkpoint=msgspec.to_builtins(checkpoint), leased_until=now + LEASE, waiting_for=""
+        active, checkpoint=msgspec.to_builtins(checkpoint), leased_until=now + LEASE, waiting_for=""
     )
-    mine = Harvest.objects.filter(pk=begun.harvest_id)
+    mine = Harvest.objects.filter(pk=active.harvest_id)
     changes: dict[str, Any] = {
         name: F(name) + value for name, value in msgspec.to_builtins(counts).items() if value
     }
@@ -118,14 +118,16 @@ def move(
         changes["total"] = checkpoint.total
     mine.update(moved_at=now, **changes)
     if counts.published:
-        queue = claim_queue(project_id=begun.held.project_id, name=source.queue)
+        queue = claim_queue(project_id=active.held.project_id, name=source.queue)
         note_published(queue=queue, count=counts.published, ttl_seconds=source.ttl_seconds, now=now)
     if gaps:
-        _note_gaps(begun, gaps)
+        _note_gaps(active, gaps)
 
 
 @transaction.atomic
-def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> None:
+def finish(
+    *, active: ActiveHarvest, ended: HarvestResult, now: datetime, problem: str = ""
+) -> None:
     """End an import and release the source; a complete one moves the marker.
 
     An interrupted import is resumed by another collector, others by their next start, at the
@@ -133,7 +135,7 @@ def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> N
     """
     reason = Reason(ended.why.value)
     state = STATE_OF[reason]
-    row = begun.held.row.select_for_update().values_list("checkpoint", "activity").first()
+    row = active.held.row.select_for_update().values_list("checkpoint", "activity").first()
     if row is None:
         raise SourceLeaseLost("another collector has the source")
     checkpoint, activity = row
@@ -151,8 +153,8 @@ def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> N
             "overlap": ended.marker.overlap,
             "checkpoint": None,
         }
-    _fenced(begun, **changes)
-    mine = Harvest.objects.filter(pk=begun.harvest_id)
+    _fenced(active, **changes)
+    mine = Harvest.objects.filter(pk=active.harvest_id)
     before = mine.values_list("notes", "total").get()
     notes = [*before[0], *(each for each in ended.notes if each not in before[0])]
     mine.update(
@@ -176,13 +178,13 @@ def _activity_after(state: HarvestState, reason: Reason, activity: str) -> Sourc
     return SourceActivity.QUEUED if again else SourceActivity.IDLE
 
 
-def _fenced(begun: Begun, **changes: Any) -> None:
-    if not begun.held.row.update(**changes):
+def _fenced(active: ActiveHarvest, **changes: Any) -> None:
+    if not active.held.row.update(**changes):
         raise SourceLeaseLost("another collector has the source")
 
 
-def _note_gaps(begun: Begun, gaps: Sequence[Gap]) -> None:
-    for model, pk in ((SourceState, begun.held.pk), (Harvest, begun.harvest_id)):
+def _note_gaps(active: ActiveHarvest, gaps: Sequence[Gap]) -> None:
+    for model, pk in ((SourceState, active.held.pk), (Harvest, active.harvest_id)):
         row: Any = model.objects.filter(pk=pk)
         noted = row.values_list("gaps", flat=True).get()
         for gap in gaps:
@@ -202,10 +204,10 @@ def _planned(at: Checkpoint | None) -> dict[str, Any]:
     }
 
 
-def why_now(source: Source | None, begun_with: Source, *, stopping: bool) -> Why | None:
+def end_reason(source: Source | None, at_start: Source, *, stopping: bool) -> EndReason | None:
     """Return why an import should end after its batch, from requests made meanwhile."""
     if stopping:
-        return Why.MANUAL
+        return EndReason.MANUAL
     if source is None or not source.enabled:
-        return Why.SWITCHED_OFF
-    return Why.CHANGED if source.content != begun_with.content else None
+        return EndReason.SWITCHED_OFF
+    return EndReason.CHANGED if source.content != at_start.content else None

@@ -10,7 +10,7 @@ from django.db.models import Count, F, Q
 
 from apps.runtime.services import shared_broker
 from apps.sources.engine.validation import bad_queue
-from apps.sources.errors import BrokerAway, NoSuchQueue, QueueNeeded, QueueOfOthers
+from apps.sources.errors import BrokerUnreachable, NoSuchQueue, QueueNeeded, QueueOwnedElsewhere
 from apps.sources.models import HandedRecord, PublishedSpan, RecordQueue
 from apps.sources.queries import book
 from yardkit.broker import BrokerError, QueueSpec
@@ -37,19 +37,19 @@ class QueueSize:
 
 
 def claim_queue(*, project_id: int, name: str) -> RecordQueue:
-    """Return the queue and make the project its owner. Raises ``QueueOfOthers``."""
+    """Return the queue and make the project its owner. Raises ``QueueOwnedElsewhere``."""
     if bad_queue(name):
-        raise QueueOfOthers(fields={"queue": [name]})
+        raise QueueOwnedElsewhere(fields={"queue": [name]})
     row, _made = RecordQueue.objects.get_or_create(name=name, defaults={"project_id": project_id})
     if row.project_id != project_id:
-        raise QueueOfOthers(fields={"queue": [name]})
+        raise QueueOwnedElsewhere(fields={"queue": [name]})
     return row
 
 
 def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
     """Return the queue of that name, or the only queue of the project's sources.
 
-    Raises ``NoSuchQueue``, ``QueueNeeded``, ``QueueOfOthers``.
+    Raises ``NoSuchQueue``, ``QueueNeeded``, ``QueueOwnedElsewhere``.
     """
     settings = book(project_id)
     # Also a queue that no source names any more: it may still hold records.
@@ -86,13 +86,13 @@ def note_published(*, queue: RecordQueue, count: int, ttl_seconds: float, now: d
 
 
 def queue_size(*, queue: RecordQueue, now: datetime) -> QueueSize:
-    """Return the size of a queue. Raises ``BrokerAway``."""
+    """Return the size of a queue. Raises ``BrokerUnreachable``."""
     try:
         broker = shared_broker()
         broker.declare(QueueSpec(queue.name))
         waiting = broker.depth(queue.name).ready
     except BrokerError as error:
-        raise BrokerAway from error
+        raise BrokerUnreachable from error
     living = HandedRecord.objects.filter(queue=queue, done=False).exclude(expires_at__lte=now)
     handed = living.aggregate(
         leased=Count("pk", filter=Q(deadline_at__gt=now)),
@@ -104,7 +104,7 @@ def queue_size(*, queue: RecordQueue, now: datetime) -> QueueSize:
     return QueueSize(queue.name, waiting, expired, handed["leased"], handed["returned"])
 
 
-def forget_spans(*, now: datetime) -> int:
+def prune_spans(*, now: datetime) -> int:
     """Delete spans whose records expired more than an hour ago."""
     old = PublishedSpan.objects.filter(expires_at__lte=now - timedelta(hours=1))
     forgotten = 0

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.access.states import Role
 from apps.alerts.models import Notice, RuleMute
-from apps.alerts.queries.rules import active_books
+from apps.alerts.queries.rules import active_rulebooks
 from apps.alerts.services.rule_versions import active_data
 from apps.alerts.states import NoticeKind
 from apps.configcenter.models import Configuration
@@ -72,7 +72,7 @@ def test_built_in_rules_are_shown_to_all_and_changed_by_the_platforms_people(
     root = login(make_superuser())
     assert "the platform, for all projects" in text_of(root.get(RULE))
     assert root.get(f"{LIST}live").status_code == 200
-    name = active_books().platform.rules or None
+    name = active_rulebooks().platform.rules or None
     assert name is None
 
 
@@ -135,7 +135,7 @@ def test_a_rule_is_made_by_the_form(project: Project, editor: Client) -> None:
     editor.post(own, LONG | {"based_on": "1"})
     assert Configuration.objects.get().newest == 1
     editor.post(own, LONG | {"limit": "9000", "based_on": "1", "name": "queue too long"})
-    (rule,) = active_books().of(project.pk).rules
+    (rule,) = active_rulebooks().of(project.pk).rules
     assert (rule.name, rule.when.above) == ("queue too long", 9000)
 
 
@@ -213,7 +213,7 @@ def test_what_others_saved_meanwhile_is_not_lost(project: Project, editor: Clien
     editor.post(address, LONG | {"name": "second", "based_on": "1"})
     text = text_of(editor.post(address, LONG | {"name": "third", "based_on": "1"}))
     assert "third holds" not in text
-    assert [rule.name for rule in active_books().of(project.pk).rules] == [
+    assert [rule.name for rule in active_rulebooks().of(project.pk).rules] == [
         "log queue too long",
         "second",
     ]

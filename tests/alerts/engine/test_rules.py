@@ -8,10 +8,10 @@ import pytest
 
 from apps.alerts.engine.rule_parser import rule_of, rulebook
 from apps.alerts.engine.rules import (
+    Condition,
     Escalation,
-    Recover,
+    Recovery,
     Rulebook,
-    When,
     find_builtin,
     matches,
     scoped_rules,
@@ -69,8 +69,8 @@ def test_a_whole_configuration_is_understood() -> None:
     assert places(WHOLE) == []
     book = rulebook(WHOLE, 7)
     first, second, third = book.rules
-    assert first.when == When(above=10000, for_seconds=60)
-    assert first.recover == Recover(below=8000)
+    assert first.when == Condition(above=10000, for_seconds=60)
+    assert first.recover == Recovery(below=8000)
     assert first.escalate == (Escalation(900.0, ("oncall-sms",), "critical"),)
     assert second.matches_facts({"job": "news-uk"})
     assert not second.matches_facts({"job": "shop"})
@@ -241,5 +241,5 @@ def test_a_name_without_a_value_says_nothing() -> None:
     }
     assert list(problems(data)) == []
     one, two = rulebook(data).rules
-    assert (one.recover, one.tell, one.escalate, one.event) == (Recover(), (), (), "")
+    assert (one.recover, one.tell, one.escalate, one.event) == (Recovery(), (), (), "")
     assert two.escalate[0].tell == ()

@@ -39,7 +39,7 @@ _TOLD: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryBackoff:
     """Back-off in seconds: doubling from the first pause to the longest."""
 
     first: float = 0.5
@@ -76,7 +76,7 @@ class ApiCaller:
         retries: Callable[[], int],
         timeout_seconds: float,
         allowed_networks: list[str],
-        patience: Patience,
+        patience: RetryBackoff,
         user_agent: str,
     ) -> None:
         # Imported here: it takes a quarter of a second, and every web process imports this module.

@@ -17,7 +17,7 @@ from apps.configcenter import services
 from apps.configcenter.engine.plain import MAX_BYTES, Data
 from apps.configcenter.errors import AlreadyActive
 from apps.configcenter.models import Configuration, ConfigVersion
-from apps.configcenter.queries import tallies_of
+from apps.configcenter.queries import rollouts_of
 from apps.projects.management.arguments import project_named
 from apps.projects.models import Project
 from apps.runtime.errors import DATABASE_ERRORS
@@ -88,7 +88,7 @@ class Command(BaseCommand):
         project = _owner(options)
         data = _read(kind, options["file"])
         configuration = _configuration(kind.name, project)
-        tried = services.try_data(kind_name=kind.name, data=data, configuration=configuration)
+        tried = services.check_data(kind_name=kind.name, data=data, configuration=configuration)
         places = {} if options["file"] == "-" else kind.places(Path(options["file"]))
         for each in tried.problems:
             if each.warning:
@@ -146,13 +146,13 @@ class Command(BaseCommand):
         if options["project"] or options["platform"]:
             rows = rows.filter(project=_owner(options))
         found = list(rows.order_by("kind", "project__slug"))
-        tallies = tallies_of(found)
+        rollouts = rollouts_of(found)
         for row in found:
-            tally = tallies[row.pk]
-            active = f"v{tally.active} active" if tally.active else "none active"
+            rollout = rollouts[row.pk]
+            active = f"v{rollout.active} active" if rollout.active else "none active"
             self.stdout.write(
                 f"{row.kind}\t{_slug(row.project)}\t{active}\tv{row.newest} newest"
-                f"\t{tally.on} of {tally.of} processes run it"
+                f"\t{rollout.on} of {rollout.of} processes run it"
             )
 
     def _list_versions(self, configuration: Configuration) -> None:
