@@ -1,4 +1,4 @@
-"""Rows to test with."""
+"""Factories of alert rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = count(1)
 
 
 def make_incident(**fields: Any) -> Incident:
-    """An open incident of the platform, unless a project is given."""
+    """Create an open incident, by default of the platform."""
     values: dict[str, Any] = {
         "rule": f"rule {next(_numbers)}",
         "key": "job:12",
@@ -30,7 +30,7 @@ def make_incident(**fields: Any) -> Incident:
 
 
 def make_channel(**fields: Any) -> Channel:
-    """A channel by mail, unless another kind is given; ``secrets`` is a dictionary."""
+    """Create a channel, by default of kind mail; ``secrets`` is a dictionary."""
     values: dict[str, Any] = {
         "name": f"channel-{next(_numbers)}",
         "kind": ChannelKind.MAIL,
@@ -42,7 +42,7 @@ def make_channel(**fields: Any) -> Channel:
 
 
 def make_notice(**fields: Any) -> Notice:
-    """A notice that is due."""
+    """Create a due notification."""
     channel = fields.pop("channel", None) or make_channel()
     incident = fields.pop("incident", None) or make_incident(project=channel.project)
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A monitor whose time a test moves, with gauges that it sets."""
+"""Monitor with a manual clock and gauges set by the test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Key = tuple[str, int | None, str]
 
 @dataclass
 class Rig:
-    """``gauges`` are what each sampling finds."""
+    """Monitor under test; ``gauges`` holds the values of the next sampling."""
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
     gauges: dict[Key, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Rig:
         record_gauges(self.gauges, now=now)
 
     def run(self, seconds: float) -> None:
-        """Time passes, and the monitor looks every 5 s."""
+        """Advance the clock by ``seconds``, with a pass of the monitor every 5 s."""
         for _look in range(int(seconds // 5)):
             self.clock.advance(5)
             self.monitor.step()
@@ -51,7 +51,7 @@ class Rig:
 def use_rules(
     *rules: dict[str, Any], project: int | None = None, builtin: bool = False, **sections: Any
 ) -> None:
-    """Make these the rules of a project, or of the platform; built-in ones are switched off."""
+    """Activate these rules for a project or the platform; built-in rules are disabled."""
     off = [] if builtin or project is not None else _off({each["name"] for each in rules})
     data = {"rules": [*rules, *off], **sections}
     saved = save_version(kind="alerts", project_id=project, data=data, actor=None, now=NOW)
@@ -69,19 +69,19 @@ def _off(names: set[str]) -> list[dict[str, Any]]:
 
 
 def told() -> list[tuple[str, str]]:
-    """(kind, channel) of every notice, in order."""
+    """Return (kind, channel) of every notification in order."""
     return [(row.kind, row.channel_name) for row in Notice.objects.order_by("pk")]
 
 
 def story(incident: Incident) -> list[str]:
-    """The steps of an incident."""
+    """Return the history entries of an incident."""
     return list(
         IncidentNote.objects.filter(incident=incident).values_list("what", flat=True).order_by("pk")
     )
 
 
 class Events:
-    """A source of events that a test fills."""
+    """Event source filled by the test."""
 
     title: object = "something happened"
     facts: tuple[str, ...] = ("who",)
@@ -104,7 +104,7 @@ class Events:
 
 
 class Conditions:
-    """A source of conditions that a test fills."""
+    """Condition source filled by the test."""
 
     title: object = "something is so"
     facts: tuple[str, ...] = ("who",)
@@ -124,6 +124,6 @@ class Conditions:
 
 
 def with_source(monkeypatch: Any, source: Any) -> Any:
-    """Known to rules for one test."""
+    """Register the source for one test."""
     monkeypatch.setitem(events._sources, source.name, source)
     return source

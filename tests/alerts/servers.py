@@ -1,4 +1,4 @@
-"""Servers that channels talk to: HTTP ones that check as the real ones do, and one for mail."""
+"""Test servers for channels: HTTP servers that validate like the vendors' ones, and SMTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Reply = tuple[int, dict[str, str], bytes]
 
 @dataclass
 class Asked:
-    """One request that was heard."""
+    """Received HTTP request."""
 
     method: str
     path: str
@@ -42,7 +42,7 @@ class Asked:
 
 @dataclass
 class Server:
-    """Answers as ``reply`` says."""
+    """HTTP server that answers with ``reply``."""
 
     reply: Callable[[Asked], Reply]
     heard: list[Asked] = field(default_factory=list)
@@ -55,7 +55,7 @@ def json_reply(status: int = 200, **values: Any) -> Reply:
 
 @contextmanager
 def serving(reply: Callable[[Asked], Reply]) -> Iterator[Server]:
-    """An HTTP server on this machine."""
+    """Run a local HTTP server."""
     server = Server(reply)
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Server]:
         do_GET = do_POST = do_PUT = _answer
 
         def log_message(self, *_args: Any) -> None:
-            """Say nothing."""
+            """Suppress the log output of the base class."""
 
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{made.server_address[1]}"
@@ -90,7 +90,7 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Server]:
 
 
 def dingtalk(key: str, now: datetime) -> Callable[[Asked], Reply]:
-    """A signed robot of DingTalk: it checks token, clock, signature and shape."""
+    """Return replies of a signed DingTalk robot, which checks token, clock and signature."""
 
     def reply(asked: Asked) -> Reply:
         query, body = asked.query, asked.json
@@ -111,7 +111,7 @@ def dingtalk(key: str, now: datetime) -> Callable[[Asked], Reply]:
 
 
 def wecom(asked: Asked) -> Reply:
-    """A robot of WeCom."""
+    """Reply like a WeCom robot."""
     if asked.query.get("key") != "k3y":
         return json_reply(errcode=93000, errmsg="invalid webhook url, hint: [1]")
     body = asked.json
@@ -121,7 +121,7 @@ def wecom(asked: Asked) -> Reply:
 
 
 def feishu(key: str, now: datetime) -> Callable[[Asked], Reply]:
-    """A signed robot of Feishu."""
+    """Return replies of a signed Feishu robot."""
 
     def reply(asked: Asked) -> Reply:
         if not asked.path.startswith("/open-apis/bot/v2/hook/t0ken"):
@@ -143,11 +143,11 @@ def feishu(key: str, now: datetime) -> Callable[[Asked], Reply]:
 
 @dataclass
 class Mailbox:
-    """A mail server: what came in, by whom, for whom."""
+    """Local SMTP server with its received mails and logins."""
 
     port: int = 0
     received: list[tuple[str, EmailMessage]] = field(default_factory=list)
-    # Receivers that it does not know.
+    # Recipients that the server rejects.
     unknown: set[str] = field(default_factory=set)
     logins: list[str] = field(default_factory=list)
     login: str = ""
@@ -156,7 +156,7 @@ class Mailbox:
 
 @contextmanager
 def mail_server(login: str = "") -> Iterator[Mailbox]:
-    """An SMTP server on this machine; with ``login`` ("user password") it wants that first."""
+    """Run a local SMTP server that requires ``login`` ("user password"), if given."""
     box = Mailbox(login=login)
 
     class Session(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""What a person has in hand is not told any more, and what a deleted project leaves behind."""
+"""Acknowledged incidents send nothing more; incidents of deleted projects are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.alerts.rig import Conditions, Rig, story, use_rules, with_source
 from yardkit.clock import ManualClock
 
 pytestmark = pytest.mark.django_db
-# 22:00 to 07:00, and it is 23:00.
+# Quiet hours are 22:00 to 07:00; the time is 23:00.
 NIGHT = datetime(2026, 3, 1, 23, 0, tzinfo=UTC)
 RULE: dict[str, Any] = {
     "name": "so",
@@ -42,7 +42,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Conditions:
 
 
 def at_night(source: Conditions) -> Rig:
-    """It began at night, and has escalated; both wait for the morning."""
+    """Open and escalate an incident in quiet hours; both notifications are deferred."""
     use_rules(RULE, quiet_hours=QUIET)
     rig = Rig(clock=ManualClock(NIGHT))
     source.add("a", rig.now())
@@ -104,7 +104,7 @@ def test_a_project_that_is_deleted_leaves_its_history(source: Conditions) -> Non
     mine = make_channel(name="mine", project=project)
     over = make_incident(project=project, state=IncidentState.CLOSED, ended_at=NOW)
     still = make_incident(project=project, rule="same", key="router")
-    # Open ones of two projects would be one and the same without their projects.
+    # Without their projects, both open incidents would have the same unique key.
     of_platform = make_incident(rule="same", key="router")
     waiting = make_notice(incident=still, channel=mine)
     delete_project(actor=actor, project=project)

@@ -1,4 +1,4 @@
-"""Channels: what each kind needs, what is refused, what is never shown."""
+"""Fields of each channel kind: validation and write-only secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What channels must not do: tell a secret, or call what is not public."""
+"""Channels never reveal a secret and call public addresses only."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ HOSTS = json.loads((Path(__file__).parents[1] / "data/corpus/addresses.json").re
 
 @pytest.fixture(autouse=True)
 def near(settings: Any) -> None:
-    """The servers of these tests are on this machine."""
+    """Allow the local servers of these tests."""
     settings.ALERTS_ALLOWED_NETWORKS = ["127.0.0.0/8"]
 
 
 @pytest.fixture
 def hook() -> Iterator[Server]:
-    """A server that says yes to everything."""
+    """Run a server that accepts every request."""
     with serving(lambda _asked: json_reply()) as server:
         yield server
 
@@ -96,7 +96,7 @@ def test_nobody_reaches_the_inside(hook: Server, settings: Any) -> None:
     notice = make_notice(channel=channel)
     send_notices(channel=channel.pk, now=NOW)
     assert state_of(notice)[:2] == (NoticeState.WAITING, NoticeProblem.ADDRESS)
-    # Nor by a redirect.
+    # Redirects cannot reach it either.
     settings.ALERTS_ALLOWED_NETWORKS = ["127.0.0.0/8"]
     hook.reply = lambda _asked: (302, {"Location": "http://169.254.169.254/"}, b"")
     send_notices(channel=channel.pk, now=NOW + timedelta(minutes=1))
@@ -116,7 +116,7 @@ def test_no_inner_address_is_called_however_it_is_written(host: str, settings: A
     with pytest.raises(BadChannel) as refused:
         read_fields(ChannelKind.WEBHOOK, typed, stored={})
     assert list(refused.value.fields) == ["url"]
-    # Names may change their addresses: where the call is made everything is checked again.
+    # The call checks the address again, because DNS answers may change.
     with pytest.raises(AddressNotAllowed):
         call(ChannelRequest(url=url))
 

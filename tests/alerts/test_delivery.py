@@ -1,4 +1,4 @@
-"""Notices on their way: over real servers, in time, again after failures, not too many."""
+"""Delivery of notifications to real servers: retries, rate limits and digests."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ KEY = "SEC1234567890abcdef"
 
 @pytest.fixture(autouse=True)
 def near(settings: Any) -> None:
-    """The servers of these tests are on this machine."""
+    """Allow the local servers of these tests."""
     settings.ALERTS_ALLOWED_NETWORKS = ["127.0.0.0/8"]
 
 
 @pytest.fixture
 def mailbox(settings: Any) -> Iterator[Mailbox]:
-    """A mail server, and the settings that name it."""
+    """Run a mail server and configure it."""
     with mail_server(login="ops s3cret-of-mail") as box:
         settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
         settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", box.port
@@ -51,7 +51,7 @@ def mailbox(settings: Any) -> Iterator[Mailbox]:
 
 @pytest.fixture
 def hook() -> Iterator[Server]:
-    """A server that says yes to everything."""
+    """Run a server that accepts every request."""
     with serving(lambda _asked: json_reply()) as server:
         yield server
 
@@ -375,7 +375,7 @@ def test_a_text_message_goes_by_whatever_gateway_there_is() -> None:
         assert '"}, {"x' in first.json["text"]
         assert "{secret}" in first.json["text"], "no fact is read as a template"
         assert second.json["to"] == ["+8613900000000"]
-        # The gateway says no with HTTP 200.
+        # The gateway rejects with HTTP 200.
         gateway.reply = lambda _asked: json_reply(code="BUSY", secret="gat3way")
         notice = make_notice(channel=channel)
         send_notices(channel=channel.pk, now=NOW)
@@ -403,7 +403,7 @@ def test_a_wrong_number_keeps_no_other_from_being_told() -> None:
         assert state_of(notice)[:2] == (NoticeState.WAITING, NoticeProblem.REFUSED)
         assert notice.answer.startswith("+1: HTTP 400")
         assert notice.delivered == ["+2", "+3"]
-        # Only the one who has it not is tried again.
+        # Only the missing recipient is retried.
         send_notices(channel=channel.pk, now=NOW + timedelta(hours=1))
         assert [each.json["to"] for each in gateway.heard] == ["+1", "+2", "+3", "+1"]
 

@@ -1,4 +1,4 @@
-"""Incidents of what lasts: they open once, are told of, and end."""
+"""Incidents of series and conditions: opening, notifications, recovery."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_it_opens_once_is_told_once_and_recovers() -> None:
     assert opened.condition == {"above": 10, "for_seconds": 30}
     rig.run(300)
     assert (incident().count, told()) == (1, [("opened", "ops")])
-    # Between the two limits it stays.
+    # Between alert and recovery threshold the incident stays open.
     rig.gauges[LOGS] = 9
     rig.run(60)
     assert incident().is_open
@@ -105,7 +105,7 @@ def test_a_monitor_that_was_away_knows_nothing_of_the_time_between() -> None:
     Incident.objects.update(state=IncidentState.RECOVERED, ended_at=rig.now() - timedelta(hours=1))
     fresh.clock.advance(120)
     fresh.run(25)
-    # It must be above for 30 s of measured time.
+    # The value must be above the threshold for 30 s of observed time.
     assert not Incident.objects.open().exists()
 
 
@@ -185,7 +185,7 @@ def test_closed_by_a_person_it_opens_again_only_after_it_was_well() -> None:
 
 @pytest.mark.slow("2 s")
 def test_in_quiet_hours_notices_wait() -> None:
-    # It is noon.
+    # The current time is noon.
     hours = {"noon": {"from": "11:00", "to": "13:00", "except": ["critical"]}}
     use_rules(DEPTH | {"quiet": "noon", "repeat_seconds": 60}, quiet_hours=hours)
     rig = Rig(gauges={LOGS: 11})
@@ -254,7 +254,7 @@ def test_that_it_is_over_is_told_to_who_heard_that_it_had_come_back() -> None:
     rig.gauges[LOGS] = 1
     rig.run(20)
     assert not incident().is_open
-    # Nobody knows that it had come back.
+    # No channel was notified of the reopening.
     assert [kind for kind, _channel in told()] == ["opened", "recovered"]
 
 
@@ -330,7 +330,7 @@ def test_a_source_that_knows_no_beginning_fires_after_for_seconds(source: Condit
         source.add("a", rig.now() + timedelta(seconds=5))
         rig.run(5)
     assert not Incident.objects.exists()
-    # Another monitor counts on.
+    # Another monitor continues the count.
     WorkerLease.objects.all().delete()
     second = Rig(clock=rig.clock, name="two")
     for _look in range(20):

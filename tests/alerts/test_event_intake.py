@@ -1,4 +1,4 @@
-"""Events: each is dealt with once, whatever is killed, late or told twice."""
+"""Events are processed exactly once despite kills, delays and duplicates."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_burst_that_was_over_long_before_the_last_event_is_seen(source: Events
     began = rig.now()
     for number, seconds in enumerate((10, 20, 30, 500)):
         source.add(number, began + timedelta(seconds=seconds))
-    # The monitor was away.
+    # No monitor was running.
     rig.clock.advance(600)
     rig.run(10)
     assert incident().count == 4
@@ -89,7 +89,7 @@ def test_what_is_committed_late_is_not_missed(source: Events, rig: Rig) -> None:
     rig.run(900)
     source.add(2, rig.now())
     rig.run(30)
-    # Its transaction began nine minutes ago, and has just ended.
+    # Its transaction began nine minutes ago and has just committed.
     source.add(1, rig.now() - timedelta(minutes=9))
     rig.run(5)
     assert incident().count == 2

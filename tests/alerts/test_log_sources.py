@@ -57,7 +57,7 @@ def test_a_new_error_that_ends_its_run_opens_no_second_incident() -> None:
     RunMove.objects.create(run=failed, at=timezone.now(), to_state="failed")
     rig.run(10)
     assert Incident.objects.get().source == "run.failed"
-    # The other run goes on: after 15 s its error is an incident of its own.
+    # The other run continues: after 15 s its error opens its own incident.
     earlier = timezone.now() - timedelta(seconds=16)
     ErrorGroup.objects.filter(first_run=active).update(noted_at=earlier)
     SourceMark.objects.update(began_at=timezone.now() - timedelta(seconds=30))

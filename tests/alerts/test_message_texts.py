@@ -1,4 +1,4 @@
-"""What people read at three in the morning: what, where, since when, what to do, and the way."""
+"""Texts of mails, chat messages and SMS: what, where, since when, what to do, links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ YARD = "https://yard.example.com"
 
 @pytest.fixture(autouse=True)
 def near(settings: Any) -> None:
-    """The servers of these tests are on this machine."""
+    """Allow the local servers of these tests."""
     settings.ALERTS_ALLOWED_NETWORKS = ["127.0.0.0/8"]
     settings.PUBLIC_URL = YARD
 

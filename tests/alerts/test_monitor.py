@@ -1,4 +1,4 @@
-"""The daemon: one leads, rules are followed, what cannot be measured does not stop the rest."""
+"""Monitor daemon: leader election, rule updates, isolation of failing gauges."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Conditions:
 
 
 def expire() -> None:
-    """The leading one has been silent for long."""
+    """Expire the lease of the leading monitor."""
     WorkerLease.objects.filter(purpose=daemon.PURPOSE).update(
         expires_at=timezone.now() - timedelta(seconds=1)
     )
@@ -64,7 +64,7 @@ def test_one_that_slept_changes_nothing(source: Conditions) -> None:
     two.run(5)
     assert two.monitor.leads
     source.add("a", one.now())
-    # It still believes that it leads, and looks.
+    # It still considers itself the leader and runs a pass.
     with pytest.raises(LeaseLost):
         one.monitor.look()
     assert not Incident.objects.exists()
@@ -111,7 +111,7 @@ def test_what_cannot_be_measured_keeps_nothing_else_from_being_watched(
     errors = [each.message for each in caplog.records if each.levelno >= logging.ERROR]
     assert errors == ["defect in sampling: no disk"]
     assert any(record.exc_info for record in caplog.records)
-    # A second in which nothing was measured must not look like one of zeros.
+    # A second without measurements must not be recorded as zeros.
     assert not Sample.objects.exists()
 
 
@@ -128,7 +128,7 @@ def test_an_outage_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> No
         rig.run(20)
     (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert (record.exc_info, "refused" in record.message) == (None, True)
-    # The database is away for everybody: the daemon's loop logs that and waits.
+    # An unreachable database concerns everything: the daemon's loop logs it and waits.
     outages.pop(0)
     with pytest.raises(OperationalError):
         rig.run(5)

@@ -1,4 +1,4 @@
-"""What the monitor does not see, or leaves out, is told like any other trouble."""
+"""Unreadable and truncated sources open incidents like other problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULE: dict[str, Any] = {"name": "so", "event": "test.condition"}
 
 
 class Cut(Conditions):
-    """Tells two at most."""
+    """Condition source that returns at most two conditions."""
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
         yield from truncated_to(list(super().now(at)), 2)
@@ -94,7 +94,7 @@ def test_what_the_monitor_cannot_ask_is_an_incident() -> None:
     Daemon.objects.create(
         kind="monitor", name="one", boot="1", host="h", pid=1, detail=detail, beat_at=now
     )
-    # One that stands by knows nothing.
+    # A standby's report is ignored.
     Daemon.objects.create(
         kind="monitor",
         name="two",

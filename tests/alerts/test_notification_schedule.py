@@ -1,4 +1,4 @@
-"""Who is told when, over hours of a made-up clock, beside a plain account of what was promised."""
+"""Escalations, reminders and snoozes over hours of a manual clock, against a reference model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Case:
     over: int
 
     def expected(self) -> Told:
-        """By the words of the guide, look by look."""
+        """Return the notifications that the documentation promises, pass by pass."""
         told: Told = [("opened", 0)]
         last, step, until = 0, 0, None
         for now in range(TICK, self.over, TICK):
@@ -58,7 +58,7 @@ def a_case(dice: random.Random) -> Case:
     steps = sorted(dice.sample(range(10, 600, 5), 3))
     begin = dice.randrange(5, 400, 5)
     over = dice.randrange(300, 900, 5)
-    # Snoozed for a minute at least, as people can.
+    # The shortest snooze is a minute.
     snoozed = (begin, begin + dice.randrange(60, 400, 5))
     return Case(steps, dice.choice((60, 95, 300)), snoozed, dice.randrange(5, 1000, 5), over)
 
@@ -92,7 +92,7 @@ def test_escalations_repetitions_and_snoozes_come_when_they_are_due(
             snooze(incident=found, until=until, actor=person, now=rig.now())
         if now == case.taken:
             acknowledge(incident=found, actor=person, now=rig.now())
-        # A worker takes what there is.
+        # A worker sends all waiting notifications.
         Notice.objects.filter(state=NoticeState.WAITING).update(state=NoticeState.SENT)
         if now + TICK == case.over:
             source.so = []
@@ -100,7 +100,7 @@ def test_escalations_repetitions_and_snoozes_come_when_they_are_due(
     rig.run(40)
     rows = Notice.objects.order_by("pk").values_list("kind", "created_at")
     told = [(kind, _seconds(opened, at)) for kind, at in rows]
-    # A condition is over when it was not listed for 30 s.
+    # A condition recovers when absent for 30 s.
     assert told[-1][0] == "recovered"
     assert case.over <= told[-1][1] + TICK <= case.over + 40
     assert told[:-1] == case.expected()[:-1], case

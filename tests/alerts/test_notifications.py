@@ -1,4 +1,4 @@
-"""Who is told of what: the rows that are to be sent."""
+"""Creation of notifications: which channel gets which kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LATER = NOW + timedelta(hours=8)
 
 @pytest.fixture
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Channels whose sender was woken."""
+    """Collect the channels whose delivery was started."""
     found: list[Any] = []
 
     def defer(_name: str, *, queue: str, channel: int | None) -> None:
@@ -83,7 +83,7 @@ def test_quiet_hours_hold_it_and_what_is_over_by_then_is_told_to_nobody(woken: l
     told = notify(incident=incident, kind=NoticeKind.RECOVERED, channels=["ops"], now=NOW)
     held.refresh_from_db()
     assert (told, held.state) == ([], NoticeState.DROPPED)
-    # The same without a recovery: at their end it goes out.
+    # Without a recovery it is sent when the quiet hours end.
     notify(
         incident=make_incident(),
         kind=NoticeKind.OPENED,

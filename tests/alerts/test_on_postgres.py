@@ -1,4 +1,4 @@
-"""On PostgreSQL, where rows are really locked and one failed statement ends a transaction."""
+"""Alert tests on PostgreSQL, with row locks and aborted transactions."""
 
 from __future__ import annotations
 

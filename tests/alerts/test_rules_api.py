@@ -1,4 +1,4 @@
-"""REST of rules: how they stand, and what one would have found."""
+"""REST endpoints of alert rules: state and preview."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rules(api: Api) -> dict[str, Any]:
 
 
 def measured(name: str, project: int | None, values: list[tuple[int, float]]) -> datetime:
-    """A gauge, by how many minutes ago, with what else the monitor writes."""
+    """Store gauge samples by age in minutes, as the monitor does."""
     now = timezone.now()
     for minutes, value in values:
         readings = {(name, project, "logs"): value, ("monitor.sampled", None, ""): 1.0}
@@ -62,7 +62,7 @@ def test_rules_tell_how_they_stand(project: Project) -> None:
     use_rules(DEPTH | {"name": "mine", "when": {"above": 99}}, project=project.pk)
     measured("queue.ready", project.pk, [(3, 50), (2, 50), (1, 50), (0, 50)])
     found = rules(viewer(project))
-    # Samples of seconds that are a minute apart say nothing of the time between.
+    # Samples a minute apart leave the time between them unknown.
     assert (found["depth"]["state"], found["depth"]["value"]) == ("pending", 50)
     assert found["depth"]["tell"] == []
     assert (found["mine"]["state"], found["mine"]["tell"]) == ("ok", ["ops"])

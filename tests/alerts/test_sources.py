@@ -1,4 +1,4 @@
-"""What each source tells, by real rows."""
+"""Event and condition sources on real rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def over(name: str, *keys: str) -> set[str]:
 
 
 def watched_for_long() -> None:
-    """As if somebody had watched for a while."""
+    """Record a monitoring period long enough to judge silence."""
     with pytest.raises(StateUnknown):
         now("host.silent")
     row = WorkerLease.objects.filter(purpose=infrastructure.PURPOSE)
@@ -107,7 +107,7 @@ def test_all_runs_that_failed_are_told_however_many(
     before = timezone.now() - timedelta(hours=1)
     RunMove.objects.update(at=before)
     end(make_run(job=job, state=RunState.RUNNING), RunState.FAILED)
-    # The rows of long ago are not read.
+    # Old rows are not read.
     with django_assert_num_queries(3):
         assert len(since("run.failed")) == 1
 
@@ -257,7 +257,7 @@ def test_silence_is_judged_only_by_who_has_watched() -> None:
     agent = make_agent(silent_seconds=120)
     make_agent(silent_seconds=120, mode=AgentMode.DISABLED)
     with pytest.raises(StateUnknown):
-        # No center has lived for long: nobody could have heard it.
+        # No center has run long enough to have received a heartbeat.
         now("agent.silent")
     Daemon.objects.filter(name="alive").update(started_at=before)
     assert [each.facts["id"] for each in now("agent.silent")] == [agent.agent_id]
@@ -328,14 +328,14 @@ def test_stored_requests_that_will_be_late_are_told_of() -> None:
     use_rules({"name": "requests late", "tell": ["ops"]})
     rig, project = Rig(), make_project()
     at = rig.now() + timedelta(seconds=5)
-    # 60 000 wait, 25 a second are processed: that takes 40 min.
+    # 60,000 pending at 25 a second take 40 min.
     standing.make_bizzes(project, news={"finish_by_seconds": 86_400})
     report = standing.make_report(project, now=at, by_flag={"0": 60_000, "-1": 3})
     standing.make_rates(project, created=0, now=at)
     standing.make_fetchers(1, now=at)
     source: Any = find_source("requests.late")
     assert list(source.now(at)) == []
-    # Half an hour is left.
+    # 30 min are left.
     report.oldest_new_at = at - timedelta(hours=23.5)
     report.save()
     rig.run(5)
@@ -364,7 +364,7 @@ def test_books_that_do_not_balance() -> None:
     (found,) = source.now(timezone.now())
     assert found.facts == {"of": run.owner, "kind": "run", "left": 5, "right": 1}
     RunCounter.objects.update(success=5, sent=5, returned=5)
-    # They are sums over many rows, and not read with every look.
+    # These sums are cached between passes.
     assert list(source.now(timezone.now())) == [found]
     source._read_at = 0
     assert list(source.now(timezone.now())) == []

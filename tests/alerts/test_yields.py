@@ -1,4 +1,4 @@
-"""What runs have brought: written once, judged, and told as conditions."""
+"""Yields of runs: recorded once, compared with the baseline, reported as conditions."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_one_that_counted_before_and_does_no_more_brought_nothing() -> None:
 def test_a_job_is_stale_when_planned_runs_bring_nothing() -> None:
     job = make_job(cron="0 12 * * *")
     daily_runs(job, until=NOW, days=10)
-    # Runs that bring nothing, and runs that fail, are none.
+    # Runs without items and failed runs are not good runs.
     ended_run(job, at=NOW, items=0)
     ended_run(job, at=NOW + DAY, items=5, state=RunState.FAILED)
     record_yields(now=NOW + DAY)

@@ -1,4 +1,4 @@
-"""What jobs bring, over REST."""
+"""REST endpoints of job yields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def job() -> Job:
-    """One whose newest run brought little, and hardly any price."""
+    """Create a job whose newest run has few items and hardly any prices."""
     job = make_job(cron="0 12 * * *")
     daily_runs(job, until=NOW, days=10, fields={"url": 1000, "price": 990})
     ended_run(job, at=NOW, items=100, fields={"url": 100, "price": 5})
@@ -48,7 +48,7 @@ def test_the_standing_says_what_is_unusual_and_since_when(job: Job) -> None:
         {"name": "url", "share": 1.0, "usual": 1.0, "fallen": False},
     ]
     assert told["usual_seconds"] == 86_400
-    # NOW is long past.
+    # NOW is in the past, so the job is stale.
     assert told["stale"]
     assert told["policy"]["drop_below"] == 0.5
 

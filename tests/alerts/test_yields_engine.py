@@ -1,4 +1,4 @@
-"""What is usual for a job, and what of a run is not."""
+"""Baselines of a job and anomalies of a run."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_far_more_items_than_usual_are_a_rise() -> None:
 
 
 def test_the_same_weekday_is_compared_when_there_are_enough() -> None:
-    # Mondays bring 100, all other days 1,000: five weeks of days.
+    # Five weeks: 100 items on Mondays, 1,000 on other days.
     before = [brought(100 if ago % 7 == 0 else 1000, days_ago=ago) for ago in range(1, 36)]
     judgement = assess(brought(100), before, LIMITS)
     assert judgement.findings == []
     assert judgement.usual is not None
     assert (judgement.usual.weekday, judgement.usual.runs) == (True, 5)
-    # With fewer weeks it is compared with all days, and with the Mondays there were.
+    # With fewer weeks it is compared with all days and with the few Mondays.
     judgement = assess(brought(100), before[:20], LIMITS)
     assert judgement.usual is not None
     assert not judgement.usual.weekday
@@ -85,7 +85,7 @@ def test_the_same_weekday_is_compared_when_there_are_enough() -> None:
 
 
 def test_on_the_first_monday_the_difference_must_be_twice_as_large() -> None:
-    # Nothing ran on Mondays.
+    # No runs on Mondays.
     week = [each for each in past(*[1000] * 13) if each.day.weekday()]
     assert kinds(brought(400), week) == []
     assert kinds(brought(240), week) == ["drop"]
@@ -95,7 +95,7 @@ def test_on_the_first_monday_the_difference_must_be_twice_as_large() -> None:
 
 
 def test_in_its_first_week_no_day_of_a_job_is_an_alarm_for_being_another_day() -> None:
-    """Begun on any weekday, quiet or busy at weekends, with any number of runs a day."""
+    """Jobs that start on any weekday, with low or high weekends, and any number of runs a day."""
     for begin in range(7):
         for weekend in (3, 100, 20_000):
             for runs in (1, 4):
@@ -107,7 +107,7 @@ def test_in_its_first_week_no_day_of_a_job_is_an_alarm_for_being_another_day() -
                         run = RunYield(day=at, items=items, success=100, failed=0)
                         assert assess(run, history, LIMITS).findings == [], (begin, weekend, at)
                         history.insert(0, run)
-    # Nothing at all where there always was something is found all the same.
+    # A run without any items is still an anomaly.
     assert kinds(brought(0), past(*[1000] * 5)) == ["drop"]
 
 
@@ -119,7 +119,7 @@ def test_where_nothing_is_usual_something_is_no_rise() -> None:
 
 
 def test_many_runs_of_one_day_are_no_weekdays() -> None:
-    # 24 runs of this Monday morning say nothing about Mondays.
+    # 24 runs of one Monday morning are no baseline for Mondays.
     today = [brought(10) for _ in range(24)]
     judgement = assess(brought(10), [*today, *past(1000, 1000, 1000)], LIMITS)
     assert judgement.usual is not None
@@ -182,5 +182,5 @@ def test_steady_jobs_raise_hardly_any_false_alarm(seed: int) -> None:
         )
         alarms += bool(assess(run, history, LIMITS).findings)
         history.insert(0, run)
-    # One run in 2,000 of these is less than half of the usual.
+    # One run in 2,000 has less than half of the usual items.
     assert alarms <= 1

@@ -1,4 +1,4 @@
-"""The section of a job's page that shows what its runs bring."""
+"""Yield section on the job page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor writes yields down, and opens and ends the incidents of what is unusual."""
+"""The monitor records yields; anomalies open incidents that recover."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> Rig:
-    """A monitor with the chores of the command."""
+    """Monitor with the periodic tasks of the command."""
     monkeypatch.setattr(daemon, "_monitor_tasks", {})
     command = Command()
     command.identity = Identity("monitor", "one")

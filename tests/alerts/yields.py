@@ -1,4 +1,4 @@
-"""Runs that have ended, with what they brought."""
+"""Factories of finished runs with their yields."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def ended_run(
     final: bool = True,
     **values: Any,
 ) -> Run:
-    """A run that ended then; ``items`` None: it has counted nothing at all."""
+    """Create a run that ended at ``at``; ``items`` None: no counters at all."""
     began = at - timedelta(minutes=2)
     values = {"state": RunState.EXITED, "trigger": "cron"} | values
-    # Whoever changes a job begins the time anew; nobody has.
+    # Changing a job restarts its interval, so the change lies before the runs.
     Job.objects.filter(pk=job.pk).update(updated_at=began - timedelta(days=1000))
     run = make_run(
         job=job,
@@ -56,7 +56,7 @@ def ended_run(
 
 
 def daily_runs(job: Job, *, until: datetime, days: int, **values: Any) -> None:
-    """One run a day, the last one a day before ``until``; all are written down."""
+    """Create and record one run a day, the last a day before ``until``."""
     for ago in range(days, 0, -1):
         ended_run(job, at=until - timedelta(days=ago), **values)
     record_yields(now=until)

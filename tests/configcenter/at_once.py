@@ -1,4 +1,4 @@
-"""Savers and activators at the same moment, on a shared database; ``test_on_postgres`` runs it."""
+"""Concurrent saves and activations on a shared database, run by ``test_on_postgres``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = 8
 
 
 def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The answers, refusals by their code."""
+    """Run the calls concurrently; return results, or error codes."""
     start = threading.Barrier(len(calls), timeout=60)
 
     def run(call: Callable[[], Any]) -> Any:
@@ -95,7 +95,7 @@ def test_the_history_is_one_chain_and_no_serial_is_lost() -> None:
 
 
 def test_a_follower_ends_with_what_is_active() -> None:
-    """Activations of many projects commit in any order; none is missed."""
+    """A watcher misses no activation, whatever the commit order."""
     projects = [make_project() for _ in range(4)]
     versions = {project.pk: [save(project, n) for n in (1, 2, 3)] for project in projects}
     runs: dict[int, int | None] = {}

@@ -1,4 +1,4 @@
-"""The sample kind is there in every test of this folder."""
+"""Fixture that registers the sample kind in every test of this folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.configcenter.factories import KIND, SampleKind
 
 @pytest.fixture(autouse=True)
 def sample_kind(monkeypatch: pytest.MonkeyPatch) -> SampleKind:
-    """Registered for one test."""
+    """Register the sample kind for one test."""
     kind = SampleKind()
     monkeypatch.setitem(kinds._kinds, KIND, kind)
     return kind

@@ -1,4 +1,4 @@
-"""A kind to test with, and shortcuts to versions of it."""
+"""Sample configuration kind and factories of its versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 class SampleKind(ConfigKind):
-    """``limit`` is a whole number, negative ones are refused, 0 is warned of."""
+    """Kind with an integer ``limit``: negative is an error, 0 a warning."""
 
     name = KIND
     title = "Samples"
@@ -40,7 +40,7 @@ class SampleKind(ConfigKind):
 
 
 def save(project: Model, limit: int, *, kind: str = KIND, **options: Any) -> ConfigVersion:
-    """A version with this limit."""
+    """Save a version with this limit."""
     data = options.pop("data", {"limit": limit})
     return save_version(
         kind=kind, project_id=project.pk, data=data, **({"actor": None, "now": NOW} | options)
@@ -48,7 +48,7 @@ def save(project: Model, limit: int, *, kind: str = KIND, **options: Any) -> Con
 
 
 def make_version(project: Model) -> ConfigVersion:
-    """A version of a kind that no app has registered: only to be looked at."""
+    """Create a version of an unregistered kind, for read-only tests."""
     configuration, _created = Configuration.objects.get_or_create(
         kind="gone", project_id=project.pk, defaults={"newest": 1}
     )
@@ -59,19 +59,19 @@ def make_version(project: Model) -> ConfigVersion:
 
 
 def make_activation(project: Model) -> Activation:
-    """The same, as if it were active."""
+    """Create such a version and an activation of it."""
     version = make_version(project)
     Configuration.objects.filter(pk=version.configuration_id).update(active=version)
     return Activation.objects.create(configuration=version.configuration, version=version)
 
 
 def fresh(version: ConfigVersion) -> Configuration:
-    """Its configuration as it is now."""
+    """Reload the version's configuration."""
     return Configuration.objects.select_related("active").get(pk=version.configuration_id)
 
 
 def make_process(name: str, kind: str = "router") -> tuple[Identity, Daemon]:
-    """A process with a heartbeat row."""
+    """Create a process with a heartbeat row."""
     identity = Identity(kind=kind, name=name)
     daemon = register_daemon(
         kind=kind, name=name, boot=identity.boot, host=identity.host, pid=identity.pid

@@ -1,4 +1,4 @@
-"""Configurations in the admin: what is seen, what the buttons do, who may press them."""
+"""Admin pages of configurations: content, actions and permissions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run_it(name: str, *, problem: str = "") -> ConfigWatcher:
     return follower
 
 
-# --- what is seen -------------------------------------------------------------------------------
+# --- content -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("2 s")
@@ -84,13 +84,13 @@ def test_the_pages_tell_what_is_active_and_who_runs_it(project: Project) -> None
     for expected in ("&lt;b&gt;first&lt;/b&gt;", "v2: &lt;i&gt;no queue", "because", "limit 2"):
         assert expected in shown
     assert "<b>first</b>" not in shown
-    # To look at, not to press.
+    # Viewers get no buttons.
     assert "Deactivate" not in shown
     assert "Revert" not in shown
     versions = text_of(client, page(ConfigVersion, "changelist"))
     assert versions.count("limit 1") == 1
     detail = text_of(client, page(ConfigVersion, "change", one.pk))
-    # By default compared with the active one.
+    # Default: comparison with the active version.
     assert "Changes from v2 to v1" in detail
     assert "1 of 3 on v2" in detail
     assert button(one, "activate") not in detail
@@ -257,7 +257,7 @@ def test_what_is_refused_stays_in_the_form(
     save(project, 5)
     answer = person(project).post(new_version(project), {"based_on": "1"} | form | look)
     if look and "meanwhile" in told:
-        # Looking compares with the newest, whatever the page began with.
+        # The preview compares with the newest version, whatever ``based_on`` is.
         told = "Preview of the changes"
     assert answer.status_code == 200
     assert told in answer.content.decode()

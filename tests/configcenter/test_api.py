@@ -1,4 +1,4 @@
-"""REST: versions are saved, compared, activated; who runs them is told."""
+"""REST endpoints of configurations, versions and activations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_version_is_saved_of_text_and_activated_at_once(project: Project) -> N
     answer = api.post("config/versions", asked)
     assert answer.status_code == 201, answer.content
     assert answer.json()["version"]["active"]
-    # Said once more, it changes nothing.
+    # Repeating the call changes nothing.
     assert api.post("config/versions", asked).status_code == 200
     assert Activation.objects.get().version == ConfigVersion.objects.get()
 

@@ -1,4 +1,4 @@
-"""manage.py config: clear texts, exit statuses, and files that come back as they were."""
+"""manage.py config: messages, exit codes, and lossless export."""
 
 from __future__ import annotations
 

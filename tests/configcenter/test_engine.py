@@ -1,4 +1,4 @@
-"""Plain data, text forms, differences, the registry."""
+"""Plain data, text formats, differences and the kind registry."""
 
 from __future__ import annotations
 

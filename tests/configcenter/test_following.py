@@ -1,4 +1,4 @@
-"""Daemons follow their configuration, and say what they run."""
+"""ConfigWatcher: application of versions and reports of running ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Router:
-    """Applies what it is given, and notes it."""
+    """Records the versions applied by a watcher."""
 
     def __init__(self, name: str = "one", **options: Any) -> None:
         self.identity, self.daemon = make_process(name)
@@ -61,7 +61,7 @@ def test_active_versions_come_at_the_start_and_with_each_change() -> None:
     assert router.seen == [(one.pk, 1)]
     assert not router.later()
     newer = save(one, 2)
-    # Saved is not active.
+    # A saved version is not active.
     assert not router.later()
     activate(version=newer, actor=None, now=NOW)
     assert router.later()
@@ -124,7 +124,7 @@ def test_seven_of_eight_run_it() -> None:
     assert (behind.name, behind.number, behind.applied_at) == ("r0", 1, NOW)
     with CaptureQueriesContext(connection) as queries:
         rollouts_of([fresh(newer)])
-    # PostgreSQL is asked for its time as well.
+    # PostgreSQL needs one more query, for its time.
     assert len(queries) == (4 if connection.vendor == "postgresql" else 3)
     assert routers[0].later()
     assert rollout(newer).complete
@@ -141,11 +141,11 @@ def test_the_dead_and_the_replaced_do_not_count() -> None:
     Daemon.objects.filter(pk=second.daemon.pk).update(beat_at=long_ago)
     assert rollout(version).of == 1
     again = Router("a")
-    # Started under the name of the one before it, and has not reported yet.
+    # A successor of the same name that has not reported yet.
     assert rollout(version).of == 0
     again.follower.setup()
     assert (rollout(version).on, rollout(version).of) == (1, 1)
-    # The one before it was only frozen: what it says counts no more.
+    # The frozen predecessor resumes: its reports are ignored.
     first.later(REPORT_SECONDS)
     assert RunningVersion.objects.filter(following__daemon=again.daemon).count() == 1
     assert Following.objects.get(daemon=again.daemon).boot == again.identity.boot
@@ -178,7 +178,7 @@ def test_what_cannot_be_applied_leaves_the_last_good_one(caplog: pytest.LogCaptu
     assert router.follower.problems == {project.pk: "v2: no such queue"}
     (runner,) = rollout(bad).runners
     assert (runner.number, runner.problem, runner.current) == (1, "v2: no such queue", False)
-    # Not at every look, and not never.
+    # Retried, but not at every poll.
     assert not router.later(RETRY_SECONDS / 2)
     router.fails = False
     assert router.later(RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""Versions on PostgreSQL, which lets many write at once, and on one file of SQLite."""
+"""Configuration tests with concurrent writers, on PostgreSQL and on one SQLite file."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def test_at_once_on_postgresql(postgres_database: str) -> None:
 @pytest.mark.slow("25 s")
 @pytest.mark.timeout(300)
 def test_at_once_on_one_file(tmp_path: Path) -> None:
-    """SQLite lets one write after the other."""
+    """SQLite serializes writers."""
     database = f"sqlite:///{tmp_path / 'test.sqlite3'}"
     run_again([HERE / "at_once.py"], database, "-k", "not connection")

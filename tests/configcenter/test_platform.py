@@ -1,4 +1,4 @@
-"""A kind may have a configuration of the platform, which belongs to no project."""
+"""Kinds with a platform configuration, without a project."""
 
 from __future__ import annotations
 

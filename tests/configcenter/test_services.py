@@ -1,4 +1,4 @@
-"""Saving, activating, going back: what is kept, what is refused, what is recorded."""
+"""Services that save, activate and revert versions: results, errors, audit records."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_equal_data_makes_no_new_version() -> None:
     )
     assert (again.version, again.created) == (first, False)
     assert actions() == ["save_version"]
-    # Only the newest counts: going back to older values is a new version.
+    # Only the newest is compared: returning to older values is a new version.
     save(project, 3)
     assert save(project, 0, data={"a": 1, "limit": 2}).number == 3
 
@@ -124,7 +124,7 @@ def test_unknown_kinds_are_refused() -> None:
     assert list(unreadable.value.fields) == ["text"]
 
 
-# --- nothing is ever changed --------------------------------------------------------------------
+# --- immutability --------------------------------------------------------------------
 
 
 def test_history_cannot_be_changed() -> None:
@@ -148,7 +148,7 @@ def test_history_cannot_be_changed() -> None:
         assert not rows.filter(note="forged").exists()
     with pytest.raises(ProtectedError):
         project.delete()
-    # Deleted it may be, but never for good.
+    # A project can be soft-deleted, but not purged.
     delete_project(actor=None, project=project, now=NOW)
     assert purge_projects(now=NOW + timedelta(days=31)) == 0
     assert Project.all_objects.filter(pk=project.pk).exists()
@@ -218,7 +218,7 @@ def test_what_a_kind_refuses_by_now_is_not_activated(monkeypatch: pytest.MonkeyP
     assert fresh(version).active is None
 
 
-# --- going back ---------------------------------------------------------------------------------
+# --- revert ---------------------------------------------------------------------------------
 
 
 def test_going_back_is_one_call_and_can_be_undone() -> None:
@@ -252,7 +252,7 @@ def test_after_a_deactivation_one_goes_back_to_what_was_active() -> None:
     assert fresh(version).active == version
 
 
-# --- who runs which -----------------------------------------------------------------------------
+# --- roll-out -----------------------------------------------------------------------------
 
 
 def test_nobody_follows_what_nobody_follows() -> None:

@@ -1,4 +1,4 @@
-"""Fixtures of the sources' tests."""
+"""Fixtures of the source tests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.sources.yard import Yard
 
 @pytest.fixture
 def double() -> Iterator[OctoparseDouble]:
-    """Octoparse's API without records."""
+    """Run the Octoparse test server without records."""
     with serving(OctoparseDouble()) as made:
         yield made
 
 
 @pytest.fixture
 def make_yard(db: None, tmp_path: Path, double: OctoparseDouble) -> Iterator[Callable[..., Yard]]:
-    """Makes a project with a source of the double; ``broker_url`` is that of an embedded broker."""
+    """Return a factory of test setups; ``broker_url`` defaults to an embedded broker."""
     made: list[Yard] = []
 
     def make(**fields: Any) -> Yard:
@@ -35,5 +35,5 @@ def make_yard(db: None, tmp_path: Path, double: OctoparseDouble) -> Iterator[Cal
 
 @pytest.fixture
 def yard(make_yard: Callable[..., Yard]) -> Yard:
-    """The same with plain settings."""
+    """Test setup with default settings."""
     return make_yard()

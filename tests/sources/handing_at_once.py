@@ -1,4 +1,4 @@
-"""Many threads take records of one queue: run by test_handing_at_once.py on either database."""
+"""Concurrent consumers of one queue, run by test_handing_at_once.py on both databases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = 150
 
 
 def test_each_record_reaches_one_consumer(sqlite_broker_url: str) -> None:
-    """Some consume, some lease and acknowledge, some lease and give half of it back."""
+    """Threads consume, lease and acknowledge, or lease and return half."""
     taken: list[int] = []
     wrong: list[BaseException] = []
     guard = threading.Lock()

@@ -1,7 +1,7 @@
-"""Octoparse's API as far as the collector and the vendor's own client use it, on this machine.
+"""Test server with the part of Octoparse's API that collector and vendor client use.
 
 Strict: an unknown path is 501, a request without a token 401, one over the rate limit 429 (a leaky
-bucket as the vendor describes it). ``python -m tests.sources.octoparse_double`` serves one apart.
+bucket as the vendor describes it). ``python -m tests.sources.octoparse_double`` runs it alone.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ TASK = "34fe9e1a-28f5-4f3f-8d1e-6ba5d0c1a2b3"
 USER, PASSWORD = "collector", "a&b=c pässword"
 LIFE_SECONDS = 86_399
 Make = Callable[[int], Any]
-# A fault spoils one answer: it is given the good one and returns what is sent instead.
+# A fault receives the correct response and returns the one to send.
 Fault = Callable[[dict[str, Any]], web.Response]
 
 
 def record(number: int) -> dict[str, Any]:
-    """Record ``number`` of a task; the texts are Chinese as those of the vendor's users."""
+    """Return record ``number`` of a task, with Chinese texts."""
     return {"编号": number, "title": f"标题 {number}", "date": "2026-01-15 10:00:00"}
 
 
 class OctoparseDouble:
-    """One task with ``total`` records, of which ``make`` makes each when it is asked for."""
+    """One task with ``total`` records, created on request by ``make``."""
 
     def __init__(
         self,
@@ -73,18 +73,18 @@ class OctoparseDouble:
     # --- what tests do ------------------------------------------------------------------------
 
     def revoke(self) -> None:
-        """No token that was given works any more, nor does a refresh token."""
+        """Invalidate all tokens and refresh tokens."""
         self._tokens.clear()
         self._refresh.clear()
 
     def spoil(self, *faults: Fault) -> None:
-        """Spoil the next answers with data."""
+        """Apply these faults to the next responses with data."""
         self.faults.extend(faults)
 
     # --- the protocol -------------------------------------------------------------------------
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Every request."""
+        """Handle one request."""
         body = await request.read()
         self.times.append(time.monotonic())
         over = self._over_limit()
@@ -211,28 +211,28 @@ def _json(data: Any) -> web.Response:
 
 
 def status(code: int, **headers: str) -> Fault:
-    """This status, with a body that is no JSON."""
+    """Fault: this status with a body that is not JSON."""
     return lambda good: web.Response(status=code, text="busy", headers=headers)
 
 
 def html(good: dict[str, Any]) -> web.Response:
-    """A page for people, with status 200."""
+    """Fault: an HTML page with status 200."""
     return web.Response(text="<!DOCTYPE html><html>maintenance</html>", content_type="text/html")
 
 
 def half(good: dict[str, Any]) -> web.Response:
-    """The first half of the JSON."""
+    """Fault: truncated JSON."""
     whole = json.dumps(good).encode()
     return web.Response(body=whole[: len(whole) // 2], content_type="application/json")
 
 
 def instead(**data: Any) -> Fault:
-    """Other values in ``data``."""
+    """Fault: other values in ``data``."""
     return lambda good: _json({**good, "data": {**good["data"], **data}})
 
 
 def as_data(data: Any) -> Fault:
-    """Something else as the whole answer."""
+    """Fault: another JSON document."""
     return lambda good: _json(data)
 
 
@@ -241,7 +241,7 @@ def as_data(data: Any) -> Fault:
 
 @contextmanager
 def serving(double: OctoparseDouble) -> Iterator[OctoparseDouble]:
-    """Serve it from a thread of its own; ``double.url`` says where."""
+    """Serve ``double`` in a thread at ``double.url``."""
     loop = asyncio.new_event_loop()
     started = threading.Event()
 
@@ -280,7 +280,7 @@ async def _runner(double: OctoparseDouble) -> web.AppRunner:
 
 
 def main() -> None:
-    """Serve until the input ends; the first line of the output is the address."""
+    """Print the URL as the first line, then serve until standard input ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--total", type=int, required=True)
     parser.add_argument("--latency", type=float, default=0.0)

@@ -1,4 +1,4 @@
-"""A project with sources, and records in its queue."""
+"""Factories of projects with sources, and of queued records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.sources.services.queues import claim_queue, note_published
 from tests.access.factories import make_project
 from yardkit.broker.base import Outgoing, QueueSpec
 
-# Of a JSON API, which asks for no credentials.
+# A JSON API without credentials.
 API: dict[str, Any] = {"kind": "json", "base_url": "https://records.example/api"}
 SOURCES: dict[str, Any] = {
     "news": {"task_id": "t-1", "date_field": "date"},
@@ -29,7 +29,7 @@ SOURCES: dict[str, Any] = {
 
 
 def sourced(project: Project | None = None, **sources: Any) -> Project:
-    """A project whose active configuration has these sources, by default two."""
+    """Create a project whose active configuration has these sources, by default two."""
     project = project or make_project()
     data = {"defaults": API, "sources": sources or SOURCES}
     now = timezone.now()
@@ -42,7 +42,7 @@ def sourced(project: Project | None = None, **sources: Any) -> Project:
 
 @contextmanager
 def broker_at(url: str) -> Iterator[None]:
-    """This process's broker."""
+    """Return a broker connection of this process."""
     with override_settings(BROKER_URL=url):
         try:
             yield
@@ -51,7 +51,7 @@ def broker_at(url: str) -> Iterator[None]:
 
 
 def publish(project: Project, first: int, last: int, *, ttl: float = 3600.0) -> RecordQueue:
-    """Records ``first`` to ``last`` into job_data, as a harvest does it."""
+    """Publish records ``first`` to ``last`` to job_data, as an import does."""
     queue = claim_queue(project_id=project.pk, name="job_data")
     broker = shared_broker()
     broker.declare(QueueSpec(queue.name))

@@ -1,4 +1,4 @@
-"""What a record API may answer, and what becomes of a harvest then."""
+"""Responses of record APIs and their effect on an import."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PASSING = {
 @pytest.mark.parametrize("name", PASSING)
 def test_what_passes_is_asked_again(yard: Yard, double: OctoparseDouble, name: str) -> None:
     double.total = 250
-    # The total, and then two batches.
+    # One request for the total and two for batches.
     double.spoil(PASSING[name], PASSING[name])
     harvest = yard.harvest()
     assert (harvest.state, harvest.published, harvest.error) == ("completed", 250, "")
@@ -89,7 +89,7 @@ def test_one_token_is_used_for_all_requests_and_renewed_before_its_end(
     yard.harvest()
     yard.harvest()
     assert double.logins == ["password"]
-    # 60 s before its end it is not used any more; so short a life is used to its half.
+    # A token is renewed 60 s before it expires, or at half of a shorter life.
     double.revoke()
     double.life_seconds = 0.05
     double.latency = 0.01
@@ -125,7 +125,7 @@ def test_changed_credentials_are_those_of_the_next_harvest(
         project_id=yard.project.pk, name="vendor", values={"password": PASSWORD}, actor=None
     )
     assert yard.harvest().error == ""
-    # The harvest in between was refused at its first question.
+    # The import in between failed at its first request.
     assert double.logins == ["password"] * 3
 
 
@@ -172,13 +172,13 @@ def test_requests_are_spread_evenly_below_the_limit(
 ) -> None:
     yard = make_yard(rate_limit=20)
     yard.paced = True
-    # More than are under way at once, and fewer than 22 without any pace would make.
+    # More than the concurrent requests, and fewer than 22 requests without a limit.
     double.limit, double.burst = 20, 8
     double.latency = 0.12
     double.total = 2000
     harvest = yard.harvest()
     assert (harvest.published, double.refused) == (2000, 0)
-    # The token, the total and 20 batches, 50 ms apart; the API takes longer for each.
+    # Token, total and 20 batches, 50 ms apart; each response takes longer.
     assert len(double.times) == 22
     assert double.times[-1] - double.times[0] > 0.95
     assert double.most_at_once >= 2
@@ -192,7 +192,7 @@ def test_over_the_limit_the_whole_account_pauses(yard: Yard, double: OctoparseDo
     harvest = yard.harvest()
     assert harvest.published == 700
     assert double.refused >= 1
-    # Retry-After says a second.
+    # Retry-After is one second.
     assert (
         max(after - before for before, after in zip(double.times, double.times[1:], strict=False))
         > 0.9
@@ -258,7 +258,7 @@ def test_the_open_api_is_spoken_too(make_yard: MakeYard, double: OctoparseDouble
 def test_any_json_api_can_be_a_source(make_yard: MakeYard, double: OctoparseDouble) -> None:
     double.total = 250
     yard = make_yard()
-    # The double's own answers, read as those of an unknown API that wants a token.
+    # The test server's responses, read as a generic API with a token.
     yard.harvest()
     yard.numbers()
     token = next(iter(double._tokens))
@@ -284,12 +284,12 @@ def test_any_json_api_can_be_a_source(make_yard: MakeYard, double: OctoparseDoub
 def test_the_vendors_own_client_reads_the_double(
     double: OctoparseDouble, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the collector is tested against is what the vendor's users talk to."""
-    # It brings no types.
+    """The vendor's own client accepts the test server."""
+    # The package has no type hints.
     vendor: Any = importlib.import_module("octoparse.octoparse")
-    monkeypatch.chdir(tmp_path)  # it keeps its token in a file there
+    monkeypatch.chdir(tmp_path)  # it stores its token there
     monkeypatch.setenv("OCTOPARSE_USERNAME", USER)
-    # It puts them into the form as they are.
+    # It sends them unencoded.
     monkeypatch.setenv("OCTOPARSE_PASSWORD", quote(PASSWORD))
     monkeypatch.setattr(vendor, "BASE_URL", double.url + "/")
     double.total = 250

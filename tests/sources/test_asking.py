@@ -1,4 +1,4 @@
-"""Start, stop, marker, cron, auto-start and settings that change while a collector runs."""
+"""Start, stop, marker, cron, auto-start, and settings changed during an import."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_start_and_stop_say_what_became_of_each_source(yard: Yard) -> None:
     assert (yard.state.activity, yard.state.stopped_by) == ("idle", person.username)
     start(**where)
     assert yard.state.stopped_at is None
-    # Running: it ends after its batch; a start before that takes the stop back.
+    # A running import ends after its batch, unless a start withdraws the stop.
     SourceState.objects.update(activity=SourceActivity.RUNNING)
     assert [each.became for each in stop(**where)] == [CommandOutcome.STOPPING]
     assert [each.became for each in start(**where)] == [CommandOutcome.ALREADY]
@@ -99,7 +99,7 @@ def test_a_collector_begins_with_what_has_auto_start_and_is_enabled(
     found = {each.name: each.harvest for each in statuses(yard.project.pk)}
     assert {name for name, harvest in found.items() if harvest is not None} == {"news", "sport"}
     assert {each.state for each in found.values() if each is not None} == {"completed"}
-    # It is news to the same collector only once.
+    # The same collector starts it only once.
     yard.collectors[-1].step()
     assert found == {each.name: each.harvest for each in statuses(yard.project.pk)}
 
@@ -130,7 +130,7 @@ def test_cron_starts_a_source_once_for_all_collectors(
     one, two = yard.collector("one"), yard.collector("two")
     one.step()
     two.step()
-    # It is 20:00 of the 16th in Shanghai already.
+    # In Shanghai it is 20:00 on the 16th.
     assert yard.state.next_run_at is not None
     assert yard.state.next_run_at.isoformat() == "2026-01-17T12:00:00+00:00"
     assert status(yard.project.pk, "news").harvest is None
@@ -143,7 +143,7 @@ def test_cron_starts_a_source_once_for_all_collectors(
     yard.clock.shift += timedelta(hours=1)
     two.step()
     assert yard.newest.pk == first
-    # A person's stop holds until a person's start.
+    # A user's stop holds until a user's start.
     stop(project_id=yard.project.pk, actor=None, now=yard.clock.now())
     yard.clock.shift += timedelta(days=1)
     one.step()
@@ -172,7 +172,7 @@ def test_settings_that_change_end_a_harvest_at_its_batch(
     def hit(name: str) -> None:
         if name == "sources.after_checkpoint" and yard.newest.batches == 2:
             yard.configure(**change)
-            # The main thread does this while harvests run in theirs.
+            # The main thread does this while imports run in other threads.
             collector.rules.wake()
             collector.rules.poll()
 
@@ -200,7 +200,7 @@ def test_progress_of_another_program_can_be_taken_over(yard: Yard, double: Octop
     assert state.gaps == [{"from": 0, "to": 49, "why": "seed_rule"}]
     double.total = 1200
     harvest = yard.harvest()
-    # By the seed's rule the last batch began at 950; nothing is known of what it was.
+    # By the seed's rule the last batch began at 950; its content is unknown.
     assert (harvest.start_offset, harvest.end_offset, harvest.first) == (1100, 950, False)
     assert sorted(yard.numbers()) == list(range(1000, 1200))
     assert yard.state.gaps == [{"from": 0, "to": 49, "why": "seed_rule"}]
@@ -220,7 +220,7 @@ def test_credentials_are_sealed_and_kept_while_they_are_used(yard: Yard) -> None
     assert row.password not in str(Credential.objects.values())
     with pytest.raises(CredentialInUse):
         delete_credential(credential=row, actor=None)
-    # What is not named stays as it is.
+    # Omitted secrets are kept.
     save_credential(project_id=yard.project.pk, name="vendor", values={"token": "t"}, actor=None)
     row = Credential.objects.get()
     assert (row.password != "", row.token) == (True, "t")

@@ -1,4 +1,4 @@
-"""Settings of sources: the seed's own file, what is refused and where, and text both ways."""
+"""Settings of sources: the seed's file, validation with places, and the text format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from yardkit.yaml_reader import read_document
 
 KIND = SourcesKind()
 SEED_FILE = ROOT / "docs" / "examples" / "crawler-config" / "config.yml"
-# Wrong only together with other fields.
+# Invalid only in combination with other fields.
 OF_A_WHOLE = [
     {"kind": "json", "mode": "not_exported"},
     {"base_url": "https://x.example/?a=1"},
@@ -43,7 +43,7 @@ def test_a_refusal_says_what_is_taken_and_ends_where_it_ends() -> None:
 def test_the_seeds_own_file_is_read_as_it_stands() -> None:
     raw = SEED_FILE.read_bytes()
     root = read_document(raw).root
-    # As in the seed, section 7.
+    # Example of the seed, section 7.
     assert root == {
         "rabbitmq": {
             "host": "rabbitmq",
@@ -67,7 +67,7 @@ def test_the_seeds_own_file_is_read_as_it_stands() -> None:
         "sources": {},
         "broker": {"host": "rabbitmq", "port": 5672, "username": "guest"},
     }
-    # They are the platform's own defaults.
+    # These equal the platform's defaults.
     assert catalog_of(data).defaults == Source()
     (warning,) = KIND.check(data)
     assert (warning.place, warning.code, warning.warning) == ("broker", "other_broker", True)
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_told_with_its_place(
     data = {"sources": {"news": {**NEWS, **fields}}}
     assert problems(data)[f"sources.news.{place}"] == code
     if code not in ("missing", "no_date_field", "not_encrypted") and fields not in OF_A_WHOLE:
-        # The defaults are held to the same rules.
+        # Defaults are validated by the same rules.
         assert problems({"defaults": fields})[f"defaults.{place}"] == code
 
 

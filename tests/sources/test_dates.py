@@ -1,4 +1,4 @@
-"""Which dates are read, and which records are too old."""
+"""Parsing of dates, and the age limit of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A collector that dies at any line: nothing is lost, and what comes twice has the same id."""
+"""A collector killed at any line loses no record; duplicates have the same id."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DEATHS = 40
 
 
 class Died(BaseException):
-    """The process is gone: no line after this one runs."""
+    """Simulated death of the process."""
 
 
 class Fate:
-    """Dies at the given number of hits of a failpoint."""
+    """Raises ``Died`` at the given hit of a failpoint."""
 
     def __init__(self) -> None:
         self.left: int | None = None
@@ -67,7 +67,7 @@ def test_forty_deaths_lose_nothing(
     broker = yard.open_broker()
     deaths = 0
     while deaths < DEATHS:
-        # The same name starts again, as a supervisor would do it: no lease to wait for.
+        # A restart under the same name does not wait for the lease.
         collector = yard.collector(broker=broker)
         fate.left = chance.randint(1, 5)
         try:
@@ -85,11 +85,11 @@ def test_forty_deaths_lose_nothing(
     numbers = Counter(each.headers["offset"] for each in found)
     lost, twice = len(set(range(TOTAL)) - numbers.keys()), len(found) - len(numbers)
     measured(of=TOTAL, lost=lost, twice=twice)
-    # Complete, and the same record has the same id each time it comes.
+    # Complete, and duplicates have the same id.
     assert set(numbers) == set(range(TOTAL))
     ids = {each.message_id: each.headers["offset"] for each in found}
     assert len(ids) == TOTAL
-    # A death after a publish and before its checkpoint: that batch and no other comes again.
+    # After a death between publish and checkpoint only that batch is repeated.
     assert 0 < len(found) - TOTAL <= 100 * fate.died_at["sources.after_publish"]
     rows = list(Harvest.objects.order_by("pk"))
     assert sum(row.read for row in rows) == sum(row.published for row in rows) == TOTAL
@@ -125,7 +125,7 @@ def test_a_death_before_the_mark_sends_no_other_message(
     found = yard.deliveries()
     measured(of=double.total, **lost_and_twice(found, double.total))
     assert len({each.message_id for each in found}) == 250
-    # Noted before the mark, they are known; else the same ids come again.
+    # If stored before the mark they are recognised, otherwise repeated with the same ids.
     twice = point == "sources.after_publish"
     assert len(found) == (350 if twice else 250)
     assert harvest.re_read == (0 if twice else 100)
@@ -133,7 +133,7 @@ def test_a_death_before_the_mark_sends_no_other_message(
 
 
 def lost_and_twice(found: list[Delivery], total: int) -> dict[str, int]:
-    """Of so many records, by their ids."""
+    """Return the numbers of lost and of duplicate records."""
     different = len({each.message_id for each in found})
     return {"lost": total - different, "twice": len(found) - different}
 
@@ -198,7 +198,7 @@ def test_an_exception_at_a_failpoint_ends_a_harvest_and_loses_nothing(
     found = yard.deliveries()
     measured(of=double.total, **lost_and_twice(found, double.total), back_s=back_s)
     assert len({each.message_id for each in found}) == 250
-    # A batch that was published, and not noted.
+    # A batch that was published but not stored.
     assert len(found) - 250 <= 100
 
 
@@ -215,7 +215,7 @@ def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
         hits[name] += 1
         if hits["sources.after_checkpoint"] == 3 and name == "sources.after_checkpoint":
             stop(project_id=yard.project.pk, names=["news"], actor=None, now=yard.clock.now())
-            # What the thread of the daemon does while the harvest runs in another.
+            # The daemon's thread does this while the import runs in another.
             collector_watch()
 
     works: list[HarvestWorker] = []
@@ -238,7 +238,7 @@ def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
     assert checkpoint is not None
     assert (checkpoint["start"], checkpoint["next"], checkpoint["end"]) == (900, 600, 0)
     assert harvest.checkpoint == checkpoint
-    # More records meanwhile: the harvest goes on as it was planned.
+    # New records do not change the plan of the resumed import.
     double.total = 1200
     hits["sources.after_checkpoint"] = 100
     again = yard.harvest(collector)
@@ -258,7 +258,7 @@ def test_a_collector_that_lost_its_lease_publishes_nothing_more(
 
     def hit(name: str) -> None:
         if name == "sources.after_checkpoint" and not stolen and yard.newest.batches == 3:
-            # It sleeps through its lease, and somebody else takes the source to its end.
+            # It outsleeps its lease, and another collector completes the import.
             stolen.append(yard.newest)
             yard.clock.shift += LEASE + timedelta(seconds=1)
             stolen.append(yard.collect(other))
@@ -311,7 +311,7 @@ def test_a_start_takes_back_a_stop_that_was_acted_on_already(
 
     def hit(name: str) -> None:
         if name == "sources.after_checkpoint" and len(works) == 1 and yard.newest.batches == 2:
-            # Stopped, seen by the collector, and started again before the batch is over.
+            # A stop seen by the collector, then a start before the batch ends.
             now = yard.clock.now()
             stop(project_id=yard.project.pk, names=["news"], actor=None, now=now)
             works[0].asked_to_stop = True
@@ -333,7 +333,7 @@ def test_two_collectors_never_have_the_same_source(yard: Yard, double: Octoparse
     assert [held.name for held in first] == ["news"]
     assert claim(limit=5, collector="b", owner="b 1", now=now) == []
     assert claim(limit=5, collector="a", owner="a 1", now=now) == []
-    # A new start of the same collector need not wait for the lease of the old one.
+    # A restarted collector does not wait for its old lease.
     again = claim(limit=5, collector="a", owner="a 2", now=now)
     assert [held.generation for held in again] == [first[0].generation + 1]
 

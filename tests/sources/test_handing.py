@@ -1,4 +1,4 @@
-"""Records out of their queue: for good, to look at, until an acknowledgement."""
+"""Consuming, peeking and leasing records of a queue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.django_db
 def project(request: pytest.FixtureRequest) -> Iterator[Project]:
     fixture = "sqlite_broker_url" if request.param == "sqlite" else "rabbit_vhost"
     with broker_at(request.getfixturevalue(fixture)):
-        # Others may have left some there.
+        # Other tests may have left records.
         shared_broker().delete("job_data")
         yield sourced()
 
@@ -55,7 +55,7 @@ def numbers(records: list[Record]) -> list[int]:
 
 
 def until(wanted: Any, ask: Any) -> Any:
-    """What ``ask`` says, once it is what is wanted, or after a few seconds."""
+    """Poll ``ask`` until it returns ``wanted``, for a few seconds; return the last result."""
     deadline = time.monotonic() + 10
     while (found := ask()) != wanted and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -63,7 +63,7 @@ def until(wanted: Any, ask: Any) -> Any:
 
 
 def die_at(point: str, queue: RecordQueue) -> None:
-    """Of a process that leases all for a minute."""
+    """Kill a process that leases all records for a minute at this failpoint."""
     failpoints.configure({"FAILPOINTS": f"{point}=raise"})
     try:
         with pytest.raises(failpoints.FailpointError):
@@ -97,7 +97,7 @@ def test_leased_records_come_back_unless_they_are_acknowledged(project: Project)
     assert numbers(mine.records) == [1, 2, 3, 4]
     size = queue_size(queue=queue, now=now())
     assert (size.live, size.leased, size.returned) == (2, 4, 0)
-    # In somebody's hands: nobody else gets them.
+    # Leased records go to no other caller.
     other = lease_records(queue=queue, count=9, seconds=60, holder="two", now=now())
     assert numbers(other.records) == [5, 6]
     done = acknowledge(queue=queue, lease=mine.lease, message_ids=["record-2"], now=now())
@@ -107,7 +107,7 @@ def test_leased_records_come_back_unless_they_are_acknowledged(project: Project)
     again = lease_records(queue=queue, count=9, seconds=60, holder="two", now=later)
     assert numbers(again.records) == [1, 3, 4, 5, 6]
     assert set(HandedRecord.objects.values_list("times", flat=True)) == {2}
-    # The first one is too late: they are somebody else's.
+    # The first lease has expired and its records are leased again.
     with pytest.raises(NoSuchLease):
         acknowledge(queue=queue, lease=mine.lease, now=later)
     assert acknowledge(queue=queue, lease=again.lease, now=later) == 5
@@ -141,7 +141,7 @@ def test_a_process_that_dies_before_the_broker_knows_loses_and_doubles_nothing(
 ) -> None:
     queue = publish(project, 1, 3)
     die_at("sources.records_leased", queue)
-    # The broker hands them out again, though they lie in the rows already.
+    # The broker redelivers them although rows exist.
     assert until(3, lambda: queue_size(queue=queue, now=now()).waiting) == 3
     later = now() + timedelta(seconds=61)
     found = lease_records(queue=queue, count=9, seconds=60, holder="two", now=later)
@@ -158,12 +158,12 @@ def test_copies_that_the_broker_still_has_are_nobodys_second_record(
     queue = publish(project, 1, 3)
     die_at("sources.records_leased", queue)
     until(3, lambda: queue_size(queue=queue, now=now()).waiting)
-    # The rows are in unknown hands, so neither they nor their copies go to anybody else.
+    # The rows are leased, so neither they nor their copies are delivered.
     publish(project, 4, 4)
     assert numbers(peek(queue=queue, count=9, now=now())) == [4]
     until(4, lambda: queue_size(queue=queue, now=now()).waiting)
     later = now() + timedelta(seconds=61)
-    # As many as there are rows: the broker is not asked, and keeps its copies.
+    # The rows suffice: the broker is not asked and keeps its copies.
     if ask == "lease":
         found = lease_records(queue=queue, count=3, seconds=60, holder="two", now=later)
         assert numbers(found.records) == [1, 2, 3]
@@ -217,7 +217,7 @@ def test_records_whose_acknowledgement_fails_come_once(
 
 
 def test_a_record_that_has_changed_is_another_one(project: Project) -> None:
-    """With an id_field it has the same message id while the former one is leased."""
+    """With an ``id_field`` it has the message id of the leased one."""
     queue = publish(project, 1, 1)
     mine = lease_records(queue=queue, count=1, seconds=60, holder="one", now=now())
     changed = Outgoing(body=b'{"n": 10}', key=queue.name, message_id="record-1")
@@ -225,7 +225,7 @@ def test_a_record_that_has_changed_is_another_one(project: Project) -> None:
     twice = Outgoing(body=mine.records[0].body, key=queue.name, message_id="record-1")
     shared_broker().publish([changed, again, twice]).result(10)
     other = lease_records(queue=queue, count=9, seconds=60, holder="two", now=now())
-    # What is the same to the byte is in somebody's hands already.
+    # An identical copy is already leased.
     assert [each.body for each in other.records] == [b'{"n": 10}', b'{"n":1}']
     assert acknowledge(queue=queue, lease=other.lease, message_ids=["record-1"], now=now()) == 2
     assert acknowledge(queue=queue, lease=mine.lease, now=now()) == 1
@@ -246,7 +246,7 @@ def test_a_size_tells_living_records_from_dead_ones_behind_them(project: Project
     queue = publish(project, 1, 3, ttl=3600)
     publish(project, 4, 8, ttl=0.2)
     publish(project, 9, 10, ttl=3600)
-    # RabbitMQ throws them away once they are at the head; the embedded broker does not count them.
+    # RabbitMQ removes expired messages at the head; the embedded broker does not count them.
     later = now() + timedelta(seconds=1)
     size = until(5, lambda: queue_size(queue=queue, now=now()).live)
     assert size == 5
@@ -317,5 +317,5 @@ def test_a_queue_belongs_to_the_first_project_that_names_it() -> None:
     with pytest.raises(QueueNeeded) as caught:
         queue_of_project(project_id=one.pk)
     assert caught.value.fields["queue"] == ["a", "b"]
-    # What a source published to before may still hold records.
+    # A source's former queue may still hold records.
     assert queue_of_project(project_id=one.pk, name="job_data").project_id == one.pk

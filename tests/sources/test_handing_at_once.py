@@ -1,4 +1,4 @@
-"""Several consumers of one queue at once, on both databases."""
+"""Concurrent consumers of one queue, on both databases."""
 
 from __future__ import annotations
 

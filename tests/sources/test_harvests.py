@@ -1,4 +1,4 @@
-"""Harvests of a real HTTP API into a real queue: what is read, in which order, and what is kept."""
+"""Imports from a local HTTP API into a real queue: order, filters and counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeYard = Callable[..., Yard]
 
 
 def old_below(limit: int) -> Callable[[int], dict[str, Any]]:
-    """Records below ``limit`` are of last year."""
+    """Return a record factory that dates records below ``limit`` to last year."""
     return lambda number: (
         record(number) | ({"date": "2025-12-01 10:00:00"} if number < limit else {})
     )
@@ -34,9 +34,9 @@ def test_the_seeds_two_runs(yard: Yard, double: OctoparseDouble) -> None:
     double.total = 270_000
     double.make = old_below(269_650)
     first = yard.harvest()
-    # Seven batches have a valid record or are the three that end it: 269,900 down to 269,300.
+    # Seven batches: four with a valid record and the three that end it.
     offsets = [offset for offset, _size in double.asked]
-    # The total is asked for first, with the smallest batch there is.
+    # The first request asks for the total, with the smallest batch.
     assert double.asked[0] == (0, 1)
     assert offsets[1:8] == [269_900, 269_800, 269_700, 269_600, 269_500, 269_400, 269_300]
     assert {size for _offset, size in double.asked[1:]} == {100}
@@ -47,7 +47,7 @@ def test_the_seeds_two_runs(yard: Yard, double: OctoparseDouble) -> None:
     assert yard.state.marker == 269_900
     published = yard.numbers()
     assert published[:3] == [269_900, 269_901, 269_902]
-    # Newest batch first; within a batch as the API gives them.
+    # Newest batch first; within a batch in the API's order.
     assert [number for number in published if number % 100 == 0] == [*(269_900, 269_800, 269_700)]
     assert sorted(published) == list(range(269_650, 270_000))
 
@@ -59,7 +59,7 @@ def test_the_seeds_two_runs(yard: Yard, double: OctoparseDouble) -> None:
     ]
     assert (second.start_offset, second.end_offset, second.first) == (270_400, 269_900, False)
     assert (second.state, second.reason) == ("completed", "end")
-    # Six batches: 500 new records, and 100 that were read before and are not sent again.
+    # Six batches: 500 new records and 100 already imported ones.
     assert (second.batches, *counts(second)) == (6, 600, 500, 0, 100, 0)
     assert sorted(yard.numbers()) == list(range(270_000, 270_500))
     assert yard.state.marker == 270_400
@@ -102,7 +102,7 @@ def test_every_record_is_read_whatever_the_total(
     assert sorted(yard.numbers()) == list(range(total))
     assert counts(harvest) == (total, total, 0, 0, 0)
     assert yard.state.marker == (max(total - 100, 0) if total else None)
-    # And what comes later is not lost either.
+    # Later records are not lost either.
     double.total = total + 130
     again = yard.harvest()
     assert sorted(yard.numbers()) == list(range(total, total + 130))
@@ -181,7 +181,7 @@ def test_a_source_that_was_cleared_and_filled_again_is_noted(
     double.make = lambda number: record(number) | {"title": f"other {number}"}
     harvest = yard.harvest()
     assert harvest.notes == [{"code": "replaced", "records": 100}]
-    # What stands there now is new, and is not taken for the old.
+    # The records there are new and not taken for the former ones.
     assert counts(harvest) == (300, 300, 0, 0, 0)
 
 

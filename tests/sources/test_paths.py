@@ -1,4 +1,4 @@
-"""Expressions on records: whatever somebody writes, it is an answer or a refusal."""
+"""JMESPath expressions: every input gives a result or a validation error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_usual_ones_are_taken(text: str) -> None:
 )
 def test_a_strange_one_is_refused_with_its_reason(text: str, words: str) -> None:
     assert words in problem(text)
-    # Of a version that was saved before.
+    # A version saved earlier.
     assert find(text, {"b": 1}) is None or not words
 
 

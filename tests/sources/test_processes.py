@@ -1,4 +1,4 @@
-"""run_collector as a process: killed, stopped, several at once, and a broker that goes away."""
+"""run_collector as a process: kills, stops, several instances, broker outages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ save_credential(
 
 
 class Box:
-    """A database, a virtual host behind a proxy, and collectors."""
+    """Database, virtual host behind a proxy, and collector processes."""
 
     def __init__(self, daemons: Daemons, database: str, broker_url: str, proxy: Proxy) -> None:
         self.daemons = daemons
@@ -79,7 +79,7 @@ class Box:
             time.sleep(0.05)
 
     def until_back(self, begun: float) -> float | None:
-        """Wait for one more batch; the seconds since ``begun``, when it was possible again.
+        """Wait for one more batch; return the seconds since ``begun``, the end of the outage.
 
         None: all have been published already.
         """
@@ -88,7 +88,7 @@ class Box:
         return time.monotonic() - begun if self._batches() > before else None
 
     def restart(self, name: str) -> float | None:
-        """Start one where another was killed; after how long it has published a batch."""
+        """Restart a killed collector; return the seconds until it has published a batch."""
         begun = time.monotonic()
         self.start(name)
         return self.until_back(begun)
@@ -100,7 +100,7 @@ class Box:
     def check(
         self, sources: list[str], total: int, measured: Measured, back_s: float | None
     ) -> list[tuple[str, str, int]]:
-        """Every record of these sources is in the queue; ``measured`` hears of it; all of them."""
+        """Check that the queue has every record of these sources, report it, and return them."""
         found = self.messages()
         places = {(source, offset) for _id, source, offset in found}
         wanted = {(source, offset) for source in sources for offset in range(total)}
@@ -114,7 +114,7 @@ class Box:
         return int(count)
 
     def messages(self) -> list[tuple[str, str, int]]:
-        """(message id, source, offset) of everything in the queue, taken from it."""
+        """Consume the queue; return (message id, source, offset) of each message."""
         broker = connect(self._broker_url, name="test", timeout=10.0)
         found = [
             (each.message_id, str(each.headers["source"]), int(each.headers["offset"]))
@@ -160,7 +160,7 @@ def test_kills_at_any_line_lose_nothing(
     for number in range(kills):
         point = POINTS[number % 4] if number < 4 else chance.choice(POINTS)
         at = 1 if point == "sources.after_plan" else chance.randint(1, 3)
-        # The harvests that are under way have their plan already.
+        # Active imports have their plan already.
         point = "sources.before_publish" if number and at == 1 else point
         box.start("collector", FAILPOINTS=f"{point}=kill@{at}")
         process = box.daemons.processes["collector"]
@@ -170,7 +170,7 @@ def test_kills_at_any_line_lose_nothing(
     box.until(lambda: box.completed() == 2)
     found = box.check(["news", "sport"], double.total, measured, back_s)
     places = {(source, offset) for _id, source, offset in found}
-    # What came twice has the same id, and no more than a batch of each source a kill came twice.
+    # Duplicates have the same id: at most one batch per source and kill.
     assert len({each for each, _source, _offset in found}) == len(places)
     assert len(found) - len(places) <= kills * 200
     books = box.rows("SELECT sum(read), sum(published) FROM sources_harvest")
@@ -185,7 +185,7 @@ def test_one_of_two_collectors_stands_still_beyond_its_lease(
     double.total = 3000
     box.configure(double, ["news"])
     at = 1 if point == "sources.after_plan" else 3
-    # A lease is of 15 s.
+    # Leases last 15 s.
     box.start("frozen", FAILPOINTS=f"{point}=stop:20@{at}")
     process = box.daemons.processes["frozen"]
     box.until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
@@ -197,7 +197,7 @@ def test_one_of_two_collectors_stands_still_beyond_its_lease(
     for name in ("frozen", "other"):
         assert box.daemons.stop(name, signal.SIGTERM)[0] == 0, box.daemons.log(name)
     found = box.check(["news"], double.total, measured, back_s)
-    # Woken, it sends the batch that it has in its hands at most; that has the same ids.
+    # Resumed, it sends at most its current batch, with the same ids.
     assert len({each for each, _source, _offset in found}) == double.total
     assert len(found) - double.total <= 100
     assert box.rows("SELECT sum(read), sum(published) FROM sources_harvest") == [(3000, 3000)]
@@ -214,7 +214,7 @@ def test_two_collectors_share_the_sources_and_one_takes_over(
     box.configure(double, names, rate_limit=10)
     box.start("one")
     box.start("two")
-    # All in parallel: the vendor's account is one, and each source has its turn.
+    # Sources of one account share its rate limit in turns.
     box.until(
         lambda: (
             box.rows("SELECT count(*) FROM sources_harvest WHERE batches > 0 AND ended_at IS NULL")
@@ -227,7 +227,7 @@ def test_two_collectors_share_the_sources_and_one_takes_over(
     assert set(interrupted) <= {("shutdown",)}
     box.until(lambda: box.completed() == 6)
     found = box.messages()
-    # At the border of a batch: nothing came twice.
+    # The hand-over was between batches: no duplicates.
     assert Counter(source for _id, source, _offset in found) == dict.fromkeys(names, 1500)
     assert len({each for each, _source, _offset in found}) == 9000
     shared = box.rows("SELECT DISTINCT collector FROM sources_harvest")

@@ -1,4 +1,4 @@
-"""The offsets of harvests: the seed's numbers; no history of totals leaves a record out."""
+"""Offsets of imports: the seed's examples; no sequence of totals leaves a record out."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_whatever_a_source_grows_by_every_record_is_read(growth: list[int], size
             for offset, count in windows(found.checkpoint)
             for number in range(offset, offset + count)
         ]
-        # No record twice in one harvest, and at most one batch of known ones.
+        # No record twice in one import, and at most one batch of known ones.
         assert len(set(batch_numbers)) == len(batch_numbers)
         assert len(read & set(batch_numbers)) <= size
         read |= set(batch_numbers)
@@ -112,7 +112,7 @@ def test_fewer_records_than_before_mean_a_new_beginning() -> None:
 def test_a_history_by_the_seeds_rule_has_a_gap_at_its_beginning() -> None:
     assert untouched_by_seed_rule(269_950, 100) == [Gap(0, 49, "seed_rule")]
     assert untouched_by_seed_rule(269_900, 100) == []
-    # Nobody knows the total it ended at; by the rule it was a batch more.
+    # Its last total is unknown; by the rule it was one batch more.
     assert offsets(Marker(start=269_950), 270_120) == [(270_020, 100)]
     assert offsets(Marker(start=269_900), 270_120) == [(270_020, 100), (269_920, 100)]
 

@@ -1,4 +1,4 @@
-"""Records in RabbitMQ: each message expires by itself (seed S0.22 to S0.24)."""
+"""Records in RabbitMQ: each message has its own expiry (seed S0.22 to S0.24)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_a_third_party_is_given_json_that_lives_for_seven_days(
     yard.harvest()
     with closing(pika.BlockingConnection(pika.URLParameters(new_rabbit_vhost))) as connection:
         channel = connection.channel()
-        # RabbitMQ would refuse another durability, or a life that is the queue's and not each
-        # message's own.
+        # RabbitMQ would reject another durability, or a TTL of the queue instead of each
+        # message.
         channel.queue_declare("job_data", durable=True)
         found = [channel.basic_get("job_data", auto_ack=True) for _ in range(2)]
     for number, (_method, properties, body) in enumerate(found):
@@ -51,7 +51,7 @@ def test_messages_expire_by_themselves(
     double.total = 150
     assert yard.harvest(yard.collector(broker=broker)).published == 150
     assert broker.depth(QUEUE).ready == 150
-    # Nobody consumes, nobody cleans up.
+    # Without a consumer and without a clean-up.
     until(lambda: broker.depth(QUEUE).ready == 0)
 
 
@@ -68,7 +68,7 @@ def test_a_short_life_behind_a_long_one_still_counts(
     double.total = 3
     yard.harvest(collector)
     time.sleep(0.5)
-    # RabbitMQ throws an expired message away when it reaches the head of its queue.
+    # RabbitMQ removes an expired message when it reaches the head of its queue.
     assert broker.depth(QUEUE).ready == 3
-    # Nobody is given it all the same.
+    # It is not delivered.
     assert yard.numbers() == [0]

@@ -1,4 +1,4 @@
-"""A project with a source, a collector whose work is done in the caller's thread, and its queue."""
+"""Test setup: a project with a source, a collector that runs in the caller's thread, a queue."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from yardkit.broker.base import QueueSpec
 
 NOW = datetime(2026, 1, 16, 12, tzinfo=UTC)
 QUEUE = "job_data"
-# Generous, because it only bounds a failing test.
+# Generous: it limits failing tests only.
 PATIENCE_SECONDS = 60.0
 
 
 class Calendar:
-    """A clock that says 16 January 2026 when it is made, and goes on as all do."""
+    """Running clock that starts on 16 January 2026."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -45,7 +45,7 @@ class Calendar:
 
 
 class Yard:
-    """One source, ``news``, of one task of ``double``, and what became of its records."""
+    """Setup with one source ``news``, of one task of ``double``, and its queue."""
 
     def __init__(
         self, folder: Path, double: OctoparseDouble, broker_url: str = "", **fields: Any
@@ -67,7 +67,7 @@ class Yard:
         self.configure(**fields)
 
     def configure(self, **fields: Any) -> None:
-        """Other settings of the source, from now on."""
+        """Change the settings of the source."""
         self.fields = {
             "base_url": self.double.url,
             "task_id": TASK,
@@ -93,7 +93,7 @@ class Yard:
         return broker
 
     def collector(self, name: str = "box", broker: Broker | None = None) -> CollectorDaemon:
-        """One that is set up; its work is done by ``step``."""
+        """Return a collector after ``setup``; ``step`` runs its imports."""
         made = CollectorDaemon(
             environment=CollectorContext(
                 broker=broker or self.open_broker(),
@@ -112,12 +112,12 @@ class Yard:
         start(project_id=self.project.pk, names=["news"], actor=None, now=self.clock.now())
 
     def harvest(self, collector: CollectorDaemon | None = None) -> Harvest:
-        """Start the source and collect until it is idle; its newest harvest."""
+        """Start the source and collect until it is idle; return its newest import."""
         self.start()
         return self.collect(collector)
 
     def collect(self, collector: CollectorDaemon | None = None) -> Harvest:
-        """Collect until the source is idle; its newest harvest."""
+        """Collect until the source is idle; return its newest import."""
         collector = collector or (self.collectors[-1] if self.collectors else self.collector())
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -136,11 +136,11 @@ class Yard:
         return Harvest.objects.filter(project=self.project, source="news").latest("pk")
 
     def deliveries(self) -> list[Delivery]:
-        """Everything that waits in the queue, taken from it."""
+        """Consume and return all waiting deliveries."""
         return take_all(self.open_broker())
 
     def numbers(self) -> list[int]:
-        """The numbers of the records that wait in the queue, in their order; taken from it."""
+        """Consume the queue; return the record numbers in order."""
         return [json.loads(each.body)["编号"] for each in self.deliveries()]
 
     def close(self) -> None:
@@ -151,12 +151,12 @@ class Yard:
 
 
 def take_all(broker: Broker) -> list[Delivery]:
-    """Everything in the queue, taken from it; waits for a busy machine, not for a moment."""
+    """Consume and return all messages; waits long enough for a busy machine."""
     broker.declare(QueueSpec(QUEUE))
     subscription = broker.subscribe(QUEUE, prefetch=1000)
     found: list[Delivery] = []
     empty = 0
-    # Once may be just before what was handed to this consumer has arrived.
+    # A single empty result may precede messages already assigned to this consumer.
     while empty < 2:
         taken = subscription.take(1000, timeout=0.2)
         found += taken

@@ -1,4 +1,4 @@
-"""The pages of alerts as people see them: wide and narrow, light and dark, by keyboard."""
+"""Alert pages in a browser: wide and narrow, light and dark, with the keyboard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 def busy() -> int:
-    """What a bad night leaves; the number of the worst incident."""
+    """Create incidents of all kinds; return the primary key of the most severe one."""
     now = timezone.now()
     project = make_project(name="News of the south")
     mail = make_channel(name="ops-mail", project=project)
@@ -144,7 +144,7 @@ def test_an_incident_is_taken_care_of_by_keyboard(live_server: Any) -> None:
         page.get_by_role("button", name="Acknowledge").press("Enter")
         expect(page.locator("#incident-title")).to_contain_text(f"acknowledged by {person}")
         expect(page.locator(".cy-timeline")).to_contain_text("on it")
-        # What somebody else does is seen without a reload.
+        # Changes made by other users appear without a reload.
         page.get_by_role("button", name="Send again").last.click()
         expect(page.locator(".cy-table tbody")).to_contain_text("resent")
         page.get_by_role("button", name="Close").click()

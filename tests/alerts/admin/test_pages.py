@@ -1,4 +1,4 @@
-"""The pages of incidents, channels and notices: what they tell, to whom, what buttons do."""
+"""Admin pages of incidents, channels and notifications: content, permissions and actions."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_channels_of_the_platform_are_for_its_people(project: Project) -> None:
     channel = Channel.objects.get()
     assert channel.project is None
     for page in ("change", "delete"):
-        # Django's own pages go home, with a message.
+        # Django's own views redirect to the index page with a message.
         assert editor.get(f"{CHANNELS}{channel.pk}/{page}/")["Location"] == "/admin/"
     assert editor.get(f"{CHANNELS}{channel.pk}/test/").status_code == 403
     assert person(project, Role.VIEWER).get(f"{CHANNELS}add/").status_code == 403

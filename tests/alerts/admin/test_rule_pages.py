@@ -1,4 +1,4 @@
-"""The page of alert rules: how they stand, one of them changed, tried, muted."""
+"""Admin pages of alert rules: state, form, preview and mute."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_rule_is_made_by_the_form(project: Project, editor: Client) -> None:
             }
         ]
     }
-    # The same again by its own page changes nothing.
+    # Saving the same rule from its own page creates no version.
     own = f"{address}&name=log+queue+too+long"
     assert 'value="10000"' in editor.get(own).content.decode()
     editor.post(own, LONG | {"based_on": "1"})

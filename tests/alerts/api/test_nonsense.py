@@ -1,4 +1,4 @@
-"""Whatever is asked, the answer says what is wrong: never 500, and nothing of other projects."""
+"""Invalid REST requests get an error with its reason, never a 500 or data of other projects."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ NAMES = (
     "search",
     "format",
 )
-# 7 is none of the divisors of what is combined, nor is 71.
+# 7 and 71 divide none of the numbers of combinations.
 EVERY = 7 if FULL_FUZZ else 71
 RULE: dict[str, Any] = {"name": "r", "event": "run.failed", "when": {"times": 2, "in_seconds": 60}}
 SERIES: dict[str, Any] = {"name": "r", "series": "queue.ready", "when": {"above": 1}}
@@ -92,7 +92,7 @@ def api(user: Any) -> Client:
 
 @pytest.fixture
 def foreign() -> Any:
-    """Rows that nobody here may see."""
+    """Create rows of a project that no client of these tests may see."""
     project = make_project()
     secrets = {"url": f"https://example.com/{SECRET}", "key": SECRET}
     channel = make_channel(
@@ -122,7 +122,7 @@ def fine(answer: Any, root: bool = False) -> None:
 def test_questions(foreign: Any) -> None:
     for number, client in enumerate(clients()):
         asked = itertools.product(LISTS, NAMES, WORDS)
-        # A part for each, and no two the same.
+        # Each client gets a different part of the combinations.
         for where, name, word in itertools.islice(asked, number, None, EVERY):
             fine(client.get(f"/api/v1/{where}", {name: word}))
         for model in (Incident, Notice):
@@ -144,7 +144,7 @@ def test_orders(foreign: Any) -> None:
             raw = json.dumps(body)
             fine(client.post(f"/api/v1/{where}", raw, content_type="application/json"), is_root)
 
-        # To the editor the one half of a part, to root the other.
+        # The editor sends one half of a part, the superuser the other.
         for value in part(VALUES, int(is_root)):
             post("channels", value)
             post("alert-rules/preview", value)

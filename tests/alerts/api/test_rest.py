@@ -1,4 +1,4 @@
-"""Incidents, channels and notices below /api/v1."""
+"""REST endpoints of incidents, channels and notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in the room that a channel has: what is cut is never the way to the page."""
+"""Messages shortened to a channel's limit keep the link to the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quiet hours: across midnight, on some days, by the clocks of a place."""
+"""Quiet hours across midnight, on chosen days, in a time zone."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NIGHT = QuietHours(time(22), time(7), frozenset({0}), "Asia/Shanghai", frozenset
         ("2026-03-02T14:00", "2026-03-02T23:00"),
         ("2026-03-02T22:59", "2026-03-02T23:00"),
         ("2026-03-02T23:00", None),
-        # The night from Tuesday on is not quiet.
+        # Not quiet: the night that begins on Tuesday.
         ("2026-03-03T15:00", None),
-        # The night from Sunday on neither, though it ends on a Monday.
+        # Nor the night that begins on Sunday, although it ends on Monday.
         ("2026-03-01T20:00", None),
     ],
 )
@@ -53,13 +53,13 @@ def test_always_quiet_has_an_end_to_ask_again_at() -> None:
 
 
 def test_an_hour_that_is_skipped_by_the_clocks_does_no_harm() -> None:
-    # On 2026-03-29 the clocks of Berlin go from 2:00 to 3:00.
+    # 2026-03-29: Berlin skips from 2:00 to 3:00.
     early = QuietHours(time(1), time(4), time_zone="Europe/Berlin")
     assert early.until(at("2026-03-29T00:30"), "info") == at("2026-03-29T02:00")
 
 
 def test_an_hour_that_comes_twice_is_quiet_twice() -> None:
-    # On 2026-10-25 the clocks of Berlin go from 3:00 back to 2:00.
+    # 2026-10-25: Berlin repeats the hour from 2:00 to 3:00.
     late = QuietHours(time(22), time(2, 30), time_zone="Europe/Berlin")
     assert late.until(at("2026-10-25T00:10"), "info") == at("2026-10-25T01:30")
     assert late.until(at("2026-10-25T01:29"), "info") == at("2026-10-25T01:30")
@@ -73,7 +73,7 @@ SHIFTING = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Be
 
 
 def is_quiet(hours: QuietHours, now: datetime) -> bool:
-    """By what the clock on the wall shows, and nothing else."""
+    """Reference implementation by wall-clock time alone."""
     wall = now.astimezone(ZoneInfo(hours.time_zone))
     clock, today = wall.time().replace(tzinfo=None), wall.weekday()
     if hours.begin < hours.end:

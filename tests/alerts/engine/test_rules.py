@@ -1,4 +1,4 @@
-"""Rules as people write them: what is refused, where, and what is understood."""
+"""Parsing and validation of alert configurations, with the place of each error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on series, by samples alone: what is not known is neither trouble nor its end."""
+"""Evaluation of series from stored samples: unknown periods neither fire nor recover."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rule(when: dict[str, Any], recover: dict[str, Any] | None = None) -> Rule:
 
 
 def gauge(values: dict[int, float]) -> SampleSeries:
-    """By how many seconds ago."""
+    """Return a gauge series from values keyed by their age in seconds."""
     ago = sorted(values, reverse=True)
     return SampleSeries(False, 1, [NOW - each for each in ago], [values[each] for each in ago])
 
@@ -56,10 +56,10 @@ def test_one_good_sample_begins_the_time_anew() -> None:
 
 
 def test_a_gap_is_neither_above_nor_below() -> None:
-    # Nothing was measured for 40 s: the time before it does not count.
+    # A gap of 40 s without samples restarts the count.
     line = gauge(every_5s(11, 90, 45) | every_5s(11, 4))
     assert state(rule(ABOVE), line).state is SeriesState.PENDING
-    # Nobody measures any more: whatever it was, it is not known now.
+    # Without recent samples the state is unknown.
     assert state(rule(ABOVE), gauge(every_5s(11, 90, 35))).state is SeriesState.UNKNOWN
     assert state(rule({"below": 5}), gauge({})).state is SeriesState.UNKNOWN
 
@@ -84,7 +84,7 @@ def test_absent_means_that_others_were_measured() -> None:
     looked = [NOW - each for each in range(90, -1, -5)]
     assert state(of, gauge({}), looked).state is SeriesState.FIRING
     assert state(of, gauge({30: 1}), looked).state is SeriesState.OK
-    # Nobody measured anything: nothing is known.
+    # Without samples of any series the state is unknown.
     assert state(of, gauge({}), []).state is SeriesState.UNKNOWN
     assert state(of, gauge({}), looked[-4:]).state is SeriesState.UNKNOWN
 
@@ -110,7 +110,7 @@ HEARD = [NOW - each for each in range(400, -1, -1)]
 def test_of_sums_the_mean_counts() -> None:
     of = rule({"above": 5, "for_seconds": 60})
     assert state(of, counts(6, 120), HEARD).state is SeriesState.FIRING
-    # Twice as many in half of the time is as many.
+    # Twice the rate in half of the window gives the same mean.
     found = state(of, counts(12, 32), HEARD)
     assert (found.state, found.value) == (SeriesState.FIRING, 6)
     assert state(of, counts(6, 30), HEARD).state is SeriesState.OK
@@ -147,6 +147,6 @@ def test_a_verdict_follows_from_its_own_samples(points: list[tuple[int, float]])
 
 
 def test_samples_of_later_are_not_seen() -> None:
-    # A preview asks what was known then.
+    # A preview evaluates at an earlier time.
     line = gauge(every_5s(1, 200) | every_5s(99, 50))
     assert evaluate(rule(ABOVE), line, line.times, NOW - 60).state is SeriesState.OK

@@ -1,4 +1,4 @@
-"""A leading monitor that is frozen beside another, and a worker that is killed while it sends."""
+"""Fault tests: a frozen leading monitor next to a standby; a worker killed while sending."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ wake_delivery_workers(now=timezone.now())
 from apps.runtime.deferral import stop_deferring
 stop_deferring(20)
 """
-# The claim of the dead is over.
+# Expire the claim of the killed worker.
 LATER = """
 from django.utils import timezone
 from apps.alerts.models import Notice
@@ -78,7 +78,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     return place_on(request.param, tmp_path, request)
 
 
-# Between two looks, and in a transaction that has the row of the lease.
+# Between two passes, and in a transaction that locks the lease row.
 @pytest.mark.long("a killed leader, tests/alerts/faults/test_kills.py")
 @pytest.mark.parametrize("failpoint", ["", f"alerts.opened=stop:{FROZEN_SECONDS:g}@1"])
 @pytest.mark.covers("S4.27")

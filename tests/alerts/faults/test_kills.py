@@ -1,4 +1,4 @@
-"""A monitor that is broken anywhere loses no incident, opens none twice, and is followed soon."""
+"""A monitor killed at any point loses and duplicates no incident; a standby takes over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.runtime.processes import PATIENCE_SECONDS, Place, wait_for
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 
-# Those of following up need some troubles before them.
+# Failpoints of follow-ups need earlier incidents.
 POINTS = (
     "alerts.before_sampling",
     "alerts.before_evaluating",
@@ -46,7 +46,7 @@ POINTS = (
     "alerts.after_follow_up",
 )
 OF_YIELDS = ("alerts.before_yield_commit", "alerts.yield_written")
-# Where others wait for what it has locked: it wakes by itself, after its lease.
+# Other processes wait for its locks here, so it resumes by itself after its lease.
 LOCKED = {"alerts.events_before_commit", "alerts.opened", "alerts.before_yield_commit"}
 
 
@@ -69,7 +69,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def look(place: Place, failpoints: str = "") -> int:
-    """One look of a monitor of its own."""
+    """Run one pass of a new monitor process."""
     ended = place.command("run_monitor", "--once", FAILPOINTS=failpoints, **AS_DAEMON)
     assert ended.returncode in (0, -signal.SIGKILL), ended.stdout + ended.stderr
     return ended.returncode
@@ -115,10 +115,10 @@ def test_frozen_at_every_point_beside_another_it_loses_and_doubles_nothing(
 def test_an_exception_at_every_point_ends_no_monitor(
     place: Place, console: Console, measured: Measured
 ) -> None:
-    """One after the other, in one process that lives on."""
+    """Raise at each failpoint in turn, within one process."""
     look(place)
     points = (*POINTS, *OF_YIELDS)
-    # A chore that fails twice in a row is told once.
+    # A task that fails twice in a row is logged once.
     hits = {"alerts.yield_written": 2}
     failpoints = ",".join(f"{point}=raise@{hits.get(point, 1)}" for point in points)
     monitor = place.start("run_monitor", FAILPOINTS=failpoints, **AS_DAEMON)
@@ -138,13 +138,13 @@ def test_an_exception_at_every_point_ends_no_monitor(
 
 
 def all_written(console: Console) -> bool:
-    """Whether each run that has ended has its yield."""
+    """Return whether every finished run has a recorded yield."""
     ended, written = console.said(YIELDS)
     return set(ended) <= set(written)
 
 
 def followed(console: Console, number: int) -> bool:
-    """Whether all is told that belongs to this trouble: what it began, what lasts, what ended."""
+    """Return whether all notifications of round ``number`` exist."""
     rows = console.said(TOLD)
     kinds = {row[1]: row[4] for row in rows}
     return (

@@ -1,4 +1,4 @@
-"""Monitors in processes of their own, to be broken, and what must have been told afterwards."""
+"""Monitor processes for fault tests, and checks of the notifications afterwards."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ now = timezone.now()
 saved = save_version(kind="alerts", project_id=None, data=data, actor=None, now=now)
 activate(version=saved.version, actor=None, now=now)
 """
-# Something happens, something begins to be so, something ends, something has lasted for long; and
-# a run has ended so long ago that its last counters are not waited for.
+# One event, one new condition, one ended and one long-lasting condition; and a run that ended long
+# enough ago that its last counters are not awaited.
 TROUBLE = """
 from datetime import timedelta
 from django.utils import timezone
@@ -50,7 +50,7 @@ DeadLetter.objects.filter(queue=f"q{{n - 2}}").update(state="dropped", resolved_
 Incident.objects.filter(key=f"q{{n - 2}}").update(seen_at=now - timedelta(minutes=1))
 Incident.objects.filter(key=f"q{{n - 1}}", state="open").update(told_at=now - timedelta(hours=2))
 """
-# One that was killed still has the lease for a while.
+# A killed monitor keeps its lease until it expires.
 NEXT_LOOK = """
 from django.core.management import call_command
 from apps.runtime.models import WorkerLease
@@ -95,7 +95,7 @@ for line in sys.stdin:
 
 
 class Alone(Place):
-    """Processes with every app; the monitor's own with the settings of daemons."""
+    """Test processes with all apps and, for the monitor, the settings of daemons."""
 
     def environment(self, **extra: str) -> dict[str, str]:
         mine = {
@@ -113,7 +113,7 @@ BOTH = [
 
 
 def place_on(database: str, folder: Path, request: pytest.FixtureRequest) -> Place:
-    """An empty database of this kind, and a broker of its own."""
+    """Create an empty database of this kind and its own broker."""
     if database == "postgresql":
         url = request.getfixturevalue("postgres_database")
     else:
@@ -125,7 +125,7 @@ def place_on(database: str, folder: Path, request: pytest.FixtureRequest) -> Pla
 
 
 class Console:
-    """A process that does one script after the other, for what a new one would be too slow."""
+    """Long-running Python process that executes scripts, faster than a new process for each."""
 
     def __init__(self, place: Place) -> None:
         self._log = place.folder / "console.log"
@@ -141,7 +141,7 @@ class Console:
             )
 
     def do(self, code: str) -> str:
-        """What it prints."""
+        """Run ``code`` and return its output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(code) + "\n")
@@ -153,7 +153,7 @@ class Console:
         return str(said)
 
     def said(self, code: str) -> Any:
-        """Its last line, as JSON."""
+        """Run ``code`` and return the last line of its output, parsed as JSON."""
         return json.loads(self.do(code).splitlines()[-1])
 
     def close(self) -> None:
@@ -167,20 +167,20 @@ def done(process: Any) -> str:
 
 
 def wake(process: subprocess.Popen[str]) -> None:
-    """Now, and not when its failpoint would."""
+    """Resume the process now instead of at the end of its failpoint."""
     for waker in psutil.Process(process.pid).children():
         waker.kill()
     process.send_signal(signal.SIGCONT)
 
 
 def seconds_unwatched(place: Place, since: float) -> float:
-    """From then on until somebody sampled again; infinite while nobody has."""
+    """Return the seconds from ``since`` to the next sampling; infinite if there was none."""
     seconds = json.loads(done(place.python(SAMPLED)).splitlines()[-1])
     return min((each + 1 - since for each in seconds if each >= since), default=math.inf)
 
 
 def compared(rows: list[list[Any]], jobs: int, queues: list[int]) -> dict[str, int]:
-    """The incidents of so many failed jobs and of these queues: what is lost, and what is twice."""
+    """Return the numbers of lost and duplicate incidents of these jobs and queues."""
     expected = {("run failed", f"job:{number + 1}") for number in range(jobs)}
     expected |= {("dead letters held", f"q{number}") for number in queues}
     found = [(row[0], row[1]) for row in rows if (row[0], row[1]) in expected]
@@ -193,7 +193,7 @@ def compared(rows: list[list[Any]], jobs: int, queues: list[int]) -> dict[str, i
 
 
 def check_books(console: Console, number_of: int, measured: Measured) -> None:
-    """After so many troubles, each with a look after it."""
+    """Check incidents and notifications after ``number_of`` rounds, each followed by a pass."""
     rows = console.said(TOLD)
     measured(**compared(rows, number_of, list(range(number_of))))
     failed = [row for row in rows if row[0] == "run failed"]

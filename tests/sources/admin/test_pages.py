@@ -1,4 +1,4 @@
-"""The pages of sources: what they tell, and to whom; what their buttons do."""
+"""Admin pages of sources: content, permissions and actions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_every_source_with_progress_speed_books_and_next_start(project: Project)
     assert "never read: 0–49: skipped by the previous program" in text
     assert "job_data 3 records available" in text
     assert "disabled" in text
-    # Nobody is needed, and a viewer has no buttons.
+    # No problems are listed, and a viewer has no buttons.
     assert "data-troubles" not in page
     assert 'formaction="' not in page
 
@@ -187,7 +187,7 @@ def test_editors_move_the_marker(project: Project) -> None:
     assert "never read: 0–49" in text
     bad = text_of(editor.post(f"{LIST}source/marker", asked | {"marker": "-1"}, follow=True))
     assert "greater than or equal to 0" in bad
-    # Nothing is read anew by an empty field alone.
+    # An empty field alone does not reset the marker.
     empty = text_of(editor.post(f"{LIST}source/marker", asked | {"marker": ""}, follow=True))
     assert "Enter an offset, or select “Import everything again”." in empty
     assert SourceState.objects.get().marker == 270_050

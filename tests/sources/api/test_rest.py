@@ -1,4 +1,4 @@
-"""Sources, harvests, credentials and records below /api/v1."""
+"""REST endpoints of sources, imports, credentials and records."""
 
 from __future__ import annotations
 

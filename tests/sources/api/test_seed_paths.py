@@ -1,4 +1,4 @@
-"""The paths that the seed names, exactly: S0.30 to S0.35."""
+"""Seed-compatible paths (S0.30 to S0.35)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_start_and_stop_one_source_or_all(project: Project) -> None:
     assert missing.json()["fields"] == {"source": ["nothing: This project has no such source."]}
     one = post("/crawl/stop?source=news", mine)
     assert one.json()["sources"] == [{"name": "news", "became": "stopped"}]
-    # This one and no other.
+    # Only this source was started.
     assert SourceState.objects.get().stopped_at is not None
     unknown = post("/crawl/stop?source=nothing", mine)
     assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_source")
@@ -246,7 +246,7 @@ def test_pages_of_others_change_nothing_in_an_open_network(
 
 
 def test_a_link_does_not_take_records_away(project: Project) -> None:
-    """A browser sends the cookie of its person along with a link of any page."""
+    """A session must not consume: browsers send its cookie with links of any page."""
     publish(project, 1, 1)
     browser = Client()
     browser.force_login(make_user(roles={project: Role.OPERATOR}))
