@@ -1,7 +1,27 @@
 /* Charts of time series, drawn by uPlot: each [data-chart] of the page, also those added later.
-   docs/monitoring.md describes the attributes; the tag {% chart %} writes them, with translated
-   texts. A source returns {kind, step, points: [{at, value, highest,
-   low, high}]}, or {step, series: [{title, kind, points}]}; null is a gap. */
+
+   {% load queuestats_tags %}
+   {% chart_media %}                                in extrahead, after dashboard.css
+   {% chart title=title source=address unit="/s" %}
+
+   The tag writes a <figure data-chart> with translated texts. Attributes:
+
+   data-source        REST address of the points; seconds, or since and until, are added
+   data-series        instead: several lines, as JSON: [{"source": ..., "title": ...}]
+   data-title         title
+   data-unit          %, /s, s, any word; bytes and bytes/s are shown as KB, MB, ...
+   data-span          initial range in seconds (3600)
+   data-spans         buttons, as JSON: [[300, "5 min"], ...]; []: none (5 min to 7 d)
+   data-group         charts of a group share their range
+   data-style         lines (default), bars, steps or points
+   data-max           upper end of the scale (highest value)
+   data-height        pixels (180)
+   data-refresh       seconds between two requests, 0: one request (by the step)
+   data-time-zone     time zone; the tag writes that of the page (the browser's)
+   data-text-...      words of the chart, from the page's language
+
+   A source returns {kind, step, points: [{at, value, highest, low, high}]}, or
+   {step, series: [{title, kind, points}]}; null is a gap. Every chart is also a table. */
 (function () {
   "use strict";
 
