@@ -51,23 +51,19 @@ class Command(BaseCommand):
         parser.add_argument(
             "--scale",
             type=int,
-            help="multiply the pages, agents, items, seeds, requests, records, rows or lines (1, 3"
-            " and 10 in turn); dispatch: the requests a second (1)",
+            help="factor of the size (1, 3 and 10 in turn); dispatch: of the requests a second (1)",
         )
-        parser.add_argument(
-            "--no-peer", action="store_true", help="all but heartbeats and dispatch: ours alone"
-        )
+        parser.add_argument("--no-peer", action="store_true", help="without the peer")
         parser.add_argument(
             "--engines",
             choices=("embedded", "configured"),
             default="embedded",
-            help="configured: the stores that DATABASE_URL, BROKER_URL and REDIS_URL name",
+            help="configured: the stores of the settings",
         )
         parser.add_argument(
             "--store",
             default="",
-            help="seeds: address of an empty store (RocksDB of its own); requests: of one more"
-            " node, such as mongodb://...",
+            help="seeds: URL of an empty store; requests: of a node, such as mongodb://...",
         )
         _add_sizes(parser)
         _add_dispatch(parser)
@@ -110,7 +106,7 @@ def _add_sizes(parser: CommandParser) -> None:
         type=int,
         nargs="+",
         default=[10, 100, 1000],
-        help="dispatch: how many runs, and how many agents a run; routing: outbounds",
+        help="dispatch: numbers of runs, and of agents a run; routing: of outbounds",
     )
     parser.add_argument(
         "--items", type=int, default=routing.ITEMS, help="routing, router: items at scale 1"
@@ -122,18 +118,12 @@ def _add_sizes(parser: CommandParser) -> None:
     parser.add_argument("--lines", type=int, default=logs.LINES, help="logs: at scale 1")
     parser.add_argument("--records", type=int, default=harvest.RECORDS, help="harvest: at scale 1")
     parser.add_argument("--rows", type=int, default=api.ROWS, help="api: of a list at scale 1")
-    parser.add_argument(
-        "--calls", type=int, default=api.CALLS, help="api: how often each list is asked for"
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="api: without the rows of the last time"
-    )
+    parser.add_argument("--calls", type=int, default=api.CALLS, help="api: calls of each list")
+    parser.add_argument("--fresh", action="store_true", help="api: create the rows again")
 
 
 def _add_dispatch(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--seconds", type=float, help="heartbeats, dispatch: how long to look at each size"
-    )
+    parser.add_argument("--seconds", type=float, help="heartbeats, dispatch: seconds a size")
     parser.add_argument(
         "--rate", type=int, default=2000, help="dispatch: requests a second of all runs"
     )
@@ -142,12 +132,10 @@ def _add_dispatch(parser: CommandParser) -> None:
         nargs="+",
         choices=dispatch.POLICIES,
         default=list(dispatch.POLICIES),
-        help="dispatch: how the runs' agents are chosen",
+        help="dispatch: agent policies",
     )
     parser.add_argument(
-        "--polite",
-        action="store_true",
-        help="dispatch: to hosts that must be spared, without any limit",
+        "--polite", action="store_true", help="dispatch: with politeness, without limits"
     )
 
 

@@ -22,13 +22,13 @@ def add_verbs(parser: CommandParser) -> None:
     """Add the subcommands and their arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     books = verbs.add_parser("books", help="accounting of all bizzes")
-    books.add_argument("--project", metavar="P", help="only those of this project")
+    books.add_argument("--project", metavar="P", help="only this project")
     _json(books)
     submit = _verb(verbs, "submit", "hand in requests from a file")
     text = "- is standard input; a URL or a JSON object a line"
     submit.add_argument("file", metavar="FILE", help=text)
     _json(submit)
-    show = verbs.add_parser("show", help="where a request is, and what happened to it")
+    show = verbs.add_parser("show", help="state and history of a request")
     show.add_argument("id", metavar="ID")
     _json(show)
     listing = _verb(verbs, "list", "requests, the newest first")
@@ -37,8 +37,8 @@ def add_verbs(parser: CommandParser) -> None:
     listing.add_argument("--limit", type=int, default=50, metavar="N")
     _json(listing)
     reopen = _verb(verbs, "reopen", "have ended requests tried again")
-    reopen.add_argument("ids", metavar="ID", nargs="*", help="these; without, those of a time")
-    reopen.add_argument("--flag", type=int, metavar="N", help="that they ended with (failed)")
+    reopen.add_argument("ids", metavar="ID", nargs="*", help="default: those of a time")
+    reopen.add_argument("--flag", type=int, metavar="N", help="final flag (failed)")
     _span(reopen)
     _json(reopen)
     _add_rebalance(verbs)
@@ -46,12 +46,10 @@ def add_verbs(parser: CommandParser) -> None:
 
 def _add_rebalance(verbs: Any) -> None:
     rebalance = _verb(verbs, "rebalance", "move requests of older epochs to the newest's places")
-    rebalance.add_argument("--dry-run", action="store_true", help="only say what it would do")
-    rebalance.add_argument(
-        "--follow", action="store_true", help="work on it here, and say how far it is"
-    )
-    rebalance.add_argument("--cancel", action="store_true", help="end the one that goes")
-    rebalance.add_argument("--yes", action="store_true", help="do not ask")
+    rebalance.add_argument("--dry-run", action="store_true", help="preview")
+    rebalance.add_argument("--follow", action="store_true", help="work here and show progress")
+    rebalance.add_argument("--cancel", action="store_true", help="cancel the active one")
+    rebalance.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     _json(rebalance)
 
 
@@ -62,12 +60,12 @@ def _verb(verbs: Any, name: str, text: str) -> CommandParser:
 
 
 def _span(parser: CommandParser) -> None:
-    parser.add_argument("--since", metavar="TIME", help=f"stored then or later: {_TIME}")
+    parser.add_argument("--since", metavar="TIME", help=f"stored since: {_TIME}")
     parser.add_argument("--until", metavar="TIME", help="stored before")
 
 
 def _json(parser: CommandParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 # --- conversion ----------------------------------------------------------------------------------

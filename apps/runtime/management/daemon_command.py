@@ -61,22 +61,20 @@ class DaemonCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add arguments of every daemon."""
+        parser.add_argument("--once", action="store_true", help="Exit when there is nothing to do.")
         parser.add_argument(
-            "--once", action="store_true", help="End as soon as there is nothing to do."
-        )
-        parser.add_argument(
-            "--name", default="", help="Name of this process; by default that of the host."
+            "--name", default="", help="Name of this process (default: the host's)."
         )
         parser.add_argument(
             "--poll-seconds",
             type=float,
             default=self.poll_seconds,
-            help="Pause after a step that found nothing to do (default: %(default)s).",
+            help="Pause when idle (default: %(default)s).",
         )
         parser.add_argument(
             "--status",
             action="store_true",
-            help="Show the running processes of this kind; exit status 1 when there is none.",
+            help="Show the running processes of this kind; exit status 1 if none.",
         )
         self.add_daemon_arguments(parser)
 

@@ -24,15 +24,15 @@ _SEGMENT: Final = "default, today, yesterday, 2026-11-21, 2026-11-21T14:00, or m
 def add_verbs(parser: CommandParser) -> None:
     """Add a subparser for each verb."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = verbs.add_parser("list", help="all frontiers with what is in them")
-    listing.add_argument("--project", metavar="P", help="only those of this project")
+    listing = verbs.add_parser("list", help="all frontiers with their counts")
+    listing.add_argument("--project", metavar="P", help="only this project")
     _json(listing)
     _add_create(verbs)
     _json(_verb(verbs, "segments", "current counts of each segment"))
     add = _verb(verbs, "add", "add seeds")
-    add.add_argument("seeds", metavar="SEED", nargs="+", help="most often a URL")
+    add.add_argument("seeds", metavar="SEED", nargs="+", help="usually a URL")
     _seed(add)
-    add.add_argument("--urgent", action="store_true", help="handed out before all others")
+    add.add_argument("--urgent", action="store_true", help="before all others")
     _json(add)
     load = _verb(verbs, "load", "add seeds from a text file, one a line")
     load.add_argument("file", metavar="FILE", help="- is standard input; .gz is unpacked")
@@ -47,27 +47,25 @@ def add_verbs(parser: CommandParser) -> None:
     ):
         verb = _verb(verbs, name, text)
         verb.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
-        verb.add_argument("key", metavar="KEY", help="as look-up tells it")
+        verb.add_argument("key", metavar="KEY", help="as shown by look-up")
     reopen_failed = _verb(verbs, "reopen-failed", "crawl the failed seeds of a segment again")
     reopen_failed.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
-    reopen_failed.add_argument(
-        "--into", metavar="SEGMENT", help="the segment they are added to (that of now)"
-    )
+    reopen_failed.add_argument("--into", metavar="SEGMENT", help="target segment (the current one)")
     _add_dropping(verbs)
     _add_files(verbs)
     _add_granularity(verbs)
     _json(_verb(verbs, "operations", "what was done to many seeds, and how far it is"))
-    cancel = verbs.add_parser("cancel", help="end an operation after its present slice")
-    cancel.add_argument("operation", metavar="N", type=int, help="its number")
+    cancel = verbs.add_parser("cancel", help="cancel an operation after its current slice")
+    cancel.add_argument("operation", metavar="N", type=int, help="number")
 
 
 def _add_create(verbs: Any) -> None:
-    create = verbs.add_parser("create", help="make a frontier")
+    create = verbs.add_parser("create", help="create a frontier")
     create.add_argument("name", metavar="NAME")
     create.add_argument("--project", metavar="P", default="default", help="short name or id")
-    create.add_argument("--description", default="", help="remark for people")
+    create.add_argument("--description", default="", help="remark")
     _grouping(create)
-    create.add_argument("--max-retry", type=int, metavar="N", help="failures until it has failed")
+    create.add_argument("--max-retry", type=int, metavar="N", help="number of tries")
     create.add_argument("--lease-seconds", type=int, metavar="S", help="lease time of seeds")
     create.add_argument("--expected-seeds", type=int, metavar="N", help="of a segment")
 
@@ -77,8 +75,8 @@ def _add_dropping(verbs: Any) -> None:
     drop.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
     wipe = _verb(verbs, "wipe", "take all segments away")
     for verb in (drop, wipe):
-        verb.add_argument("--leased-too", action="store_true", help="also what is being crawled")
-        verb.add_argument("--yes", action="store_true", help="do not ask")
+        verb.add_argument("--leased-too", action="store_true", help="also leased seeds")
+        verb.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _add_files(verbs: Any) -> None:
@@ -92,15 +90,15 @@ def _add_files(verbs: Any) -> None:
 def _add_granularity(verbs: Any) -> None:
     granularity = _verb(verbs, "granularity", "other segments, time zone or keys, with all seeds")
     _grouping(granularity)
-    granularity.add_argument("--preview", action="store_true", help="only say what it would do")
+    granularity.add_argument("--preview", action="store_true", help="preview")
     granularity.add_argument(
         "--wait",
         type=float,
         default=0.0,
         metavar="S",
-        help="seconds to wait for leased seeds (0: refuse while there are any)",
+        help="seconds to wait for leased seeds (0: refuse if there are any)",
     )
-    granularity.add_argument("--yes", action="store_true", help="do not ask")
+    granularity.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     _json(granularity)
 
 
@@ -125,7 +123,7 @@ def _grouping(parser: CommandParser) -> None:
 
 def _seed(parser: CommandParser) -> None:
     _at(parser)
-    parser.add_argument("--max-retry", type=int, metavar="N", help="the frontier's by default")
+    parser.add_argument("--max-retry", type=int, metavar="N", help="default: the frontier's")
 
 
 def _at(parser: CommandParser) -> None:
@@ -134,7 +132,7 @@ def _at(parser: CommandParser) -> None:
 
 
 def _json(parser: CommandParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 # --- lookup by name ------------------------------------------------------------------------------

@@ -14,10 +14,12 @@ from apps.access.services.links import first_link
 class Command(BaseCommand):
     """``manage.py create_admin``; does nothing if a superuser exists."""
 
-    help = "Print a link, good once, by which the first superuser sets a name and a password."
+    help = "Print a one-time link for the first superuser to set a name and a password."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--server", default="", help="its address (default: PUBLIC_URL)")
+        parser.add_argument(
+            "--server", default="", help="address of the server (default: PUBLIC_URL)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         made = first_link()

@@ -15,13 +15,13 @@ from apps.access.services.links import invite
 class Command(BaseCommand):
     """``manage.py invite NAME``; invalidates earlier links for the same name."""
 
-    help = "Print a link, good once, by which this person sets a password; a new one is made."
+    help = "Print a one-time link to set a password; create the user if missing."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", help="of the person, with which they log in")
+        parser.add_argument("name", help="user name")
         rights = parser.add_mutually_exclusive_group()
-        rights.add_argument("--superuser", action="store_true", help="of a new person: rules all")
-        rights.add_argument("--auditor", action="store_true", help="of a new person: reads all")
+        rights.add_argument("--superuser", action="store_true", help="make a new user a superuser")
+        rights.add_argument("--auditor", action="store_true", help="make a new user an auditor")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

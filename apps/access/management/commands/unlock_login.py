@@ -15,8 +15,8 @@ class Command(BaseCommand):
     help = "Unlock a login that was locked after too many wrong passwords."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("username", help="the name that was typed")
-        parser.add_argument("--address", help="only from this address (default: from everywhere)")
+        parser.add_argument("username", help="user name")
+        parser.add_argument("--address", help="only for this address (default: all)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the number of lockouts that were ended."""

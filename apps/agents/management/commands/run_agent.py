@@ -21,8 +21,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Accept the arguments of the agent."""
-        parser.add_argument("--id", help="agent id; default: made once and kept")
-        parser.add_argument("--name", help="name shown to people")
+        parser.add_argument("--id", help="agent id (default: created once and kept)")
+        parser.add_argument("--name", help="display name")
         parser.add_argument("--labels", help="key=value,key=value")
 
     def handle(self, *args: Any, **options: Any) -> None:

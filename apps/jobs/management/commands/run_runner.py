@@ -44,16 +44,14 @@ class Command(DaemonCommand):
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
         """Add the capacity and the labels of the host."""
-        parser.add_argument(
-            "--capacity", type=_capacity, default=8, help="runs at once on this host"
-        )
+        parser.add_argument("--capacity", type=_capacity, default=8, help="maximum number of runs")
         parser.add_argument(
             "--label",
             type=_label,
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="says what this host has, for jobs that ask for it (may be repeated)",
+            help="label that jobs may require; may be repeated",
         )
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:

@@ -64,7 +64,7 @@ _following: Final = logging.getLogger("apps.configcenter.services.watcher")
 class Command(BaseCommand):
     """Subcommands. Results go to stdout, progress and errors to stderr."""
 
-    help = "Look at stored requests, hand some in, try some again, re-balance."
+    help = "Show, submit, reopen and re-balance stored requests."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:

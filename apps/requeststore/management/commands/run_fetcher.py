@@ -27,14 +27,14 @@ class Command(DaemonCommand):
             "--biz",
             action="append",
             metavar="NAME",
-            help="Serve this biz alone, NAME or PROJECT/NAME; may be given several times"
+            help="Serve only this biz, NAME or PROJECT/NAME; may be repeated"
             " (default: FETCHER_BIZZES).",
         )
         parser.add_argument(
             "--concurrency",
             type=int,
             default=settings.FETCHER_CONCURRENCY,
-            help="Requests in hand at once, over all bizzes (default: FETCHER_CONCURRENCY).",
+            help="Leased requests over all bizzes (default: FETCHER_CONCURRENCY).",
         )
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:

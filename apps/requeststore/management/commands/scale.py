@@ -18,7 +18,7 @@ FEWER_WANTED: Final = 4
 class Command(BaseCommand):
     """Prints the advice and changes nothing."""
 
-    help = "Say how many fetchers are wanted, and why."
+    help = "Show how many fetchers are needed, and why."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--check",
             action="store_true",
-            help="exit status 3 when more fetchers are wanted, 4 when fewer are",
+            help="exit status 3 if more fetchers are needed, 4 if fewer",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

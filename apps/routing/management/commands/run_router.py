@@ -21,7 +21,7 @@ from yardkit.garbage_collector import spare_the_collector
 class Command(DaemonCommand):
     """Start a router. Any number may run at the same time; they share the work."""
 
-    help = "Run a router, which moves items from inbounds to outbounds by each project's rules."
+    help = "Run a router: move tasks from inbounds to outbounds by rules."
     kind = "router"
     # ``RouterDaemon.step`` waits by itself.
     poll_seconds = 0.0

@@ -49,7 +49,7 @@ _WRONG: Final = frozenset({"bad_call", UnknownSegment.code, "unknown_key", "bad_
 class Command(verbs_many.ManyVerbs, BaseCommand):
     """Manage frontiers and seeds. Results go to stdout, progress and errors to stderr."""
 
-    help = "Look at frontiers, add seeds, and do things to many of them."
+    help = "Show and change frontiers and their seeds."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -22,7 +22,7 @@ _PASSWORD: Final = re.compile(r"[A-Za-z0-9._~-]{16,}")
 class Command(BaseCommand):
     """Print commands for the server's administrator. No server is changed."""
 
-    help = "Print accounts with the least rights, one for each daemon."
+    help = "Print least-privilege accounts, one for each daemon."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,14 +31,14 @@ class Command(BaseCommand):
             "--passwords",
             type=Path,
             required=True,
-            help="folder with a file for each daemon; those that are missing are made",
+            help="folder with a password file for each daemon; missing ones are created",
         )
         parser.add_argument(
-            "--prefix", default="crawlyard", help="of the names: crawlyard_center, ..."
+            "--prefix", default="crawlyard", help="prefix of names: crawlyard_center, ..."
         )
-        parser.add_argument("--vhost", default="crawlyard", help="of RabbitMQ")
-        parser.add_argument("--from", type=Path, help="files: folder of what all processes have")
-        parser.add_argument("--into", type=Path, help="files: gets a folder for each daemon")
+        parser.add_argument("--vhost", default="crawlyard", help="RabbitMQ's vhost")
+        parser.add_argument("--from", type=Path, help="files: folder of shared secrets")
+        parser.add_argument("--into", type=Path, help="files: target folder")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit status 2 when the folder cannot be used."""

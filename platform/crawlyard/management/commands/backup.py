@@ -20,9 +20,9 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("dest", metavar="DEST", type=Path, help="a folder that is not there")
+        parser.add_argument("dest", metavar="DEST", type=Path, help="new folder")
         parser.add_argument(
-            "--without", metavar="PART", action="append", default=[], help="leave this part out"
+            "--without", metavar="PART", action="append", default=[], help="omit this part"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -40,13 +40,13 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         apply = _verb(verbs, "apply", "save a file as a version and activate it")
         apply.add_argument("file", metavar="FILE", help="- is standard input")
-        apply.add_argument("--dry-run", action="store_true", help="only say what would change")
+        apply.add_argument("--dry-run", action="store_true", help="preview")
         apply.add_argument("--no-activate", action="store_true", help="only save")
         _note(apply)
         export = _verb(verbs, "export", "print a version as its file")
         _number(export, "--version", "by default the active one, else the newest")
         listing = _verb(verbs, "list", "what is active, and who runs it", needs=False)
-        listing.add_argument("--versions", action="store_true", help="the versions of one")
+        listing.add_argument("--versions", action="store_true", help="all versions")
         diff = _verb(verbs, "diff", "what changes between two versions")
         diff.add_argument("old", type=_positive, nargs="?", help="by default the active one")
         diff.add_argument("new", type=_positive, nargs="?", help="by default the newest")
@@ -217,12 +217,14 @@ def _verb(verbs: Any, name: str, text: str, *, needs: bool = True) -> CommandPar
     parser.add_argument("kind", metavar="KIND", help="such as routing", nargs=many)
     whose = parser.add_mutually_exclusive_group(required=needs)
     whose.add_argument("--project", metavar="P", help="the project's short name or id")
-    whose.add_argument("--platform", action="store_true", help="of no project: the platform's own")
+    whose.add_argument("--platform", action="store_true", help="configuration of the platform")
     return parser
 
 
 def _note(parser: CommandParser) -> None:
-    parser.add_argument("--note", default="", help="why; kept with the version and the trail")
+    parser.add_argument(
+        "--note", default="", help="reason, kept with the version and the audit trail"
+    )
 
 
 def _number(parser: CommandParser, option: str, text: str) -> None:

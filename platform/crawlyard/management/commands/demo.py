@@ -40,17 +40,17 @@ class Command(BaseCommand):
     help = "Try everything on this machine: a sample site, a sample job, two agents."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--site", type=Path, help="crawl this folder of HTML instead")
-        parser.add_argument("--url", help="crawl this address instead")
+        parser.add_argument("--site", type=Path, help="crawl this folder of HTML")
+        parser.add_argument("--url", help="crawl this address")
         parser.add_argument("--exit", action="store_true", help="stop when the run has ended")
         parser.add_argument("--json", action="store_true", help="print one JSON object last")
         parser.add_argument("--port", type=int, default=8000, help="port of the admin")
-        parser.add_argument("--agents", type=int, default=2, help="how many agents")
+        parser.add_argument("--agents", type=int, default=2, help="number of agents")
         parser.add_argument(
             "--engines",
             choices=("embedded", "configured"),
             default="embedded",
-            help="configured: the stores that DATABASE_URL, BROKER_URL and REDIS_URL name",
+            help="configured: the stores of the settings",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -19,17 +19,17 @@ from crawlyard.backup.restore import restore
 class Command(BaseCommand):
     """Restore while all processes of the installation are stopped."""
 
-    help = "Bring a backup back."
+    help = "Restore a backup."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("source", metavar="SOURCE", type=Path, help="the folder of a backup")
+        parser.add_argument("source", metavar="SOURCE", type=Path, help="folder of a backup")
         parser.add_argument("--check", action="store_true", help="only verify the backup")
-        parser.add_argument("--force", action="store_true", help="also where something is already")
+        parser.add_argument("--force", action="store_true", help="replace existing data")
         parser.add_argument(
             "--other-keys",
             action="store_true",
-            help="also when SECRETBOX_KEYS cannot open the secrets",
+            help="accept that SECRETBOX_KEYS cannot open the secrets",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

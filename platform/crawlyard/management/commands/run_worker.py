@@ -37,10 +37,10 @@ class Command(DaemonCommand):
         parser.add_argument(
             "--queues",
             default=",".join(QUEUES),
-            help="Queues to serve, with commas between them (default: %(default)s).",
+            help="Queues, separated by commas (default: %(default)s).",
         )
         parser.add_argument(
-            "--concurrency", type=int, default=4, help="Tasks at once (default: %(default)s)."
+            "--concurrency", type=int, default=4, help="Concurrent tasks (default: %(default)s)."
         )
 
     def _run_with(self, broker: Broker, options: dict[str, Any]) -> int:

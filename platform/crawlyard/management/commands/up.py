@@ -21,16 +21,16 @@ from yardkit.stop import Stop
 class Command(BaseCommand):
     """Start web, center, runner, statistics and agents, and keep them running."""
 
-    help = "Run everything this box needs, in one terminal."
+    help = "Run all processes on this machine, in one terminal."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address of the web server")
         parser.add_argument("--port", type=int, default=8000, help="port of the web server")
-        parser.add_argument("--agents", type=int, default=2, help="how many agents")
+        parser.add_argument("--agents", type=int, default=2, help="number of agents")
         parser.add_argument(
             "--scale",
             action="store_true",
-            help="start and stop further fetchers as they are wanted, up to FETCHERS_MAX",
+            help="start and stop fetchers by demand, up to FETCHERS_MAX",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -14,7 +14,7 @@ from crawlyard.upgrades.readiness import UpgradeLevel, check
 class Command(BaseCommand):
     """Run with the new version installed beside the old one. Changes nothing."""
 
-    help = "Say what stands in the way of an upgrade."
+    help = "Check whether an upgrade is possible."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
