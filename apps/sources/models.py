@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
-from apps.sources.engine.settings import NAME
 from apps.sources.querysets import (
     CredentialQuerySet,
     HarvestQuerySet,
@@ -24,6 +23,7 @@ from apps.sources.querysets import (
     SourceStateQuerySet,
 )
 from apps.sources.states import HarvestState, Reason, SourceActivity
+from yardkit.names import SLUG
 
 
 class Credential(models.Model):
@@ -32,7 +32,9 @@ class Credential(models.Model):
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="+", verbose_name=_("project")
     )
-    name = models.CharField(_("name"), max_length=64, validators=[RegexValidator(rf"^{NAME}\Z")])
+    name = models.CharField(
+        _("name"), max_length=64, validators=[RegexValidator(rf"^{SLUG.pattern}\Z")]
+    )
     username = SecretTextField(_("user name"))
     password = SecretTextField(_("password"))
     token = SecretTextField(_("token"))

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, overload
 from urllib.parse import urlsplit
 
+from yardkit.names import CONTROL
+
 T = TypeVar("T")
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHOWN_CHARACTERS = 60
 
 
@@ -329,7 +330,7 @@ def _check_range(name: str, number: float, minimum: float | None, maximum: float
 
 
 def _url_problem(value: str, schemes: Sequence[str]) -> Literal[""] | str:
-    if _CONTROL.search(value) or " " in value:
+    if CONTROL.search(value) or " " in value:
         return "its URL holds a blank or a control character"
     scheme, separator, _ = value.partition("://")
     if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):

@@ -7,7 +7,6 @@ exceptions. The address guard is at socket creation, so redirects and DNS change
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from yardkit import addresses
 from yardkit.addresses import AddressFault, AddressRefused
 from yardkit.bridge import in_daemon_thread
 from yardkit.content import BadContent, decode_content
+from yardkit.names import CONTROL
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.wire_url import WireCookieJar, WireRequest, as_written
 
@@ -34,7 +34,6 @@ _MAX_TIMEOUTS_KEPT: Final = 64
 _READ_BUFFER_BYTES: Final = 256 * 1024
 _MAX_HEADER_BYTES: Final = 32 * 1024
 _ERROR_CHARACTERS: Final = 300
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +219,7 @@ def check_cookies(cookies: Mapping[str, str]) -> None:
     Some Python versions refuse them with the value in the text, others send them quoted.
     """
     for name, value in cookies.items():
-        if _CONTROL.search(name) or _CONTROL.search(value):
+        if CONTROL.search(name) or CONTROL.search(value):
             raise ValueError(f"cookies: control characters in {name[:40]!r}; use none")
 
 

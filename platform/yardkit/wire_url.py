@@ -14,12 +14,13 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
+from yardkit.names import CONTROL
+
 # Characters that RFC 3986 allows in a path or query, and "%" whatever follows it: the server gets
 # what was written, not a corrected form.
 _SENT_AS_IS: Final = "%/?:@!$&'()*+,;=-._~[]"
 _SENDABLE: Final = re.compile(rf"/[A-Za-z0-9{re.escape(_SENT_AS_IS)}]*")
 _PARTS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\]*([^#]*)")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NOWHERE: Final = URL()
 _DOT_SEGMENT: Final = re.compile(r"/\.{1,2}(?=[/?]|$)")
 
@@ -51,7 +52,7 @@ def _as_written(text: str) -> URL:
     if text.endswith(url.raw_path_qs):
         return url
     parts = _PARTS.match(text)
-    if parts is None or not url.raw_host or _CONTROL.search(text):
+    if parts is None or not url.raw_host or CONTROL.search(text):
         return url
     wanted = parts[1] if parts[1].startswith("/") else f"/{parts[1]}"
     if _DOT_SEGMENT.search(wanted.partition("?")[0]):

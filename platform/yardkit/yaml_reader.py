@@ -19,7 +19,7 @@ import yaml
 Path = tuple[str | int, ...]
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NULL: Final = re.compile(r"~|null|Null|NULL|")
 _BOOLEAN: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -111,7 +111,7 @@ def decode(raw: bytes | str, most: int) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise YamlError(line, "not_utf8") from error
     text = text.removeprefix("\ufeff")
-    if bad := _CONTROL.search(text):
+    if bad := FORBIDDEN.search(text):
         line = text.count("\n", 0, bad.start()) + 1
         raise YamlError(line, "control_character", character=f"U+{ord(bad[0]):04X}")
     return text

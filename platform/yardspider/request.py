@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from yardkit.names import HTTP_TOKEN
 from yardkit.protocol import MAX_CONTENT_BYTES, DownloadRequest
 from yardspider.links import checked_url
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from yardspider.seeds.seed import Seed
     from yardspider.seeds.task import SeedTask
 
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]+")
 _BREAK = re.compile(r"[\x00\r\n\ud800-\udfff]")
 
 # What a callback may yield, and its forms: function or generator, async or not.
@@ -103,7 +103,7 @@ class Request:
         self.detached = detached
         self.agent = ""
         self.seed: SeedTask | None = None
-        if not _TOKEN.fullmatch(self.method):
+        if not HTTP_TOKEN.fullmatch(self.method):
             raise ValueError(f"{method!r} is no HTTP method, in the request for {url!r}")
         if len(self.body) > MAX_CONTENT_BYTES:
             size = len(self.body)
@@ -141,7 +141,7 @@ class Request:
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
-        sendable = _TOKEN.fullmatch(name) and isinstance(value, str) and not _BREAK.search(value)
-        if not sendable:
+        named = HTTP_TOKEN.fullmatch(name)
+        if not named or not isinstance(value, str) or _BREAK.search(value):
             raise ValueError(f"header {name!r} cannot be sent with the value {value!r}")
     return dict(headers)

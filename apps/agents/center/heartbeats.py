@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from apps.agents.center.liveness import Liveness, is_agent_id
+from apps.agents.center.liveness import Liveness
 from yardkit.broker import Delivery, Subscription
+from yardkit.names import AGENT_ID
 from yardkit.protocol import Heartbeat, ProtocolError, decode
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class HeartbeatListener:
             return str(error)
         if not isinstance(message, Heartbeat):
             return f"{type(message).__name__} is no heartbeat"
-        if not is_agent_id(message.agent):
+        if not AGENT_ID.fullmatch(message.agent):
             return f"{message.agent[:80]!r} is no id of an agent"
         self._liveness.heartbeat(message)
         return ""

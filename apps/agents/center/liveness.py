@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from yardkit.protocol import Heartbeat
 from yardkit.topology import AGENT_ALIVE_SECONDS
 
-# Valid agent ids: they fit into a queue name and a database column.
-_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-
 # Limit of remembered heartbeat numbers: agents without a name get a new id at each start.
 MOST_HEARD = 100_000
-
-
-def is_agent_id(text: str) -> bool:
-    """Return whether a text is a valid agent id."""
-    return _AGENT_ID.fullmatch(text) is not None
 
 
 class Liveness:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import re
 import socket
 import uuid
 from collections.abc import Sequence
@@ -15,9 +14,9 @@ from urllib.parse import quote
 
 from apps.agents.downloader.fetchers import FetchOptions, read_fetch_options
 from yardkit.env import Env, EnvError
+from yardkit.names import AGENT_ID
 
 MAX_NAME_CHARACTERS: Final = 100
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _agent_id(agent: str, name: str, data: Path) -> str:
     if agent:
-        if not _ID.fullmatch(agent):
+        if not AGENT_ID.fullmatch(agent):
             raise EnvError(
                 "AGENT_ID",
                 f"{agent[:80]!r} is no id",
@@ -139,7 +138,7 @@ def _kept_id(path: Path) -> str:
             f"cannot keep the agent's id in {path} ({error.strerror or error})",
             "name a folder this user may write to, or set AGENT_ID",
         ) from error
-    if not _ID.fullmatch(kept):
+    if not AGENT_ID.fullmatch(kept):
         raise EnvError("AGENT_ID", f"{path} holds no id", "delete the file, or set AGENT_ID")
     return kept
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, OperationalError, transaction
 
-from apps.agents.center.liveness import is_agent_id
 from apps.agents.events import AGENTS_CHANGED
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import joinable
 from apps.agents.services.history import sample
 from apps.runtime.services import emit
 from yardkit.errors import first_line
+from yardkit.names import AGENT_ID
 from yardkit.protocol import Heartbeat, Register
 from yardkit.seals import seal
 
@@ -83,7 +83,7 @@ def register_agent(
 
 
 def _check_registration(message: Register) -> None:
-    if not is_agent_id(message.agent):
+    if not AGENT_ID.fullmatch(message.agent):
         raise ValidationError(f"{message.agent[:80]!r} is no id of an agent")
     if message.seal_key:
         try:

@@ -22,6 +22,7 @@ from apps.alerts.engine.values import (
     unknown_names,
 )
 from apps.configcenter.engine.kinds import DataProblem
+from yardkit.names import SERIES
 
 MAX_RULES: Final = 500
 MAX_NAME: Final = 64
@@ -33,7 +34,6 @@ _RULE: Final = (
 )
 # A rule over a series sets exactly one of these.
 LIMITS: Final = ("above", "below", "absent_seconds", "rises_by", "falls_by")
-_SERIES: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _QUIET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
@@ -130,9 +130,7 @@ def _watched(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
             f"{place}.event", "unknown", f"there is no event {str(event)!r}{meant}"[:300]
         )
         return
-    if series is not None and not (
-        isinstance(series, str) and len(series) <= 64 and _SERIES.fullmatch(series)
-    ):
+    if series is not None and not (isinstance(series, str) and SERIES.fullmatch(series)):
         yield DataProblem(
             f"{place}.series", "bad_value", "the name of a series, such as queue.ready"
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from apps.alerts.engine.rules import SEVERITIES
 from apps.configcenter.engine.kinds import DataProblem
+from yardkit.names import SLUG
 
 MAX_CHANNELS: Final = 20
 DAY: Final = 86_400.0
@@ -21,7 +21,6 @@ _SPANS: Final = {
     "repeat_seconds": (60.0, 30 * DAY),
     "after_seconds": (1.0, 7 * DAY),
 }
-_CHANNEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def bad_severity(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
@@ -40,7 +39,7 @@ def bad_channels(place: str, names: object) -> Iterator[DataProblem]:
         )
         return
     for number, name in enumerate(names):
-        if not isinstance(name, str) or not _CHANNEL.fullmatch(name):
+        if not isinstance(name, str) or not SLUG.fullmatch(name):
             text = "a name has small letters, digits, '-' and '_', a letter first, at most 64"
             yield DataProblem(f"{place}[{number}]", "bad_name", text)
 

@@ -18,18 +18,17 @@ from django.core.validators import validate_email
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from apps.alerts.engine.channels.sms import PLACE
 from apps.alerts.errors import BadChannel
 from apps.alerts.states import ChannelKind
 from yardkit.addresses import AddressFault, check_address
+from yardkit.names import is_header_value, is_token
 from yardkit.standard_webhooks import secret_problem
 
 MOST_RECEIVERS: Final = 50
 MOST_TEXT: Final = 4000
 _NUMBER: Final = re.compile(r"\+?[0-9][0-9 -]{1,24}")
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,1000}")
 _SECRET_HEADER: Final = re.compile(r"auth|key|token|secret|cookie|pass", re.IGNORECASE)
-_PLACE: Final = re.compile(r"\{(number|text|id|secret)\}")
 Text = str | Promise
 
 
@@ -183,7 +182,7 @@ def _headers(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > 20:
         raise InvalidValue(_("Enter one header per line, as Name: value."))
     for name, text in value.items():
-        if not _HEADER.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
+        if not is_token(name, 100) or not is_header_value(text, 1000):
             raise InvalidValue(_("Enter one header per line, as Name: value."))
         if _SECRET_HEADER.search(name) and "{secret}" not in text:
             raise InvalidValue(_("Use {secret} here and enter the secret in its own field."))
@@ -394,7 +393,7 @@ def shown_host(secrets: Mapping[str, str], plain: Mapping[str, Any]) -> str:
     """Return the host name of the channel's URL; the rest of the URL may be secret."""
     address = secrets.get("url") or str(plain.get("url", ""))
     try:
-        return urlsplit(_PLACE.sub("x", address)).hostname or ""
+        return urlsplit(PLACE.sub("x", address)).hostname or ""
     except ValueError:
         return ""
 

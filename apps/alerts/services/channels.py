@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext_lazy as _
@@ -19,8 +18,7 @@ from apps.alerts.queries.rules import active_rulebooks
 from apps.alerts.services.channel_fields import read_fields
 from apps.alerts.services.delivery import secrets_of
 from apps.alerts.states import NoticeProblem, NoticeState
-
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+from yardkit.names import SLUG
 
 
 @transaction.atomic
@@ -39,7 +37,7 @@ def create_channel(
     ``typed`` holds settings and secrets by the names in ``channel_fields``. Raises ``BadChannel``
     and ``ChannelExists``.
     """
-    if not _NAME.fullmatch(name):
+    if not SLUG.fullmatch(name):
         text = _("Use lower-case letters, digits, '-' and '_', starting with a letter.")
         raise BadChannel(fields={"name": [text]})
     plain, secrets = read_fields(kind, typed, stored={})

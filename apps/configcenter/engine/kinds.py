@@ -13,7 +13,6 @@ An app registers its kind when it starts::
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,10 +22,10 @@ from typing import ClassVar, Final, Protocol
 from apps.configcenter.engine.diffs import DataChange, changes
 from apps.configcenter.engine.plain import MAX_BYTES, Data
 from apps.configcenter.engine.texts import read_json, write_json
+from yardkit.names import IDENTIFIER
 from yardkit.yaml_reader import YamlError, YamlLimits, read_document, shown_path
 from yardkit.yaml_writer import write_value
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _LIMITS: Final = YamlLimits(bytes=MAX_BYTES)
 
 
@@ -174,7 +173,7 @@ _kinds: dict[str, ConfigKind] = {}
 
 def register(kind: ConfigKind) -> None:
     """Register a kind. Raises ``ValueError`` for an invalid or duplicate name."""
-    if not _NAME.fullmatch(kind.name):
+    if not IDENTIFIER.fullmatch(kind.name):
         raise ValueError(f"{kind.name!r} cannot be the name of a kind")
     if kind.name in _kinds and type(_kinds[kind.name]) is not type(kind):
         raise ValueError(f"there is a kind {kind.name} already")

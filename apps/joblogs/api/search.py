@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
 from apps.joblogs.api.serializers import SEARCH_CHARACTERS, LevelField, LogLineSerializer
+from apps.joblogs.engine.fingerprints import FINGERPRINT
 from apps.joblogs.engine.lines import BIGGEST_SEQ, owner_of
 from apps.joblogs.queries import searched_projects
 from apps.joblogs.services import search_lines
@@ -50,7 +51,7 @@ class LogSearchSerializer(serializers.Serializer[Any]):
         help_text="Exactly this somewhere in the line; only of one run or build.",
     )
     fingerprint = serializers.RegexField(
-        r"^[0-9a-f]{16}$", required=False, help_text="Errors of one kind."
+        FINGERPRINT, required=False, help_text="Errors of one kind."
     )
     cursor = serializers.CharField(
         required=False, allow_blank=True, max_length=200, help_text="`next` of the page before."

@@ -9,6 +9,7 @@ from typing import Final
 # Patterns of text that is specific to one occurrence.
 SHAPE_CHARACTERS: Final = 300
 DIGITS: Final = 16
+FINGERPRINT: Final = rf"^[0-9a-f]{{{DIGITS}}}$"
 
 # Most specific pattern first: at each position the first match wins.
 _PARTS: Final = re.compile(

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from apps.access.admin.forms import moment_field
+from apps.joblogs.engine.fingerprints import FINGERPRINT
 from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS
 from apps.joblogs.stores.base import Search
 from apps.jobs.models import Job
@@ -90,7 +91,7 @@ class SearchForm(forms.Form):
     until = moment_field(_("Until"))
     build = _number(_("Build"))
     fingerprint = forms.RegexField(
-        r"^[0-9a-f]{16}$", required=False, widget=forms.HiddenInput, label=_("Error group")
+        FINGERPRINT, required=False, widget=forms.HiddenInput, label=_("Error group")
     )
 
     def __init__(self, data: Any, user: object) -> None:

@@ -7,14 +7,13 @@ columns. See docs/job-files.md.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from yardkit.yaml_reader import YamlError, decode
+from yardkit.yaml_reader import FORBIDDEN, YamlError, decode
 
 VERSION: Final = 1
 VERSION_KEY: Final = "crawlyard_jobs"
@@ -22,7 +21,6 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_JOBS: Final = 1000
 # Reading stops after this many problems.
 MAX_PROBLEMS: Final = 100
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SHOWN: Final = 60
 
 
@@ -153,7 +151,7 @@ def kind_problem(column: Column, value: object) -> str | None:
 
 def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
     """Return the message for an unknown field, with the most similar name."""
-    shown = _CONTROL.sub("?", str(name)[:_SHOWN]).encode("utf-8", "replace").decode()
+    shown = FORBIDDEN.sub("?", str(name)[:_SHOWN]).encode("utf-8", "replace").decode()
     if shown in ("secrets", "cookies"):
         return _("%(name)s are not imported from files; set them on the job's page.") % {
             "name": shown
@@ -172,7 +170,7 @@ def check_version(value: object, line: int) -> None:
         text = _(
             "This file has version %(given)s of the format; only version %(ours)d is supported."
         )
-        shown = _CONTROL.sub("?", str(value)[:20]).encode("utf-8", "replace").decode()
+        shown = FORBIDDEN.sub("?", str(value)[:20]).encode("utf-8", "replace").decode()
         raise JobFileUnreadable(line, text % {"given": shown, "ours": VERSION}, VERSION_KEY)
 
 

@@ -12,6 +12,8 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from yardkit.names import CONTROL, is_variable
+
 MAX_WORDS: Final = 200
 MAX_WORD_CHARACTERS: Final = 8 * 1024
 MAX_VARIABLES: Final = 200
@@ -24,10 +26,8 @@ MAX_TAG_CHARACTERS: Final = 40
 MAX_NOTES_CHARACTERS: Final = 10_000
 _SHOWN: Final = 60
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:-]{0,98}[A-Za-z0-9])?|")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 RESERVED_PREFIX: Final = "CRAWLYARD_"
 # Variables that the runner sets itself.
@@ -37,7 +37,7 @@ RESERVED: Final = frozenset({"BROKER_URL", "FAILPOINTS", "PATH", "PYTHONPATH"})
 def shown(value: object) -> str:
     """Return an invalid value for a message, shortened and printable."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return _CONTROL.sub("?", text[:_SHOWN]).encode("utf-8", "replace").decode()
+    return CONTROL.sub("?", text[:_SHOWN]).encode("utf-8", "replace").decode()
 
 
 def is_storable(text: str) -> bool:
@@ -51,7 +51,7 @@ def is_storable(text: str) -> bool:
 
 def validate_line(text: str) -> None:
     """Accept a name that fits on one line."""
-    if _CONTROL.search(text) or text != text.strip() or not is_storable(text):
+    if CONTROL.search(text) or text != text.strip() or not is_storable(text):
         raise ValidationError(
             _("Line breaks, control characters and surrounding spaces are not allowed.")
         )
@@ -115,7 +115,7 @@ def validate_environment(value: object) -> None:
 def _variable_problem(name: str, text: object) -> str | None:
     """Return the error of one variable; the message never contains the value."""
     named = {"name": shown(name), "limit": MAX_VALUE_CHARACTERS}
-    if not _VARIABLE.fullmatch(name):
+    if not is_variable(name, 200):
         return (
             gettext(
                 "“%(name)s” cannot be the name of a variable: letters, digits and _ only, no digit "

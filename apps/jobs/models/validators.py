@@ -13,6 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from apps.jobs.arguments import is_unicode
+from yardkit.names import CONTROL, is_token
 from yardkit.nesting import check_json
 from yardkit.protocol import CutRule
 
@@ -27,9 +28,7 @@ MAX_COOKIES: Final = 100
 MAX_COOKIE_CHARACTERS: Final = 4096
 _SHOWN: Final = 60
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*|\"[^\"\x00-\x1f;\x7f]*\"")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 # Messages of re2, translated.
 _PROBLEMS: Final[dict[str, Promise]] = {
@@ -131,7 +130,7 @@ def validate_encoding(text: str) -> None:
 
 def validate_header_text(text: str) -> None:
     """Accept a valid HTTP header value."""
-    if _CONTROL.search(text) or text != text.strip():
+    if CONTROL.search(text) or text != text.strip():
         raise ValidationError(
             _("Line breaks, control characters and surrounding spaces are not allowed.")
         )
@@ -245,7 +244,7 @@ def check_cookies(value: object) -> dict[str, str]:
             params={"limit": MAX_COOKIES, "count": len(value)},
         )
     for name, text in value.items():
-        if not _TOKEN.fullmatch(name) or len(name) > 256:
+        if not is_token(name, 256):
             raise ValidationError(
                 _("“%(name)s” cannot be the name of a cookie."),
                 params={"name": name[:_SHOWN].encode("utf-8", "replace").decode()},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,11 +12,11 @@ from urllib.parse import parse_qs
 from apps.projects.engine.refs import RefRefused, check_commit
 from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.senders import WebhookSender
+from apps.projects.engine.tags import IMAGE_DIGEST
 from yardkit.nesting import MAX_DEPTH
 
 TAGS: Final = "refs/tags/"
 FORM: Final = "application/x-www-form-urlencoded"
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 Payload = Mapping[str, Any]
 
 
@@ -251,4 +250,4 @@ def _checked_commit(commit: str, *, strict: bool) -> str:
 
 
 def _digest(value: object) -> str:
-    return value if isinstance(value, str) and _DIGEST.fullmatch(value) else ""
+    return value if isinstance(value, str) and IMAGE_DIGEST.fullmatch(value) else ""

@@ -26,6 +26,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from apps.projects.engine.addresses import AddressProblem, RemoteAddress, check_registry_url
 from apps.projects.engine.refusals import ProjectInputError
+from apps.projects.engine.tags import IMAGE_DIGEST, IMAGE_TAG
 from yardkit.addresses import Network, resolve_name
 
 LATEST: Final = "latest"
@@ -43,8 +44,6 @@ _MANIFESTS: Final = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # Anchored at the beginning of a word, to avoid quadratic time on long words.
 _CHALLENGE = re.compile(r'(?<![a-z_])([a-z_]++)="([^"]*)"', re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
@@ -56,7 +55,7 @@ class RegistryProblem(ProjectInputError):
 
 def is_image_tag(tag: str) -> bool:
     """Return whether the text is a valid image tag."""
-    return bool(_TAG.fullmatch(tag))
+    return bool(IMAGE_TAG.fullmatch(tag))
 
 
 def choices(tags: Sequence[str], limit: int = MAX_TAGS) -> list[str]:
@@ -139,7 +138,7 @@ class RegistryClient:
         path = f"/v2/{self._repository}/manifests/{tag}"
         headers, _body = self._ask("HEAD", path, {"Accept": _MANIFESTS})
         digest = headers.get("docker-content-digest", "")
-        if not _DIGEST.fullmatch(digest):
+        if not IMAGE_DIGEST.fullmatch(digest):
             raise RegistryProblem("registry_no_digest", image=f"{self._repository}:{tag}")
         return digest
 

@@ -28,7 +28,8 @@ _LIKE_A_HASH = re.compile(r".*-x[0-9a-f]{10}", re.DOTALL)
 
 _PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)|([{}])")
 _NAME_PART = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
-_IMAGE_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+IMAGE_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class TemplateRefused(TagRefused):
@@ -197,7 +198,7 @@ def image_name(project: str, reading: TagReading) -> ImageName:
     # alone is ambiguous with a release and a version.
     clear = "-" not in reading.release and bool(reading.release or "-" not in reading.version)
     clear = clear and not _LIKE_A_HASH.fullmatch(tag)
-    if (repository, tag) != exact or not clear or not _IMAGE_TAG.fullmatch(tag):
+    if (repository, tag) != exact or not clear or not IMAGE_TAG.fullmatch(tag):
         tag = f"{tag[: MAX_IMAGE_TAG - len(digest) - 1]}-{digest}"
     return ImageName(repository, tag)
 

@@ -15,11 +15,11 @@ from apps.projects.engine.refs import check_branch
 from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import parse_template
 from apps.projects.reasons import text_of
+from yardkit.names import is_variable
 
 MAX_ARGUMENTS: Final = 100
 MAX_ARGUMENT: Final = 4096
 MIN_SECRET: Final = 16
-_ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _PATH_PART = re.compile(r"[\w.+@-][\w.+@ -]*")
 
 
@@ -78,7 +78,7 @@ def validate_build_arguments(value: object) -> None:
         )
     for name, text in value.items():
         params = {"name": str(name)[:60], "limit": MAX_ARGUMENT}
-        if not isinstance(name, str) or not _ARGUMENT_NAME.fullmatch(name):
+        if not is_variable(name, 100):
             raise ValidationError(
                 _("“%(name)s” is not a valid name of a build argument."), params=params
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,6 +17,7 @@ from apps.queuestats.services.rejections import RejectedReport, store_batch
 from apps.queuestats.services.series_readings import SeriesReading, add_readings
 from apps.queuestats.services.upsert import Upsert
 from yardkit import failpoints
+from yardkit.names import SERIES
 from yardkit.protocol import SampleKind, SampleNote, Samples
 
 # How long the numbers of received reports are kept, to recognise redelivered ones.
@@ -25,7 +25,6 @@ SENDERS_KEPT: Final = timedelta(days=7)
 SERIES_A_STATEMENT: Final = 200
 # 2^53: above it a float cannot represent every integer.
 MAX_NUMBER: Final = 9_007_199_254_740_992
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 _SENDER_VALUES: Final = {
     "seq": "bigint",
@@ -128,7 +127,7 @@ def _sample_error(note: SampleNote) -> str:
         or note.second % note.spread
     ):
         return f"invalid time {note.second} or length {note.spread}"
-    if len(note.series) > 64 or not _NAME.fullmatch(note.series):
+    if not SERIES.fullmatch(note.series):
         return "invalid name"
     if len(note.label) > 64 or "\0" in note.label or not 0 <= note.project < MAX_NUMBER:
         return f"invalid label {note.label[:80]!r} or project {note.project}"

@@ -18,10 +18,10 @@ from apps.access.admin.base import projects_of
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.projects.models import Project
+from apps.requeststore.engine.biz import BIZ_ID
 from apps.requeststore.engine.errors import RequestStoreError, RequestStoreUnavailable, UnknownBiz
 from apps.requeststore.services.store import BoundBiz, shared_request_store
 
-KEY: Final = re.compile(r"([0-9]{1,18})\.([a-z][a-z0-9_]{0,31})")
 _NONE: Final = gettext_lazy(
     "This request group does not exist, or you do not have permission to view it."
 )
@@ -64,13 +64,13 @@ class BizScope(ProjectScopedAdmin):
         missing.
         """
         self.expect_view(request)
-        named = KEY.fullmatch(key)
-        if named is None or int(named[1]) not in projects_of(request, Role.VIEWER):
+        project, _dot, name = key.partition(".")
+        if not re.fullmatch(BIZ_ID, key) or int(project) not in projects_of(request, Role.VIEWER):
             raise Http404(_NONE)
-        if int(named[1]) not in projects_of(request, role):
+        if int(project) not in projects_of(request, role):
             raise PermissionDenied
         try:
-            return shared_request_store().biz(int(named[1]), named[2])
+            return shared_request_store().biz(int(project), name)
         except UnknownBiz:
             raise Http404(
                 gettext_lazy(

@@ -25,14 +25,9 @@ from apps.requeststore.api.serializers import (
     ReopenRequestsSerializer,
     place_of,
 )
-from apps.requeststore.api.store_errors import (
-    BIZ_ID,
-    StoreErrorsMixin,
-    biz_id,
-    biz_named,
-    seen_bizzes,
-)
+from apps.requeststore.api.store_errors import StoreErrorsMixin, biz_id, biz_named, seen_bizzes
 from apps.requeststore.api.tester import RuleTesterMixin
+from apps.requeststore.engine.biz import BIZ_ID
 from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.queries.accounting import BizAccounting, standings

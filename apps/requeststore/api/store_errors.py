@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any
 
 from django.http import Http404
 from django.utils.translation import gettext as _
@@ -14,6 +14,7 @@ from rest_framework.views import set_rollback
 from apps.access.api.errors import RETRY_AFTER_SECONDS, error_body
 from apps.access.services import project_ids
 from apps.access.states import Role
+from apps.requeststore.engine.biz import BIZ_ID
 from apps.requeststore.engine.errors import (
     InvalidRequest,
     RequestStoreError,
@@ -23,9 +24,6 @@ from apps.requeststore.engine.errors import (
     UnknownNode,
 )
 from apps.requeststore.services.store import BoundBiz, shared_request_store
-
-# ID of a biz in URLs: project ID and name, ``7.news``.
-BIZ_ID: Final = r"[0-9]{1,18}\.[a-z][a-z0-9_]{0,31}"
 
 
 class StoreErrorsMixin:

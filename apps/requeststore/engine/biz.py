@@ -7,16 +7,21 @@ nodes, epochs, splits -> storage; queue -> waiting; rules -> extraction; fetch -
 from __future__ import annotations
 
 import enum
+import re
 from typing import Any, Final
 
 import msgspec
 
 from apps.requeststore.engine.flags import FAILED
+from yardkit.names import IDENTIFIER
 
 DEFAULT_NODE: Final = "default"
 MAX_SPLITS: Final = 256
 MAX_BIZZES: Final = 200
-NAME: Final = r"[a-z][a-z0-9_]{0,31}"
+# Names of records: of a table, a folder or a queue.
+RECORDS_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+# A biz in URLs: ID of its project and name, ``7.news``.
+BIZ_ID: Final = rf"[0-9]{{1,18}}\.{IDENTIFIER.pattern}"
 
 
 class Balance(enum.StrEnum):

@@ -18,7 +18,7 @@ import msgspec
 from apps.requeststore.engine.biz import (
     MAX_BIZZES,
     MAX_SPLITS,
-    NAME,
+    RECORDS_NAME,
     Biz,
     BizSettings,
     DownloaderKind,
@@ -28,6 +28,8 @@ from apps.requeststore.engine.biz import (
 )
 from apps.requeststore.engine.entity import MAX_PRIORITY
 from apps.requeststore.engine.flags import FAILED, MAX_FLAG, PROCESSED
+from apps.requeststore.engine.request_checks import BREAKS
+from yardkit.names import IDENTIFIER, is_token
 from yardkit.protocol import DownloaderSettings, Policy
 
 MAX_EPOCHS: Final = 100
@@ -44,11 +46,7 @@ MAX_RECORD_SECONDS: Final = 10 * 366 * 24 * 3600
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
-_NAME: Final = re.compile(NAME)
-_RECORDS_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _FLAG: Final = re.compile(r"[1-9][0-9]{0,2}")
-_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-_BREAKS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Downloader fields that a biz sets elsewhere or must not set.
 _NOT_DOWNLOADER: Final = frozenset({"allowed_networks", "concurrency", "timeout_seconds"})
 DOWNLOADER_FIELDS: Final = frozenset(DownloaderSettings.__struct_fields__) - _NOT_DOWNLOADER
@@ -180,11 +178,11 @@ def _unknown(place: str, name: str, known: Iterable[str]) -> SettingsProblem:
 
 
 def _biz(place: str, name: str, biz: Biz) -> Iterator[SettingsProblem]:
-    if not _NAME.fullmatch(name):
+    if not IDENTIFIER.fullmatch(name):
         yield SettingsProblem(place, "bad_name")
     for field in ("database", "collection", "queue"):
         value = getattr(biz, field)
-        if not _NAME.fullmatch(value) and (value or field == "collection"):
+        if not IDENTIFIER.fullmatch(value) and (value or field == "collection"):
             yield SettingsProblem(f"{place}.{field}", "bad_name")
     if len(biz.description) > MAX_TEXT:
         yield SettingsProblem(f"{place}.description", "too_long", {"most": MAX_TEXT})
@@ -229,7 +227,7 @@ def _epochs(place: str, epochs: list[Epoch]) -> Iterator[SettingsProblem]:
         if not 1 <= len(epoch.nodes) <= MAX_SPLITS:
             yield SettingsProblem(f"{where}.nodes", "nodes_count", {"most": MAX_SPLITS})
         for index, node in enumerate(epoch.nodes):
-            if not _NAME.fullmatch(node):
+            if not IDENTIFIER.fullmatch(node):
                 yield SettingsProblem(f"{where}.nodes[{index}]", "bad_name")
             elif node in epoch.nodes[:index]:
                 yield SettingsProblem(f"{where}.nodes[{index}]", "node_twice", {"node": node}, True)
@@ -261,7 +259,7 @@ def _fetch(place: str, fetch: Fetch) -> Iterator[SettingsProblem]:
     if fetch.through is DownloaderKind.DIRECT and fetch.agents:
         yield SettingsProblem(f"{place}.agents", "not_direct", warning=True)
     for name, value in fetch.headers.items():
-        if not _HEADER.fullmatch(name) or _BREAKS.search(value) or len(value) > 8000:
+        if not is_token(name, 200) or BREAKS.search(value) or len(value) > 8000:
             yield SettingsProblem(f"{place}.headers.{name}", "bad_header")
     yield from _downloader(f"{place}.downloader", fetch.downloader)
 
@@ -280,7 +278,7 @@ def _downloader(place: str, given: Mapping[str, Any]) -> Iterator[SettingsProble
 
 
 def _records(place: str, records: Records) -> Iterator[SettingsProblem]:
-    if records.name and not _RECORDS_NAME.fullmatch(records.name):
+    if records.name and not RECORDS_NAME.fullmatch(records.name):
         yield SettingsProblem(f"{place}.name", "bad_records_name")
     yield from _within(place, "ttl_seconds", records.ttl_seconds, 0, MAX_RECORD_SECONDS)
 

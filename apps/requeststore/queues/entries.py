@@ -7,17 +7,16 @@ from typing import Final
 
 import msgspec
 
-from apps.requeststore.engine.biz import NAME
 from apps.requeststore.engine.entity import MAX_PRIORITY
 from apps.requeststore.engine.errors import BadEntry
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.stores.base import QueueEntry
+from yardkit.names import IDENTIFIER
 from yardkit.nesting import check_json
 
 # Ours have about 70 bytes; foreign producers may add fields.
 MAX_ENTRY_BYTES: Final = 4096
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
-_NAME: Final = re.compile(NAME)
 
 
 class _Written(msgspec.Struct):
@@ -53,7 +52,7 @@ def read_entry(body: bytes) -> QueueEntry:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadEntry(f"no entry {{id, biz, ts}}: {error}") from None
     entry = QueueEntry(_whole("id", found.id, MAX_ID), found.biz, _whole("ts", found.ts, MAX_TS))
-    if not _NAME.fullmatch(entry.biz):
+    if not IDENTIFIER.fullmatch(entry.biz):
         raise BadEntry("biz is no name: use a-z, 0-9 and _, at most 32, a letter first")
     return entry
 

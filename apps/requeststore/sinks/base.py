@@ -6,7 +6,6 @@ have stored; sinks then avoid duplicates.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Protocol
@@ -14,8 +13,6 @@ from typing import Any, ClassVar, Final, Protocol
 import msgspec
 
 from apps.requeststore.engine.errors import RequestStoreError
-
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class SinkUnavailable(RequestStoreError):

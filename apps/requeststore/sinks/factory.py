@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from apps.requeststore.engine.biz import DestinationKind, Records
+from apps.requeststore.engine.biz import RECORDS_NAME, DestinationKind, Records
 from apps.requeststore.engine.errors import BadSetting
-from apps.requeststore.sinks.base import NAME, NullSink, Sink
+from apps.requeststore.sinks.base import NullSink, Sink
 from apps.requeststore.sinks.databases import open_database
 from apps.requeststore.sinks.json_lines import JsonLinesSink
 from apps.requeststore.sinks.messages import QueueSink
@@ -60,6 +60,6 @@ def open_sink(context: SinkContext, *, project_id: int, biz: str, records: Recor
 
 def _name(biz: str, records: Records) -> str:
     name = records.name or biz
-    if not NAME.fullmatch(name):
+    if not RECORDS_NAME.fullmatch(name):
         raise BadSetting(f"records: {name!r} is no name; use letters, digits and . _ -")
     return name

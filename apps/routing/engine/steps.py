@@ -6,13 +6,14 @@ the beginning shows the origin of the item, the end explains its current state.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 import msgspec
+
+from yardkit.names import UNSTORABLE
 
 # A history with more than MOST steps is reduced to the first HEAD and the last TAIL steps.
 MOST: Final = 120
@@ -21,7 +22,6 @@ TAIL: Final = 60
 DETAIL_CHARACTERS: Final = 300
 
 # Databases reject NUL and lone surrogates in a text.
-_UNWRITABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class StepKind(StrEnum):
@@ -77,7 +77,7 @@ def step(at: datetime, kind: str, outbound: str = "", detail: str = "") -> Step:
 
 def writable(text: str, most: int) -> str:
     """Truncate a text to ``most`` characters and replace those that databases reject."""
-    return _UNWRITABLE.sub("\ufffd", text[:most]) if text else text
+    return UNSTORABLE.sub("\ufffd", text[:most]) if text else text
 
 
 def write_steps(steps: Iterable[Step]) -> str:

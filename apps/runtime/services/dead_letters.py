@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from apps.runtime.states import DeadLetterState
 from yardkit import failpoints
 from yardkit.broker import Broker, Delivery, Subscription
 from yardkit.broker.base import DEAD_QUEUE, HEADER_DIED_AT, HEADER_QUEUE, HEADER_REASON
+from yardkit.names import UNSTORABLE
 
 # Header that names the project of a message; its dead letter is shown in that project.
 HEADER_PROJECT = "x-crawlyard-project"
@@ -27,7 +27,6 @@ PREFETCH = 20
 
 _OWN_HEADERS = frozenset({HEADER_REASON, HEADER_QUEUE, HEADER_DIED_AT})
 # Characters that PostgreSQL text cannot store: NUL and lone surrogates.
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LARGEST_ID = 2**63 - 1
 
 
@@ -142,7 +141,7 @@ def _project(value: object) -> int | None:
 
 def _text(value: object, length: int) -> str:
     # Replaced by "?", one byte: names must still fit into the broker's 255 bytes.
-    return _UNSTORABLE.sub("?", str(value))[:length]
+    return UNSTORABLE.sub("?", str(value))[:length]
 
 
 def _storable(headers: Mapping[str, object]) -> dict[str, Any]:
@@ -153,5 +152,5 @@ def _storable(headers: Mapping[str, object]) -> dict[str, Any]:
             continue
         if isinstance(value, float) and not math.isfinite(value):
             value = str(value)
-        kept[_text(name, 255)] = _UNSTORABLE.sub("?", value) if isinstance(value, str) else value
+        kept[_text(name, 255)] = UNSTORABLE.sub("?", value) if isinstance(value, str) else value
     return kept

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from apps.seeds.engine.errors import BadSeed
+from yardkit.names import CONTROL
 from yardkit.protocol.seeds import Seed, SeedOutcome, SeedState
 
 # Default number of tries until a seed counts as failed (seed S3.11).
@@ -32,8 +32,6 @@ URGENT_DUE: Final = 0
 TIMELESS_DUE: Final = 1
 
 __all__ = ["Outcome", "ResolvedSeed", "Seed", "State", "after", "check_ext", "check_text"]
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 # Shared by the wire format and the stores.
@@ -88,7 +86,7 @@ def check_text(what: str, value: object, most_bytes: int) -> str:
     # Every character takes at least one byte, so most texts are judged without encoding them.
     if len(value) > most_bytes:
         raise BadSeed(f"{what}_too_large", _too_large(what, len(value), most_bytes))
-    match = _CONTROL.search(value)
+    match = CONTROL.search(value)
     if match:
         where = f"U+{ord(match[0]):04X} at position {match.start() + 1}"
         raise BadSeed(f"binary_{what}", f"the {what} has a control character, {where}")

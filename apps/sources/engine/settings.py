@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-NAME: Final = r"[a-z][a-z0-9_-]{0,63}"
 MAX_SOURCES: Final = 500
 # Limits of the rate: the vendor's maximum (seed S0.40), and ours for any other API.
 MOST_REQUESTS_A_SECOND: Final = 20.0

@@ -22,13 +22,13 @@ from apps.sources.engine.settings import (
     MAX_SOURCES,
     MOST_OF_OTHERS,
     MOST_REQUESTS_A_SECOND,
-    NAME,
     Mode,
     NamedBroker,
     Source,
     SourceKind,
     merged,
 )
+from yardkit.names import SLUG
 from yardkit.own_queues import is_own
 
 # Raises ``ValueError`` with a text for people.
@@ -52,8 +52,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
 _LONGEST: Final = {"description": 500, "base_url": 2000, "task_id": 200, "date_format": 100}
 # Reserved prefix: queues of records of bizzes, which have other consumers.
 _RECORDS: Final = "records."
-_QUEUE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
-_TASK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+_QUEUE_OR_TASK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
 
 def check(data: Mapping[str, Any], *, cron: CheckCron, broker_url: str) -> Iterator[DataProblem]:
@@ -79,7 +78,7 @@ def _source(
     name: str, entry: Any, defaults: Mapping[str, Any], cron: CheckCron, broken: bool
 ) -> Iterator[DataProblem]:
     place = f"sources.{name}"
-    if not re.fullmatch(NAME, name):
+    if not SLUG.fullmatch(name):
         text = "a name has small letters, digits, '-' and '_', a letter first, at most 64"
         yield DataProblem(place[:100], "bad_name", text)
     entry = {} if entry is None else entry
@@ -153,9 +152,9 @@ def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
         return _bad_format(value)
     if key == "base_url":
         return _bad_url(value)
-    if key == "credentials" and not re.fullmatch(NAME, value):
+    if key == "credentials" and not SLUG.fullmatch(value):
         return "the name of credentials of this project is needed"
-    if key == "task_id" and not _TASK.fullmatch(value):
+    if key == "task_id" and not _QUEUE_OR_TASK.fullmatch(value):
         return "letters, digits, '-', '_', '.' and ':' only"
     return bad_queue(value) if key == "queue" else ""
 
@@ -164,7 +163,7 @@ def bad_queue(name: str) -> str:
     """Return why records cannot be published to the queue; "" if they can."""
     if is_own(name) or name.startswith(_RECORDS):
         return "the platform itself uses a queue of this name"
-    if not _QUEUE.fullmatch(name):
+    if not _QUEUE_OR_TASK.fullmatch(name):
         return "letters, digits, '-', '_', '.' and ':' only, at most 200"
     return ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,14 +11,12 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.sources.engine.settings import NAME
 from apps.sources.errors import BadCredential, CredentialExists, CredentialInUse
 from apps.sources.models import Credential
 from apps.sources.queries import book
+from yardkit.names import SLUG, is_header_value, is_token
 
 SECRETS: Final = ("username", "password", "token", "headers")
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,4000}")
 
 
 @transaction.atomic
@@ -36,7 +33,7 @@ def save_credential(
 
     Raises ``BadCredential``, and ``CredentialExists`` if ``new`` credentials have a taken name.
     """
-    if not re.fullmatch(NAME, name):
+    if not SLUG.fullmatch(name):
         text = _("Small letters, digits, '-' and '_' only, a letter first.")
         raise BadCredential(fields={"name": [text]})
     _check_headers(values.get("headers", ""))
@@ -89,8 +86,7 @@ def _check_headers(text: str) -> None:
     except ValueError:
         headers = None
     if not isinstance(headers, dict) or not all(
-        _HEADER.fullmatch(name) and isinstance(value, str) and _VALUE.fullmatch(value)
-        for name, value in headers.items()
+        is_token(name, 100) and is_header_value(value, 4000) for name, value in headers.items()
     ):
         # Not included in the error: it may be a token.
         text_ = _("Enter a JSON object of header names and ASCII values.")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final
 
 from yardkit.env import EnvError
+from yardkit.names import UNSTORABLE, is_variable
 
 NAME: Final = "ROUTING_PLACEHOLDERS"
 _REMEDY: Final = 'write an object of texts such as {"kafka_servers": "10.0.0.1:9092"}'
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-# Characters that no rule can contain: NUL and lone surrogates.
-_UNWRITABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def read_placeholders(text: str) -> dict[str, str]:
@@ -27,13 +24,13 @@ def read_placeholders(text: str) -> dict[str, str]:
     if not isinstance(found, dict):
         raise EnvError(NAME, "this is no JSON object", _REMEDY)
     for number, (name, value) in enumerate(found.items(), 1):
-        if not _WORD.fullmatch(name):
+        if not is_variable(name, 100):
             # It may be a misplaced value.
             remedy = "use ASCII letters, digits and _, not a digit first"
             raise EnvError(NAME, f"name number {number} is no name", remedy)
         if not isinstance(value, str):
             raise EnvError(NAME, f"the value of {name} is no text", "put it in double quotes")
-        if _UNWRITABLE.search(value):
+        if UNSTORABLE.search(value):
             problem = f"the value of {name} holds \\u0000 or half of a surrogate pair"
             raise EnvError(NAME, problem, "leave that out")
     return found

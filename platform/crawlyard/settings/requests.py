@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from yardkit.env import Env, EnvError
+from yardkit.names import IDENTIFIER
 from yardkit.standard_webhooks import secret_problem
 
 logger = logging.getLogger(__name__)
@@ -18,7 +19,6 @@ logger = logging.getLogger(__name__)
 # Interval of checking the file of nodes for changes, in seconds.
 LOOK_SECONDS: Final = 0.5
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://", "mongodb://", "mongodb+srv://")
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9]{0,15}")
 
 
@@ -87,7 +87,7 @@ def request_nodes(env: Env, url: str) -> dict[str, str]:
     nodes = {"default": _checked("REQUESTS_URL", url)}
     for entry in env.secret("REQUESTS_NODES", default="").split():
         name, sign, address = entry.partition("=")
-        if not sign or not _NAME.fullmatch(name):
+        if not sign or not IDENTIFIER.fullmatch(name):
             raise EnvError("REQUESTS_NODES: not understood; use node2=mongodb://... node3=...")
         if name in nodes:
             raise EnvError(f"REQUESTS_NODES: the node {name} is there twice")

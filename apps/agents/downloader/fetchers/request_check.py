@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from yardkit.names import HTTP_TOKEN
 from yardkit.protocol import DownloaderSettings, DownloadRequest
 from yardkit.wire_url import as_written
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_IN_A_VALUE: Final = re.compile(r"[\r\n\0]")
 
 
@@ -17,10 +17,10 @@ def checked_request(request: DownloadRequest, settings: DownloaderSettings) -> t
     url = as_written(request.url)
     if url.scheme not in ("http", "https") or not url.raw_host:
         raise ValueError("bad URL: neither http:// nor https://")
-    if not _TOKEN.fullmatch(request.method):
+    if not HTTP_TOKEN.fullmatch(request.method):
         raise ValueError("bad method")
     for name, value in request.headers.items():
-        if not _TOKEN.fullmatch(name) or _NOT_IN_A_VALUE.search(value):
+        if not HTTP_TOKEN.fullmatch(name) or _NOT_IN_A_VALUE.search(value):
             raise ValueError(f"bad header {name[:40]!r}")
     seconds = request.timeout_seconds
     seconds = settings.timeout_seconds if seconds is None else seconds

@@ -24,7 +24,7 @@ from apps.alerts.engine.channels.base import (
 from apps.alerts.engine.messages import Message
 
 DEFAULT_CHARACTERS: Final = 200
-_PLACE: Final = re.compile(r"\{(number|text|id|secret)\}")
+PLACE: Final = re.compile(r"\{(number|text|id|secret)\}")
 _DEPTH: Final = 10
 
 
@@ -81,7 +81,7 @@ def fill(
     template: str, values: Mapping[str, str], quoted: Callable[[str], str] = lambda text: text
 ) -> str:
     """Fill a template with values; placeholders within values are not expanded."""
-    return _PLACE.sub(lambda place: quoted(values[place[1]]), template)
+    return PLACE.sub(lambda place: quoted(values[place[1]]), template)
 
 
 def _filled(value: Any, values: Mapping[str, str], depth: int) -> Any:

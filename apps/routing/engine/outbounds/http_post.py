@@ -25,6 +25,7 @@ from apps.routing.engine.outbounds.base import (
 from apps.routing.engine.outbounds.parameters import Parameter, between, read, url_of
 from apps.routing.engine.rules import Outbound as Rule
 from yardkit.bridge import LoopThread
+from yardkit.names import is_header_value, is_token
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ _TOO_LARGE: Final = frozenset({413, 431})
 _ANSWER_BYTES: Final = 64 * 1024
 _MOST_PAUSE_SECONDS: Final = 60.0
 _MOST_REQUEST_BYTES: Final = 8 * 1024 * 1024
-_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,4000}")
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _OUR_HEADERS: Final = frozenset(
     {"host", "content-length", "content-type", "transfer-encoding", "connection", "expect"}
@@ -48,12 +47,12 @@ _OUR_HEADERS: Final = frozenset(
 
 def _check_headers(headers: Mapping[Any, Any]) -> str:
     for name, value in headers.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not is_token(name, 100):
             return "the name of a header has letters, digits and hyphens"
         if name.lower() in _OUR_HEADERS:
             return f"the header {name} is set by the outbound itself"
         # The value is not shown, because it may be a secret token.
-        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+        if not is_header_value(value, 4000):
             return f"the value of the header {name} is no line of ASCII"
     return ""
 
