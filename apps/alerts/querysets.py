@@ -8,6 +8,7 @@ from typing import Generic, Self
 from apps.access.querysets import M_co, VisibleQuerySet
 from apps.alerts.states import IncidentState, NoticeState
 from apps.jobs.states import RunState
+from apps.runtime.querysets import LeasedQuerySet
 
 
 class IncidentQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
@@ -35,10 +36,13 @@ class ChannelQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     project_path = "project"
 
 
-class NoticeQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Notifications."""
+class NoticeQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]  # as_manager
+    """Notifications, each sent by one worker at a time; its attempts are the fencing token."""
 
     project_path = "project"
+    lease_until = "next_try_at"
+    lease_generation = "attempts"
+    lease_owner = ""
 
     def due(self, now: datetime) -> Self:
         """Return waiting notifications whose next attempt is due at ``now``."""

@@ -7,6 +7,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from apps.runtime.querysets import WorkerLeaseQuerySet
 from apps.runtime.states import DaemonState, DeadLetterState
 
 
@@ -121,6 +122,8 @@ class WorkerLease(models.Model):
     generation = models.PositiveBigIntegerField(_("generation"), default=1)
     expires_at = models.DateTimeField(_("expires at"))
     high_water_ms = models.BigIntegerField(_("high-water mark in milliseconds"), default=0)
+
+    objects = WorkerLeaseQuerySet["WorkerLease"].as_manager()
 
     class Meta:
         verbose_name = _("number lease")

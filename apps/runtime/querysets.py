@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from django.db.models import F, Model, Q, QuerySet
+from django.db.models import F, Model, QuerySet
 
 M_co = TypeVar("M_co", bound=Model, covariant=True)
 
@@ -16,17 +16,14 @@ class LeasedQuerySet(QuerySet[M_co], Generic[M_co]):
     The generation is the fencing token: each claim increments it, and later writes of the holder
     name it, so that a holder whose lease has expired changes nothing. A subclass names the columns
     of the lease; ``lease_owner`` is "" if there is no owner column.
+
+    Rows whose holder is judged by the age of its heartbeat (runs, builds, operations on seeds,
+    re-balances), and rows claimed many at a time (outbox, routed tasks, records), have other rules.
     """
 
     lease_until: ClassVar[str] = "leased_until"
     lease_generation: ClassVar[str] = "generation"
     lease_owner: ClassVar[str] = "owner"
-
-    def free(self, now: datetime) -> Self:
-        """Rows that no process holds: never leased, released, or past the end of their lease."""
-        return self.filter(
-            Q(**{f"{self.lease_until}__isnull": True}) | Q(**{f"{self.lease_until}__lte": now})
-        )
 
     def expired(self, now: datetime) -> Self:
         """Rows whose lease has ended without a release."""
@@ -37,7 +34,7 @@ class LeasedQuerySet(QuerySet[M_co], Generic[M_co]):
         return self.filter(pk=pk, **{self.lease_generation: generation})
 
     def claim(
-        self, pk: int, generation: int, *, owner: str, until: datetime, **changes: Any
+        self, pk: int, generation: int, *, until: datetime, owner: str = "", **changes: Any
     ) -> int | None:
         """Claim one row of this queryset, as last read with ``generation``.
 
@@ -50,17 +47,21 @@ class LeasedQuerySet(QuerySet[M_co], Generic[M_co]):
         changes[self.lease_generation] = F(self.lease_generation) + 1
         return generation + 1 if self.held(pk, generation).update(**changes) else None
 
-    def renew(self, pk: int, generation: int, *, until: datetime, **changes: Any) -> bool:
-        """Extend the lease; False if another process has claimed the row."""
-        return bool(self.held(pk, generation).update(**{self.lease_until: until}, **changes))
+    def renew(self, *, until: datetime, **changes: Any) -> bool:
+        """Extend the lease of a ``held`` row; False if another process has claimed it."""
+        return bool(self.update(**{self.lease_until: until}, **changes))
 
-    def release(
-        self, pk: int, generation: int, *, until: datetime | None = None, **changes: Any
-    ) -> bool:
-        """End the lease; False if another process has claimed the row.
+    def release(self, *, until: datetime | None = None, **changes: Any) -> bool:
+        """End the lease of a ``held`` row; False if another process has claimed it.
 
         ``until`` is the column's value for a free row; now, if the column is not nullable.
         """
         if self.lease_owner:
             changes.setdefault(self.lease_owner, "")
-        return bool(self.held(pk, generation).update(**{self.lease_until: until}, **changes))
+        return bool(self.update(**{self.lease_until: until}, **changes))
+
+
+class WorkerLeaseQuerySet(LeasedQuerySet[M_co], Generic[M_co]):
+    """Numbers that one process at a time may use; the owner of a released number is kept."""
+
+    lease_until = "expires_at"

@@ -8,6 +8,7 @@ from typing import Generic, Self
 from django.db.models import Q
 
 from apps.access.querysets import M_co, VisibleQuerySet
+from apps.runtime.querysets import LeasedQuerySet
 from apps.sources.states import HELD, SourceActivity
 
 
@@ -15,7 +16,7 @@ class CredentialQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     project_path = "project"
 
 
-class SourceStateQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+class SourceStateQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]  # as_manager
     """Progress rows of sources."""
 
     project_path = "project"

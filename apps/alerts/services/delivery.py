@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, OuterRef
 
 from apps.access.services import record
 from apps.alerts.engine.channels import (
@@ -140,12 +140,10 @@ def _sent_lately(channel: Channel, now: datetime) -> int:
 
 def _claim(notice: Notice, now: datetime) -> bool:
     """Claim a notification; return False if another worker did."""
-    mine = Notice.objects.due(now).filter(pk=notice.pk, attempts=notice.attempts)
     until = now + timedelta(seconds=CLAIM_SECONDS)
-    if mine.update(attempts=F("attempts") + 1, next_try_at=until) != 1:
-        return False
-    notice.attempts += 1
-    return True
+    attempts = Notice.objects.due(now).claim(notice.pk, notice.attempts, until=until)
+    notice.attempts = attempts or notice.attempts
+    return attempts is not None
 
 
 def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
@@ -253,7 +251,7 @@ def _finish(channel: Channel, notices: Sequence[Notice], result: Result, now: da
     answer = one_line(result.answer, 500)
     for notice in notices:
         # Skip rows that another worker has claimed since.
-        mine = Notice.objects.filter(pk=notice.pk, attempts=notice.attempts)
+        mine = Notice.objects.held(notice.pk, notice.attempts)
         if not result.problem:
             mine.update(
                 state=NoticeState.SENT,

@@ -9,12 +9,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, QuerySet, Value
+from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
 from apps.runtime.errors import LeaseLost, NoFreeNumber
 from apps.runtime.models import WorkerLease
 from apps.runtime.queries import database_now
+from apps.runtime.querysets import WorkerLeaseQuerySet
 from yardkit.snowflake import MAX_WORKER
 
 
@@ -49,7 +50,7 @@ def lease_worker(
 def renew_lease(*, lease: WorkerLease, ttl: timedelta, now: datetime | None = None) -> WorkerLease:
     """Extend the lease to ``ttl`` from now. Raises ``LeaseLost``."""
     expires_at = (now or database_now()) + ttl
-    if not _held(lease).update(expires_at=expires_at):
+    if not _held(lease).renew(until=expires_at):
         raise LeaseLost
     lease.expires_at = expires_at
     return lease
@@ -66,7 +67,7 @@ def hold_lease(*, lease: WorkerLease) -> None:
 
 def release_lease(*, lease: WorkerLease, now: datetime | None = None) -> None:
     """Release the number; does nothing if another process has leased it."""
-    _held(lease).update(expires_at=now or database_now())
+    _held(lease).release(until=now or database_now(), owner=lease.owner)
 
 
 def steady_for(*, purpose: str, gap: timedelta, now: datetime) -> timedelta:
@@ -94,8 +95,8 @@ def steady_for(*, purpose: str, gap: timedelta, now: datetime) -> timedelta:
     return timedelta(milliseconds=max(0, int(now.timestamp() * 1000) - since_ms))
 
 
-def _held(lease: WorkerLease) -> QuerySet[WorkerLease]:
-    return WorkerLease.objects.filter(pk=lease.pk, generation=lease.generation)
+def _held(lease: WorkerLease) -> WorkerLeaseQuerySet[WorkerLease]:
+    return WorkerLease.objects.held(lease.pk, lease.generation)
 
 
 class DatabaseHighWater:
@@ -162,7 +163,8 @@ def _take_expired(
     purpose: str, owner: str, now: datetime, ttl: timedelta, numbers: int
 ) -> WorkerLease:
     expired = (
-        WorkerLease.objects.filter(purpose=purpose, number__lt=numbers, expires_at__lte=now)
+        WorkerLease.objects.filter(purpose=purpose, number__lt=numbers)
+        .expired(now)
         .order_by("expires_at", "number")
         .first()
     )
@@ -172,10 +174,10 @@ def _take_expired(
 
 
 def _take_over(lease: WorkerLease, owner: str, expires_at: datetime) -> WorkerLease:
-    seen = lease.generation
-    lease.owner, lease.expires_at, lease.generation = owner, expires_at, seen + 1
-    if not WorkerLease.objects.filter(pk=lease.pk, generation=seen).update(
-        owner=owner, expires_at=expires_at, generation=seen + 1
-    ):
+    generation = WorkerLease.objects.claim(
+        lease.pk, lease.generation, owner=owner, until=expires_at
+    )
+    if generation is None:
         raise _Raced
+    lease.owner, lease.expires_at, lease.generation = owner, expires_at, generation
     return lease

@@ -17,6 +17,7 @@ from apps.jobs.engine.cron import next_times, parse_cron
 from apps.sources.engine.errors import SourceLeaseLost
 from apps.sources.engine.settings import Source
 from apps.sources.models import Harvest, SourceState
+from apps.sources.querysets import SourceStateQuerySet
 from apps.sources.services.commands import state_row
 from apps.sources.states import HarvestState, Reason, SourceActivity
 
@@ -37,9 +38,9 @@ class SourceLease:
     stopping: bool = False
 
     @property
-    def row(self) -> QuerySet[SourceState]:
+    def row(self) -> SourceStateQuerySet[SourceState]:
         """Queryset of the row while the lease is held."""
-        return SourceState.objects.filter(pk=self.pk, generation=self.generation)
+        return SourceState.objects.held(self.pk, self.generation)
 
 
 def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[SourceLease]:
@@ -48,27 +49,24 @@ def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[Sour
     ``owner`` is ``collector`` with the incarnation of this process: leases of an earlier process of
     the same name are ignored.
     """
-    rows = SourceState.objects.claimable(now, name=collector, owner=owner).order_by("asked_at")
+    rows = SourceState.objects.claimable(now, name=collector, owner=owner)
     found = []
-    for pk, generation in list(rows.values_list("pk", "generation")[:limit]):
-        taken = (
-            SourceState.objects.claimable(now, name=collector, owner=owner)
-            .filter(pk=pk, generation=generation)
-            .update(
-                activity=Case(
-                    When(activity=SourceActivity.QUEUED, then=Value(SourceActivity.RUNNING.value)),
-                    default=F("activity"),
-                ),
-                owner=owner,
-                leased_until=now + LEASE,
-                generation=generation + 1,
-            )
+    for pk, seen in list(rows.order_by("asked_at").values_list("pk", "generation")[:limit]):
+        generation = rows.claim(
+            pk,
+            seen,
+            owner=owner,
+            until=now + LEASE,
+            activity=Case(
+                When(activity=SourceActivity.QUEUED, then=Value(SourceActivity.RUNNING.value)),
+                default=F("activity"),
+            ),
         )
-        if taken:
+        if generation is not None:
             row = SourceState.objects.get(pk=pk)
             stopping = row.activity == SourceActivity.STOPPING
             found.append(
-                SourceLease(pk, row.project_id, row.name, generation + 1, row.asked_by, stopping)
+                SourceLease(pk, row.project_id, row.name, generation, row.asked_by, stopping)
             )
     return found
 
@@ -78,20 +76,18 @@ def renew(*, held: SourceLease, now: datetime, waiting_for: str) -> bool:
 
     ``waiting_for`` is shown on pages.
     """
-    if not held.row.update(leased_until=now + LEASE, waiting_for=waiting_for[:300]):
+    if not held.row.renew(until=now + LEASE, waiting_for=waiting_for[:300]):
         raise SourceLeaseLost("another collector has the source")
     return held.row.filter(activity=SourceActivity.STOPPING).exists()
 
 
 def release(*, held: SourceLease) -> None:
     """Release the source so that another collector resumes it at once."""
-    held.row.update(
+    held.row.release(
         activity=Case(
             When(activity=SourceActivity.STOPPING, then=Value(SourceActivity.IDLE.value)),
             default=Value(SourceActivity.QUEUED.value),
         ),
-        owner="",
-        leased_until=None,
         waiting_for="",
     )
 
@@ -105,7 +101,7 @@ def abandon(*, held: SourceLease, reason: Reason, now: datetime) -> None:
     row = held.row.select_for_update().first()
     if row is None:
         return
-    held.row.update(activity=SourceActivity.IDLE, owner="", leased_until=None, waiting_for="")
+    held.row.release(activity=SourceActivity.IDLE, waiting_for="")
     open_ones = Harvest.objects.filter(
         project_id=held.project_id, source=held.name, state=HarvestState.RUNNING
     )
