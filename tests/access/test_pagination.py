@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.test import RequestFactory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rest_framework.request import Request
 from rest_framework.test import APIRequestFactory
 
+from apps.access.admin.lists import page_links
 from apps.access.api.errors import BadRequest
 from apps.access.api.pagination import KeysetPagination
 from apps.access.models import ApiToken, AuditRecord, User
@@ -179,3 +181,19 @@ def test_over_rest() -> None:
     bad = api.get("audit?after=x")
     assert (bad.status_code, bad.json()["code"]) == (400, "bad_cursor")
     assert api.get("audit?limit=x").json()["code"] == "bad_limit"
+
+
+@pytest.mark.parametrize(
+    ("query", "following", "links"),
+    [
+        ("", None, ("", "")),
+        ("?state=failed", 5, ("", "?state=failed&after=5")),
+        ("?after=7&state=failed", "", ("?state=failed", "")),
+        ("?after=7", "8.9", ("?", "?after=8.9")),
+    ],
+)
+def test_links_between_the_pages_of_a_list(
+    query: str, following: object, links: tuple[str, str]
+) -> None:
+    found = page_links(RequestFactory().get(f"/{query}"), "after", following)
+    assert (found["first"], found["following"]) == links

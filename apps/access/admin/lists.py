@@ -44,6 +44,19 @@ def renamed(field: str, label: Any) -> Callable[[Any, Any], Any]:
     return cast("Callable[[Any, Any], Any]", show)
 
 
+def page_links(request: HttpRequest, name: str, following: object) -> dict[str, str]:
+    """Return the links ``first`` and ``following`` of a page for ``access/pages.html``; "": none.
+
+    ``name`` is the query parameter of the cursor. ``following``: cursor of the next page, or a
+    false value on the last one.
+    """
+    query = request.GET.copy()
+    behind = query.pop(name, [""])[-1]
+    first = f"?{query.urlencode()}" if behind else ""
+    query[name] = str(following)
+    return {"first": first, "following": f"?{query.urlencode()}" if following else ""}
+
+
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # generic only in the stubs
     """Paginator that counts up to a bound; later rows are reached by filters."""
 

@@ -135,7 +135,7 @@ def page_in(
         behind = tuple(_unpacked(cursor))
         kinds = tuple(map(type, behind))
         if named and kinds != tuple(map(type, named[0][0])):
-            raise _no_cursor()
+            raise bad_cursor()
         named = [pair for pair in named if pair[0] > behind]
     limit = limit_in(request)
     page = named[:limit]
@@ -165,18 +165,19 @@ def _packed(value: Sequence[Any]) -> str:
 
 def _unpacked(cursor: str) -> list[Any]:
     if len(cursor) > MAX_CURSOR_LENGTH or not cursor.isascii():
-        raise _no_cursor()
+        raise bad_cursor()
     try:
         packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         value = json.loads(packed)
     except (binascii.Error, ValueError, TypeError, RecursionError) as error:
-        raise _no_cursor() from error
+        raise bad_cursor() from error
     if not isinstance(value, list):
-        raise _no_cursor()
+        raise bad_cursor()
     return value
 
 
-def _no_cursor() -> BadRequest:
+def bad_cursor() -> BadRequest:
+    """Return the error of an invalid ``after``."""
     return BadRequest(_("after is not a cursor of this list."), code="bad_cursor")
 
 
@@ -207,7 +208,7 @@ def _behind(model: type[Model], ordering: Sequence[str], cursor: str) -> Q:
 
 
 def _values(model: type[Model], ordering: Sequence[str], cursor: str) -> list[Any]:
-    refusal = _no_cursor()
+    refusal = bad_cursor()
     unpacked = _unpacked(cursor)
     if len(unpacked) != 2:
         raise refusal

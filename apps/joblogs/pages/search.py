@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from apps.access.admin.lists import page_links
 from apps.joblogs.engine.lines import owner_of
 from apps.joblogs.errors import LogsError, LogsUnavailable
 from apps.joblogs.models import ErrorGroup
@@ -52,10 +53,6 @@ def search_page(request: HttpRequest) -> HttpResponse:
         except LogsError as error:
             problem = error.text
             status = 503 if isinstance(error, LogsUnavailable) else 200
-    query = request.GET.copy()
-    query.pop("cursor", None)
-    first = query.urlencode()
-    query["cursor"] = found.next
     context = admin.site.each_context(request)
     context |= {
         "title": _("Search logs"),
@@ -63,8 +60,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
         "rows": named(found.lines),
         "words": form.data.get("text", ""),
         "problem": problem,
-        "first": first if request.GET.get("cursor") else None,
-        "more": query.urlencode() if found.next else "",
+        "pages": page_links(request, "cursor", found.next),
         "kind": _kind(request, form),
         "other_errors": _without(request, "fingerprint"),
     }

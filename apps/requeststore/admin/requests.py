@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.lists import page_links
 from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.admin.forms import RequestFilter, RequestLookUpForm
@@ -28,6 +29,7 @@ from apps.requeststore.queries.accounting import slices_around
 from apps.requeststore.queries.given_records import records_given
 from apps.requeststore.queries.stories import LABELS, STEPS, TONES, made_by, row_of, story_of
 from apps.requeststore.services.reopen import reopen_requests
+from apps.requeststore.services.request_pages import page_of, read_cursor
 from apps.requeststore.services.store import BoundBiz, FoundRequest, shared_request_store
 from apps.requeststore.sinks.factory import folder_of, queue_of_records, table_of
 
@@ -45,24 +47,22 @@ class RequestPages(BizScope):
         form = RequestFilter(request.GET, bound.settings)
         rows: list[dict[str, Any]] = []
         problem = ""
-        more = ""
+        following = None
         if form.is_valid():
             yard = shared_request_store()
             try:
-                found = yard.page(
-                    bound,
+                found, following = page_of(
+                    yard,
+                    [bound],
                     flag=form.cleaned_data["flag"],
                     since=ts_of(form.cleaned_data["since"], 0),
                     until=ts_of(form.cleaned_data["until"], MAX_TS),
                     after=_after(request.GET.get("after", "")),
-                    limit=PER_PAGE + 1,
+                    limit=PER_PAGE,
                 )
             except REFUSALS as error:
                 found, problem = [], text_of(error)
-            rows = [_shown(one, yard.now()) for one in found[:PER_PAGE]]
-            if len(found) > PER_PAGE:
-                last = found[PER_PAGE - 1].request
-                more = _query(request, after=f"{last.ts}.{last.id}")
+            rows = [_shown(one, yard.now()) for one in found]
         context = self.biz_context(
             request,
             bound,
@@ -71,8 +71,7 @@ class RequestPages(BizScope):
             form=form,
             rows=rows,
             problem=problem,
-            more=more,
-            first=f"?{_query(request)}" if request.GET.get("after") else "",
+            pages=page_links(request, "after", following),
         )
         return TemplateResponse(request, "admin/requeststore/requests.html", context)
 
@@ -222,15 +221,7 @@ def _short(value: Any) -> str:
 
 
 def _after(text: str) -> tuple[int, int] | None:
-    ts, _dot, number = text.partition(".")
-    if not all(each.isascii() and each.isdigit() and len(each) < 20 for each in (ts, number)):
+    try:
+        return read_cursor(text)
+    except ValueError:
         return None
-    return min(int(ts), MAX_TS), min(int(number), MAX_ID)
-
-
-def _query(request: HttpRequest, **more: str) -> str:
-    query = request.GET.copy()
-    query.pop("after", None)
-    for name, value in more.items():
-        query[name] = value
-    return query.urlencode()

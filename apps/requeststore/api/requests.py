@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 from django.http import Http404
@@ -15,13 +15,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
+from apps.access.api.errors import BadRequest
 from apps.access.api.idempotency import keep_for_repeat, kept_for_repeat, resumable
+from apps.access.api.pagination import MAX_LIMIT, bad_cursor
 from apps.access.errors import RoleRequired
 from apps.access.services import has_role, has_role_somewhere
 from apps.access.states import Role
 from apps.requeststore.api.bodies import RequestsJSONParser
 from apps.requeststore.api.consumers import ConsumerMixin
-from apps.requeststore.api.pagination import MAX_LIMIT, cursor_in, page_of
 from apps.requeststore.api.serializers import (
     SUBMIT,
     RequestFilterSerializer,
@@ -37,9 +38,12 @@ from apps.requeststore.queries.given_records import records_given
 from apps.requeststore.queries.stories import moment, row_of, story_of
 from apps.requeststore.services.intake import read_requests, submit
 from apps.requeststore.services.rebalances import bound_biz
+from apps.requeststore.services.request_pages import page_of, read_cursor
 from apps.requeststore.services.store import shared_request_store
 
 _FIELDS = ("project", "biz", "requests")
+# Most shards read for one list; beyond, the call must specify a biz.
+MOST_SHARDS: Final = 256
 
 
 class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
@@ -130,6 +134,15 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
             bizzes = [biz for biz in bizzes if biz.name == values["biz"]]
             if not bizzes:
                 raise Http404
+        if sum(len(bound.places) for bound in bizzes) > MOST_SHARDS and len(bizzes) > 1:
+            raise BadRequest(
+                _("Specify `biz`: these request groups have too many shards for one list."),
+                "name_a_biz",
+            )
+        try:
+            cursor = read_cursor(values.get("after", ""))
+        except ValueError:
+            raise bad_cursor() from None
         yard = shared_request_store()
         found, after = page_of(
             yard,
@@ -137,7 +150,7 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
             flag=values.get("flag"),
             since=ts_of(values.get("since"), 0),
             until=ts_of(values.get("until"), MAX_TS),
-            after=cursor_in(values.get("after", "")),
+            after=cursor,
             limit=min(values["limit"], MAX_LIMIT),
         )
         now = yard.now()

@@ -11,6 +11,7 @@ from django import forms
 from django.db.models import Sum
 from django.http import HttpRequest
 
+from apps.access.admin.lists import page_links
 from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.routing.admin.item_forms import DeadFilter, FindForm, ItemFilter, ParkedFilter
 from apps.routing.admin.overview import oldest_parked
@@ -67,10 +68,7 @@ class Listed:
     template: str
     form: forms.Form
     rows: list[Row] = field(default_factory=list)
-    # Query string of the next page; "" on the last page.
-    older: str = ""
-    # Query string of the first page; "" on the first page.
-    first: str = ""
+    pages: dict[str, str] = field(default_factory=dict)
     inbounds: list[str] = field(default_factory=list)
     outbounds: list[str] = field(default_factory=list)
     reasons: list[tuple[str, str]] = field(default_factory=list)
@@ -172,22 +170,13 @@ def _page(
     if begin is not None:
         rows = rows.filter(id__gt=begin) if rising else rows.filter(id__lt=begin)
     shown = list(rows[: PER_PAGE + 1])
-    older = first = ""
-    if len(shown) > PER_PAGE:
-        query = request.GET.copy()
-        query["from"] = str(shown[PER_PAGE - 1].pk)
-        older = query.urlencode()
-    if begin is not None:
-        query = request.GET.copy()
-        del query["from"]
-        first = query.urlencode()
+    following = shown[PER_PAGE - 1].pk if len(shown) > PER_PAGE else None
     return Listed(
         kind,
         "admin/routing/items.html",
         form,
         [_row(each) for each in shown[:PER_PAGE]],
-        older=older,
-        first=first,
+        pages=page_links(request, "from", following),
         **more,
     )
 

@@ -117,6 +117,13 @@ def test_pages_go_by_ids_and_never_count(name: str, project: Project) -> None:
     assert f"from={made[PER_PAGE - 1].id}" in first
 
 
+@pytest.mark.parametrize("name", [ITEMS, DEAD, PARKED])
+def test_the_first_page_is_linked_where_nothing_else_was_asked(name: str, project: Project) -> None:
+    html = html_of(person(project, Role.VIEWER), address(name, **{"from": 7}))
+    assert 'href="?"' in html
+    assert "First page" in html
+
+
 def test_search_finds_by_uuid_and_by_value(project: Project) -> None:
     found, other = arrive(project, 2)
     client = person(project, Role.VIEWER)

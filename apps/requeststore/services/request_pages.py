@@ -1,4 +1,4 @@
-"""Cursor pagination of requests, which are in no database table: by (ts, ID) of the last one."""
+"""Pages of requests, which are in no database table: after (ts, ID) of the last one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from django.utils.translation import gettext as _
-
-from apps.access.api.errors import BadRequest
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.services.store import BoundBiz, FoundRequest, RequestStore
 
-MAX_LIMIT: Final = 200
-# Most shards read for one list; beyond, the call must specify a biz.
-MOST_SHARDS: Final = 256
 _CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
 
@@ -28,15 +22,7 @@ def page_of(
     after: tuple[int, int] | None,
     limit: int,
 ) -> tuple[list[FoundRequest], str | None]:
-    """Return requests of these bizzes, newest first, and the cursor of the next page.
-
-    Raises ``BadRequest`` when one call would read too many shards.
-    """
-    if sum(len(bound.places) for bound in bizzes) > MOST_SHARDS and len(bizzes) > 1:
-        raise BadRequest(
-            _("Specify `biz`: these request groups have too many shards for one list."),
-            "name_a_biz",
-        )
+    """Return requests of these bizzes, newest first, and the cursor of the next page."""
     rows: list[FoundRequest] = []
     for bound in bizzes:
         rows += yard.page(bound, flag=flag, since=since, until=until, after=after, limit=limit + 1)
@@ -47,11 +33,11 @@ def page_of(
     return rows, None if last is None else f"{last.ts}.{last.id}"
 
 
-def cursor_in(text: str) -> tuple[int, int] | None:
-    """Parse the parameter ``after``. Raises ``BadRequest``."""
+def read_cursor(text: str) -> tuple[int, int] | None:
+    """Parse a cursor; None for "", the first page. Raises ``ValueError``."""
     if not text:
         return None
     found = _CURSOR.fullmatch(text)
     if found is None or int(found[1]) > MAX_TS or int(found[2]) > MAX_ID:
-        raise BadRequest(_("after is not a cursor of this list."), code="bad_cursor")
+        raise ValueError("no cursor of requests")
     return int(found[1]), int(found[2])
