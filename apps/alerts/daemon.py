@@ -78,8 +78,6 @@ class MonitorDaemon:
         self._identity = identity
         self._sample = sample
         self._lease: WorkerLease | None = None
-        self._renew_at = 0.0
-        self._look_at = 0.0
         self._standing_by = False
         self._timers = Timers(lambda: self._clock.monotonic())
         self._failures = FailureLog()
@@ -114,11 +112,8 @@ class MonitorDaemon:
     def step(self) -> bool:
         """Run one pass if it is due. Returns False: the daemon may sleep."""
         self.follower.poll()
-        if not self._keep_lease():
+        if not self._keep_lease() or not self._timers.due("look", EVERY_SECONDS):
             return False
-        if self._clock.monotonic() < self._look_at:
-            return False
-        self._look_at = self._clock.monotonic() + EVERY_SECONDS
         began = time.monotonic()
         try:
             self.look()
@@ -192,10 +187,10 @@ class MonitorDaemon:
         if self._lease is None:
             raise LeaseLost
         hold_lease(lease=self._lease)
-        if self._clock.monotonic() >= self._renew_at:
+        if not self._timers.left("lease"):
             # A pass with many writes may outlast the lease, and a standby waits for this row.
             renew_lease(lease=self._lease, ttl=LEASE)
-            self._renew_at = self._clock.monotonic() + RENEW_SECONDS
+            self._timers.postpone("lease", RENEW_SECONDS)
 
     def _lead_on(self) -> None:
         """Check the lease after calls to other servers, which may have taken most of its time."""
@@ -203,29 +198,33 @@ class MonitorDaemon:
             raise LeaseLost
 
     def _keep_lease(self) -> bool:
-        now = self._clock.monotonic()
-        if now < self._renew_at:
+        # Counted from before the query, so that the lease never seems longer than it is.
+        if not self._timers.due("lease", RENEW_SECONDS):
             return self._lease is not None
         try:
             if self._lease is None:
                 owner = f"{self._identity.host}:{self._identity.pid}:{self._identity.boot}"
                 self._lease = lease_worker(purpose=PURPOSE, owner=owner, ttl=LEASE, numbers=1)
                 logger.info("this monitor leads")
-                self._standing_by, self._look_at = False, 0.0
+                self._standing_by = False
+                self._timers.hasten("look")
             else:
                 renew_lease(lease=self._lease, ttl=LEASE)
         except NoFreeNumber:
             if not self._standing_by:
                 logger.info("another monitor leads; this one stands by")
-            self._standing_by, self._renew_at = True, now + STANDBY_SECONDS
+            self._standing_by = True
+            self._timers.postpone("lease", STANDBY_SECONDS)
             return False
         except LeaseLost:
             self._lost()
             return False
-        # Counted from before the query, so that the lease never seems longer than it is.
-        self._renew_at = now + RENEW_SECONDS
+        except DATABASE_AWAY:
+            self._timers.hasten("lease")
+            raise
         return True
 
     def _lost(self) -> None:
         logger.warning("this monitor was out for too long: another one leads")
-        self._lease, self._renew_at = None, 0.0
+        self._lease = None
+        self._timers.hasten("lease")

@@ -74,6 +74,25 @@ def test_one_that_slept_changes_nothing(source: Conditions) -> None:
     assert Incident.objects.count() == 1
 
 
+def test_a_renewal_that_failed_is_repeated_at_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    rig.run(5)
+    rig.clock.advance(daemon.RENEW_SECONDS)
+
+    def away(**_: Any) -> None:
+        raise OperationalError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(daemon, "renew_lease", away)
+        for _ in range(2):
+            with pytest.raises(OperationalError):
+                rig.monitor.step()
+    rig.monitor.step()
+    assert rig.monitor.leads
+
+
 def test_a_lease_that_somebody_else_has_cannot_be_held() -> None:
     mine = lease_worker(purpose="x", owner="a", ttl=timedelta(seconds=5), numbers=1)
     hold_lease(lease=mine)
