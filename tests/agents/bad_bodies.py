@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from yardkit.protocol import DownloadCommand, Release, encode
+from yardkit.protocol import MAX_MESSAGE_BYTES, DownloadCommand, Release, encode
 
 _DEPTH: Final = 100_000
-_HUGE_BYTES: Final = 64 * 1024 * 1024
+_TOO_MANY: Final = MAX_MESSAGE_BYTES + 1
 
 
 def packed(**fields: object) -> bytes:
@@ -60,6 +60,6 @@ BAD_BODIES: Final[dict[str, bytes]] = {
     "seed-format": b"|Download|{}",
     "trailing": command() + b"\x00",
     "cut": command()[:-3],
-    "64-mib": b"x" * _HUGE_BYTES,
-    "64-mib-string": b"\xdb" + _HUGE_BYTES.to_bytes(4, "big") + b"x" * _HUGE_BYTES,
+    "too-long": b"x" * _TOO_MANY,
+    "too-long-string": b"\xdb" + _TOO_MANY.to_bytes(4, "big") + b"x" * _TOO_MANY,
 }  # fmt: skip

@@ -13,6 +13,7 @@ from tests.yardkit.web_server import WebServer
 from yardkit.broker import Broker
 from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON
 from yardkit.protocol import (
+    MAX_MESSAGE_BYTES,
     AllocateDownloader,
     DownloadCommand,
     DownloaderSettings,
@@ -23,7 +24,7 @@ from yardkit.protocol import (
 )
 
 REGISTER = Register(agent="a", name="", boot="", processors=1, total_memory_bytes=1)
-HUGE = DownloadRequest(url="http://a/", method="POST", body=b"x" * (64 * 1024 * 1024))
+LONG = DownloadRequest(url="http://a/", method="POST", body=b"x" * MAX_MESSAGE_BYTES)
 
 
 def download(**changes: object) -> bytes:
@@ -37,9 +38,9 @@ def allocate(**changes: object) -> bytes:
 
 
 REFUSED = {name: (body, "not a message") for name, body in BAD_BODIES.items()} | {
-    "64-mib": (BAD_BODIES["64-mib"], "a command has up to"),
-    "64-mib-string": (BAD_BODIES["64-mib-string"], "a command has up to"),
-    "64-mib-command": (download(items=[item(1, HUGE)]), "a command has up to"),
+    "too-long": (BAD_BODIES["too-long"], "a command has up to"),
+    "too-long-string": (BAD_BODIES["too-long-string"], "a command has up to"),
+    "too-long-command": (download(items=[item(1, LONG)]), "a command has up to"),
     "version-99": (BAD_BODIES["version-99"], "message version 99"),
     "version-minus-1": (BAD_BODIES["version-minus-1"], "message version -1"),
     "other-message": (encode(REGISTER), "Register is no command to an agent"),
