@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import msgspec
 import redis
@@ -39,10 +40,14 @@ from apps.seeds.models import Frontier
 from apps.seeds.stores.factory import open_store
 from apps.sources.engine.settings import catalog_of
 from apps.sources.queries import KIND as SOURCES
-from yardkit.broker import BrokerError, connect
+from yardkit.broker import BrokerError, MessageRefused, Outgoing, connect
 from yardkit.env import EnvError
 from yardkit.errors import first_line
 from yardkit.masks import masked
+from yardkit.protocol import MAX_MESSAGE_BYTES
+
+# Enough for the longest message over a slow link.
+PUBLISH_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def diagnose() -> list[StoreCheck]:
         _python,
         _data,
         _database,
-        _broker,
+        check_broker,
         _cache,
         _seeds,
         *(partial(_requests, name) for name in settings.REQUESTS_NODES),
@@ -119,7 +124,8 @@ def _database() -> StoreCheck:
     return StoreCheck("DATABASE_URL", shown, ok=True, detail=f"{connection.vendor} {version}")
 
 
-def _broker() -> StoreCheck:
+def check_broker() -> StoreCheck:
+    """Connect, and publish the longest message of the protocol, which no queue receives."""
     shown = masked(settings.BROKER_URL)
     try:
         broker = connect(settings.BROKER_URL, name="crawlyard doctor", timeout=5.0)
@@ -131,8 +137,26 @@ def _broker() -> StoreCheck:
             detail=str(error),
             how="sqlite:///path/to/file or amqp://user:password@host:5672/vhost",
         )
-    broker.close()
-    return StoreCheck("BROKER_URL", shown, ok=True, detail="connected")
+    # The broker measures a message before it drops it, so neither queue nor right to one is needed.
+    longest = Outgoing(bytes(MAX_MESSAGE_BYTES), f"reply.doctor.{uuid4().hex}", mandatory=False)
+    check = partial(StoreCheck, "BROKER_URL", shown)
+    try:
+        with closing(broker):
+            broker.publish([longest]).result(PUBLISH_SECONDS)
+    except MessageRefused:
+        return check(
+            ok=False,
+            detail=f"the broker refuses messages of {MAX_MESSAGE_BYTES} bytes",
+            how=f"set max_message_size = {MAX_MESSAGE_BYTES}, or more, in its rabbitmq.conf",
+        )
+    except (BrokerError, TimeoutError) as error:
+        if "ACCESS_REFUSED" in str(error):
+            detail = "connected; longest message not tried: no right to write to amq.default"
+            return check(ok=True, detail=detail)
+        problem = str(error) or f"not confirmed in {PUBLISH_SECONDS:g} s"
+        how = "is it out of memory or disk? rabbitmqctl status lists alarms"
+        return check(ok=False, detail=f"connected; the longest message: {problem}", how=how)
+    return check(ok=True, detail="connected")
 
 
 def _cache() -> StoreCheck:
