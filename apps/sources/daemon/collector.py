@@ -35,6 +35,7 @@ from apps.sources.services.leases import (
 from apps.sources.states import Reason, SourceActivity
 from yardkit.clock import Clock
 from yardkit.stop import Stop
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class CollectorDaemon:
         # Sources to start with this process or after a change of their settings (``auto_start``).
         self._fresh: dict[tuple[int, str], Source] = {}
         self._works: dict[int, tuple[HarvestWorker, threading.Thread | None]] = {}
-        self._look_at = self._renew_at = 0.0
+        self._timers = Timers(clock.monotonic)
         self._active_at = clock.monotonic()
         self.rules = ConfigWatcher(kind=KIND, apply=self._use, clock=clock, identity=identity)
 
@@ -94,14 +95,12 @@ class CollectorDaemon:
         """Apply settings and claim sources; return whether any was claimed."""
         self.rules.poll()
         self._reap()
-        now = self._clock.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
+        if self._timers.due("look", LOOK_SECONDS):
             try:
                 self._look()
             except DATABASE_AWAY:
                 # Imports continue while their leases last; the loop reports the outage.
-                self._look_at = now + RENEW_SECONDS
+                self._timers.postpone("look", RENEW_SECONDS)
                 raise
         if self._works:
             self._active_at = self._clock.monotonic()
@@ -215,7 +214,7 @@ class CollectorDaemon:
                 pk__in=list(self._works)
             ).values_list("pk", "generation", "activity")
         }
-        due = self._clock.monotonic() >= self._renew_at
+        due = self._timers.due("renew", RENEW_SECONDS)
         for pk, (work, _thread) in self._works.items():
             generation, activity = rows.get(pk, (0, ""))
             work.asked_to_stop = activity == SourceActivity.STOPPING
@@ -223,8 +222,6 @@ class CollectorDaemon:
                 work.lose()
             elif due:
                 self._renew(work)
-        if due:
-            self._renew_at = self._clock.monotonic() + RENEW_SECONDS
 
     def _renew(self, work: HarvestWorker) -> None:
         at = self._clock.monotonic()
@@ -239,7 +236,7 @@ class CollectorDaemon:
         for pk, (_work, thread) in list(self._works.items()):
             if not _alive(thread):
                 del self._works[pk]
-                self._look_at = 0.0
+                self._timers.hasten("look")
 
     def _wait(self, seconds: float) -> None:
         if self._stop is not None:
