@@ -8,8 +8,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path, re_path
 
-from apps.routing.admin.explaining import explain_page
-from apps.routing.admin.replaying import replay_page
+from apps.routing.admin.explain_page import explain_page
+from apps.routing.admin.replay_page import replay_page
 from apps.routing.api.seed import CheckTaskView, OutboundsView, TaskView
 
 # Names of inbounds and outbounds may contain anything but a line break, slashes included.

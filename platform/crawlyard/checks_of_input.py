@@ -11,7 +11,7 @@ from apps.projects.engine.addresses import check_clone_url
 from apps.projects.engine.refs import check_tag
 from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.reasons import text_of
-from apps.routing.engine.selecting import SelectorError, compile_selector
+from apps.routing.engine.selector import SelectorError, compile_selector
 from yardkit.addresses import check_address, resolve_name
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.routing.engine.files.reading import read_rules
+from apps.routing.engine.files.reader import read_rules
 from apps.routing.engine.items import Item
 from apps.routing.engine.life import Known
 from apps.routing.engine.messages import BUILT_IN, message

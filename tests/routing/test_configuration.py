@@ -17,7 +17,7 @@ from apps.configcenter.engine.kinds import find_kind
 from apps.configcenter.models import ConfigVersion
 from apps.projects.models import Project
 from apps.routing.engine.files.data import from_data, to_data
-from apps.routing.engine.files.reading import read_rules
+from apps.routing.engine.files.reader import read_rules
 from apps.routing.services.configuration import RoutingKind
 from tests.access.factories import make_project
 from tools.requirement_marks import ROOT

@@ -19,7 +19,7 @@ from apps.routing.engine.converters.registry import BUILT_IN as CONVERTERS
 from apps.routing.engine.inbounds import registry as inbounds
 from apps.routing.engine.outbounds import registry as outbounds
 from apps.routing.engine.rules import Problem
-from apps.routing.engine.selecting import SelectorError, compile_selector
+from apps.routing.engine.selector import SelectorError, compile_selector
 from apps.routing.services.configuration import RoutingKind
 from tests.access.factories import make_project
 from tools.requirement_marks import ROOT

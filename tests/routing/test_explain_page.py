@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from apps.access.states import Role
 from apps.projects.models import Project
-from apps.routing.admin.explain_words import FATES
+from apps.routing.admin.explain_texts import FATES
 from apps.routing.engine.items import MAX_BYTES
 from apps.routing.engine.reports import OutboundReport, Reports
 from apps.routing.models import CounterChange, RoutedItem, RouterReport

@@ -14,11 +14,11 @@ from django.utils.translation import trans_real
 
 from apps.configcenter.services import Unreadable
 from apps.routing import texts
-from apps.routing.admin import words
-from apps.routing.admin.words import why
+from apps.routing.admin import item_texts
+from apps.routing.admin.item_texts import why
 from apps.routing.engine.outcomes import TEXTS, Reason
 from apps.routing.engine.rules import Problem
-from apps.routing.engine.selecting import scanning
+from apps.routing.engine.selector import scanner
 from apps.routing.engine.steps import Step, StepKind
 from apps.routing.services.configuration import RoutingKind
 from apps.routing.texts import ITEMS, RULES, SELECTORS, translated, translated_problem
@@ -31,7 +31,7 @@ ROUTING = ROOT / "apps" / "routing"
 # Who makes a refusal: by the folder or file, the name that is called, and which argument the code
 # is. A code is written there, or handed on by one of the words below.
 MAKERS: list[tuple[str, Mapping[str, str], dict[str, int]]] = [
-    ("selecting", SELECTORS, {"SelectorError": 0, "_refuse": 0}),
+    ("selector", SELECTORS, {"SelectorError": 0, "_refuse": 0}),
     ("files", RULES, {"problem": 1, "Problem": 1, "Refused": 0, "_add": 2}),
     ("inbounds", RULES, {"Problem": 1, "Finding": 0}),
     ("outbounds", RULES, {"Problem": 1, "_problem": 1, "Fault": 1, "UnknownOutbound": 0}),
@@ -89,7 +89,7 @@ def test_every_code_of_the_engine_has_words(
 
 
 def test_codes_that_are_kept_in_tables_have_words_too() -> None:
-    assert {code for code, _ in scanning._INSTEAD.values()} <= SELECTORS.keys()
+    assert {code for code, _ in scanner._INSTEAD.values()} <= SELECTORS.keys()
     yaml = set(re.findall(r'YamlError\([^,()]+, "(\w+)"', YAML.read_text("utf-8")))
     assert len(yaml) > 10
     assert yaml <= RULES.keys()
@@ -101,7 +101,7 @@ def test_no_file_of_the_engine_refuses_unseen() -> None:
     seen = {(ENGINE / where).resolve() for where, _, _ in MAKERS}
     makers = {"Problem", "SelectorError", "NoItem", "ConvertError", "Poison"}
     # They hand on what others have found.
-    handing = {"data.py", "explaining.py"}
+    handing = {"data.py", "dry_run.py"}
     for file in ROUTING.rglob("*.py"):
         calls = {
             getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -118,7 +118,7 @@ def test_no_words_are_left_over() -> None:
     used: dict[int, set[str]] = {}
     for where, known, makers in MAKERS:
         used.setdefault(id(known), set()).update(code for code, _ in codes_in(where, makers))
-    tables = {code for code, _ in scanning._INSTEAD.values()} | {"empty_selector"}
+    tables = {code for code, _ in scanner._INSTEAD.values()} | {"empty_selector"}
     assert SELECTORS.keys() - used[id(SELECTORS)] == tables - used[id(SELECTORS)]
     yaml = set(re.findall(r'YamlError\([^,()]+, "(\w+)"', YAML.read_text("utf-8")))
     assert RULES.keys() - used[id(RULES)] - yaml == set()
@@ -193,7 +193,7 @@ def test_why_an_item_stands_where_it_stands_is_told_in_the_same_way(chinese: Non
     assert poison == "读不出 JSON (this is no JSON: line 1)"
     kept = TEXTS[Reason.RETRY_LIMITS] % {"outbound": "慢 a.*", "status": "1101"}
     assert detail_text("retry_limits", kept) == "状态 1101,慢 a.* 不再重试。"
-    (step,) = words.told([Step(0, StepKind.ENDED, "", "poison not_json this is no JSON")])
+    (step,) = item_texts.told([Step(0, StepKind.ENDED, "", "poison not_json this is no JSON")])
     assert step.detail.endswith(": 读不出 JSON (this is no JSON)")
 
 

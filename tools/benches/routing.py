@@ -13,7 +13,7 @@ from importlib.metadata import version
 from types import CodeType
 from typing import Any
 
-from apps.routing.engine.selecting import (
+from apps.routing.engine.selector import (
     CompiledRules,
     Selector,
     compile_rules,

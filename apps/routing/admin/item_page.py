@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.http import HttpResponse
 from django.urls import reverse
 
-from apps.routing.admin.words import told, why
+from apps.routing.admin.item_texts import told, why
 from apps.routing.engine.items import raw_of
 from apps.routing.engine.messages import anew
 from apps.routing.models import RoutedItem

@@ -14,8 +14,8 @@ from django.http import HttpRequest
 from apps.access.admin.lists import page_links
 from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.routing.admin.item_forms import DeadFilter, FindForm, ItemFilter, ParkedFilter
+from apps.routing.admin.item_texts import REASONS, why
 from apps.routing.admin.overview import oldest_parked
-from apps.routing.admin.words import REASONS, why
 from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.queries import find_by_value, list_items
 from apps.routing.querysets import RoutedItemQuerySet

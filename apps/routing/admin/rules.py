@@ -21,8 +21,8 @@ from apps.configcenter.models import MAX_NOTE, Configuration, ConfigVersion
 from apps.configcenter.services import save_version
 from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.projects.models import Project
-from apps.routing.admin import schema, typed
-from apps.routing.admin.typed import Data, NoDraft, Wrong
+from apps.routing.admin import rule_drafts, schema
+from apps.routing.admin.rule_drafts import Data, NoDraft, Wrong
 from apps.routing.engine.files.data import from_data, to_data
 from apps.routing.engine.rules import Problem
 from apps.routing.queries.tracks import KIND
@@ -57,7 +57,7 @@ def page(
         "links": [] if version is None else _links(choice.project, version),
         "numbers": [] if row is None else _numbers(row),
         "form": {
-            "state": typed.form_of(data),
+            "state": rule_drafts.form_of(data),
             "schema": schema.as_json(),
             "version": number,
             "based_on": 0 if row is None else row.newest,
@@ -112,7 +112,7 @@ def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
     return JsonResponse({"number": number, "created": saved.created, "address": address})
 
 
-def wrong_with(read: typed.Read) -> list[Wrong]:
+def wrong_with(read: rule_drafts.Read) -> list[Wrong]:
     """Return the problems of a draft, each with its field: of its syntax, else of its rules."""
     if read.wrong:
         return read.wrong
@@ -150,14 +150,14 @@ def _sent(request: HttpRequest, choice: ProjectChoice | None) -> tuple[Project, 
     return choice.project, sent
 
 
-def _read(project: Project, sent: dict[str, Any]) -> typed.Read:
+def _read(project: Project, sent: dict[str, Any]) -> rule_drafts.Read:
     """Apply the draft to the version that it was started from."""
     number = sent.get("version")
     if not isinstance(number, int) or isinstance(number, bool):
         raise BadRequest
     version = _version(_configuration(project), str(number)) if number else None
     try:
-        return typed.read_draft(_data(project, version), sent.get("draft"))
+        return rule_drafts.read_draft(_data(project, version), sent.get("draft"))
     except NoDraft:
         raise BadRequest from None
 
@@ -178,7 +178,7 @@ def _version(row: Configuration | None, asked: str) -> ConfigVersion | None:
 
 
 def _data(project: Project, version: ConfigVersion | None) -> Data:
-    return typed.new_data(project.slug) if version is None else version.data
+    return rule_drafts.new_data(project.slug) if version is None else version.data
 
 
 def _numbers(row: Configuration) -> list[int]:

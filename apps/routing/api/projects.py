@@ -20,13 +20,13 @@ from apps.access.states import Role
 from apps.configcenter.models import Configuration
 from apps.routing.api.bodies import RawJSONParser
 from apps.routing.api.callers import track_of_configuration
-from apps.routing.api.explaining import explained, track_asked_for
-from apps.routing.api.question_serializers import (
+from apps.routing.api.explain_serializers import (
     ExplainSerializer,
     ExplanationSerializer,
     ReplayedSerializer,
     ReplaySerializer,
 )
+from apps.routing.api.explanations import explained, track_asked_for
 from apps.routing.api.rule_serializers import (
     AuditedBooksSerializer,
     BooksSerializer,
@@ -37,7 +37,7 @@ from apps.routing.api.rule_serializers import (
 )
 from apps.routing.api.seed import submitted
 from apps.routing.api.serializers import SubmittedSerializer
-from apps.routing.api.shown import (
+from apps.routing.api.status_data import (
     inbound_shown,
     inbound_standing,
     outbound_shown,

@@ -22,8 +22,8 @@ from apps.access.api.network import InsideScopesOrNetwork, NetworkAuthentication
 from apps.access.states import Role
 from apps.routing.api.bodies import RawJSONParser, items_of, raw_body, refusal
 from apps.routing.api.callers import Ruled, ruled_project
-from apps.routing.api.explaining import explained
-from apps.routing.api.shown import outbound_shown
+from apps.routing.api.explanations import explained
+from apps.routing.api.status_data import outbound_shown
 from apps.routing.engine.track import Track
 from apps.routing.errors import FailuresUnwritable, InvalidItems
 from apps.routing.services import submit_items

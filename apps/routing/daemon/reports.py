@@ -11,7 +11,7 @@ from apps.routing.daemon.channels import InboundChannel, OutboundChannel
 from apps.routing.daemon.failure_file import FailureFileWriter
 from apps.routing.daemon.rule_sets import RuleSetRuntime, RunningRuleSet
 from apps.routing.engine.inbounds import groups
-from apps.routing.engine.inbounds.polling import Key
+from apps.routing.engine.inbounds.poll_scheduler import Key
 from apps.routing.engine.inbounds.registry import check_running
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
 from apps.routing.services import delete_reports, report_router

@@ -26,7 +26,7 @@ from apps.routing.engine import rules
 from apps.routing.engine.failures import FailureFile, FailureFileError
 from apps.routing.engine.inbounds import registry as inbound_classes
 from apps.routing.engine.inbounds.base import BadInit, Context
-from apps.routing.engine.inbounds.polling import Key, Polling
+from apps.routing.engine.inbounds.poll_scheduler import Key, PollScheduler
 from apps.routing.engine.life import Life
 from apps.routing.engine.outbounds import registry as outbound_classes
 from apps.routing.engine.outbounds.base import Settings
@@ -108,7 +108,7 @@ class RuleSetRuntime:
         self._current: dict[int, RunningRuleSet] = {}
         # Replaced versions that some thread still uses.
         self._leaving: list[RunningRuleSet] = []
-        self._polling: Polling = Polling({})
+        self._polling: PollScheduler = PollScheduler({})
 
     # --- use by threads ---------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class RuleSetRuntime:
             for project, running in self._current.items()
             for name in running.inbounds
         }
-        self._polling = Polling(weights, longest_rest=LONGEST_REST_SECONDS)
+        self._polling = PollScheduler(weights, longest_rest=LONGEST_REST_SECONDS)
 
     def _unused_channels(self) -> list[_Closable]:
         """Forget unused versions; return their channels that no other version shares."""

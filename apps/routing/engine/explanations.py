@@ -1,4 +1,4 @@
-"""Result types of ``explaining``: plain values for pages and for JSON."""
+"""Result types of ``dry_run``: plain values for pages and for JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from apps.routing.engine.converters.chain import Changed
 from apps.routing.engine.items import Item
 from apps.routing.engine.life import Known
 from apps.routing.engine.outcomes import Decision
-from apps.routing.engine.selecting.conditions import SelectorExplanation
-from apps.routing.engine.shortening import shortened
+from apps.routing.engine.selector.conditions import SelectorExplanation
+from apps.routing.engine.truncation import shortened
 
 # Placeholder: a new item gets its ``task_uuid`` only when a router receives it.
 NO_UUID: Final = "00000000-0000-0000-0000-000000000000"

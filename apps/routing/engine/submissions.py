@@ -12,7 +12,7 @@ from apps.routing.engine.converters.chain import Chain
 from apps.routing.engine.inbounds.registry import HTTP
 from apps.routing.engine.items import MAX_BYTES, Item, NoItem, read_item, read_json
 from apps.routing.engine.rules import Inbound
-from apps.routing.engine.selecting import compile_rules
+from apps.routing.engine.selector import compile_rules
 from apps.routing.engine.track import Entrance, Poison, Track
 
 # Limits of one request; a single item is limited by ``items.MAX_BYTES``.

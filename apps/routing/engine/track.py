@@ -16,7 +16,7 @@ from apps.routing.engine.converters.registry import build_chain
 from apps.routing.engine.items import Item, NoItem, read_item
 from apps.routing.engine.life import Life
 from apps.routing.engine.rules import Inbound, Outbound, Problem, RuleSet
-from apps.routing.engine.selecting import CompiledRules, SelectorError, compile_rules
+from apps.routing.engine.selector import CompiledRules, SelectorError, compile_rules
 
 
 class BadRules(ValueError):

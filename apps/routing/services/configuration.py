@@ -19,14 +19,14 @@ from apps.routing.engine.converters.registry import build_chain
 from apps.routing.engine.files import diff
 from apps.routing.engine.files.data import Data, from_data, to_data
 from apps.routing.engine.files.placeholders import holds_any
-from apps.routing.engine.files.reading import read_rules
-from apps.routing.engine.files.writing import write_rules
+from apps.routing.engine.files.reader import read_rules
+from apps.routing.engine.files.writer import write_rules
 from apps.routing.engine.inbounds import groups
 from apps.routing.engine.inbounds import registry as inbounds
 from apps.routing.engine.outbounds import registry as outbounds
 from apps.routing.engine.rules import Inbound, Outbound, Problem, RuleSet
-from apps.routing.engine.selecting import SelectorError, compile_selector
-from apps.routing.engine.selecting.misspelled import misspelled
+from apps.routing.engine.selector import SelectorError, compile_selector
+from apps.routing.engine.selector.misspelled import misspelled
 from apps.routing.engine.servers import refusal
 from apps.routing.texts import translated_problem
 

@@ -13,8 +13,8 @@ from apps.access.models import AuditRecord
 from apps.configcenter.models import ConfigVersion
 from apps.projects.models import Project
 from apps.routing.admin import schema
-from apps.routing.admin.typed import form_of as shown
-from apps.routing.admin.typed import read_draft
+from apps.routing.admin.rule_drafts import form_of as shown
+from apps.routing.admin.rule_drafts import read_draft
 from apps.routing.engine.files.data import from_data, to_data
 from apps.routing.engine.rules import Convert, Failure, Inbound, Overflow, RuleSet, Server
 from tests.access.factories import make_project

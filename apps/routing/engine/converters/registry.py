@@ -12,8 +12,8 @@ import msgspec
 
 from apps.routing.engine.converters.base import Converter, Own
 from apps.routing.engine.converters.chain import Chain, Step
+from apps.routing.engine.converters.extraction import ExtractMetadata, ExtractTaskParams
 from apps.routing.engine.converters.keys import Copy, Delete, ParseJson, Rename, Set
-from apps.routing.engine.converters.lifting import ExtractMetadata, ExtractTaskParams
 from apps.routing.engine.converters.logstash import RemoveBuildinKeys
 from apps.routing.engine.converters.times import ParseTime
 from apps.routing.engine.rules import Convert, Problem

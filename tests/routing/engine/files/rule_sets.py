@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from apps.routing.engine.files.reading import read_rules
+from apps.routing.engine.files.reader import read_rules
 from apps.routing.engine.rules import (
     Convert,
     Failure,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from apps.routing.engine.files.data import from_data
 from apps.routing.engine.files.entries import OUTBOUND_KEYS
 from apps.routing.engine.files.folder import MAX_FILE_BYTES
-from apps.routing.engine.files.reading import MAX_VALUES, read_rules
+from apps.routing.engine.files.reader import MAX_VALUES, read_rules
 from apps.routing.engine.files.ruleset import MAIN_KEYS
-from apps.routing.engine.files.writing import write_rules
+from apps.routing.engine.files.writer import write_rules
 from tests.routing.engine.files.rule_sets import HEAD, INBOUND, OUTBOUND, problems_of, rule_sets
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.routing.engine.files import folder, reading
-from apps.routing.engine.files.reading import read_rules
+from apps.routing.engine.files import folder, reader
+from apps.routing.engine.files.reader import read_rules
 from apps.routing.engine.rules import Problem
 
 ENTRY = "- {{name: {}, class: redis_queue.RedisListOutbound}}\n"
@@ -176,13 +176,13 @@ def test_files_are_limited_in_number_size_and_values(
         put(tmp_path / "d" / f"{number}.yaml", f"o{number}")
     assert len(names_of(main)) == 6
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "MAX_FILES", 4)
+        patch.setattr(reader, "MAX_FILES", 4)
         assert [problem.code for problem in told(main)] == ["too_many_files"]
     with monkeypatch.context() as patch:
         patch.setattr(folder, "MAX_ALL_BYTES", 300)
         assert {problem.code for problem in told(main)} == {"too_large"}
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "MAX_ALL_VALUES", 40)
+        patch.setattr(reader, "MAX_ALL_VALUES", 40)
         assert {problem.code for problem in told(main)} == {"too_many_values"}
     with monkeypatch.context() as patch:
         patch.setattr(folder, "_MOST_NAMES", 4)

@@ -6,7 +6,7 @@ import pytest
 
 from apps.routing.engine.files.classes import known_parameters
 from apps.routing.engine.files.fields import MAX_PROBLEMS
-from apps.routing.engine.files.reading import read_rules
+from apps.routing.engine.files.reader import read_rules
 from apps.routing.engine.rules import Problem
 from tests.routing.engine.files.rule_sets import HEAD, INBOUND, OUTBOUND, problems_of, read
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from apps.routing.engine.files.data import VERSION, from_data, to_data
 from apps.routing.engine.files.placeholders import MOST_CHARACTERS, TooLong, escape, fill, names
-from apps.routing.engine.files.reading import read_rules
-from apps.routing.engine.files.writing import write_rules
+from apps.routing.engine.files.reader import read_rules
+from apps.routing.engine.files.writer import write_rules
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Problem, RuleSet
 from tests.routing.engine.files.rule_sets import TEXTS, read, rule_sets
 

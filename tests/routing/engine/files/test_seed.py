@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.routing.engine.files.reading import read_rules
-from apps.routing.engine.files.writing import write_rules
+from apps.routing.engine.files.reader import read_rules
+from apps.routing.engine.files.writer import write_rules
 from apps.routing.engine.rules import Convert, Failure, RuleSet, Server
 from tests.routing.engine.files.rule_sets import HEAD, OUTBOUND, problems_of, read
 from tools.requirement_marks import ROOT

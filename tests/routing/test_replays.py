@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.projects.models import Project
-from apps.routing.engine.explaining import Action, explain_item
+from apps.routing.engine.dry_run import Action, explain_item
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import Track, lay
 from apps.routing.models import CounterChange, RoutedItem

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from apps.routing.engine.selecting import Explained, State, compile_rules, compile_selector
-from apps.routing.engine.selecting.explaining import MAX_VALUE
-from tests.routing.engine.selecting import reference
+from apps.routing.engine.selector import Explained, State, compile_rules, compile_selector
+from apps.routing.engine.selector.evaluation import MAX_VALUE
+from tests.routing.engine.selector import reference
 
 
 def lines(part: Explained, depth: int = 0) -> list[str]:

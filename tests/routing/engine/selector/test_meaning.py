@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from apps.routing.engine.selecting import compile_rules, compile_selector
-from apps.routing.engine.selecting.values import MAX_COPIED, MAX_SEARCHED, Pattern, TooLong
+from apps.routing.engine.selector import compile_rules, compile_selector
+from apps.routing.engine.selector.values import MAX_COPIED, MAX_SEARCHED, Pattern, TooLong
 
 SEED_INBOUND = (
     "submitter == 'taskhub' and (company_name or credit_no or company_code)"

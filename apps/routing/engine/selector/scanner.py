@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import Final, NoReturn
 
-from apps.routing.engine.selecting.errors import SelectorError
+from apps.routing.engine.selector.errors import SelectorError
 
 MAX_CHARACTERS: Final = 2000
 MAX_BRACKETS: Final = 20

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from apps.routing.engine.selecting import compile_rules, compile_selector
-from apps.routing.engine.selecting.index import MAX_TABLES, Candidates, Entry, Key, build, terms_of
-from apps.routing.engine.selecting.language import parse
-from tests.routing.engine.selecting import reference
+from apps.routing.engine.selector import compile_rules, compile_selector
+from apps.routing.engine.selector.index import MAX_TABLES, Candidates, Entry, Key, build, terms_of
+from apps.routing.engine.selector.language import parse
+from tests.routing.engine.selector import reference
 
 Rules = list[tuple[str, list[str]]]
 NAN = float("nan")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.routing.engine.explaining import Event, Verdict, explain_item, explain_known
+from apps.routing.engine.dry_run import Event, Verdict, explain_item, explain_known
 from apps.routing.engine.items import NoItem, check_item
 from apps.routing.engine.life import Known
 from apps.routing.engine.messages import Counters, message
@@ -17,7 +17,7 @@ from apps.routing.engine.outcomes import Action, Decision, State
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Overflow, RuleSet
 from apps.routing.engine.track import Track, lay
 from tests.routing.engine.lives import NOW, UUID
-from tests.routing.engine.selecting import reference
+from tests.routing.engine.selector import reference
 
 
 def _is_item(item: dict[str, Any]) -> bool:

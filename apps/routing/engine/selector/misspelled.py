@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from apps.routing.engine.selecting.errors import SelectorError
-from apps.routing.engine.selecting.language import parse
-from apps.routing.engine.selecting.tree import Name, Node, children
+from apps.routing.engine.selector.errors import SelectorError
+from apps.routing.engine.selector.language import parse
+from apps.routing.engine.selector.tree import Name, Node, children
 
 # Similarity from 0 to 1. Above: ``task_parms``/``task_params``. Below: ``priority``/``province``.
 _LIKENESS: Final = 0.85

@@ -20,8 +20,8 @@ from unfold.widgets import (
 )
 
 from apps.projects.admin.project_choice import ProjectChoice, chosen
-from apps.routing.admin.explain_words import DIFFERENCES, choice_text
-from apps.routing.admin.explaining import CSS
+from apps.routing.admin.explain_page import CSS
+from apps.routing.admin.explain_texts import DIFFERENCES, choice_text
 from apps.routing.admin.versions import Laid, Versions, laid, versions_of
 from apps.routing.models import NAME_CHARACTERS
 from apps.routing.queries.replays import (

@@ -31,9 +31,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from apps.routing.engine.selecting.errors import SelectorError
-from apps.routing.engine.selecting.scanning import scan
-from apps.routing.engine.selecting.tree import (
+from apps.routing.engine.selector.errors import SelectorError
+from apps.routing.engine.selector.scanner import scan
+from apps.routing.engine.selector.tree import (
     MEMBERSHIPS,
     Both,
     Call,
@@ -44,7 +44,7 @@ from apps.routing.engine.selecting.tree import (
     Not,
     Part,
 )
-from apps.routing.engine.selecting.values import Pattern
+from apps.routing.engine.selector.values import Pattern
 
 MAX_DEPTH: Final = 20
 MAX_NODES: Final = 300

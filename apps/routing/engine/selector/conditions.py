@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from apps.routing.engine.selecting.explaining import Explained, Explanation, State, explain
-from apps.routing.engine.selecting.language import parse
-from apps.routing.engine.selecting.tree import Both, Constant, Name, Node, Not, Part, children
+from apps.routing.engine.selector.evaluation import Explained, Explanation, State, explain
+from apps.routing.engine.selector.language import parse
+from apps.routing.engine.selector.tree import Both, Constant, Name, Node, Not, Part, children
 
 
 @dataclass(frozen=True, slots=True)

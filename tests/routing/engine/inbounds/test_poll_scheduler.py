@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.routing.engine.inbounds import polling as module
-from apps.routing.engine.inbounds.polling import HOLD_SECONDS, LONGEST_REST_SECONDS, Key
+from apps.routing.engine.inbounds import poll_scheduler as module
+from apps.routing.engine.inbounds.poll_scheduler import HOLD_SECONDS, LONGEST_REST_SECONDS, Key
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 100), min_size=1)
 
 
-class Polling(module.Polling):
+class PollScheduler(module.PollScheduler):
     """Of one project's inbounds, by their names alone."""
 
     def __init__(self, weights: dict[str, int], **options: float) -> None:
@@ -26,7 +26,7 @@ class Polling(module.Polling):
         self.found((0, name), count, now)
 
 
-def turns(polling: Polling, count: int, now: float = 0.0) -> str:
+def turns(polling: PollScheduler, count: int, now: float = 0.0) -> str:
     found = []
     for _ in range(count):
         name = polling.name(now)
@@ -38,13 +38,13 @@ def turns(polling: Polling, count: int, now: float = 0.0) -> str:
 
 @pytest.mark.covers("S2.17")
 def test_heavy_ones_are_spread_between_light_ones() -> None:
-    assert turns(Polling({"a": 5, "b": 1, "c": 1}), 14) == "aabacaa" * 2
+    assert turns(PollScheduler({"a": 5, "b": 1, "c": 1}), 14) == "aabacaa" * 2
 
 
 @settings(deadline=None)
 @given(WEIGHTS, st.integers(1, 300))
 def test_each_has_its_share_of_any_number_of_polls(weights: dict[str, int], count: int) -> None:
-    order = turns(Polling(weights), count)
+    order = turns(PollScheduler(weights), count)
     total = sum(weights.values())
     for name, weight in weights.items():
         assert abs(order.count(name) - count * weight / total) <= len(weights)
@@ -56,7 +56,7 @@ def test_empty_ones_leave_their_share_to_the_others(
     weights: dict[str, int], empty: set[str], count: int
 ) -> None:
     full = {name: weight for name, weight in weights.items() if name not in empty}
-    polling = Polling(weights)
+    polling = PollScheduler(weights)
     counts = dict.fromkeys(weights, 0)
     now = 0.0
     while sum(counts[name] for name in full) < count and full:
@@ -78,11 +78,11 @@ def test_empty_ones_leave_their_share_to_the_others(
 @settings(deadline=None)
 @given(WEIGHTS)
 def test_the_same_is_polled_in_the_same_order_each_time(weights: dict[str, int]) -> None:
-    assert turns(Polling(weights), 100) == turns(Polling(weights), 100)
+    assert turns(PollScheduler(weights), 100) == turns(PollScheduler(weights), 100)
 
 
 def test_all_rest_until_the_first_wakes() -> None:
-    polling = Polling({"a": 1, "b": 1}, first_rest=1.0, longest_rest=3.0)
+    polling = PollScheduler({"a": 1, "b": 1}, first_rest=1.0, longest_rest=3.0)
     for now in (0.0, 0.25):
         name = polling.name(now)
         assert name is not None
@@ -102,19 +102,19 @@ def test_all_rest_until_the_first_wakes() -> None:
 
 
 def test_none_at_all_is_no_busy_loop() -> None:
-    polling = Polling({})
+    polling = PollScheduler({})
     assert polling.name(0.0) is None
     assert polling.wait(0.0) == LONGEST_REST_SECONDS
 
 
 def test_a_weight_of_nothing_still_has_a_turn() -> None:
-    assert "b" in turns(Polling({"a": 10, "b": 0}), 30)
+    assert "b" in turns(PollScheduler({"a": 10, "b": 0}), 30)
 
 
 @pytest.mark.covers("S2.17")
 @pytest.mark.parametrize("seconds", [0.01, 0.3])
 def test_an_inbound_with_all_threads_at_work_keeps_its_share(seconds: float) -> None:
-    polling = module.Polling({(0, "heavy"): 50, (0, "light"): 10})
+    polling = module.PollScheduler({(0, "heavy"): 50, (0, "light"): 10})
     busy: dict[Key, float] = {}
     counts = {"heavy": 0, "light": 0}
     # Two workers, one thread for each inbound, and batches that all take as long.
@@ -129,7 +129,7 @@ def test_an_inbound_with_all_threads_at_work_keeps_its_share(seconds: float) -> 
 
 
 def test_a_slow_batch_holds_others_back_for_a_moment_and_no_other_project() -> None:
-    polling = module.Polling({(0, "slow"): 50, (0, "quick"): 10, (1, "other"): 1})
+    polling = module.PollScheduler({(0, "slow"): 50, (0, "quick"): 10, (1, "other"): 1})
     assert polling.turn(0.0) == (0, "slow")
     busy = {(0, "slow"): 0.0}.get
     assert {polling.turn(0.5, busy) for _ in range(10)} == {(1, "other")}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from apps.routing.engine.explaining import (
+from apps.routing.engine.dry_run import (
     NO_UUID,
     Event,
     Known,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.routing.engine.shortening import MARK, shortened
+from apps.routing.engine.truncation import MARK, shortened
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=50)),

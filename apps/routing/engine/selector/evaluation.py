@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from apps.routing.engine.selecting import values
-from apps.routing.engine.selecting.language import Parsed
-from apps.routing.engine.selecting.tree import (
+from apps.routing.engine.selector import values
+from apps.routing.engine.selector.language import Parsed
+from apps.routing.engine.selector.tree import (
     Both,
     Call,
     Compare,

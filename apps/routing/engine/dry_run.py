@@ -41,7 +41,7 @@ from apps.routing.engine.outbounds.base import Outcome, encode
 from apps.routing.engine.outbounds.parameters import masked
 from apps.routing.engine.outcomes import Action, Decision
 from apps.routing.engine.rules import Outbound
-from apps.routing.engine.selecting.conditions import explain_conditions
+from apps.routing.engine.selector.conditions import explain_conditions
 from apps.routing.engine.track import Entrance, Track
 
 # Parameters of outbound classes that name the queue, topic or store of the target.

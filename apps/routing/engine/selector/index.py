@@ -17,8 +17,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from apps.routing.engine.selecting import values
-from apps.routing.engine.selecting.tree import Both, Call, Compare, Constant, Name, Node, Part
+from apps.routing.engine.selector import values
+from apps.routing.engine.selector.tree import Both, Call, Compare, Constant, Name, Node, Part
 
 Test = Callable[[Mapping[str, Any]], Any]
 # Index of a rule, and the test still needed for its selector; None if the lookup proves it.

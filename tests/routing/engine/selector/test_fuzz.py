@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from apps.routing.engine.selecting import SelectorError, compile_rules, compile_selector
-from tests.routing.engine.selecting import reference
+from apps.routing.engine.selector import SelectorError, compile_rules, compile_selector
+from tests.routing.engine.selector import reference
 
 # What Python's own words and signs are made of, and what is dangerous among them.
 WORDS = (

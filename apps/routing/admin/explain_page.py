@@ -19,10 +19,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from apps.projects.admin.project_choice import ProjectChoice, chosen
-from apps.routing.admin import explain_shown as shown
+from apps.routing.admin import explain_context as shown
 from apps.routing.admin.explain_form import AT_OUTBOUND, ExplainForm, Happening
 from apps.routing.admin.versions import Laid, laid, versions_of
-from apps.routing.engine.explaining import Event, Lookup, explain_item, explain_known
+from apps.routing.engine.dry_run import Event, Lookup, explain_item, explain_known
 from apps.routing.engine.explanations import NO_UUID, ItemExplanation
 from apps.routing.engine.items import Item, NoItem, read_item
 from apps.routing.engine.life import Known, uuid_of

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from apps.access.api.errors import error_body
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.routing.api.callers import track_of_configuration
-from apps.routing.engine.explaining import UnknownInbound, explain_item
+from apps.routing.engine.dry_run import UnknownInbound, explain_item
 from apps.routing.engine.files.data import from_data
 from apps.routing.engine.submissions import IMPLICIT, web_entrances
 from apps.routing.engine.track import BadRules, Track, lay

@@ -11,7 +11,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from apps.routing.admin.explain_words import decision_text
+from apps.routing.admin.explain_texts import decision_text
 from apps.routing.engine.converters.base import ConvertError
 from apps.routing.engine.converters.chain import Changed
 from apps.routing.engine.explanations import (
@@ -23,9 +23,9 @@ from apps.routing.engine.explanations import (
     Verdict,
 )
 from apps.routing.engine.outcomes import Action, Decision, State
-from apps.routing.engine.selecting import State as PartState
-from apps.routing.engine.selecting.conditions import Condition, SelectorExplanation
-from apps.routing.engine.shortening import shortened
+from apps.routing.engine.selector import State as PartState
+from apps.routing.engine.selector.conditions import Condition, SelectorExplanation
+from apps.routing.engine.truncation import shortened
 from apps.routing.queries.reports import OutboundStatus
 from apps.routing.states import TONES, ItemState
 from apps.routing.texts import ITEMS

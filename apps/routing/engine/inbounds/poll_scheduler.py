@@ -30,7 +30,7 @@ class _Entry:
     rests_until: float = 0.0
 
 
-class Polling:
+class PollScheduler:
     """Scheduler of polls. Times are monotonic, in seconds. Not thread-safe."""
 
     def __init__(

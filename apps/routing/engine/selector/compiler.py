@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from apps.routing.engine.selecting import values
-from apps.routing.engine.selecting.errors import SelectorError
-from apps.routing.engine.selecting.explaining import Explanation, explain
-from apps.routing.engine.selecting.index import Candidates, Entry, build
-from apps.routing.engine.selecting.language import parse
-from apps.routing.engine.selecting.tree import (
+from apps.routing.engine.selector import values
+from apps.routing.engine.selector.errors import SelectorError
+from apps.routing.engine.selector.evaluation import Explanation, explain
+from apps.routing.engine.selector.index import Candidates, Entry, build
+from apps.routing.engine.selector.language import parse
+from apps.routing.engine.selector.tree import (
     MEMBERSHIPS,
     Both,
     Call,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from apps.routing.engine.selecting import State, compile_selector
-from apps.routing.engine.selecting.conditions import explain_conditions
-from tests.routing.engine.selecting import reference
+from apps.routing.engine.selector import State, compile_selector
+from apps.routing.engine.selector.conditions import explain_conditions
+from tests.routing.engine.selector import reference
 
 
 def failing(text: str, item: dict[str, Any]) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from apps.routing.engine.selecting import SelectorError, compile_rules, compile_selector
-from apps.routing.engine.selecting.language import MAX_DEPTH, MAX_NODES, parse
-from apps.routing.engine.selecting.scanning import MAX_BRACKETS, MAX_CHARACTERS, MAX_NAME, MAX_NOTS
+from apps.routing.engine.selector import SelectorError, compile_rules, compile_selector
+from apps.routing.engine.selector.language import MAX_DEPTH, MAX_NODES, parse
+from apps.routing.engine.selector.scanner import MAX_BRACKETS, MAX_CHARACTERS, MAX_NAME, MAX_NOTS
 
 CORPUS = json.loads(
     (Path(__file__).parents[3] / "data" / "corpus" / "expressions.json").read_text(encoding="utf-8")
