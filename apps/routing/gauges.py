@@ -11,7 +11,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from apps.routing.engine.rules import Inbound, Outbound
-from apps.routing.engine.track import BadRules, Track
+from apps.routing.engine.track import InvalidRules, Track
 from apps.routing.models import CounterChange, RouterReport
 from apps.routing.queries import RoutingStatus, active_track, routing_status
 from apps.routing.queries.accounting import CountedEvent
@@ -81,7 +81,7 @@ def _queues() -> list[QueueReading]:
     for project, status in _statuses(timezone.now()):
         try:
             track = active_track(project)
-        except (BadRules, msgspec.ValidationError):
+        except (InvalidRules, msgspec.ValidationError):
             track = None
         routers = " ".join(router.name for router in status.routers)
         for name, inbound in status.inbounds.items():

@@ -24,9 +24,9 @@ from apps.routing.engine.outbounds.base import (
     Batch,
     Encoded,
     Outcome,
+    SendStatus,
     Sent,
     Settings,
-    Verdict,
     away,
     refused,
 )
@@ -211,4 +211,4 @@ def _outcome(answer: SeedAnswer) -> Outcome:
     if answer.code != "duplicate":
         return refused(answer.code, f"{answer.code}: {answer.text}")
     since = datetime.fromtimestamp(answer.since / 1000, UTC).isoformat(timespec="seconds")
-    return Outcome(Verdict.DELIVERED, "duplicate", f"since {since}, {answer.state.name.lower()}")
+    return Outcome(SendStatus.DELIVERED, "duplicate", f"since {since}, {answer.state.name.lower()}")

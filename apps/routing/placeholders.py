@@ -18,10 +18,10 @@ from urllib.parse import unquote, urlsplit
 from django.conf import settings
 
 from apps.projects.models import Project
-from apps.routing.engine.confined import Confined, Outside
+from apps.routing.engine.confined import ConfinedPath, PathNotAllowed
 from apps.routing.engine.files.data import from_data
 from apps.routing.engine.files.fields import DataOrigin
-from apps.routing.engine.files.placeholders import TooLong, fill, holds_any, names, only_name
+from apps.routing.engine.files.placeholders import TextTooLong, fill, holds_any, names, only_name
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.sources.models import RecordQueue
 from yardkit.own_queues import is_own
@@ -99,10 +99,10 @@ def _failure_file(data: Mapping[str, Any], known: Mapping[str, str]) -> Iterator
     try:
         filled, unknown = fill(path, known)
         if not unknown:
-            Confined(filled, settings.ROUTING_FAILURE_DIRS)
-    except TooLong:
+            ConfinedPath(filled, settings.ROUTING_FAILURE_DIRS)
+    except TextTooLong:
         return
-    except Outside as error:
+    except PathNotAllowed as error:
         text = f"{error}; allowed are the folders in ROUTING_FAILURE_DIRS"
         yield Problem("failure.path", "failure_outside", text)
 
@@ -163,7 +163,7 @@ def _filled(init: object, field: str, known: Mapping[str, str]) -> str:
         return ""
     try:
         return fill(text, known)[0]
-    except TooLong:
+    except TextTooLong:
         return ""
 
 

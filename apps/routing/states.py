@@ -13,16 +13,16 @@ from apps.routing.engine import outcomes
 class ItemState(TextChoices):
     """State of an item: the engine's states with labels. The last six are final."""
 
-    RECEIVED = outcomes.State.RECEIVED.value, _("received")
-    PARKED = outcomes.State.PARKED.value, _("parked")
-    DISPATCHED = outcomes.State.DISPATCHED.value, _("dispatched")
-    RETRYING = outcomes.State.RETRYING.value, _("retrying")
-    SUCCEEDED = outcomes.State.SUCCEEDED.value, _("succeeded")
-    FAILED = outcomes.State.FAILED.value, _("failed")
-    EXPIRED = outcomes.State.EXPIRED.value, _("expired")
-    REJECTED = outcomes.State.REJECTED.value, _("rejected")
-    CANCELLED = outcomes.State.CANCELLED.value, _("cancelled")
-    DEAD = outcomes.State.DEAD.value, _("dead")
+    RECEIVED = outcomes.TaskState.RECEIVED.value, _("received")
+    PARKED = outcomes.TaskState.PARKED.value, _("parked")
+    DISPATCHED = outcomes.TaskState.DISPATCHED.value, _("dispatched")
+    RETRYING = outcomes.TaskState.RETRYING.value, _("retrying")
+    SUCCEEDED = outcomes.TaskState.SUCCEEDED.value, _("succeeded")
+    FAILED = outcomes.TaskState.FAILED.value, _("failed")
+    EXPIRED = outcomes.TaskState.EXPIRED.value, _("expired")
+    REJECTED = outcomes.TaskState.REJECTED.value, _("rejected")
+    CANCELLED = outcomes.TaskState.CANCELLED.value, _("cancelled")
+    DEAD = outcomes.TaskState.DEAD.value, _("dead")
 
 
 S = ItemState

@@ -124,7 +124,7 @@ RULES: Final[Mapping[str, str]] = {
     "wrong_type": _("the value has the wrong type"),
 }
 
-# By the code of a message that cannot be routed: ``NoItem``, ``ConvertError``, ``Poison``.
+# By the code of a message that cannot be routed: ``ItemError``, ``ConvertError``, ``Malformed``.
 ITEMS: Final[Mapping[str, str]] = {
     "bad_key": _("a key of the task is too long or not a string"),
     "bad_number": _("a number of the task is too large, infinite or NaN"),

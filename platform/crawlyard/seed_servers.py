@@ -26,7 +26,7 @@ from django.db import connection
 
 from apps.configcenter.services import ActiveVersion, ConfigWatcher
 from apps.projects.models import Project
-from apps.routing.engine.files.placeholders import TooLong, fill
+from apps.routing.engine.files.placeholders import TextTooLong, fill
 from apps.routing.engine.rules import Server
 from apps.routing.engine.servers import address_of, refusal, shown
 from apps.routing.placeholders import placeholders
@@ -283,7 +283,7 @@ def _filled(server: Server, slug: str) -> tuple[Server, str]:
     """Return the server with its placeholders replaced, and the error if one has no value."""
     try:
         bind, unknown = fill(server.bind, placeholders(slug))
-    except TooLong as error:
+    except TextTooLong as error:
         return server, str(error)
     if unknown:
         return server, f"there is no placeholder {{{unknown[0]}}}"

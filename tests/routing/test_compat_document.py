@@ -10,11 +10,11 @@ import pytest
 
 from apps.routing.engine.files.reader import read_rules
 from apps.routing.engine.items import Item
-from apps.routing.engine.life import Known
+from apps.routing.engine.life import KnownItem
 from apps.routing.engine.messages import BUILT_IN, message
 from apps.routing.engine.outbounds import registry
-from apps.routing.engine.outcomes import Action, Decision, Reason, State
-from apps.routing.engine.track import Track, lay
+from apps.routing.engine.outcomes import Action, Decision, Reason, TaskState
+from apps.routing.engine.track import Track, compile_track
 from apps.routing.services.configuration import problems_of_classes
 from tools.requirement_marks import ROOT
 
@@ -39,7 +39,7 @@ def track() -> Track:
     )
     assert rules is not None, problems
     assert [*problems, *problems_of_classes(rules)] == []
-    return lay(rules)
+    return compile_track(rules)
 
 
 def enter(track: Track, inbound: str, raw: Item) -> tuple[Item, bool]:
@@ -53,8 +53,10 @@ def message_of(track: Track, decision: Decision, uuid: str = UUID) -> Item:
     return message(outbound, decision.item, uuid=uuid, counters=decision.counters, submit_time=NOW)
 
 
-def known(decision: Decision) -> Known:
-    return Known(UUID, State.DISPATCHED, decision.outbound, decision.counters, decision.item)
+def known(decision: Decision) -> KnownItem:
+    return KnownItem(
+        UUID, TaskState.DISPATCHED, decision.outbound, decision.counters, decision.item
+    )
 
 
 def first(track: Track) -> Decision:
@@ -97,7 +99,7 @@ def test_a_state_leads_to_the_failback_with_a_wrapped_message(track: Track) -> N
 def test_a_terminal_code_ends_it(track: Track) -> None:
     result, _ = enter(track, "spider_log", LOG | {"task_result": 1000})
     decision = track.life().decide(result, known(first(track)))
-    assert (decision.action, decision.state) == (Action.END, State.SUCCEEDED)
+    assert (decision.action, decision.state) == (Action.END, TaskState.SUCCEEDED)
 
 
 @pytest.mark.covers("S2.4")

@@ -14,7 +14,7 @@ from apps.projects.models import Project
 from apps.routing.admin.item_page import typed_of
 from apps.routing.engine.inbounds.registry import HTTP
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
-from apps.routing.engine.track import lay
+from apps.routing.engine.track import compile_track
 from apps.routing.errors import InvalidItem, ItemNotOpen, ItemNotResubmittable, ItemResubmitted
 from apps.routing.models import CounterChange, RoutedItem, ValuePage
 from apps.routing.queries import find_by_value, item_accounting, list_items, reconcile_items
@@ -197,7 +197,7 @@ def test_what_is_submitted_again_begins_anew(project: Project) -> None:
     rules = RuleSet(
         project="p", outbounds=(Outbound(name="again", cls="x", selector=("company_name",)),)
     )
-    decision = lay(rules).life().decide(new.item, None)
+    decision = compile_track(rules).life().decide(new.item, None)
     assert (decision.outbound, decision.counters.routed_count) == ("again", 1)
     # Resubmitting an edited item starts there too.
     assert json.loads(typed_of(row_of(ended))) == first

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from apps.projects.models import Project
 from apps.routing.engine.dry_run import Action, explain_item
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
-from apps.routing.engine.track import Track, lay
+from apps.routing.engine.track import Track, compile_track
 from apps.routing.models import CounterChange, RoutedItem
 from apps.routing.queries.replays import MOST_ROWS, Route, RouteDifference, RouteKind, replay
 from apps.routing.states import ItemState
@@ -27,7 +27,7 @@ LOGS = Inbound(name="logs", cls="web.WebInbound")
 NORTH = Outbound(name="north", cls="x", init={"key": "n"}, selector=("province == 'BJ'",))
 SOUTH = Outbound(name="south", cls="x", init={"key": "s"}, selector=("province == 'GD'",))
 RULES = RuleSet(project="ic", inbounds=(LOGS,), outbounds=(NORTH, SOUTH))
-BASE = lay(RULES, 1)
+BASE = compile_track(RULES, 1)
 SENT_NORTH, SENT_SOUTH = Route(RouteKind.SENT, "north"), Route(RouteKind.SENT, "south")
 REJECTED = Route(RouteKind.REJECTED)
 
@@ -39,7 +39,7 @@ def project() -> Project:
 
 def draft(**changed: Any) -> Track:
     """Return the rules with a change."""
-    return lay(replace(RULES, **changed), 2)
+    return compile_track(replace(RULES, **changed), 2)
 
 
 def province(project: Project, *names: str, **fields: Any) -> list[str]:

@@ -27,9 +27,9 @@ from apps.routing.engine.outbounds.base import (
     MOST_BYTES,
     Outbound,
     Outcome,
+    SendStatus,
     Sent,
     Settings,
-    Verdict,
 )
 from apps.routing.queries import reconcile_items
 from tests.access.factories import make_project
@@ -168,7 +168,7 @@ def test_each_item_of_a_batch_has_its_own_answer(project: Project) -> None:
         "too_large",
         "",
     ]
-    assert {one.verdict for one in outcomes if one.code} == {Verdict.REFUSED}
+    assert {one.verdict for one in outcomes if one.code} == {SendStatus.REFUSED}
     assert "no rule 'nobody'" in outcomes[5].reason
     found = {decode_entity(each.request.data).url: each.request for each in stored(project)}
     # Real-time requests go first, in queues with priorities.
@@ -177,16 +177,16 @@ def test_each_item_of_a_batch_has_its_own_answer(project: Project) -> None:
 
 def test_a_biz_of_another_project_is_unknown(project: Project) -> None:
     (outcome,) = outbound(make_project()).send([sent({"url": URL})])
-    assert (outcome.verdict, outcome.code) == (Verdict.REFUSED, "unknown_biz")
+    assert (outcome.verdict, outcome.code) == (SendStatus.REFUSED, "unknown_biz")
     (unsaid,) = registry.build(rule(), Settings()).send([sent({"url": URL})])
-    assert (unsaid.verdict, unsaid.code) == (Verdict.AWAY, "no_project")
+    assert (unsaid.verdict, unsaid.code) == (SendStatus.AWAY, "no_project")
 
 
 @pytest.mark.covers("S4.10")
 def test_a_biz_that_is_switched_off_holds_items_up(project: Project) -> None:
     save_bizzes(project, news={"enabled": False})
     (outcome,) = send(project, {"url": URL})
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "biz_disabled")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "biz_disabled")
     save_bizzes(project, news={})
     shared_request_store().wake()
     assert send(project, {"url": URL}) == [DELIVERED]
@@ -198,7 +198,7 @@ def test_a_biz_that_is_full_holds_items_up_until_there_is_room(project: Project)
     shared_request_store().wake()
     assert send(project, {"url": URL}, {"url": f"{URL}1"}) == [DELIVERED] * 2
     (outcome,) = send(project, {"url": f"{URL}2"})
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "biz_full")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "biz_full")
     yard = shared_request_store()
     yard.queue(yard.biz(project.pk, "news")).clear()
     assert send(project, {"url": f"{URL}2"}) == [DELIVERED]
@@ -222,7 +222,9 @@ def test_a_store_that_answers_in_the_middle_only_stores_each_once(
     with monkeypatch.context() as broken:
         broken.setattr(Submission, "_insert", insert)
         outcomes = target.send(batch)
-    assert {(one.verdict, one.code) for one in outcomes} == {(Verdict.AWAY, "submit_interrupted")}
+    assert {(one.verdict, one.code) for one in outcomes} == {
+        (SendStatus.AWAY, "submit_interrupted")
+    }
     assert len(stored(project)) == 4
     assert target.send(batch) == [DELIVERED] * 8
     assert len(stored(project)) == 8

@@ -21,9 +21,9 @@ from apps.routing.engine.outbounds.base import (
     MOST_BYTES,
     Outbound,
     Outcome,
+    SendStatus,
     Sent,
     Settings,
-    Verdict,
 )
 from apps.routing.models import RoutedItem
 from apps.routing.queries import reconcile_items
@@ -109,7 +109,7 @@ def known(service: Service, frontier: Frontier, key: str, segment: int = DEFAULT
 def test_an_item_becomes_a_seed_once(service: Service, frontier: Frontier) -> None:
     assert send(frontier, {"url": URL}) == [DELIVERED]
     (again,) = send(frontier, {"url": URL})
-    assert (again.verdict, again.code) == (Verdict.DELIVERED, "duplicate")
+    assert (again.verdict, again.code) == (SendStatus.DELIVERED, "duplicate")
     assert again.reason.startswith("since 20")
     assert again.reason.endswith(", init")
     (segment,) = service.store.segments(frontier.pk)
@@ -196,7 +196,7 @@ def test_each_item_of_a_batch_has_its_own_answer(service: Service, frontier: Fro
         "",
     ]
     refused = [one for one in outcomes if one.code not in ("", "duplicate")]
-    assert {one.verdict for one in refused} == {Verdict.REFUSED}
+    assert {one.verdict for one in refused} == {SendStatus.REFUSED}
     assert outcomes[1].reason == "empty_data: the data is empty"
     (segment,) = service.store.segments(frontier.pk)
     assert segment.books.added == 2
@@ -204,7 +204,7 @@ def test_each_item_of_a_batch_has_its_own_answer(service: Service, frontier: Fro
 
 def test_a_frontier_of_another_project_is_unknown(service: Service, frontier: Frontier) -> None:
     (outcome,) = outbound(make_project()).send([sent({"url": URL})])
-    assert (outcome.verdict, outcome.code) == (Verdict.REFUSED, "unknown_frontier")
+    assert (outcome.verdict, outcome.code) == (SendStatus.REFUSED, "unknown_frontier")
     assert service.store.segments(frontier.pk) == []
 
 
@@ -213,12 +213,12 @@ def test_where_nobody_serves_no_item_is_lost(service: Service, frontier: Frontie
     service.stop()
     target = outbound(frontier.project, timeout=0.3)
     (outcome,) = target.send([sent({"url": URL})])
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "timeout")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "timeout")
     (unsaid,) = registry.build(rule(), Settings()).send([sent({"url": URL})])
-    assert (unsaid.verdict, unsaid.code) == (Verdict.AWAY, "no_project")
+    assert (unsaid.verdict, unsaid.code) == (SendStatus.AWAY, "no_project")
     service.start()
     (after,) = outbound(frontier.project).send([sent({"url": URL})])
-    assert after.verdict is Verdict.DELIVERED
+    assert after.verdict is SendStatus.DELIVERED
     (segment,) = service.store.segments(frontier.pk)
     assert segment.books.added == 1
 
@@ -226,7 +226,7 @@ def test_where_nobody_serves_no_item_is_lost(service: Service, frontier: Frontie
 def test_while_a_frontier_is_moved_its_items_wait(service: Service, frontier: Frontier) -> None:
     Frontier.objects.update(is_frozen=True)
     (outcome,) = send(frontier, {"url": URL})
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "frozen")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "frozen")
     Frontier.objects.update(is_frozen=False)
     assert send(frontier, {"url": URL}) == [DELIVERED]
 
@@ -236,7 +236,7 @@ def test_a_service_with_another_secret_loses_no_item(
 ) -> None:
     settings.SECRET_KEY = "another " * 10
     (outcome,) = send(frontier, {"url": URL})
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "wrong_token")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "wrong_token")
 
 
 def test_depth_is_what_is_pending_and_what_came_since(service: Service, frontier: Frontier) -> None:

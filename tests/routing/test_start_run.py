@@ -24,9 +24,9 @@ from apps.routing.engine.outbounds.base import (
     MOST_BYTES,
     Outbound,
     Outcome,
+    SendStatus,
     Sent,
     Settings,
-    Verdict,
 )
 from apps.routing.services.configuration import RoutingKind
 from tests.jobs.conftest import runner, spiders  # noqa: F401 - fixtures
@@ -111,7 +111,7 @@ def test_a_batch_is_answered_one_by_one() -> None:
     ]
     outcomes = outbound(job).send(batch)
     assert [each.code for each in outcomes] == ["", "too_large", "bad_arguments", "", ""]
-    assert [each.verdict for each in outcomes[1:3]] == [Verdict.REFUSED] * 2
+    assert [each.verdict for each in outcomes[1:3]] == [SendStatus.REFUSED] * 2
     assert [run.arguments for run in Run.objects.order_by("id")] == [{"a": 1}, {"a": 4}]
     assert outbound(job).depth() == 2
 
@@ -126,7 +126,7 @@ def nested(depth: int) -> Any:
 def test_arguments_that_no_run_can_have_are_refused() -> None:
     job = make_job()
     outcome = start(job, {"a": nested(25)})
-    assert (outcome.verdict, outcome.code) == (Verdict.REFUSED, "bad_arguments")
+    assert (outcome.verdict, outcome.code) == (SendStatus.REFUSED, "bad_arguments")
     assert "Nested more than" in outcome.reason
     assert not Run.objects.exists()
 
@@ -135,20 +135,20 @@ def test_an_unknown_job_and_one_of_another_project_are_refused() -> None:
     job, other = make_job(), make_job(name="elsewhere")
     made = rule(other.name)
     outcome = registry.build(made, Settings(project=job.project_id)).send([sent(made, ITEM)])[0]
-    assert (outcome.verdict, outcome.code) == (Verdict.REFUSED, "unknown_job")
+    assert (outcome.verdict, outcome.code) == (SendStatus.REFUSED, "unknown_job")
     assert not Run.objects.exists()
 
 
 def test_a_process_that_does_not_say_whose_jobs_are_meant_loses_no_item() -> None:
     made = rule(make_job().name)
     outcome = registry.build(made, Settings()).send([sent(made, ITEM)])[0]
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "no_project")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "no_project")
 
 
 def test_a_disabled_job_refuses_and_takes_the_item_when_it_is_enabled() -> None:
     job = make_job(enabled=False)
     outcome = start(job)
-    assert (outcome.verdict, outcome.code) == (Verdict.REFUSED, "job_disabled")
+    assert (outcome.verdict, outcome.code) == (SendStatus.REFUSED, "job_disabled")
     Job.objects.update(enabled=True)
     assert start(job) == DELIVERED
     assert Run.objects.count() == 1
@@ -159,7 +159,7 @@ def test_the_jobs_policy_says_what_becomes_of_a_later_one() -> None:
     for job in (skips, queues):
         make_run(job=job, state=RunState.RUNNING)
     outcome = start(skips)
-    assert (outcome.verdict, outcome.code) == (Verdict.REFUSED, "job_running")
+    assert (outcome.verdict, outcome.code) == (SendStatus.REFUSED, "job_running")
     assert start(queues, uuid="u-2") == DELIVERED
     assert queues.runs.get(state=RunState.QUEUED).waits_for is not None
 
@@ -195,7 +195,7 @@ def test_trouble_of_the_database_is_away_and_no_run_is_lost_or_twice(table: str)
         outcomes = made.send([sent(one, ITEM, "u-1"), sent(one, ITEM, "u-2")])
         depth = made.depth()
     assert [each.code for each in outcomes] == ["database_away"] * 2
-    assert {each.verdict for each in outcomes} == {Verdict.AWAY}
+    assert {each.verdict for each in outcomes} == {SendStatus.AWAY}
     assert depth == (None if table != "runtime_processedmessage" else 0)
     assert made.send([sent(one, ITEM, "u-1"), sent(one, ITEM, "u-2")]) == [DELIVERED] * 2
     assert Run.objects.count() == 2

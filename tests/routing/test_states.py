@@ -17,7 +17,7 @@ def test_every_state_has_its_moves_and_no_final_state_is_left() -> None:
 
 
 def test_the_engine_has_the_same_states() -> None:
-    assert [state.value for state in ItemState] == [state.value for state in outcomes.State]
+    assert [state.value for state in ItemState] == [state.value for state in outcomes.TaskState]
     assert {state.value for state in FINAL} == {state.value for state in outcomes.FINAL}
     assert {state.value for state in ACTIVE} == {state.value for state in outcomes.ACTIVE}
 

@@ -15,12 +15,12 @@ from apps.projects.models import Project
 from apps.routing.daemon.pipeline import dead_letter, item_of_malformed
 from apps.routing.engine.converters.registry import build_chain
 from apps.routing.engine.items import MAX_BYTES, MAX_DEPTH, Item, check_item, write_item
-from apps.routing.engine.life import Known, uuid_of
+from apps.routing.engine.life import KnownItem, uuid_of
 from apps.routing.engine.messages import Counters, after_result, message
 from apps.routing.engine.outbounds.base import Outcome, encode
-from apps.routing.engine.outcomes import Action, Decision, Reason, State
+from apps.routing.engine.outcomes import Action, Decision, Reason, TaskState
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
-from apps.routing.engine.track import Poison, Track, lay
+from apps.routing.engine.track import Malformed, Track, compile_track
 from apps.routing.models import RoutedItem
 from apps.routing.queries import LedgerEntry, find_by_value, find_items, read_entry
 from apps.routing.services import Arrival, ItemMove, move_items, receive_items
@@ -41,7 +41,7 @@ CONVERTS = [
 
 def track() -> Track:
     """Rules that use many features."""
-    return lay(
+    return compile_track(
         RuleSet(
             "p",
             inbounds=(Inbound("in", "http.HttpInbound", convert=tuple(CONVERTS)),),
@@ -81,7 +81,7 @@ def go(project: Project, raw: bytes) -> LedgerEntry:
     """Process one message like a router, without queues; return the stored item."""
     try:
         item = TRACK.entrances["in"].read(raw)
-    except Poison as error:
+    except Malformed as error:
         poison = error
     else:
         return route(project, item)
@@ -139,7 +139,7 @@ def route(project: Project, item: Item) -> LedgerEntry:
 
 def ended(project: Project, item: Item, decision: Decision) -> LedgerEntry:
     """End an item that is not sent."""
-    assert (decision.action, decision.state) == (Action.END, State.FAILED)
+    assert (decision.action, decision.state) == (Action.END, TaskState.FAILED)
     arrival = Arrival(project=project.pk, inbound="in", item=item)
     (receipt,) = receive_items(arrivals=[arrival], now=NOW, lease_seconds=60)
     end = ItemMove(
@@ -150,9 +150,9 @@ def ended(project: Project, item: Item, decision: Decision) -> LedgerEntry:
 
 def settled(sent: LedgerEntry, item: Item) -> LedgerEntry:
     """Apply the item as its own result."""
-    known = Known(
+    known = KnownItem(
         str(sent.task_uuid),
-        State.DISPATCHED,
+        TaskState.DISPATCHED,
         sent.outbound,
         Counters(sent.routed_count, sent.retry_times, sent.group_retry_times),
         sent.item,

@@ -32,16 +32,16 @@ ROUTING = ROOT / "apps" / "routing"
 # is. A code is written there, or handed on by one of the words below.
 MAKERS: list[tuple[str, Mapping[str, str], dict[str, int]]] = [
     ("selector", SELECTORS, {"SelectorError": 0, "_refuse": 0}),
-    ("files", RULES, {"problem": 1, "Problem": 1, "Refused": 0, "_add": 2}),
+    ("files", RULES, {"problem": 1, "Problem": 1, "FileRefused": 0, "_add": 2}),
     ("inbounds", RULES, {"Problem": 1, "Finding": 0}),
-    ("outbounds", RULES, {"Problem": 1, "_problem": 1, "Fault": 1, "UnknownOutbound": 0}),
-    ("converters", RULES, {"Problem": 1, "_Refused": 0}),
+    ("outbounds", RULES, {"Problem": 1, "_problem": 1, "ParameterError": 1, "UnknownOutbound": 0}),
+    ("converters", RULES, {"Problem": 1, "_Invalid": 0}),
     ("converters", ITEMS, {"ConvertError": 0, "_failed": 2}),
     ("messages.py", RULES, {"Problem": 1}),
-    ("items.py", ITEMS, {"NoItem": 0}),
-    ("submissions.py", ITEMS, {"Fault": 1}),
-    ("track.py", ITEMS, {"Poison": 0}),
-    ("../daemon", ITEMS, {"Poison": 0}),
+    ("items.py", ITEMS, {"ItemError": 0}),
+    ("submissions.py", ITEMS, {"SubmissionError": 1}),
+    ("track.py", ITEMS, {"Malformed": 0}),
+    ("../daemon", ITEMS, {"Malformed": 0}),
     ("../placeholders.py", RULES, {"Problem": 1}),
     ("../services", RULES, {"Problem": 1}),
 ]
@@ -99,7 +99,7 @@ def test_codes_that_are_kept_in_tables_have_words_too() -> None:
 def test_no_file_of_the_engine_refuses_unseen() -> None:
     """Every file that creates such errors is in the list above."""
     seen = {(ENGINE / where).resolve() for where, _, _ in MAKERS}
-    makers = {"Problem", "SelectorError", "NoItem", "ConvertError", "Poison"}
+    makers = {"Problem", "SelectorError", "ItemError", "ConvertError", "Malformed"}
     # They hand on what others have found.
     handing = {"data.py", "dry_run.py"}
     for file in ROUTING.rglob("*.py"):
@@ -193,7 +193,9 @@ def test_why_an_item_stands_where_it_stands_is_told_in_the_same_way(chinese: Non
     assert poison == "读不出 JSON (this is no JSON: line 1)"
     kept = TEXTS[Reason.RETRY_LIMITS] % {"outbound": "慢 a.*", "status": "1101"}
     assert detail_text("retry_limits", kept) == "状态 1101,慢 a.* 不再重试。"
-    (step,) = item_texts.told([Step(0, StepKind.ENDED, "", "poison not_json this is no JSON")])
+    (step,) = item_texts.history_rows(
+        [Step(0, StepKind.ENDED, "", "poison not_json this is no JSON")]
+    )
     assert step.detail.endswith(": 读不出 JSON (this is no JSON)")
 
 

@@ -26,7 +26,7 @@ Said = tuple[int, str]
 
 
 @dataclass(slots=True)
-class Done:
+class BulkActionResult:
     """Result of a bulk action: the number of changed items, and the refusals by reason."""
 
     texts: Callable[[int], str]
@@ -53,7 +53,7 @@ def ticked(request: HttpRequest, choice: ProjectChoice) -> list[RoutedItem]:
     return list(rows.defer("item", "steps").order_by("id"))
 
 
-def resubmit(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
+def resubmit(request: HttpRequest, choice: ProjectChoice, note: str) -> BulkActionResult:
     """Submit the selected items again, unchanged."""
 
     def one(item: RoutedItem, actor: User | None) -> None:
@@ -62,7 +62,7 @@ def resubmit(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
     return _each(request, choice, one, _resubmitted)
 
 
-def cancel(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
+def cancel(request: HttpRequest, choice: ProjectChoice, note: str) -> BulkActionResult:
     """Cancel the selected items."""
 
     def one(item: RoutedItem, actor: User | None) -> None:
@@ -97,9 +97,9 @@ def _each(
     choice: ProjectChoice,
     one: Callable[[RoutedItem, User | None], Any],
     texts: Callable[[int], str],
-) -> Done:
+) -> BulkActionResult:
     """Apply ``one`` to every selected item in its own transaction; count refusals by their text."""
-    done = Done(texts)
+    done = BulkActionResult(texts)
     actor = person_of(request)
     for item in ticked(request, choice):
         try:

@@ -13,17 +13,17 @@ from django.utils.translation import gettext_lazy
 
 from apps.routing.admin.explain_texts import decision_text
 from apps.routing.engine.converters.base import ConvertError
-from apps.routing.engine.converters.chain import Changed
+from apps.routing.engine.converters.chain import ConverterChanges
 from apps.routing.engine.explanations import (
     MOST_OF_TEXT,
     VERDICTS,
     ItemExplanation,
+    ItemRejection,
     OutboundExplanation,
-    Refused,
     Verdict,
 )
-from apps.routing.engine.outcomes import Action, Decision, State
-from apps.routing.engine.selector import State as PartState
+from apps.routing.engine.outcomes import Action, Decision, TaskState
+from apps.routing.engine.selector import PartState
 from apps.routing.engine.selector.conditions import Condition, SelectorExplanation
 from apps.routing.engine.truncation import shortened
 from apps.routing.queries.reports import OutboundStatus
@@ -68,7 +68,7 @@ _MARKS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Heading:
     """Heading of the page: the result of the explanation in one sentence."""
 
     tone: str
@@ -77,7 +77,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SelectorPiece:
     """Piece of a selector's text: one condition, or (``state`` is "") the text between two."""
 
     text: str
@@ -88,16 +88,16 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class SelectorRow:
     """Selector split into pieces, and the item's values at the conditions that failed."""
 
     matches: bool
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SelectorPiece, ...]
     why: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ExplainedOutbound:
     """Row of one outbound in the explanation."""
 
     place: int
@@ -111,13 +111,13 @@ class Line:
     # A selector matches although the item does not go here.
     fits: bool
     # None: omitted, because there are too many.
-    selectors: tuple[Selector, ...] | None
+    selectors: tuple[SelectorRow, ...] | None
     # Problem of the outbound's target, as reported by the routers.
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ErrorPosition:
     """Position of a JSON syntax error, with its surroundings; lines and columns count from 1."""
 
     line: int
@@ -128,7 +128,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConverterRow:
     """Changes made by one converter, as tuples (mark, key, before, after)."""
 
     cls: str
@@ -136,15 +136,15 @@ class Converted:
     error: str
 
 
-def outcome_of(told: ItemExplanation) -> Outcome:
+def heading_of(told: ItemExplanation) -> Heading:
     """Return the heading of the page."""
     decision = told.decision
     if told.refused is not None:
         by = told.refused.converter
         title = _("Rejected by %(converter)s") % {"converter": by} if by else _("Not a valid task")
-        return Outcome("bad", title, refusal_text(told.refused))
+        return Heading("bad", title, refusal_text(told.refused))
     if decision is None:
-        return Outcome(
+        return Heading(
             "wait",
             _("Filtered out by the inbound"),
             _(
@@ -152,20 +152,20 @@ def outcome_of(told: ItemExplanation) -> Outcome:
                 "and is not stored."
             ),
         )
-    return Outcome(_tone(decision), _title(decision), decision_text(decision))
+    return Heading(_tone(decision), _title(decision), decision_text(decision))
 
 
-def refusal_text(refused: Refused) -> str:
+def refusal_text(refused: ItemRejection) -> str:
     """Return why the item is malformed, with the error code."""
     return f"{told_text(ITEMS, refused.code, refused.text)[:MOST_OF_TEXT]} ({refused.code})"
 
 
-def place_of(refused: Refused | None, text: str) -> Place | None:
+def error_position(refused: ItemRejection | None, text: str) -> ErrorPosition | None:
     """Return the position of the syntax error in ``text``; None without a known position."""
     if refused is None or refused.offset is None or refused.offset > len(text):
         return None
     at = refused.offset
-    return Place(
+    return ErrorPosition(
         text.count("\n", 0, at) + 1,
         at - text.rfind("\n", 0, at),
         text[max(0, at - _AROUND) : at],
@@ -174,27 +174,29 @@ def place_of(refused: Refused | None, text: str) -> Place | None:
     )
 
 
-def selector_of(told: SelectorExplanation) -> Selector:
+def selector_of(told: SelectorExplanation) -> SelectorRow:
     """Return a selector as pieces to be marked on the page."""
     text = told.whole.selector
-    pieces: list[Piece] = []
+    pieces: list[SelectorPiece] = []
     at = 0
     for one in sorted(told.conditions, key=lambda each: each.offset):
         if one.offset > at:
-            pieces.append(Piece(text[at : one.offset]))
+            pieces.append(SelectorPiece(text[at : one.offset]))
         said = _condition_text(one)
         state = one.state.value
-        pieces.append(Piece(one.text, state, _SYMBOLS[one.state], said, one.failing))
+        pieces.append(SelectorPiece(one.text, state, _SYMBOLS[one.state], said, one.failing))
         at = one.offset + len(one.text)
     if at < len(text):
-        pieces.append(Piece(text[at:]))
+        pieces.append(SelectorPiece(text[at:]))
     why = tuple(dict.fromkeys(line for one in told.failing for line in _why(one)))
-    return Selector(told.matches, tuple(pieces), why)
+    return SelectorRow(told.matches, tuple(pieces), why)
 
 
-def lines_of(told: ItemExplanation, said: Mapping[str, OutboundStatus]) -> tuple[list[Line], int]:
+def outbound_rows(
+    told: ItemExplanation, said: Mapping[str, OutboundStatus]
+) -> tuple[list[ExplainedOutbound], int]:
     """Return the rows of outbounds, and the number of omitted outbounds that do not match."""
-    shown: list[Line] = []
+    shown: list[ExplainedOutbound] = []
     left = 0
     for one in told.outbounds:
         quiet = not one.matches and one.verdict in (Verdict.NOT_MATCHED, Verdict.NOT_ASKED)
@@ -205,7 +207,7 @@ def lines_of(told: ItemExplanation, said: Mapping[str, OutboundStatus]) -> tuple
     return shown, left
 
 
-def converted_of(steps: Iterable[Changed]) -> list[Converted]:
+def converter_rows(steps: Iterable[ConverterChanges]) -> list[ConverterRow]:
     """Return the changes of each converter in the order of their execution."""
     found = []
     for step in steps:
@@ -216,7 +218,7 @@ def converted_of(steps: Iterable[Changed]) -> list[Converted]:
         ]
         error = step.error
         text = "" if error is None else _error_text(error)
-        found.append(Converted(step.cls, tuple(changes[:SHOWN_OUTBOUNDS]), text))
+        found.append(ConverterRow(step.cls, tuple(changes[:SHOWN_OUTBOUNDS]), text))
     return found
 
 
@@ -290,13 +292,13 @@ def _title(decision: Decision) -> str:
     return _("No change: the task stays %(state)s") % {"state": _state(decision.state)}
 
 
-def _state(state: State) -> str:
+def _state(state: TaskState) -> str:
     return str(ItemState(state.value).label)
 
 
-def _line(one: OutboundExplanation, said: OutboundStatus | None) -> Line:
+def _line(one: OutboundExplanation, said: OutboundStatus | None) -> ExplainedOutbound:
     told = one.selectors
-    return Line(
+    return ExplainedOutbound(
         one.place,
         one.name,
         one.cls,

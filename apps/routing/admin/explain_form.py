@@ -18,7 +18,7 @@ from unfold.widgets import (
 _MOST_COUNT: Final = 2**31 - 1
 
 
-class Happening(TextChoices):
+class EventKind(TextChoices):
     """Event whose effect on the item is explained."""
 
     ARRIVES = "arrives", _("Task arrives")
@@ -29,7 +29,7 @@ class Happening(TextChoices):
 
 
 # Events of an item that already is at an outbound.
-AT_OUTBOUND: Final = frozenset({Happening.RESULT, Happening.TIMED_OUT, Happening.OFFERED})
+AT_OUTBOUND: Final = frozenset({EventKind.RESULT, EventKind.TIMED_OUT, EventKind.OFFERED})
 
 
 def _count(label: Any) -> forms.IntegerField:
@@ -65,7 +65,7 @@ class ExplainForm(forms.Form):
         ),
     )
     happening = forms.ChoiceField(
-        label=_("Event"), choices=Happening, widget=UnfoldAdminSelectWidget
+        label=_("Event"), choices=EventKind, widget=UnfoldAdminSelectWidget
     )
     status = forms.CharField(
         label=_("Status (task_result)"),
@@ -100,6 +100,6 @@ class ExplainForm(forms.Form):
         happening = values.get("happening")
         if happening in AT_OUTBOUND and not values.get("at") and "at" not in self.errors:
             self.add_error("at", _("Choose the current outbound of the task."))
-        if happening == Happening.RESULT and not values.get("status", "").strip():
+        if happening == EventKind.RESULT and not values.get("status", "").strip():
             self.add_error("status", _("Enter the status of the result."))
         return values

@@ -20,14 +20,14 @@ from django.views.decorators.http import require_http_methods
 
 from apps.projects.admin.project_choice import ProjectChoice, chosen
 from apps.routing.admin import explain_context as shown
-from apps.routing.admin.explain_form import AT_OUTBOUND, ExplainForm, Happening
-from apps.routing.admin.versions import Laid, laid, versions_of
+from apps.routing.admin.explain_form import AT_OUTBOUND, EventKind, ExplainForm
+from apps.routing.admin.versions import CompiledVersion, compiled_version, versions_of
 from apps.routing.engine.dry_run import Event, Lookup, explain_item, explain_known
 from apps.routing.engine.explanations import NO_UUID, ItemExplanation
-from apps.routing.engine.items import Item, NoItem, read_item
-from apps.routing.engine.life import Known, uuid_of
+from apps.routing.engine.items import Item, ItemError, read_item
+from apps.routing.engine.life import KnownItem, uuid_of
 from apps.routing.engine.messages import TASK_RESULT, TASK_UUID, Counters
-from apps.routing.engine.outcomes import State
+from apps.routing.engine.outcomes import TaskState
 from apps.routing.engine.rules import Outbound
 from apps.routing.engine.track import Track
 from apps.routing.queries import LedgerEntry, find_items, find_known_item
@@ -71,7 +71,7 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     given = request.POST if request.method == "POST" else request.GET
     versions = versions_of(choice.project)
     number = versions.number(given.get("version", ""))
-    rules = laid(versions, number)
+    rules = compiled_version(versions, number)
     name = given.get("item", "").strip()
     entry = _entry(choice.project.pk, name)
     fields = ExplainForm.base_fields
@@ -93,7 +93,7 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     if form.is_bound and form.is_valid() and rules.track is not None:
         now = timezone.now()
         said = routing_status(choice.project.pk, now).outbounds
-        asked = _Asked(choice.project.pk, rules.track, entry, said, now)
+        asked = _ExplainRequest(choice.project.pk, rules.track, entry, said, now)
         context |= _told(asked.explain(form.cleaned_data), values["text"], said)
     return context
 
@@ -107,25 +107,25 @@ def _text(entry: LedgerEntry | None) -> str:
         return ""
     try:
         item = entry.item
-    except NoItem:
+    except ItemError:
         return entry.text
     raw = item.get(_RAW)
-    if entry.state == State.DEAD and len(item) == 1 and isinstance(raw, str):
+    if entry.state == TaskState.DEAD and len(item) == 1 and isinstance(raw, str):
         return raw
     return shown.pretty(item)
 
 
 def _begin(entry: LedgerEntry | None) -> dict[str, Any]:
     """Return the initial values of the form for an item of the ledger."""
-    begin = {"text": "", "inbound": "", "happening": Happening.ARRIVES.value, "routed_count": 1}
+    begin = {"text": "", "inbound": "", "happening": EventKind.ARRIVES.value, "routed_count": 1}
     if entry is None:
         return begin
     # A malformed message was never converted; any other item was.
-    inbound = entry.inbound if entry.state == State.DEAD else ""
-    parked = entry.state == State.PARKED
+    inbound = entry.inbound if entry.state == TaskState.DEAD else ""
+    parked = entry.state == TaskState.PARKED
     return begin | {
         "inbound": inbound,
-        "happening": (Happening.OFFERED if parked else Happening.NEW).value,
+        "happening": (EventKind.OFFERED if parked else EventKind.NEW).value,
         "at": entry.outbound,
         "routed_count": entry.routed_count,
         "retry_times": entry.retry_times,
@@ -134,7 +134,7 @@ def _begin(entry: LedgerEntry | None) -> dict[str, Any]:
 
 
 def _form(
-    rules: Laid, entry: LedgerEntry | None, values: dict[str, Any], *, ask: bool
+    rules: CompiledVersion, entry: LedgerEntry | None, values: dict[str, Any], *, ask: bool
 ) -> ExplainForm:
     track = rules.track
     inbounds = [] if track is None else list(track.entrances)
@@ -156,7 +156,7 @@ def _link(choice: ProjectChoice, given: Mapping[str, str], entry: LedgerEntry | 
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ExplainRequest:
     """Context of an explanation: the rules, the ledger entry, the reported state of outbounds."""
 
     project: int
@@ -171,23 +171,23 @@ class _Asked:
         happening, text = asked["happening"], asked["text"]
         if happening not in AT_OUTBOUND:
             ledger = (
-                partial(find_known_item, self.project) if happening == Happening.ARRIVES else None
+                partial(find_known_item, self.project) if happening == EventKind.ARRIVES else None
             )
             return self._coming(text, asked, ledger)
         try:
             item = read_item(text)
-        except NoItem:
+        except ItemError:
             return self._coming(text, asked, None)
         known = _known(self.entry, item, asked)
-        if happening == Happening.RESULT:
+        if happening == EventKind.RESULT:
             back = {TASK_UUID: known.uuid, TASK_RESULT: _status(asked["status"])}
             back["group_retry_times"] = known.counters.group_retry_times
             return self._coming(item | back, asked, known)
-        event = Event.TIMED_OUT if happening == Happening.TIMED_OUT else Event.OFFERED
+        event = Event.TIMED_OUT if happening == EventKind.TIMED_OUT else Event.OFFERED
         return explain_known(self.track, known, event, now=self.now, full=self._is_full)
 
     def _coming(
-        self, item: str | Item, asked: Mapping[str, Any], known: Known | Lookup | None
+        self, item: str | Item, asked: Mapping[str, Any], known: KnownItem | Lookup | None
     ) -> ItemExplanation:
         inbound = asked["inbound"] or None
         return explain_item(
@@ -205,19 +205,19 @@ def _status(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
-def _known(entry: LedgerEntry | None, item: Item, asked: Mapping[str, Any]) -> Known:
+def _known(entry: LedgerEntry | None, item: Item, asked: Mapping[str, Any]) -> KnownItem:
     """Return the item as a ledger entry at the chosen outbound.
 
     The task_uuid of ``entry`` takes precedence over that of the typed item.
     """
-    parked = asked["happening"] == Happening.OFFERED
+    parked = asked["happening"] == EventKind.OFFERED
     name = uuid_of(item) or NO_UUID
     # Retries at one outbound are part of the total, so the total is never smaller.
     retries = asked["retry_times"] or 0
     in_all = max(asked["group_retry_times"] or 0, retries)
-    return Known(
+    return KnownItem(
         uuid=name if entry is None else str(entry.task_uuid),
-        state=State.PARKED if parked else State.DISPATCHED,
+        state=TaskState.PARKED if parked else TaskState.DISPATCHED,
         outbound=asked["at"],
         counters=Counters(asked["routed_count"] or 0, retries, in_all),
         item=item,
@@ -225,14 +225,14 @@ def _known(entry: LedgerEntry | None, item: Item, asked: Mapping[str, Any]) -> K
 
 
 def _told(told: ItemExplanation, text: str, said: Mapping[str, OutboundStatus]) -> dict[str, Any]:
-    lines, left = shown.lines_of(told, said)
+    lines, left = shown.outbound_rows(told, said)
     parts = told.as_dict()
     message = told.message
     return {
         "told": told,
-        "outcome": shown.outcome_of(told),
-        "place": shown.place_of(told.refused, text),
-        "converted": shown.converted_of(told.steps),
+        "outcome": shown.heading_of(told),
+        "place": shown.error_position(told.refused, text),
+        "converted": shown.converter_rows(told.steps),
         "inbound_selectors": [
             shown.selector_of(each) for each in (told.inbound.selectors if told.inbound else ())
         ],

@@ -10,9 +10,9 @@ from typing import Any, Final
 from django.http import HttpResponse
 from django.urls import reverse
 
-from apps.routing.admin.item_texts import told, why
+from apps.routing.admin.item_texts import history_rows, why
 from apps.routing.engine.items import raw_of
-from apps.routing.engine.messages import anew
+from apps.routing.engine.messages import resubmittable
 from apps.routing.models import RoutedItem
 from apps.routing.querysets import RESUBMITTABLE
 from apps.routing.states import TONES, ItemState
@@ -28,7 +28,7 @@ def item_page(item: RoutedItem, now: datetime) -> dict[str, Any]:
     reason, detail = why(item.reason, item.detail)
     raw = raw_text(item)
     text = pretty(item.item) if raw is None else raw
-    story = told(item.story)
+    story = history_rows(item.story)
     known = _relatives(item, [each.other for each in story if each.other])
     return {
         "item": item,
@@ -75,7 +75,7 @@ def typed_of(item: RoutedItem) -> str:
     raw = raw_text(item)
     if raw is not None:
         return raw
-    return json.dumps(anew(json.loads(item.item)), ensure_ascii=False, indent=2)
+    return json.dumps(resubmittable(json.loads(item.item)), ensure_ascii=False, indent=2)
 
 
 def whole_item(item: RoutedItem) -> HttpResponse:

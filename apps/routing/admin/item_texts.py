@@ -84,7 +84,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HistoryRow:
     """Step of an item's history with translated texts."""
 
     at: datetime
@@ -122,14 +122,14 @@ def why(reason: str, detail: str) -> tuple[str, str]:
     return sentence, detail[said.end() :].strip()
 
 
-def told(steps: Iterable[Step]) -> list[Told]:
+def history_rows(steps: Iterable[Step]) -> list[HistoryRow]:
     """Return the history of an item, oldest step first."""
     found = []
     before: datetime | None = None
     for step in steps:
         other = _UUID.search(step.detail) if step.kind == StepKind.RESUBMITTED else None
         found.append(
-            Told(
+            HistoryRow(
                 step.at,
                 _title(step),
                 _TONES.get(step.kind, ""),

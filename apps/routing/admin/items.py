@@ -25,7 +25,7 @@ from apps.routing.admin import bulk, lists
 from apps.routing.admin.item_forms import MOST_NOTE, EditItemForm
 from apps.routing.admin.item_page import item_page, typed_of, whole_item
 from apps.routing.admin.router import MEDIA
-from apps.routing.engine.items import NoItem, read_item
+from apps.routing.engine.items import ItemError, read_item
 from apps.routing.models import RoutedItem
 from apps.routing.queries.tracks import KIND
 from apps.routing.services import cancel_item, resubmit_item
@@ -189,7 +189,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
                 data = read_item(form.cleaned_data["item"])
                 self._resubmit(request, item, data, form.cleaned_data["note"])
                 return HttpResponseRedirect(_address(pk))
-            except NoItem as error:
+            except ItemError as error:
                 form.add_error("item", str(error))
             except DomainError as error:
                 form.add_error("item", error.text)

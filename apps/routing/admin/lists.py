@@ -50,7 +50,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class ParkedGroup:
     """Number and oldest of the items that are parked for one outbound."""
 
     outbound: str
@@ -61,7 +61,7 @@ class Lot:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ItemPage:
     """Page of a list, with its filter form."""
 
     kind: str
@@ -72,16 +72,16 @@ class Listed:
     inbounds: list[str] = field(default_factory=list)
     outbounds: list[str] = field(default_factory=list)
     reasons: list[tuple[str, str]] = field(default_factory=list)
-    lots: list[Lot] = field(default_factory=list)
+    groups: list[ParkedGroup] = field(default_factory=list)
     # Only for a search: whether one was made, and whether all matches are listed.
     asked: bool = True
     complete: bool = True
 
 
-Make = Callable[[HttpRequest, ProjectChoice], Listed]
+Make = Callable[[HttpRequest, ProjectChoice], ItemPage]
 
 
-def items(request: HttpRequest, choice: ProjectChoice) -> Listed:
+def items(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
     """Return a page of the project's items that match the filter."""
     form = ItemFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project)
@@ -91,7 +91,7 @@ def items(request: HttpRequest, choice: ProjectChoice) -> Listed:
     return _page(request, "items", form, listed, inbounds=inbounds, outbounds=outbounds)
 
 
-def dead_letters(request: HttpRequest, choice: ProjectChoice) -> Listed:
+def dead_letters(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
     """Return a page of the items that ended without success and were not resubmitted."""
     form = DeadFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project).dead_letters()
@@ -106,29 +106,29 @@ def dead_letters(request: HttpRequest, choice: ProjectChoice) -> Listed:
     )
 
 
-def parked(request: HttpRequest, choice: ProjectChoice) -> Listed:
+def parked(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
     """Return a page of the parked items, oldest first."""
     form = ParkedFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project, state=ItemState.PARKED)
     listed = rows.filter(**_given(form)) if form.is_valid() else rows.none()
-    lots = _lots(choice)
+    groups = _parked_groups(choice)
     return _page(
         request,
         "parked",
         form,
         listed.defer("item", "steps").order_by("id"),
-        outbounds=[lot.outbound for lot in lots],
-        lots=lots,
+        outbounds=[group.outbound for group in groups],
+        groups=groups,
         rising=True,
     )
 
 
-def found(request: HttpRequest, choice: ProjectChoice) -> Listed:
+def found(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
     """Return the newest items that contain a value, at most ``MOST_FOUND``."""
     form = FindForm(request.GET)
     value = form.cleaned_data["value"] if form.is_valid() else ""
     if not value:
-        return Listed("found", "admin/routing/items.html", form, asked=False)
+        return ItemPage("found", "admin/routing/items.html", form, asked=False)
     known = RoutedItem.objects.filter(project=choice.project).defer("item", "steps")
     answer = find_by_value(
         known,
@@ -138,7 +138,7 @@ def found(request: HttpRequest, choice: ProjectChoice) -> Listed:
         limit=MOST_FOUND,
     )
     rows = [_row(each) for each in answer.items]
-    return Listed("found", "admin/routing/items.html", form, rows, complete=answer.complete)
+    return ItemPage("found", "admin/routing/items.html", form, rows, complete=answer.complete)
 
 
 def by_uuid(choice: ProjectChoice, text: str) -> RoutedItem | None:
@@ -164,14 +164,14 @@ def _page(
     *,
     rising: bool = False,
     **more: Any,
-) -> Listed:
+) -> ItemPage:
     """Return ``PER_PAGE`` rows after the ID ``?from=``; ``rising``: IDs in ascending order."""
     begin = number_in(request.GET.get("from", ""))
     if begin is not None:
         rows = rows.filter(id__gt=begin) if rising else rows.filter(id__lt=begin)
     shown = list(rows[: PER_PAGE + 1])
     following = shown[PER_PAGE - 1].pk if len(shown) > PER_PAGE else None
-    return Listed(
+    return ItemPage(
         kind,
         "admin/routing/items.html",
         form,
@@ -201,7 +201,7 @@ def _names(choice: ProjectChoice) -> tuple[list[str], list[str]]:
     )
 
 
-def _lots(choice: ProjectChoice) -> list[Lot]:
+def _parked_groups(choice: ProjectChoice) -> list[ParkedGroup]:
     """Return the parked items by outbound.
 
     Numbers come from the counters, the oldest items from the index of parked items, so that no
@@ -217,7 +217,9 @@ def _lots(choice: ProjectChoice) -> list[Lot]:
     totals = dict(counts[:MOST_NAMES])
     oldest = oldest_parked(choice.project.pk, list(totals))
     return [
-        Lot(outbound, total, first, *(why(first.reason, first.detail) if first else ("", "")))
+        ParkedGroup(
+            outbound, total, first, *(why(first.reason, first.detail) if first else ("", ""))
+        )
         for outbound, total in totals.items()
         for first in [oldest.get(outbound)]
     ]

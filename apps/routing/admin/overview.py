@@ -15,8 +15,7 @@ from django.utils.translation import ngettext
 
 from apps.configcenter.admin.shown import rollout_text
 from apps.configcenter.models import Configuration, ConfigVersion
-from apps.configcenter.queries import ProcessVersion, rollouts_of
-from apps.configcenter.queries import RolloutCount as Followers
+from apps.configcenter.queries import ProcessVersion, RolloutCount, rollouts_of
 from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.routing.engine.files.data import from_data
@@ -49,7 +48,7 @@ _BAD: Final = (ItemState.FAILED, ItemState.EXPIRED, ItemState.REJECTED, ItemStat
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class RouterProblem:
     """Problem that is shown at the top of the page."""
 
     tone: str
@@ -61,7 +60,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class InboundLine:
+class InboundRow:
     """Row of one inbound: its rule, its counters since the first item, its reported state."""
 
     number: int
@@ -77,7 +76,7 @@ class InboundLine:
 
 
 @dataclass(frozen=True, slots=True)
-class OutboundLine:
+class OutboundRow:
     """Row of one outbound: its rule, the number of its items by state, its reported state."""
 
     number: int
@@ -104,14 +103,14 @@ class OutboundLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class OutboundPage:
     """Requested page of the outbounds whose names begin with ``prefix``."""
 
     prefix: str = ""
     page: int = 1
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Window:
+    def of(cls, query: Mapping[str, str]) -> OutboundPage:
         """Read the window from a query string; an invalid page number means the first page."""
         page = number_in(query.get("page", ""))
         return cls(query.get("prefix", "")[:MAX_NAME], max(page or 1, 1))
@@ -123,15 +122,15 @@ class Window:
         return "".join(f"&{urlencode({name: value})}" for name, value in said.items() if value)
 
 
-_FIRST: Final = Window()
+_FIRST: Final = OutboundPage()
 
 
 @dataclass(frozen=True, slots=True)
-class ShownOutbounds:
+class ListedOutbounds:
     """One page of outbounds in effective order; ``found`` is the number of all that match."""
 
-    window: Window
-    lines: list[OutboundLine]
+    window: OutboundPage
+    lines: list[OutboundRow]
     found: int
 
     @property
@@ -145,18 +144,18 @@ class ShownOutbounds:
         return self.first + len(self.lines) - 1
 
     @property
-    def before(self) -> Window | None:
+    def before(self) -> OutboundPage | None:
         """Window of the previous page; None on the first page."""
         return replace(self.window, page=self.window.page - 1) if self.window.page > 1 else None
 
     @property
-    def after(self) -> Window | None:
+    def after(self) -> OutboundPage | None:
         """Window of the next page; None on the last page."""
         return replace(self.window, page=self.window.page + 1) if self.last < self.found else None
 
 
 @dataclass(frozen=True, slots=True)
-class InState:
+class StateCount:
     """Number of items in one state."""
 
     name: str
@@ -170,18 +169,18 @@ class Overview:
     """Complete context of the router's page."""
 
     project: Project
-    books: ItemAccounting
-    standing: RoutingStatus
+    accounting: ItemAccounting
+    status: RoutingStatus
     configuration: Configuration | None
-    followers: Followers
+    rollout: RolloutCount
     drafts: list[ConfigVersion]
-    inbounds: list[InboundLine]
-    outbounds: list[OutboundLine]
-    shown: ShownOutbounds
+    inbounds: list[InboundRow]
+    outbounds: list[OutboundRow]
+    shown: ListedOutbounds
     # Number of items that never reached an outbound, by state.
     nowhere: dict[str, int]
     rules: RuleSet | None
-    troubles: list[Trouble] = field(default_factory=list)
+    problems: list[RouterProblem] = field(default_factory=list)
 
     @property
     def are_many(self) -> bool:
@@ -196,35 +195,35 @@ class Overview:
     @property
     def runs(self) -> str:
         """Rollout of the active version as text, such as ``2 of 2 on v7``."""
-        return rollout_text(self.followers)
+        return rollout_text(self.rollout)
 
     @property
     def routers(self) -> tuple[ProcessVersion, ...]:
         """Live routers of the project, with the version that each runs."""
-        return self.followers.runners
+        return self.rollout.runners
 
     @property
-    def ends(self) -> list[InState]:
+    def ends(self) -> list[StateCount]:
         """Number of ended items by state."""
-        return _in_states(self.books.final)
+        return _in_states(self.accounting.final)
 
     @property
-    def nowhere_states(self) -> list[InState]:
+    def nowhere_states(self) -> list[StateCount]:
         """Number of items that never reached an outbound, by state, without empty states."""
         return [each for each in _in_states(self.nowhere) if each.count]
 
     @property
     def final(self) -> int:
         """Number of ended items."""
-        return sum(self.books.final.values())
+        return sum(self.accounting.final.values())
 
     @property
     def in_flight(self) -> int:
         """Number of open items, without parked items."""
-        return sum(self.books.in_flight.values())
+        return sum(self.accounting.in_flight.values())
 
 
-def overview(project: Project, now: datetime, window: Window = _FIRST) -> Overview:
+def overview(project: Project, now: datetime, window: OutboundPage = _FIRST) -> Overview:
     """Return the context of one project's page.
 
     The number of queries is fixed, and none of them counts rows of the ledger.
@@ -241,10 +240,10 @@ def overview(project: Project, now: datetime, window: Window = _FIRST) -> Overvi
     outbounds = _outbounds(rules, said, counts)
     found = Overview(
         project=project,
-        books=item_accounting(project.pk),
-        standing=said,
+        accounting=item_accounting(project.pk),
+        status=said,
         configuration=configuration,
-        followers=_followers(configuration),
+        rollout=_rollout(configuration),
         drafts=_drafts(configuration),
         inbounds=_inbounds(project, rules, said),
         outbounds=outbounds,
@@ -252,20 +251,20 @@ def overview(project: Project, now: datetime, window: Window = _FIRST) -> Overvi
         nowhere=counts.get("", {}),
         rules=rules,
     )
-    found.troubles.extend([*_troubles(found), *_port_troubles(found, now)])
+    found.problems.extend([*_problems(found), *_port_problems(found, now)])
     return found
 
 
-def _in_states(counts: dict[str, int]) -> list[InState]:
+def _in_states(counts: dict[str, int]) -> list[StateCount]:
     return [
-        InState(state.value, str(state.label), counts[state.value], state in _BAD)
+        StateCount(state.value, str(state.label), counts[state.value], state in _BAD)
         for state in ItemState
         if state.value in counts
     ]
 
 
-def _followers(configuration: Configuration | None) -> Followers:
-    return Followers(0) if configuration is None else rollouts_of([configuration])[configuration.pk]
+def _rollout(row: Configuration | None) -> RolloutCount:
+    return RolloutCount(0) if row is None else rollouts_of([row])[row.pk]
 
 
 def _drafts(configuration: Configuration | None) -> list[ConfigVersion]:
@@ -277,7 +276,7 @@ def _drafts(configuration: Configuration | None) -> list[ConfigVersion]:
     return list(rows.order_by("-number")[:SHOWN_DRAFTS])
 
 
-def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> list[InboundLine]:
+def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> list[InboundRow]:
     counts: dict[str, dict[str, int]] = {}
     brought = [
         CountedEvent.ARRIVED,
@@ -295,23 +294,23 @@ def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> l
     ruled = {} if rules is None else {each.name: each for each in rules.inbounds}
     names = [*ruled, *sorted({*counts, *said.inbounds} - ruled.keys())]
     return [
-        InboundLine(number, ruled.get(name), name, said.inbounds.get(name), counts.get(name, {}))
+        InboundRow(number, ruled.get(name), name, said.inbounds.get(name), counts.get(name, {}))
         for number, name in enumerate(names, 1)
     ]
 
 
 def _outbounds(
     rules: RuleSet | None, said: RoutingStatus, counts: dict[str, dict[str, int]]
-) -> list[OutboundLine]:
+) -> list[OutboundRow]:
     ruled = {} if rules is None else {each.name: each for each in rules.outbounds}
     names = [*ruled, *sorted(({*counts, *said.outbounds} - ruled.keys()) - {""})]
     return [
-        OutboundLine(number, ruled.get(name), name, said.outbounds.get(name), counts.get(name, {}))
+        OutboundRow(number, ruled.get(name), name, said.outbounds.get(name), counts.get(name, {}))
         for number, name in enumerate(names, 1)
     ]
 
 
-def _shown(project: Project, lines: list[OutboundLine], window: Window) -> ShownOutbounds:
+def _shown(project: Project, lines: list[OutboundRow], window: OutboundPage) -> ListedOutbounds:
     """Return the requested page of outbounds; a page beyond the end is replaced by the last one."""
     found = [line for line in lines if line.name.startswith(window.prefix)]
     window = replace(window, page=min(window.page, max(1, -(-len(found) // SHOWN_OUTBOUNDS))))
@@ -319,7 +318,7 @@ def _shown(project: Project, lines: list[OutboundLine], window: Window) -> Shown
     parked = [line.name for line in shown if line.counts.get(ItemState.PARKED)]
     oldest = oldest_parked(project.pk, parked)
     lines = [replace(line, oldest=oldest.get(line.name)) for line in shown]
-    return ShownOutbounds(window, lines, len(found))
+    return ListedOutbounds(window, lines, len(found))
 
 
 def oldest_parked(project: int, outbounds: list[str]) -> dict[str, RoutedItem]:
@@ -337,41 +336,41 @@ def oldest_parked(project: int, outbounds: list[str]) -> dict[str, RoutedItem]:
     return {row.outbound: row for row in rows}
 
 
-def _troubles(found: Overview) -> list[Trouble]:
-    troubles = [*_router_troubles(found), *_target_troubles(found), *_limit_troubles(found)]
+def _problems(found: Overview) -> list[RouterProblem]:
+    problems = [*_router_problems(found), *_target_problems(found), *_limit_problems(found)]
     for line in found.inbounds:
         if line.now is not None and line.now.problem:
             text = _("Inbound %(name)s cannot be read.") % {"name": line.name}
-            troubles.append(
-                Trouble("danger", "cloud_off", text, line.now.problem_since, line.now.problem)
+            problems.append(
+                RouterProblem("danger", "cloud_off", text, line.now.problem_since, line.now.problem)
             )
-    if found.standing.file_problem:
+    if found.status.file_problem:
         text = _(
             "The failure file cannot be written. Failed tasks wait, and end "
             "automatically once the file can be written again; nothing is lost."
         )
-        since, problem = found.standing.file_problem_since, found.standing.file_problem
-        troubles.append(Trouble("danger", "save", text, since, problem))
-    if not found.books.balanced:
-        difference = found.books.received - found.books.accounted
+        since, problem = found.status.file_problem_since, found.status.file_problem
+        problems.append(RouterProblem("danger", "save", text, since, problem))
+    if not found.accounting.balanced:
+        difference = found.accounting.received - found.accounting.accounted
         text = ngettext(
             "%(count)d task is unaccounted for.",
             "%(count)d tasks are unaccounted for.",
             abs(difference),
         )
-        troubles.insert(0, Trouble("danger", "warning", text % {"count": difference}))
-    return troubles
+        problems.insert(0, RouterProblem("danger", "warning", text % {"count": difference}))
+    return problems
 
 
-def _router_troubles(found: Overview) -> list[Trouble]:
+def _router_problems(found: Overview) -> list[RouterProblem]:
     """Return problems of routers: no live router, or one that cannot apply the active version."""
     if found.configuration is None or found.active is None:
         return []
-    if not found.standing.routers:
+    if not found.status.routers:
         text = _("No router is running for this project. Incoming tasks wait in their sources.")
-        return [Trouble("danger", "heart_broken", text, found.standing.last_at)]
+        return [RouterProblem("danger", "heart_broken", text, found.status.last_at)]
     return [
-        Trouble(
+        RouterProblem(
             "danger",
             "sync_problem",
             _(
@@ -382,19 +381,19 @@ def _router_troubles(found: Overview) -> list[Trouble]:
             each.applied_at,
             each.problem,
         )
-        for each in found.followers.runners
+        for each in found.rollout.runners
         if each.problem
     ]
 
 
-def _target_troubles(found: Overview) -> list[Trouble]:
+def _target_problems(found: Overview) -> list[RouterProblem]:
     """Return unreachable targets, grouped by reason: one failed server affects many outbounds."""
-    by_reason: dict[tuple[str, str], list[OutboundLine]] = {}
+    by_reason: dict[tuple[str, str], list[OutboundRow]] = {}
     for line in found.outbounds:
         if line.now is not None and line.now.problem:
             family = "" if line.rule is None else line.rule.cls.partition(".")[0]
             by_reason.setdefault((family, line.now.problem), []).append(line)
-    troubles = []
+    problems = []
     for (family, reason), lines in by_reason.items():
         parked = sum(line.counts.get(ItemState.PARKED, 0) for line in lines)
         since = [line.now.problem_since for line in lines if line.now and line.now.problem_since]
@@ -410,18 +409,18 @@ def _target_troubles(found: Overview) -> list[Trouble]:
             parked,
         ) % {"count": parked}
         first = min(since, default=None)
-        troubles.append(Trouble("danger", "cloud_off", f"{gone} {kept}", first, reason))
-    return troubles
+        problems.append(RouterProblem("danger", "cloud_off", f"{gone} {kept}", first, reason))
+    return problems
 
 
-def _limit_troubles(found: Overview) -> list[Trouble]:
+def _limit_problems(found: Overview) -> list[RouterProblem]:
     """Return outbounds whose rate limit is kept per router: the shared store is unreachable."""
     by_reason: dict[str, list[str]] = {}
     for line in found.outbounds:
         if line.now is not None and line.now.limit_degraded:
             by_reason.setdefault(line.now.limit_degraded, []).append(line.name)
     return [
-        Trouble(
+        RouterProblem(
             "warning",
             "speed",
             _("Rate limits are enforced by each router separately: %(names)s.")
@@ -432,7 +431,7 @@ def _limit_troubles(found: Overview) -> list[Trouble]:
     ]
 
 
-def _port_troubles(found: Overview, now: datetime) -> list[Trouble]:
+def _port_problems(found: Overview, now: datetime) -> list[RouterProblem]:
     """Return a warning if a web process cannot open the port that the rules ask for."""
     server = None if found.rules is None else found.rules.server
     if server is None:
@@ -443,7 +442,7 @@ def _port_troubles(found: Overview, now: datetime) -> list[Trouble]:
     if not said.why_closed:
         return []
     text = _("Port %(address)s of these rules is not open.") % {"address": said.address}
-    return [Trouble("warning", "lan", text, detail=said.why_closed)]
+    return [RouterProblem("warning", "lan", text, detail=said.why_closed)]
 
 
 def _names(names: list[str]) -> str:

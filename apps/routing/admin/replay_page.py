@@ -22,7 +22,7 @@ from unfold.widgets import (
 from apps.projects.admin.project_choice import ProjectChoice, chosen
 from apps.routing.admin.explain_page import CSS
 from apps.routing.admin.explain_texts import DIFFERENCES, choice_text
-from apps.routing.admin.versions import Laid, Versions, laid, versions_of
+from apps.routing.admin.versions import CompiledVersion, Versions, compiled_version, versions_of
 from apps.routing.models import NAME_CHARACTERS
 from apps.routing.queries.replays import (
     MOST_ITEMS,
@@ -94,7 +94,7 @@ class ReplayForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReplayTableRow:
     """Group or item of a replay with translated texts."""
 
     tone: str
@@ -133,7 +133,7 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
         return context
     asked = form.cleaned_data
     base = versions.active if asked["base"] is None else asked["base"]
-    one, other = laid(versions, base), laid(versions, asked["version"])
+    one, other = compiled_version(versions, base), compiled_version(versions, asked["version"])
     context |= {"base": one, "draft": other}
     if one.track is None or other.track is None:
         return context | {"problems": [each for each in (one, other) if each.track is None]}
@@ -159,7 +159,7 @@ def _active(number: int) -> str:
     return _("the active version, v%(number)d") % {"number": number}
 
 
-def _told(found: Replay, draft: Laid) -> dict[str, Any]:
+def _told(found: Replay, draft: CompiledVersion) -> dict[str, Any]:
     return {
         "found": found,
         "counts": [
@@ -175,8 +175,8 @@ def _told(found: Replay, draft: Laid) -> dict[str, Any]:
     }
 
 
-def _shown(each: ReplayGroup | ReplayedItem) -> Shown:
-    return Shown(
+def _shown(each: ReplayGroup | ReplayedItem) -> ReplayTableRow:
+    return ReplayTableRow(
         _TONES.get(each.difference, ""),
         str(DIFFERENCES[each.difference]),
         choice_text(each.before),

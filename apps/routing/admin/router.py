@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from apps.projects.admin.project_choice import ChosenProjectAdmin, ProjectChoice
 from apps.routing.admin import rules
-from apps.routing.admin.overview import Window, overview
+from apps.routing.admin.overview import OutboundPage, overview
 from apps.routing.models import RouterReport
 from apps.routing.queries.tracks import KIND
 
@@ -79,6 +79,6 @@ class RouterAdmin(ChosenProjectAdmin):
 
 def _overview(request: HttpRequest, choice: ProjectChoice | None) -> dict[str, Any]:
     now = timezone.now()
-    window = Window.of(request.GET.dict())
+    window = OutboundPage.of(request.GET.dict())
     view = None if choice is None else overview(choice.project, now, window)
     return {"view": view, "now": now}

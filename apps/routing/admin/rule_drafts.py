@@ -29,12 +29,12 @@ _STATUSES: Final = ("dont_retry_status", "direct_failback_status", "routing.term
 _MOST_ENTRIES: Final = 10_000
 
 
-class NoDraft(ValueError):
+class InvalidDraft(ValueError):
     """The request body is not a draft of rules."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class DraftProblem:
     """Problem of a draft with the field where it is shown; ``place`` is None for ``of`` "rules"."""
 
     of: str
@@ -49,11 +49,11 @@ class Wrong:
 
 
 @dataclass(slots=True)
-class Read:
+class ParsedDraft:
     """Data of a draft, and the problems of its syntax."""
 
     data: Data
-    wrong: list[Wrong] = field(default_factory=list)
+    wrong: list[DraftProblem] = field(default_factory=list)
 
 
 def new_data(project: str) -> Data:
@@ -135,19 +135,19 @@ def _one(value: Any) -> str:
 # --- and back -----------------------------------------------------------------------------------
 
 
-def read_draft(base: Data, draft: Any) -> Read:
+def read_draft(base: Data, draft: Any) -> ParsedDraft:
     """Return ``base`` with the changes of ``draft``.
 
-    Raises ``NoDraft`` if ``draft`` does not have the structure that the editor sends.
+    Raises ``InvalidDraft`` if ``draft`` does not have the structure that the editor sends.
     """
     if not isinstance(draft, dict):
-        raise NoDraft
-    found = Read({name: value for name, value in base.items() if name not in OF})
+        raise InvalidDraft
+    found = ParsedDraft({name: value for name, value in base.items() if name not in OF})
     _read_rules(found, _mapping(draft.get("rules")))
     for of in OF:
         entries = draft.get(of)
         if not isinstance(entries, list) or len(entries) > _MOST_ENTRIES:
-            raise NoDraft
+            raise InvalidDraft
         before = base.get(of) or []
         found.data[of] = [
             _read_entry(found, of, place, _mapping(each), before)
@@ -156,11 +156,11 @@ def read_draft(base: Data, draft: Any) -> Read:
     return found
 
 
-def _read_rules(found: Read, typed: dict[str, Any]) -> None:
+def _read_rules(found: ParsedDraft, typed: dict[str, Any]) -> None:
     fields = schema.fields_of("rules")
     for name, value in typed.items():
         if name not in fields:
-            raise NoDraft
+            raise InvalidDraft
         outer, _dot, inner = name.partition(".")
         read = _read(found, "rules", None, fields[name], value)
         if inner:
@@ -173,14 +173,16 @@ def _read_rules(found: Read, typed: dict[str, Any]) -> None:
             found.data[name] = None
 
 
-def _read_entry(found: Read, of: str, place: int, sent: dict[str, Any], before: list[Data]) -> Data:
+def _read_entry(
+    found: ParsedDraft, of: str, place: int, sent: dict[str, Any], before: list[Data]
+) -> Data:
     origin, typed = sent.get("from"), _mapping(sent.get("set"))
     if origin is None:
         entry = _new_entry(of)
     elif isinstance(origin, int) and not isinstance(origin, bool) and 0 <= origin < len(before):
         entry = {name: value for name, value in before[origin].items() if name != "place"}
     else:
-        raise NoDraft
+        raise InvalidDraft
     fields = schema.fields_of(of)
     for name, value in typed.items():
         if name == "disable":
@@ -188,13 +190,13 @@ def _read_entry(found: Read, of: str, place: int, sent: dict[str, Any], before: 
         elif name in fields and fields[name].kind != schema.PARAMETERS:
             entry[name] = _read(found, of, place, fields[name], value)
         elif not name.startswith("init."):
-            raise NoDraft
+            raise InvalidDraft
     entry["init"] = _read_init(found, of, place, entry, typed)
     return entry
 
 
 def _read_init(
-    found: Read, of: str, place: int, entry: Data, typed: dict[str, Any]
+    found: ParsedDraft, of: str, place: int, entry: Data, typed: dict[str, Any]
 ) -> dict[str, Any]:
     """Return an entry's parameters; after a change of the class only those of the new class."""
     known = schema.parameters_of(of, str(entry.get("class")))
@@ -219,7 +221,7 @@ def _new_entry(of: str) -> Data:
 
 
 def _read(
-    found: Read, of: str, place: int | None, each: schema.Field, value: Any, under: str = ""
+    found: ParsedDraft, of: str, place: int | None, each: schema.Field, value: Any, under: str = ""
 ) -> Any:
     """Return the value of a field; None for an empty field.
 
@@ -253,7 +255,7 @@ def _read(
 
 
 def _pairs(
-    found: Read, of: str, place: int | None, name: str, text: str, row: int | None = None
+    found: ParsedDraft, of: str, place: int | None, name: str, text: str, row: int | None = None
 ) -> dict[str, Any]:
     """Read lines of ``name: value``; problems are added to ``found``."""
     pairs: dict[str, Any] = {}
@@ -263,10 +265,10 @@ def _pairs(
         pair = _split(line)
         if pair is None:
             said = _("Invalid line: %(line)s. Write one name: value per line.")
-            found.wrong.append(Wrong(of, place, name, said % {"line": line[:80]}, row))
+            found.wrong.append(DraftProblem(of, place, name, said % {"line": line[:80]}, row))
         elif pair[0] in pairs:
             said = _("Duplicate name: %(name)s.") % {"name": pair[0][:80]}
-            found.wrong.append(Wrong(of, place, name, said, row))
+            found.wrong.append(DraftProblem(of, place, name, said, row))
         else:
             pairs[pair[0]] = _value(pair[1])
     return pairs
@@ -307,17 +309,17 @@ def _mapping(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise NoDraft
+        raise InvalidDraft
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise NoDraft
+        raise InvalidDraft
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise NoDraft
+        raise InvalidDraft
     return value

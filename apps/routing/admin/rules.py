@@ -22,7 +22,7 @@ from apps.configcenter.services import save_version
 from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.projects.models import Project
 from apps.routing.admin import rule_drafts, schema
-from apps.routing.admin.rule_drafts import Data, NoDraft, Wrong
+from apps.routing.admin.rule_drafts import Data, DraftProblem, InvalidDraft
 from apps.routing.engine.files.data import from_data, to_data
 from apps.routing.engine.rules import Problem
 from apps.routing.queries.tracks import KIND
@@ -106,24 +106,26 @@ def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
     except SaveConflict:
         return JsonResponse({"meanwhile": _meanwhile(project)}, status=409)
     except DomainError as error:
-        return JsonResponse({"wrong": [asdict(Wrong("rules", None, "", error.text))]}, status=422)
+        return JsonResponse(
+            {"wrong": [asdict(DraftProblem("rules", None, "", error.text))]}, status=422
+        )
     number = saved.version.number
     address = reverse("admin:routing_rules", query={"project": project.pk, "version": number})
     return JsonResponse({"number": number, "created": saved.created, "address": address})
 
 
-def wrong_with(read: rule_drafts.Read) -> list[Wrong]:
+def wrong_with(read: rule_drafts.ParsedDraft) -> list[DraftProblem]:
     """Return the problems of a draft, each with its field: of its syntax, else of its rules."""
     if read.wrong:
         return read.wrong
     return [_at_field(each) for each in RoutingKind().check(read.data)]
 
 
-def _at_field(problem: Problem) -> Wrong:
+def _at_field(problem: Problem) -> DraftProblem:
     match = _ENTRY.fullmatch(problem.place)
     if match is None:
         name = problem.place.partition("[")[0]
-        return Wrong("rules", None, name, problem.text, warning=problem.warning)
+        return DraftProblem("rules", None, name, problem.text, warning=problem.warning)
     of, place, rest = match[1], int(match[2]), match[3]
     row = _ROW.match(rest)
     # The name of a parameter is in the place of the problem, or else in its text.
@@ -135,7 +137,7 @@ def _at_field(problem: Problem) -> Wrong:
     else:
         name = re.split(r"[.\[]", rest, maxsplit=1)[0]
     number = int(row[2]) if row is not None else None
-    return Wrong(of, place, name, problem.text, number, problem.offset, problem.warning)
+    return DraftProblem(of, place, name, problem.text, number, problem.offset, problem.warning)
 
 
 def _sent(request: HttpRequest, choice: ProjectChoice | None) -> tuple[Project, dict[str, Any]]:
@@ -150,7 +152,7 @@ def _sent(request: HttpRequest, choice: ProjectChoice | None) -> tuple[Project, 
     return choice.project, sent
 
 
-def _read(project: Project, sent: dict[str, Any]) -> rule_drafts.Read:
+def _read(project: Project, sent: dict[str, Any]) -> rule_drafts.ParsedDraft:
     """Apply the draft to the version that it was started from."""
     number = sent.get("version")
     if not isinstance(number, int) or isinstance(number, bool):
@@ -158,7 +160,7 @@ def _read(project: Project, sent: dict[str, Any]) -> rule_drafts.Read:
     version = _version(_configuration(project), str(number)) if number else None
     try:
         return rule_drafts.read_draft(_data(project, version), sent.get("draft"))
-    except NoDraft:
+    except InvalidDraft:
         raise BadRequest from None
 
 

@@ -11,7 +11,7 @@ from apps.configcenter.models import Configuration
 from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.routing.engine.rules import Problem, RuleSet
-from apps.routing.engine.track import BadRules, Track, lay
+from apps.routing.engine.track import InvalidRules, Track, compile_track
 from apps.routing.queries.tracks import KIND, track_of
 from apps.routing.texts import translated_problem
 
@@ -42,7 +42,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class CompiledVersion:
     """Compiled version of the rules, or the problems that prevent it."""
 
     number: int
@@ -64,17 +64,19 @@ def versions_of(project: Project) -> Versions:
     return Versions(row, None if row.active is None else row.active.number, list(numbers))
 
 
-def laid(versions: Versions, number: int | None) -> Laid:
+def compiled_version(versions: Versions, number: int | None) -> CompiledVersion:
     """Return a compiled version; ``number`` None stands for an empty rule set.
 
     Raises ``Http404`` if the version does not exist.
     """
     if number is None or versions.configuration is None:
-        return Laid(0, lay(RuleSet(project="")))
+        return CompiledVersion(0, compile_track(RuleSet(project="")))
     pk = versions.configuration.versions.filter(number=number).values_list("pk", flat=True).first()
     if pk is None:
         raise Http404
     try:
-        return Laid(number, track_of(pk))
-    except BadRules as error:
-        return Laid(number, None, tuple(translated_problem(each) for each in error.problems))
+        return CompiledVersion(number, track_of(pk))
+    except InvalidRules as error:
+        return CompiledVersion(
+            number, None, tuple(translated_problem(each) for each in error.problems)
+        )

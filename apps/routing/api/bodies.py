@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from apps.access.api.errors import error_body
 from apps.access.api.parsers import BodyTooLarge
 from apps.routing.engine.items import Item
-from apps.routing.engine.submissions import MOST_BYTES, BadSubmission, read_submission
+from apps.routing.engine.submissions import MOST_BYTES, InvalidSubmission, read_submission
 from apps.routing.errors import InvalidItems
 from apps.routing.texts import ITEMS, translated
 
@@ -50,7 +50,7 @@ def items_of(request: Request) -> list[Item]:
     """Return the items of the body. Raises ``InvalidItems`` with all problems by position."""
     try:
         return read_submission(raw_body(request))
-    except BadSubmission as error:
+    except InvalidSubmission as error:
         fields: dict[str, list[str]] = {}
         for each in error.faults:
             fields.setdefault(each.place, []).append(

@@ -13,14 +13,14 @@ from apps.access.services import has_role_somewhere
 from apps.access.states import Role
 from apps.configcenter.models import Configuration
 from apps.projects.models import Project
-from apps.routing.engine.track import BadRules, Track
+from apps.routing.engine.track import InvalidRules, Track
 from apps.routing.errors import NoActiveRules, ProjectNeeded, RulesBroken
 from apps.routing.queries import track_of
 from apps.routing.queries.tracks import KIND
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class ProjectRules:
     """Project with its active rules."""
 
     project: int
@@ -28,7 +28,7 @@ class Ruled:
     track: Track
 
 
-def ruled_project(request: Request, role: Role, slug: str | None = None) -> Ruled:
+def ruled_project(request: Request, role: Role, slug: str | None = None) -> ProjectRules:
     """Return the project of a request to one of the seed's paths, with its active rules.
 
     The project is the one named by ``slug``, else the one of the token, else the only project with
@@ -52,7 +52,7 @@ def ruled_project(request: Request, role: Role, slug: str | None = None) -> Rule
     if not found:
         raise _why_none(request, role, slug)
     project, name, version = found[0]
-    return Ruled(project, name, _track(version))
+    return ProjectRules(project, name, _track(version))
 
 
 def track_of_configuration(configuration: Configuration) -> Track:
@@ -65,7 +65,7 @@ def track_of_configuration(configuration: Configuration) -> Track:
 def _track(version: int) -> Track:
     try:
         return track_of(version)
-    except BadRules as error:
+    except InvalidRules as error:
         raise RulesBroken(fields={"rules": [str(each) for each in error.problems[:5]]}) from error
 
 

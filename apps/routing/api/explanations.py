@@ -19,7 +19,7 @@ from apps.routing.api.callers import track_of_configuration
 from apps.routing.engine.dry_run import UnknownInbound, explain_item
 from apps.routing.engine.files.data import from_data
 from apps.routing.engine.submissions import IMPLICIT, web_entrances
-from apps.routing.engine.track import BadRules, Track, lay
+from apps.routing.engine.track import InvalidRules, Track, compile_track
 from apps.routing.errors import RulesBroken
 from apps.routing.queries import find_known_item, track_of
 
@@ -67,7 +67,7 @@ def track_asked_for(configuration: Configuration, values: dict[str, Any]) -> Tra
         raise Http404
     try:
         return track_of(version)
-    except BadRules as error:
+    except InvalidRules as error:
         raise RulesBroken(fields={"version": [str(each) for each in error.problems[:5]]}) from error
 
 
@@ -75,9 +75,9 @@ def _track_of_draft(data: dict[str, Any]) -> Track:
     rules, problems = from_data(data)
     try:
         if rules is None:
-            raise BadRules([each for each in problems if not each.warning])
-        return lay(rules)
-    except BadRules as error:
+            raise InvalidRules([each for each in problems if not each.warning])
+        return compile_track(rules)
+    except InvalidRules as error:
         told = [str(each) for each in error.problems[:20]]
         raise serializers.ValidationError({"draft": told}) from error
 

@@ -21,7 +21,7 @@ from apps.access.api.idempotency import idempotent
 from apps.access.api.network import InsideScopesOrNetwork, NetworkAuthentication, PerCallerThrottle
 from apps.access.states import Role
 from apps.routing.api.bodies import RawJSONParser, items_of, raw_body, refusal
-from apps.routing.api.callers import Ruled, ruled_project
+from apps.routing.api.callers import ProjectRules, ruled_project
 from apps.routing.api.explanations import explained
 from apps.routing.api.status_data import outbound_shown
 from apps.routing.engine.track import Track
@@ -72,7 +72,7 @@ class SeedView(ApiView):
     parser_classes = (RawJSONParser,)
     least_role = Role.VIEWER
 
-    def ruled(self, request: Request, slug: str | None) -> Ruled:
+    def ruled(self, request: Request, slug: str | None) -> ProjectRules:
         """Return the project of the request with its active rules."""
         return ruled_project(request, self.least_role, slug)
 

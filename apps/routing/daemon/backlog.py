@@ -15,7 +15,7 @@ from apps.routing.daemon.delivery import LEASE_SECONDS, DecidedItem, Sender, dea
 from apps.routing.daemon.pipeline import MOST_ATTEMPTS, RoutingPipeline
 from apps.routing.daemon.rule_sets import BATCH, RuleSetRuntime, RunningRuleSet, count_parked
 from apps.routing.engine.items import Item
-from apps.routing.engine.outcomes import Action, Decision, State
+from apps.routing.engine.outcomes import Action, Decision, TaskState
 from apps.routing.engine.steps import StepKind
 from apps.routing.models import RoutedItem
 from apps.routing.queries import LedgerEntry, known_item
@@ -328,5 +328,5 @@ def _decide(running: RunningRuleSet, entry: LedgerEntry) -> tuple[Decision, Item
         known = known_item(entry)
         return running.life.timed_out(known), known.item
     # A retry has its outbound already, so it is decided like a parked item.
-    known = replace(known_item(entry), state=State.PARKED)
+    known = replace(known_item(entry), state=TaskState.PARKED)
     return running.life.offer(known), known.item

@@ -13,8 +13,15 @@ from typing import Final
 from apps.routing.engine import rules
 from apps.routing.engine.inbounds.base import Inbound
 from apps.routing.engine.life import expects_result
-from apps.routing.engine.outbounds.base import Outbound, Outcome, Sent, Sociable, Verdict, away
-from apps.routing.engine.tokens import Tokens
+from apps.routing.engine.outbounds.base import (
+    BatchingOutbound,
+    Outbound,
+    Outcome,
+    SendStatus,
+    Sent,
+    away,
+)
+from apps.routing.engine.tokens import RateLimiter
 from yardkit.backoff import Backoff
 from yardkit.clock import Clock
 
@@ -54,15 +61,15 @@ class OutboundChannel:
     """Open outbound with its health, free room and counters. Thread-safe."""
 
     def __init__(
-        self, rule: rules.Outbound, outbound: Outbound, tokens: Tokens, clock: Clock
+        self, rule: rules.Outbound, outbound: Outbound, tokens: RateLimiter, clock: Clock
     ) -> None:
         self.rule = rule
         self.outbound = outbound
         self.tokens = tokens
         self.expects_result = expects_result(rule, outbound.default_expects_result)
-        self.sociable = outbound if isinstance(outbound, Sociable) else None
+        self.batching = outbound if isinstance(outbound, BatchingOutbound) else None
         # Batches for outbounds of the same server are sent together.
-        self.server: Hashable = self.sociable.server if self.sociable else rule.name
+        self.server: Hashable = self.batching.server if self.batching else rule.name
         is_limited = rule.token_per_second > 0
         self.is_scoped = is_limited and rule.token_scope != UNSCOPED
         # Whether new items queue behind parked ones. With a rate limit or a maximum lag they must,
@@ -146,10 +153,10 @@ class OutboundChannel:
         if not outcomes:
             return outcomes
         verdicts = Counter(outcome.verdict for outcome in outcomes)
-        lost = next((o for o in outcomes if o.verdict is Verdict.AWAY), None)
+        lost = next((o for o in outcomes if o.verdict is SendStatus.AWAY), None)
         with self._lock:
-            self.sent += verdicts[Verdict.DELIVERED]
-            self.refused += verdicts[Verdict.REFUSED]
+            self.sent += verdicts[SendStatus.DELIVERED]
+            self.refused += verdicts[SendStatus.REFUSED]
             if lost is None:
                 self._mark_reachable()
             else:
@@ -212,7 +219,7 @@ class OutboundChannel:
 
 def send_together(batches: Sequence[tuple[OutboundChannel, Sequence[Sent]]]) -> list[list[Outcome]]:
     """Send batches to several outbounds of one server, in one call where the class supports it."""
-    first = batches[0][0].sociable
+    first = batches[0][0].batching
     if len(batches) == 1 or first is None:
         return [channel.send(batch) for channel, batch in batches]
     try:

@@ -15,10 +15,10 @@ from typing import Final
 
 from apps.routing.daemon.channels import OutboundChannel, send_together
 from apps.routing.daemon.rule_sets import BATCH, RunningRuleSet
-from apps.routing.engine.failures import Failed
+from apps.routing.engine.failures import FailureRecord
 from apps.routing.engine.messages import TASK_PARAMS, message
-from apps.routing.engine.outbounds.base import Outcome, Sent, Verdict
-from apps.routing.engine.outcomes import FINAL, TEXTS, Action, Decision, Reason, State
+from apps.routing.engine.outbounds.base import Outcome, SendStatus, Sent
+from apps.routing.engine.outcomes import FINAL, TEXTS, Action, Decision, Reason, TaskState
 from apps.routing.engine.steps import Step, StepKind, step
 from apps.routing.queries import LedgerEntry
 from apps.routing.services import ItemMove, failure_record
@@ -37,7 +37,7 @@ LEASE_SECONDS: Final = 30.0
 # Time limit for sending a batch to slow targets. The rest is parked, so that no lease expires.
 MOST_SECONDS: Final = 10.0
 
-_STATES: Final = {state: ItemState(state.value) for state in State}
+_STATES: Final = {state: ItemState(state.value) for state in TaskState}
 # Reasons without a step of their own: another step already says why.
 _WITHOUT_STEP: Final = frozenset({Reason.ROOM})
 _PARKING_REASONS: Final = {
@@ -158,10 +158,10 @@ class Sender:
         due_at = now + timedelta(seconds=channel.rule.result_timeout_seconds)
         done = self.step(StepKind.DISPATCHED, channel.rule.name)
         for decided_item, outcome in zip(group, outcomes, strict=True):
-            if outcome.verdict is Verdict.DELIVERED:
+            if outcome.verdict is SendStatus.DELIVERED:
                 dispatched = done if not outcome.code else self._dispatched_step(channel, outcome)
                 moves.append(self._delivered(channel, decided_item, dispatched, due_at))
-            elif outcome.verdict is Verdict.AWAY:
+            elif outcome.verdict is SendStatus.AWAY:
                 moves.append(self._parked(decided_item, Reason.TARGET_AWAY, outcome.reason))
             else:
                 rerouted.append(self._refused(decided_item, outcome))
@@ -286,7 +286,7 @@ class Sender:
         seconds = wait or PARKED_SECONDS
         return self._move(
             decided_item,
-            State.PARKED,
+            TaskState.PARKED,
             outbound,
             self._now + timedelta(seconds=seconds),
             (*decided_item.steps, self.step(StepKind.PARKED, outbound, note)),
@@ -321,7 +321,7 @@ class Sender:
     def _move(
         self,
         decided_item: DecidedItem,
-        state: State,
+        state: TaskState,
         outbound: str,
         due_at: datetime | None,
         steps: tuple[Step, ...],
@@ -348,7 +348,7 @@ class Sender:
         """Return the move to the state ``retrying``; its lease keeps other routers from sending."""
         return self._move(
             decided_item,
-            State.RETRYING,
+            TaskState.RETRYING,
             decided_item.decision.outbound,
             self._now + timedelta(seconds=lease_seconds),
             decided_item.steps,
@@ -371,13 +371,13 @@ def dead_letter(entry: LedgerEntry, code: str, text: str, version: int, now: dat
 
 def is_failure(move: ItemMove) -> bool:
     """Return whether the move ends its item without success, which writes to the failure file."""
-    state = State(move.to.value)
-    return state in FINAL and state not in (State.SUCCEEDED, State.CANCELLED)
+    state = TaskState(move.to.value)
+    return state in FINAL and state not in (TaskState.SUCCEEDED, TaskState.CANCELLED)
 
 
 def failure_records(
     running: RunningRuleSet, moves: Sequence[ItemMove], now: datetime
-) -> list[Failed]:
+) -> list[FailureRecord]:
     """Return the records of the failure file for the moves that are a failure."""
     records = []
     for move in moves:

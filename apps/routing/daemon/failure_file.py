@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from apps.routing.engine.failures import Failed, FailureFile, FailureFileError
+from apps.routing.engine.failures import FailureFile, FailureFileError, FailureRecord
 from yardkit.clock import Clock
 from yardkit.outage import Outage
 
@@ -45,7 +45,7 @@ class FailureFileWriter:
         """Whether a write failed a moment ago, so that ``write`` fails without trying."""
         return self._error is not None and not self._is_over(REST_SECONDS)
 
-    def write(self, records: Sequence[Failed]) -> None:
+    def write(self, records: Sequence[FailureRecord]) -> None:
         """Append all records or none. Raises ``FailureFileError``, at once while ``rests``."""
         error = self._error
         if error is not None and self.rests:

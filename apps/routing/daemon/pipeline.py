@@ -29,11 +29,11 @@ from apps.routing.daemon.results import ResultMoves
 from apps.routing.daemon.rule_sets import BATCH, RunningRuleSet
 from apps.routing.engine.failures import FailureFileError
 from apps.routing.engine.inbounds.base import Taken
-from apps.routing.engine.items import MAX_BYTES, Item, NoItem, read_item, write_item
+from apps.routing.engine.items import MAX_BYTES, Item, ItemError, read_item, write_item
 from apps.routing.engine.life import status_of, uuid_of
 from apps.routing.engine.messages import accepted
 from apps.routing.engine.steps import Step, StepKind, step, writable
-from apps.routing.engine.track import Entrance, Poison
+from apps.routing.engine.track import CompiledInbound, Malformed
 from apps.routing.queries import LedgerEntry, find_items
 from apps.routing.services import (
     Arrival,
@@ -78,7 +78,7 @@ class _ReadBatch:
     items: list[Item] = field(default_factory=list)
     malformed: list[Arrival] = field(default_factory=list)
     # Error of each malformed message.
-    why: list[Poison] = field(default_factory=list)
+    why: list[Malformed] = field(default_factory=list)
     # ResultMoves of known items: (task_uuid, result).
     results: list[tuple[str, Item]] = field(default_factory=list)
     known: dict[str, LedgerEntry] = field(default_factory=dict)
@@ -244,7 +244,7 @@ class RoutingPipeline:
                 "message not stored: inbound=%s place=%s", channel.rule.name, message.where
             )
             batch = _ReadBatch()
-            poison = Poison("defect", f"{type(error).__name__}: {error}"[:300])
+            poison = Malformed("defect", f"{type(error).__name__}: {error}"[:300])
             self._add_malformed(batch, running, channel, message, poison)
             self._receive(running, channel, batch)
 
@@ -255,7 +255,7 @@ class RoutingPipeline:
         self,
         running: RunningRuleSet,
         channel: InboundChannel,
-        entrance: Entrance,
+        entrance: CompiledInbound,
         taken: Sequence[Taken],
     ) -> _ReadBatch:
         batch = _ReadBatch()
@@ -264,7 +264,7 @@ class RoutingPipeline:
         for message in taken:
             try:
                 item = entrance.read(message.raw)
-            except Poison as poison:
+            except Malformed as poison:
                 self._add_malformed(batch, running, channel, message, poison)
                 continue
             if status_of(item) is not None and (name := uuid_of(item)) is not None:
@@ -302,7 +302,7 @@ class RoutingPipeline:
         running: RunningRuleSet,
         channel: InboundChannel,
         taken: Taken,
-        poison: Poison,
+        poison: Malformed,
     ) -> None:
         batch.why.append(poison)
         batch.malformed.append(
@@ -399,7 +399,7 @@ def item_of_malformed(raw: bytes) -> Item:
     """
     try:
         return read_item(raw)
-    except NoItem:
+    except ItemError:
         text = writable(raw.decode("utf-8", "replace"), MALFORMED_CHARACTERS)
     # JSON escapes some characters as six, so shorten the text until it fits into an item.
     while (size := len(write_item({RAW: text}))) > MAX_BYTES:
@@ -407,6 +407,6 @@ def item_of_malformed(raw: bytes) -> Item:
     return {RAW: text}
 
 
-def _converted(entrance: Entrance, now: datetime) -> tuple[Step, ...]:
+def _converted(entrance: CompiledInbound, now: datetime) -> tuple[Step, ...]:
     names = ", ".join(convert.cls for convert in entrance.rule.convert)
     return (step(now, StepKind.CONVERTED, "", names),) if names else ()

@@ -31,8 +31,8 @@ from apps.routing.engine.life import Life
 from apps.routing.engine.outbounds import registry as outbound_classes
 from apps.routing.engine.outbounds.base import Settings
 from apps.routing.engine.rules import Problem, RuleSet
-from apps.routing.engine.tokens import Tokens
-from apps.routing.engine.track import BadRules, Track, lay
+from apps.routing.engine.tokens import RateLimiter
+from apps.routing.engine.track import InvalidRules, Track, compile_track
 from apps.routing.models import CounterChange
 from apps.routing.states import ItemState
 from yardkit.clock import Clock
@@ -186,7 +186,7 @@ class RuleSetRuntime:
         """Switch a project to this version; None stops the project.
 
         Raises:
-            BadRules: the version cannot be run here; the previous one stays in use.
+            InvalidRules: the version cannot be run here; the previous one stays in use.
         """
         made = None if active is None else self._make(project, active)
         with self._lock:
@@ -213,7 +213,7 @@ class RuleSetRuntime:
     def _make(self, project: int, active: ActiveVersion) -> RunningRuleSet:
         slug = Project.objects.values_list("slug", flat=True).get(pk=project)
         filled = self._filled(slug, active)
-        track = lay(filled, active.number)
+        track = compile_track(filled, active.number)
         with self._lock:
             before = self._current.get(project)
         made: list[_Closable] = []
@@ -241,7 +241,7 @@ class RuleSetRuntime:
         filled, problems = self._environment.fill(active.data, slug)
         errors = [problem for problem in problems if not problem.warning]
         if filled is None or errors:
-            raise BadRules(errors)
+            raise InvalidRules(errors)
         return filled
 
     def _outbound_channel(
@@ -263,8 +263,8 @@ class RuleSetRuntime:
         try:
             outbound = outbound_classes.build(rule, settings)
         except (outbound_classes.UnknownOutbound, ValueError, ImportError) as error:
-            raise BadRules([_problem("outbound", rule.name, error)]) from error
-        tokens = Tokens(
+            raise InvalidRules([_problem("outbound", rule.name, error)]) from error
+        tokens = RateLimiter(
             f"{project}:{rule.name}",
             rule.token_per_second,
             redis_url=self._environment.redis_url,
@@ -291,7 +291,7 @@ class RuleSetRuntime:
         try:
             inbound = inbound_classes.make(rule, context)
         except (BadInit, inbound_classes.UnknownClass, inbound_classes.BrokenClass) as error:
-            raise BadRules([_problem("inbound", rule.name, error)]) from error
+            raise InvalidRules([_problem("inbound", rule.name, error)]) from error
         made.append(inbound)
         return InboundChannel(rule, inbound)
 
@@ -306,7 +306,7 @@ class RuleSetRuntime:
                 lock_seconds=LOCK_SECONDS,
             )
         except FailureFileError as error:
-            raise BadRules([Problem("failure", error.code, str(error))]) from error
+            raise InvalidRules([Problem("failure", error.code, str(error))]) from error
         return FailureFileWriter(slug, file, self._clock)
 
     # --- with the lock held -----------------------------------------------------------------------

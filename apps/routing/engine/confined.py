@@ -16,20 +16,20 @@ from typing import Final
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Outside(ValueError):
+class PathNotAllowed(ValueError):
     """Raised when a path is below none of the allowed folders."""
 
 
-class Confined:
+class ConfinedPath:
     """Path of a file below one of ``folders``; a relative path is resolved against the first.
 
-    Raises ``Outside`` if the path contains ``..`` or NUL, names no file, or is below no folder.
+    Raises ``PathNotAllowed`` if the path has ``..`` or NUL, names no file, or is below no folder.
     """
 
     def __init__(self, path: str, folders: Sequence[Path]) -> None:
         given = PurePosixPath(path)
         if "\x00" in path or path.endswith("/") or not given.name or ".." in given.parts:
-            raise Outside("a path of a file is needed, without '..'")
+            raise PathNotAllowed("a path of a file is needed, without '..'")
         for folder in folders:
             if not given.is_absolute():
                 self._folder, self._below = folder, given
@@ -40,7 +40,7 @@ class Confined:
                 self._folder, self._below = folder, given.relative_to(named[0])
                 break
         else:
-            raise Outside("the path is outside the folders that are allowed")
+            raise PathNotAllowed("the path is outside the folders that are allowed")
         self.name: Final = given.name
 
     @contextlib.contextmanager

@@ -13,22 +13,22 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from apps.routing.engine.converters.chain import Changed
+from apps.routing.engine.converters.chain import ConverterChanges
 from apps.routing.engine.explanations import (
     MOST_SELECTORS,
     NO_UUID,
     InboundExplanation,
     ItemExplanation,
+    ItemRejection,
     MessageExplanation,
     OutboundExplanation,
-    Refused,
     ResultExplanation,
     Verdict,
 )
-from apps.routing.engine.items import Item, NoItem, check_item, read_item
+from apps.routing.engine.items import Item, ItemError, check_item, read_item
 from apps.routing.engine.life import (
     Full,
-    Known,
+    KnownItem,
     Life,
     expects_result,
     status_of,
@@ -42,13 +42,13 @@ from apps.routing.engine.outbounds.parameters import masked
 from apps.routing.engine.outcomes import Action, Decision
 from apps.routing.engine.rules import Outbound
 from apps.routing.engine.selector.conditions import explain_conditions
-from apps.routing.engine.track import Entrance, Track
+from apps.routing.engine.track import CompiledInbound, Track
 
 # Parameters of outbound classes that name the queue, topic or store of the target.
 _NAMES: Final = ("key", "queue", "topic", "exchange", "job", "store", "frontier")
 
 # Return the ledger entry of a ``task_uuid``, or None if the ledger does not have it.
-Lookup = Callable[[str], Known | None]
+Lookup = Callable[[str], KnownItem | None]
 
 
 class UnknownInbound(LookupError):
@@ -69,7 +69,7 @@ def explain_item(
     raw_or_item: bytes | str | Mapping[str, Any],
     *,
     inbound: str | None,
-    known: Known | Lookup | None = None,
+    known: KnownItem | Lookup | None = None,
     now: datetime,
     full: Full = lambda outbound: False,
 ) -> ItemExplanation:
@@ -92,10 +92,10 @@ def explain_item(
             raise UnknownInbound(inbound)
     try:
         received = _received(raw_or_item)
-    except NoItem as error:
-        refused = Refused(error.code, str(error), error.offset)
+    except ItemError as error:
+        refused = ItemRejection(error.code, str(error), error.offset)
         return _undecided(track, None, refused, _entered(entrance, None), (), None)
-    steps: tuple[Changed, ...] = ()
+    steps: tuple[ConverterChanges, ...] = ()
     item = received
     if entrance is not None:
         chain = entrance.chain.explain(received)
@@ -103,14 +103,14 @@ def explain_item(
         if chain.item is None:
             why = chain.error
             code, text = ("", "") if why is None else (why.code, why.text)
-            refused = Refused(code, text, converter=steps[-1].cls)
+            refused = ItemRejection(code, text, converter=steps[-1].cls)
             return _undecided(track, received, refused, _entered(entrance, None), steps, None)
         item = chain.item
     entered = _entered(entrance, item)
     known = _known(item, known)
     if known is None and entered is not None and not entered.accepts:
         return _undecided(track, received, None, entered, steps, item)
-    heard = _Heard(track, full)
+    heard = _RecordedLife(track, full)
     decision = heard.life.decide(item, known)
     return ItemExplanation(
         version=track.version,
@@ -128,7 +128,7 @@ def explain_item(
 
 
 def _received(raw_or_item: bytes | str | Mapping[str, Any]) -> Item:
-    """Return the item that was received. Raises ``NoItem`` if it is invalid."""
+    """Return the item that was received. Raises ``ItemError`` if it is invalid."""
     if not isinstance(raw_or_item, Mapping):
         return read_item(raw_or_item)
     received = dict(raw_or_item)
@@ -136,7 +136,7 @@ def _received(raw_or_item: bytes | str | Mapping[str, Any]) -> Item:
     return received
 
 
-def _known(item: Item, known: Known | Lookup | None) -> Known | None:
+def _known(item: Item, known: KnownItem | Lookup | None) -> KnownItem | None:
     """Return the ledger entry of the item if the item is a result, else None."""
     if status_of(item) is None:
         return None
@@ -147,10 +147,15 @@ def _known(item: Item, known: Known | Lookup | None) -> Known | None:
 
 
 def explain_known(
-    track: Track, known: Known, event: Event, *, now: datetime, full: Full = lambda outbound: False
+    track: Track,
+    known: KnownItem,
+    event: Event,
+    *,
+    now: datetime,
+    full: Full = lambda outbound: False,
 ) -> ItemExplanation:
     """Explain what the router would do with an item of the ledger on ``event``."""
-    heard = _Heard(track, full)
+    heard = _RecordedLife(track, full)
     decide = heard.life.timed_out if event is Event.TIMED_OUT else heard.life.offer
     decision = decide(known)
     return ItemExplanation(
@@ -171,12 +176,12 @@ def explain_known(
 def _undecided(
     track: Track,
     received: Item | None,
-    refused: Refused | None,
+    refused: ItemRejection | None,
     inbound: InboundExplanation | None,
-    steps: tuple[Changed, ...],
+    steps: tuple[ConverterChanges, ...],
     item: Item | None,
 ) -> ItemExplanation:
-    outbounds = () if item is None else _Heard(track).told(item, {})
+    outbounds = () if item is None else _RecordedLife(track).told(item, {})
     return ItemExplanation(
         version=track.version,
         received=received,
@@ -192,7 +197,7 @@ def _undecided(
     )
 
 
-def _entered(entrance: Entrance | None, item: Item | None) -> InboundExplanation | None:
+def _entered(entrance: CompiledInbound | None, item: Item | None) -> InboundExplanation | None:
     if entrance is None:
         return None
     rule = entrance.rule
@@ -203,7 +208,7 @@ def _entered(entrance: Entrance | None, item: Item | None) -> InboundExplanation
     return InboundExplanation(rule.name, rule.cls, rule.disable, entrance.accepts(item), selectors)
 
 
-class _Heard:
+class _RecordedLife:
     """``Life`` with its queries to the matcher and to the queues recorded."""
 
     def __init__(self, track: Track, full: Full = lambda outbound: False) -> None:
@@ -223,7 +228,9 @@ class _Heard:
             self._full.add(outbound.name)
         return is_full
 
-    def outbounds(self, decision: Decision, known: Known | None) -> tuple[OutboundExplanation, ...]:
+    def outbounds(
+        self, decision: Decision, known: KnownItem | None
+    ) -> tuple[OutboundExplanation, ...]:
         """Return one explanation for each outbound, from the queries that led to ``decision``."""
         goes = {Action.DISPATCH: Verdict.TAKEN, Action.HOLD: Verdict.HELD}.get(decision.action)
         decided = {} if goes is None else {decision.outbound: goes}
@@ -270,7 +277,7 @@ class _Heard:
         return Verdict.NOT_MATCHED if outbound.selector else Verdict.NO_SELECTOR
 
 
-def _result(track: Track, decision: Decision, known: Known) -> ResultExplanation:
+def _result(track: Track, decision: Decision, known: KnownItem) -> ResultExplanation:
     status = decision.status
     outbound = track.outbounds.get(known.outbound)
     back = track.outbounds.get(outbound.failback) if outbound is not None else None
@@ -295,7 +302,7 @@ def _among(status: str, codes: tuple[int | str, ...]) -> bool:
 
 
 def _message(
-    track: Track, decision: Decision, known: Known | None, now: datetime
+    track: Track, decision: Decision, known: KnownItem | None, now: datetime
 ) -> MessageExplanation | None:
     if decision.action not in (Action.DISPATCH, Action.HOLD):
         return None

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from apps.routing.engine.converters.chain import Changed
+from apps.routing.engine.converters.chain import ConverterChanges
 from apps.routing.engine.items import Item
-from apps.routing.engine.life import Known
+from apps.routing.engine.life import KnownItem
 from apps.routing.engine.outcomes import Decision
 from apps.routing.engine.selector.conditions import SelectorExplanation
 from apps.routing.engine.truncation import shortened
@@ -55,7 +55,7 @@ VERDICTS: Final[Mapping[Verdict, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ItemRejection:
     """Reason why an item is malformed: invalid JSON, or a converter rejected the item."""
 
     code: str
@@ -180,13 +180,13 @@ class ItemExplanation:
     version: int
     # Item as it was read; None if it could not be parsed.
     received: Item | None
-    refused: Refused | None
+    refused: ItemRejection | None
     inbound: InboundExplanation | None
-    steps: tuple[Changed, ...]
+    steps: tuple[ConverterChanges, ...]
     # Item after all converters; None if one of them rejected the item.
     converted: Item | None
     # Ledger entry, if the item is a result or the explanation is about an event.
-    known: Known | None
+    known: KnownItem | None
     result: ResultExplanation | None
     # None if the item is malformed or the inbound does not accept it.
     decision: Decision | None
@@ -226,7 +226,7 @@ class ItemExplanation:
         }
 
 
-def _step(step: Changed) -> dict[str, Any]:
+def _step(step: ConverterChanges) -> dict[str, Any]:
     changed = {
         key: {"before": before, "after": after} for key, (before, after) in step.changed.items()
     }
@@ -240,7 +240,7 @@ def _step(step: Changed) -> dict[str, Any]:
     }
 
 
-def _known(known: Known) -> dict[str, Any]:
+def _known(known: KnownItem) -> dict[str, Any]:
     return {
         "task_uuid": known.uuid,
         "state": known.state.value,

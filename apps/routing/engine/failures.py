@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apps.routing.engine.confined import Confined, Outside, open_regular
+from apps.routing.engine.confined import ConfinedPath, PathNotAllowed, open_regular
 from yardkit import failpoints
 
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -44,7 +44,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _encoder: Final = msgspec.json.Encoder()
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True):
+class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Failed item: one line of the failure file."""
 
     task_uuid: str
@@ -101,8 +101,8 @@ class FailureFile:
         lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         try:
-            self._place = Confined(path, folders)
-        except Outside as error:
+            self._place = ConfinedPath(path, folders)
+        except PathNotAllowed as error:
             raise FailureFileError("outside", f"the failure file: {error}") from None
         self._compress = compress
         self._most_bytes = most_bytes
@@ -114,7 +114,7 @@ class FailureFile:
         # Last error of compressing or deleting rotated files; "" if there is none.
         self.problem = ""
 
-    def write(self, records: Sequence[Failed]) -> None:
+    def write(self, records: Sequence[FailureRecord]) -> None:
         """Append all records or none, and fsync before returning.
 
         Raises ``FailureFileError``.
@@ -226,7 +226,7 @@ class FailureFile:
             os.close(descriptor)
 
 
-def _line(failed: Failed) -> bytes:
+def _line(failed: FailureRecord) -> bytes:
     failed = msgspec.structs.replace(failed, at=failed.at.astimezone(UTC))
     try:
         return _encoder.encode(failed) + b"\n"

@@ -39,7 +39,7 @@ _decoder: Final = msgspec.json.Decoder()
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class NoItem(ValueError):
+class ItemError(ValueError):
     """Raised when a value is not a valid item; ``code`` is the machine-readable reason.
 
     ``offset`` is the position of a JSON syntax error in characters, from 0, if it is known.
@@ -62,11 +62,11 @@ def raw_of(item: Mapping[str, Any]) -> str | None:
 
 
 def read_item(raw: bytes | str) -> Item:
-    """Parse and validate one item. Raises ``NoItem``."""
+    """Parse and validate one item. Raises ``ItemError``."""
     data = _as_bytes(raw)
     value = _read(data)
     if not isinstance(value, dict):
-        raise NoItem("not_a_dict", f"an item is a JSON object, this is {_kind(value)}")
+        raise ItemError("not_a_dict", f"an item is a JSON object, this is {_kind(value)}")
     # Strict JSON can only encode NUL as this escape; without it no text needs a check.
     _check(value, texts=_ESCAPED_NULL in data)
     return value
@@ -76,7 +76,7 @@ def read_kept(text: str) -> Item:
     """Parse an item that the ledger has stored, without the limits of ``read_item``.
 
     The item was validated when it was stored, and converters and results may have enlarged it
-    beyond what an inbound accepts. Raises ``NoItem`` if the text is not a JSON object.
+    beyond what an inbound accepts. Raises ``ItemError`` if the text is not a JSON object.
     """
     try:
         value = _decoder.decode(text)
@@ -86,14 +86,14 @@ def read_kept(text: str) -> Item:
 
 
 def read_json(raw: bytes | str) -> Any:
-    """Parse any JSON value of at most ``MAX_BYTES`` bytes. Raises ``NoItem``."""
+    """Parse any JSON value of at most ``MAX_BYTES`` bytes. Raises ``ItemError``."""
     return _read(_as_bytes(raw))
 
 
 def check_item(item: Mapping[str, Any]) -> None:
-    """Validate types, numbers, texts, size and depth of an item. Raises ``NoItem``."""
+    """Validate types, numbers, texts, size and depth of an item. Raises ``ItemError``."""
     if not isinstance(item, Mapping):
-        raise NoItem("not_a_dict", f"an item is a dict, this is {_kind(item)}")
+        raise ItemError("not_a_dict", f"an item is a dict, this is {_kind(item)}")
     _check(item, texts=True)
 
 
@@ -101,13 +101,13 @@ def write_item(item: Mapping[str, Any]) -> bytes:
     """Encode an item as UTF-8 JSON without escaping non-ASCII characters.
 
     The item is validated first, because the encoder would write NaN as null and a date as a text.
-    Raises ``NoItem``.
+    Raises ``ItemError``.
     """
     _check(item, texts=False)
     try:
         written = _encode(item)
     except UnicodeEncodeError:
-        raise NoItem("lone_surrogate", _SURROGATE) from None
+        raise ItemError("lone_surrogate", _SURROGATE) from None
     if _ESCAPED_NULL in written:
         _check(item, texts=True)
     return written
@@ -125,23 +125,23 @@ def _as_bytes(raw: bytes | str) -> bytes:
         try:
             raw = raw.encode("utf-8")
         except UnicodeEncodeError:
-            raise NoItem("lone_surrogate", _SURROGATE) from None
+            raise ItemError("lone_surrogate", _SURROGATE) from None
     if not isinstance(raw, bytes):
-        raise NoItem("not_json", f"JSON is bytes or a text, this is {type(raw).__name__}")
+        raise ItemError("not_json", f"JSON is bytes or a text, this is {type(raw).__name__}")
     _check_size(len(raw))
     return raw
 
 
 def _check_size(size: int) -> None:
     if size > MAX_BYTES:
-        raise NoItem("too_large", f"an item has at most {MAX_BYTES} bytes, this has {size}")
+        raise ItemError("too_large", f"an item has at most {MAX_BYTES} bytes, this has {size}")
 
 
 def _read(raw: bytes) -> Any:
     try:
         check_json(raw)
     except NestedTooDeeply as error:
-        raise NoItem("too_deep", f"this JSON is {error}") from None
+        raise ItemError("too_deep", f"this JSON is {error}") from None
     try:
         value = _decoder.decode(raw)
         written = _encode(value)
@@ -155,7 +155,7 @@ def _read(raw: bytes) -> Any:
 
 
 def _read_slowly(raw: bytes) -> Any:
-    """Parse with the standard library, which detects duplicate keys. Raises ``NoItem``."""
+    """Parse with the standard library, which detects duplicate keys. Raises ``ItemError``."""
     try:
         value = json.loads(
             raw.decode("utf-8"),
@@ -165,35 +165,35 @@ def _read_slowly(raw: bytes) -> Any:
             object_pairs_hook=_object,
         )
         _encode(value)
-    except NoItem:
+    except ItemError:
         raise
     except UnicodeDecodeError as error:
-        raise NoItem("not_utf8", f"byte {error.start} is not UTF-8") from None
+        raise ItemError("not_utf8", f"byte {error.start} is not UTF-8") from None
     except UnicodeEncodeError:
-        raise NoItem("lone_surrogate", _SURROGATE) from None
+        raise ItemError("lone_surrogate", _SURROGATE) from None
     except RecursionError:
-        raise NoItem("too_deep", f"an item is at most {MAX_DEPTH} levels deep") from None
+        raise ItemError("too_deep", f"an item is at most {MAX_DEPTH} levels deep") from None
     except ValueError as error:
         offset = getattr(error, "pos", None)
-        raise NoItem("not_json", f"this is no JSON: {error}", offset) from None
+        raise ItemError("not_json", f"this is no JSON: {error}", offset) from None
     return value
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise NoItem("bad_number", f"{name} is no number of JSON")
+    raise ItemError("bad_number", f"{name} is no number of JSON")
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise NoItem("bad_number", f"{text[:40]} is too large a number")
+        raise ItemError("bad_number", f"{text[:40]} is too large a number")
     return value
 
 
 def _int(text: str) -> int:
     # Python parses up to a few thousand digits, and its own error beyond that is confusing.
     if len(text) > _MOST_DIGITS:
-        raise NoItem("bad_number", f"{text[:40]} is too large a number")
+        raise ItemError("bad_number", f"{text[:40]} is too large a number")
     return int(text)
 
 
@@ -203,7 +203,7 @@ def _object(pairs: list[tuple[str, Any]]) -> Item:
         twice = next(
             name for name, count in Counter(name for name, _ in pairs).items() if count > 1
         )
-        raise NoItem("duplicate_key", f"the key {twice[:100]!r} is there twice")
+        raise ItemError("duplicate_key", f"the key {twice[:100]!r} is there twice")
     return found
 
 
@@ -214,7 +214,7 @@ def _check(item: Mapping[str, Any], *, texts: bool) -> None:
     """Validate depth, number of values, types and numbers, one level at a time.
 
     ``texts=True`` also validates the characters of each text and key, which takes most of the
-    time for a large item. Raises ``NoItem``.
+    time for a large item. Raises ``ItemError``.
     """
     count = 0
     level: list[Any] = [item]
@@ -223,7 +223,7 @@ def _check(item: Mapping[str, Any], *, texts: bool) -> None:
         for value in level:
             count += len(value)
             if count > MAX_VALUES:
-                raise NoItem("too_many", f"an item has at most {MAX_VALUES} values")
+                raise ItemError("too_many", f"an item has at most {MAX_VALUES} values")
             parts: Any = value
             if type(value) is not list:
                 _check_keys(value, texts=texts)
@@ -237,16 +237,16 @@ def _check(item: Mapping[str, Any], *, texts: bool) -> None:
                     below.append(part)
                 elif kind is int:
                     if not -_MOST <= part < _MOST:
-                        raise NoItem("bad_number", "a whole number has at most 64 bits")
+                        raise ItemError("bad_number", "a whole number has at most 64 bits")
                 elif kind is float:
                     if not math.isfinite(part):
-                        raise NoItem("bad_number", f"{part} is no number of JSON")
+                        raise ItemError("bad_number", f"{part} is no number of JSON")
                 elif kind not in _PLAIN:
-                    raise NoItem("bad_type", f"JSON has no word for a {kind.__name__}")
+                    raise ItemError("bad_type", f"JSON has no word for a {kind.__name__}")
         if not below:
             return
         level = below
-    raise NoItem("too_deep", f"an item is at most {MAX_DEPTH} levels deep")
+    raise ItemError("too_deep", f"an item is at most {MAX_DEPTH} levels deep")
 
 
 def _check_keys(keys: Mapping[Any, Any], *, texts: bool) -> None:
@@ -254,21 +254,21 @@ def _check_keys(keys: Mapping[Any, Any], *, texts: bool) -> None:
         # Join first: the total length of the keys of most objects is below the limit of one key.
         joined = "".join(keys)
     except TypeError:
-        raise NoItem("bad_key", "a key is a text") from None
+        raise ItemError("bad_key", "a key is a text") from None
     if len(joined) > MAX_KEY_CHARACTERS and max(map(len, keys)) > MAX_KEY_CHARACTERS:
-        raise NoItem("bad_key", f"a key has at most {MAX_KEY_CHARACTERS} characters")
+        raise ItemError("bad_key", f"a key has at most {MAX_KEY_CHARACTERS} characters")
     if texts:
         _check_text(joined)
 
 
 def _check_text(text: str) -> None:
     if "\x00" in text:
-        raise NoItem("null_character", "a text has no character 0")
+        raise ItemError("null_character", "a text has no character 0")
     if not text.isascii():
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise NoItem("lone_surrogate", _SURROGATE) from None
+            raise ItemError("lone_surrogate", _SURROGATE) from None
 
 
 def _kind(value: Any) -> str:

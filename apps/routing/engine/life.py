@@ -42,7 +42,7 @@ from apps.routing.engine.messages import (
     after_result,
     told,
 )
-from apps.routing.engine.outcomes import FINAL, Action, Decision, Reason, State
+from apps.routing.engine.outcomes import FINAL, Action, Decision, Reason, TaskState
 from apps.routing.engine.rules import Outbound, Overflow, RuleSet
 
 # Return the index of the first outbound that matches the item and is not in the given set.
@@ -54,11 +54,11 @@ _MOST_UUID: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownItem:
     """Ledger entry of an item."""
 
     uuid: str
-    state: State
+    state: TaskState
     # Outbound that the item was last sent to, or that a parked item waits for.
     outbound: str
     counters: Counters = field(default_factory=Counters)
@@ -120,37 +120,37 @@ class Life:
             for outbound in rules.outbounds
         ]
 
-    def decide(self, item: Item, known: Known | None) -> Decision:
+    def decide(self, item: Item, known: KnownItem | None) -> Decision:
         """Decide about an incoming item; ``known`` is the ledger entry of its ``task_uuid``."""
         if known is None or status_of(item) is None:
             return self._new(item)
         return self._result(item, known)
 
-    def timed_out(self, known: Known) -> Decision:
+    def timed_out(self, known: KnownItem) -> Decision:
         """Decide about an item whose result timeout has passed.
 
         The item is retried within the retry limit of its outbound, else it expires.
         """
-        case = _Case(_as_known(known), known.counters, State.EXPIRED, known.outbound)
-        if known.state != State.DISPATCHED:
+        case = _Case(_as_known(known), known.counters, TaskState.EXPIRED, known.outbound)
+        if known.state != TaskState.DISPATCHED:
             return case.ignore(known.state, Reason.NOT_WAITING)
         index = self._index.get(known.outbound)
         if index is None:
             return self._route(case, self._off, Reason.OUTBOUND_GONE)
         outbound = self._outbounds[index]
         if known.counters.retry_times >= outbound.retry_limits:
-            return case.end(State.EXPIRED, Reason.NO_RESULT, outbound)
+            return case.end(TaskState.EXPIRED, Reason.NO_RESULT, outbound)
         return self._retry(case, index)
 
-    def offer(self, known: Known) -> Decision:
+    def offer(self, known: KnownItem) -> Decision:
         """Decide about a parked item: send it if its outbound has capacity now.
 
         If the outbound is disabled or was removed, the item is routed again. This does not count
         as a second routing, because the item was never sent there. An item that no other outbound
         matches stays parked for a disabled one.
         """
-        case = _Case(known.item, known.counters, State.FAILED, known.outbound, held=True)
-        if known.state != State.PARKED:
+        case = _Case(known.item, known.counters, TaskState.FAILED, known.outbound, held=True)
+        if known.state != TaskState.PARKED:
             return case.ignore(known.state, Reason.NOT_PARKED)
         index = self._index.get(known.outbound)
         if index is not None and index not in self._off:
@@ -166,8 +166,8 @@ class Life:
         if index is not None:
             return case.hold(self._outbounds[index], known.counters, Reason.OUTBOUND_DISABLED)
         if known.counters.group_retry_times == 0:
-            return case.end(State.REJECTED, Reason.NO_RULE)
-        return case.end(State.FAILED, Reason.NO_RULE)
+            return case.end(TaskState.REJECTED, Reason.NO_RULE)
+        return case.end(TaskState.FAILED, Reason.NO_RULE)
 
     def refused(self, decision: Decision) -> Decision:
         """Decide about an item that its outbound permanently rejected: failback, else failed.
@@ -178,7 +178,7 @@ class Life:
         case = _Case(
             decision.item,
             decision.counters,
-            State.FAILED,
+            TaskState.FAILED,
             decision.outbound,
             status=decision.status,
             origin=decision.origin,
@@ -189,18 +189,18 @@ class Life:
         failback = self._failback(index)
         if failback is not None:
             return self._move(case, failback, self._off | {index}, Reason.FAILBACK)
-        return case.end(State.FAILED, Reason.REFUSED, self._outbounds[index])
+        return case.end(TaskState.FAILED, Reason.REFUSED, self._outbounds[index])
 
     # --- new items and results --------------------------------------------------------------------
 
     def _new(self, item: Item) -> Decision:
         carried = carried_counters(item)
         before = Counters(carried.routed_count, 0, carried.group_retry_times)
-        case = _Case(accepted(item), before, State.REJECTED, "", origin=uuid_of(item), new=True)
+        case = _Case(accepted(item), before, TaskState.REJECTED, "", origin=uuid_of(item), new=True)
         return self._route(case, self._off, Reason.MATCHED)
 
-    def _result(self, result: Item, known: Known) -> Decision:
-        if known.state is State.RECEIVED:
+    def _result(self, result: Item, known: KnownItem) -> Decision:
+        if known.state is TaskState.RECEIVED:
             # The result arrived before the ledger recorded that the item was sent.
             sent_to = told(result, "outbound")
             if isinstance(sent_to, str) and sent_to in self._index:
@@ -210,11 +210,11 @@ class Life:
             known.item, result, uuid=known.uuid, outbound=known.outbound, counters=counters
         )
         status = status_of(result) or ""
-        case = _Case(item, counters, State.FAILED, known.outbound, status=status)
+        case = _Case(item, counters, TaskState.FAILED, known.outbound, status=status)
         if known.state in FINAL:
             return case.ignore(known.state, Reason.LATE_RESULT)
         if status in self._terminal:
-            return case.end(State.SUCCEEDED, Reason.TERMINAL)
+            return case.end(TaskState.SUCCEEDED, Reason.TERMINAL)
         if _is_stale(result, known):
             return replace(case, before=known.counters, item=known.item).ignore(
                 known.state, Reason.STALE_RESULT
@@ -236,7 +236,7 @@ class Life:
         if status in dont_retry:
             return self._route(case, self._off | {index}, Reason.ROUTED_AGAIN)
         reason = Reason.RETRY_LIMITS if may_retry else Reason.NO_FAILBACK
-        return case.end(State.FAILED, reason, outbound)
+        return case.end(TaskState.FAILED, reason, outbound)
 
     # --- choice of the outbound -------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Life:
 
     def _no_routing_left(self, case: _Case) -> Decision:
         # The rules were not evaluated, so REJECTED would be wrong.
-        state = State.FAILED if case.otherwise is State.REJECTED else case.otherwise
+        state = TaskState.FAILED if case.otherwise is TaskState.REJECTED else case.otherwise
         return case.end(state, Reason.ROUTING_LIMITS)
 
     def _moved(self, case: _Case, index: int) -> Counters:
@@ -294,7 +294,7 @@ class Life:
             if not self._full(outbound):
                 return case.send(outbound, after, reason)
             if outbound.overflow is Overflow.FAIL:
-                return case.end(State.FAILED, Reason.OVERFLOW, outbound)
+                return case.end(TaskState.FAILED, Reason.OVERFLOW, outbound)
             if outbound.overflow is Overflow.HOLD:
                 return case.hold(outbound, after)
             skip |= {index}
@@ -315,7 +315,7 @@ class _Case:
     item: Item
     before: Counters
     # Final state if no rule matches.
-    otherwise: State
+    otherwise: TaskState
     # Name of the current outbound.
     at: str
     status: str = ""
@@ -325,27 +325,27 @@ class _Case:
 
     def send(self, outbound: Outbound, after: Counters, reason: Reason) -> Decision:
         # Valid until the message is delivered: see Decision.delivered.
-        state = State.RETRYING
+        state = TaskState.RETRYING
         if self.new:
-            state = State.RECEIVED
+            state = TaskState.RECEIVED
         elif self.held:
-            state = State.PARKED
+            state = TaskState.PARKED
         return self._decision(Action.DISPATCH, state, reason, outbound.name, after)
 
     def hold(
         self, outbound: Outbound, after: Counters, reason: Reason = Reason.QUEUE_FULL
     ) -> Decision:
-        return self._decision(Action.HOLD, State.PARKED, reason, outbound.name, after)
+        return self._decision(Action.HOLD, TaskState.PARKED, reason, outbound.name, after)
 
-    def end(self, state: State, reason: Reason, outbound: Outbound | None = None) -> Decision:
+    def end(self, state: TaskState, reason: Reason, outbound: Outbound | None = None) -> Decision:
         name = outbound.name if outbound else self.at
         return self._decision(Action.END, state, reason, name, self.before)
 
-    def ignore(self, state: State, reason: Reason) -> Decision:
+    def ignore(self, state: TaskState, reason: Reason) -> Decision:
         return self._decision(Action.IGNORE, state, reason, self.at, self.before)
 
     def _decision(
-        self, action: Action, state: State, reason: Reason, outbound: str, counters: Counters
+        self, action: Action, state: TaskState, reason: Reason, outbound: str, counters: Counters
     ) -> Decision:
         return Decision(
             action,
@@ -360,19 +360,19 @@ class _Case:
         )
 
 
-def _as_known(known: Known) -> Item:
+def _as_known(known: KnownItem) -> Item:
     """Return the item with the router's keys from the ledger, because rules may use them."""
     return after_result(
         known.item, {}, uuid=known.uuid, outbound=known.outbound, counters=known.counters
     )
 
 
-def _is_stale(result: Item, known: Known) -> bool:
+def _is_stale(result: Item, known: KnownItem) -> bool:
     """Return whether this failure belongs to an attempt before the current one."""
     attempt = _count(told(result, "group_retry_times"))
     if attempt is None:
         # The attempt is unknown. A parked item has no attempt in progress, so it is an old one.
-        return known.state is State.PARKED
+        return known.state is TaskState.PARKED
     return attempt < known.counters.group_retry_times
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from apps.routing.engine.items import MAX_BYTES, Item, NoItem, check_item, write_item
+from apps.routing.engine.items import MAX_BYTES, Item, ItemError, check_item, write_item
 from apps.routing.engine.rules import Outbound, Problem
 
 SUBMITTER: Final = "taskhub"
@@ -146,7 +146,7 @@ def accepted(item: Item) -> Item:
     return {key: value for key, value in item.items() if key != "priority"}
 
 
-def anew(item: Mapping[str, Any]) -> Item:
+def resubmittable(item: Mapping[str, Any]) -> Item:
     """Return a copy of the item for resubmission: without ``task_result`` and the router's keys.
 
     With these keys the item would continue where it ended: with its routing limit exhausted, or
@@ -190,7 +190,7 @@ def after_result(
 def _is_small(item: Item) -> bool:
     try:
         return len(write_item(item)) <= MAX_BYTES
-    except NoItem:
+    except ItemError:
         return False
 
 
@@ -214,6 +214,6 @@ def problems(outbound: Outbound) -> list[Problem]:
         found.append(Problem(place, "reserved_name", text, warning=True))
     try:
         check_item(outbound.constants)
-    except NoItem as error:
+    except ItemError as error:
         found.append(Problem(place, "bad_constant", f"a constant is nothing for JSON: {error}"))
     return found

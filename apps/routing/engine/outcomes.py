@@ -15,7 +15,7 @@ from apps.routing.engine.items import Item
 from apps.routing.engine.messages import Counters
 
 
-class State(StrEnum):
+class TaskState(StrEnum):
     """State of an item; the last six are final."""
 
     RECEIVED = "received"
@@ -32,10 +32,10 @@ class State(StrEnum):
     DEAD = "dead"
 
 
-FINAL: Final = frozenset(
-    {State.SUCCEEDED, State.FAILED, State.EXPIRED, State.REJECTED, State.CANCELLED, State.DEAD}
+ACTIVE: Final = frozenset(
+    {TaskState.RECEIVED, TaskState.PARKED, TaskState.DISPATCHED, TaskState.RETRYING}
 )
-ACTIVE: Final = frozenset(State) - FINAL
+FINAL: Final = frozenset(TaskState) - ACTIVE
 
 
 class Action(StrEnum):
@@ -141,7 +141,7 @@ class Decision:
 
     action: Action
     # Stored before the action is carried out; for IGNORE the unchanged current state.
-    state: State
+    state: TaskState
     reason: Reason
     # Outbound that the item is sent to, parked for or ended at; "" if it had none.
     outbound: str
@@ -162,5 +162,5 @@ class Decision:
     def delivered(self, *, expects_result: bool) -> Decision:
         """Return the decision that follows a successful DISPATCH: WAIT for a result, or END."""
         if expects_result:
-            return replace(self, action=Action.WAIT, state=State.DISPATCHED, reason=Reason.SENT)
-        return replace(self, action=Action.END, state=State.SUCCEEDED, reason=Reason.DELIVERED)
+            return replace(self, action=Action.WAIT, state=TaskState.DISPATCHED, reason=Reason.SENT)
+        return replace(self, action=Action.END, state=TaskState.SUCCEEDED, reason=Reason.DELIVERED)

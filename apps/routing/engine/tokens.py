@@ -62,7 +62,7 @@ return answer
 """
 
 
-class BucketsAway(Exception):
+class BucketsUnreachable(Exception):
     """Raised when the buckets in Redis cannot be reached; the message has the reason."""
 
 
@@ -72,7 +72,7 @@ class Buckets(Protocol):
     def draw(self, wanted: Mapping[str, int]) -> dict[str, tuple[int, float]]:
         """Take up to ``wanted`` tokens for each scope value.
 
-        Returns (tokens granted, tokens left) by value. Raises ``BucketsAway``.
+        Returns (tokens granted, tokens left) by value. Raises ``BucketsUnreachable``.
         """
 
 
@@ -113,7 +113,7 @@ class RedisBuckets:
                     keys=[self._prefix + _short(value) for value in part], args=arguments
                 )
             except (redis.RedisError, OSError) as error:
-                raise BucketsAway(outcome_of(error, self._url).reason) from error
+                raise BucketsUnreachable(outcome_of(error, self._url).reason) from error
             for number, value in enumerate(part):
                 drawn[value] = int(answer[2 * number]), float(answer[2 * number + 1])
         return drawn
@@ -184,7 +184,7 @@ class LocalBuckets:
         return len(self._buckets) < self._most
 
 
-class Tokens:
+class RateLimiter:
     """Rate limiter of one outbound. Thread-safe; only calls to Redis block."""
 
     def __init__(
@@ -295,7 +295,7 @@ class Tokens:
         if self._shared is not None and now >= self._try_at:
             try:
                 drawn = self._shared.draw(wanted)
-            except BucketsAway as error:
+            except BucketsUnreachable as error:
                 self._try_at = self._clock.monotonic() + self._outage.failed(error)
             else:
                 if self._outage.lasting:

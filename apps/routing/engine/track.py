@@ -13,13 +13,13 @@ from typing import Final
 from apps.routing.engine.converters.base import ConvertError
 from apps.routing.engine.converters.chain import Chain
 from apps.routing.engine.converters.registry import build_chain
-from apps.routing.engine.items import Item, NoItem, read_item
+from apps.routing.engine.items import Item, ItemError, read_item
 from apps.routing.engine.life import Life
 from apps.routing.engine.rules import Inbound, Outbound, Problem, RuleSet
 from apps.routing.engine.selector import CompiledRules, SelectorError, compile_rules
 
 
-class BadRules(ValueError):
+class InvalidRules(ValueError):
     """Raised when rules cannot be compiled; ``problems`` has the errors with their positions."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -27,7 +27,7 @@ class BadRules(ValueError):
         self.problems = problems
 
 
-class Poison(ValueError):
+class Malformed(ValueError):
     """Raised for a malformed message that can never be routed; ``code`` is machine-readable."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -36,7 +36,7 @@ class Poison(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class CompiledInbound:
     """Compiled inbound: its converters, and the selectors for their output."""
 
     rule: Inbound
@@ -44,19 +44,19 @@ class Entrance:
     selectors: CompiledRules
 
     def read(self, raw: bytes | str) -> Item:
-        """Parse and convert an item. Raises ``Poison`` if either fails."""
+        """Parse and convert an item. Raises ``Malformed`` if either fails."""
         try:
             item = read_item(raw)
-        except NoItem as error:
-            raise Poison(error.code, str(error)) from None
+        except ItemError as error:
+            raise Malformed(error.code, str(error)) from None
         return self.convert(item)
 
     def convert(self, item: Item) -> Item:
-        """Return the item after all converters; the argument is not modified. Raises ``Poison``."""
+        """Return a converted copy of the item. Raises ``Malformed``."""
         try:
             return self.chain.convert(item)
         except ConvertError as error:
-            raise Poison(error.code, f"{error.cls}: {error}") from None
+            raise Malformed(error.code, f"{error.cls}: {error}") from None
 
     def accepts(self, item: Item) -> bool:
         """Return whether a converted item matches any selector, or there is no selector."""
@@ -67,7 +67,11 @@ class Track:
     """Compiled version of a project's rules. Immutable and thread-safe."""
 
     def __init__(
-        self, rules: RuleSet, version: int, entrances: dict[str, Entrance], ways: CompiledRules
+        self,
+        rules: RuleSet,
+        version: int,
+        entrances: dict[str, CompiledInbound],
+        ways: CompiledRules,
     ) -> None:
         self.rules: Final = rules
         self.version: Final = version
@@ -81,8 +85,8 @@ class Track:
         return Life(self.rules, self.ways.first, full)
 
 
-def lay(rules: RuleSet, version: int = 0) -> Track:
-    """Compile a rule set, keeping its order. Raises ``BadRules``."""
+def compile_track(rules: RuleSet, version: int = 0) -> Track:
+    """Compile a rule set, keeping its order. Raises ``InvalidRules``."""
     problems: list[Problem] = []
     entrances = {}
     for inbound in rules.inbounds:
@@ -94,10 +98,10 @@ def lay(rules: RuleSet, version: int = 0) -> Track:
         ]
         selectors = _compile("inbound", [(inbound.name, inbound.selector)], problems)
         if selectors is not None:
-            entrances[inbound.name] = Entrance(inbound, chain, selectors)
+            entrances[inbound.name] = CompiledInbound(inbound, chain, selectors)
     ways = _compile("outbound", [(each.name, each.selector) for each in rules.outbounds], problems)
     if problems or ways is None:
-        raise BadRules(problems)
+        raise InvalidRules(problems)
     return Track(rules, version, entrances, ways)
 
 

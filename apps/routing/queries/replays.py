@@ -18,10 +18,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from apps.routing.engine.explanations import NO_UUID
-from apps.routing.engine.items import Item, NoItem, read_item
+from apps.routing.engine.items import Item, ItemError, read_item
 from apps.routing.engine.life import Life
 from apps.routing.engine.messages import message
-from apps.routing.engine.outcomes import Action, Decision, State
+from apps.routing.engine.outcomes import Action, Decision, TaskState
 from apps.routing.engine.rules import Outbound
 from apps.routing.engine.track import Track
 from apps.routing.models import RoutedItem
@@ -169,7 +169,7 @@ def replay(
             break
         try:
             item = read_item(text)
-        except NoItem:
+        except ItemError:
             result.unreadable += 1
             continue
         result.items += 1
@@ -225,7 +225,7 @@ class _Rules:
         decision = self._life.decide(item, None)
         if decision.action is Action.DISPATCH:
             return Route(RouteKind.SENT, decision.outbound), decision
-        limits = decision.state is not State.REJECTED
+        limits = decision.state is not TaskState.REJECTED
         return Route(RouteKind.ROUTING_LIMITS if limits else RouteKind.REJECTED), decision
 
 

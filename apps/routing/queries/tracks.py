@@ -7,7 +7,7 @@ from typing import Final
 
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.routing.engine.files.data import from_data
-from apps.routing.engine.track import BadRules, Track, lay
+from apps.routing.engine.track import InvalidRules, Track, compile_track
 
 KIND: Final = "routing"
 
@@ -16,7 +16,7 @@ def active_track(project: int) -> Track | None:
     """Return the compiled active version of a project, or None. Placeholders are not filled.
 
     Raises:
-        BadRules: the version was saved by another release, and this one cannot run it.
+        InvalidRules: the version was saved by another release, and this one cannot run it.
     """
     version = (
         Configuration.objects.filter(kind=KIND, project_id=project)
@@ -30,10 +30,10 @@ def active_track(project: int) -> Track | None:
 def track_of(version: int) -> Track:
     """Return a compiled version by its id. Cached, because versions never change.
 
-    Raises ``BadRules``.
+    Raises ``InvalidRules``.
     """
     saved = ConfigVersion.objects.get(pk=version)
     rules, problems = from_data(saved.data)
     if rules is None:
-        raise BadRules([problem for problem in problems if not problem.warning])
-    return lay(rules, saved.number)
+        raise InvalidRules([problem for problem in problems if not problem.warning])
+    return compile_track(rules, saved.number)

@@ -14,10 +14,10 @@ from django.db.models.functions import Concat
 from apps.access.models import User
 from apps.access.services import record
 from apps.projects.models import Project
-from apps.routing.engine.items import NoItem, check_item, raw_of, read_item
-from apps.routing.engine.messages import anew
+from apps.routing.engine.items import ItemError, check_item, raw_of, read_item
+from apps.routing.engine.messages import resubmittable
 from apps.routing.engine.steps import StepKind, step, write_steps
-from apps.routing.engine.track import Poison
+from apps.routing.engine.track import Malformed
 from apps.routing.engine.uuids import new_task_uuid
 from apps.routing.errors import (
     InvalidItem,
@@ -135,7 +135,7 @@ def _checked(old: RoutedItem, data: Mapping[str, Any] | None) -> dict[str, Any]:
             data = _as_arrived(old)
         check_item(data)
         return dict(_converted(old, data))
-    except (NoItem, Poison) as error:
+    except (ItemError, Malformed) as error:
         raise InvalidItem(fields={"item": [str(error)]}) from error
 
 
@@ -156,7 +156,7 @@ def _converted(old: RoutedItem, data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Run the converters of the inbound on an item that they never converted.
 
     Only dead items that failed in conversion need it; all others were converted on arrival. Raises
-    ``Poison``.
+    ``Malformed``.
     """
     if old.state != ItemState.DEAD or any(e.kind == StepKind.CONVERTED for e in old.story):
         return data
@@ -166,10 +166,10 @@ def _converted(old: RoutedItem, data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _as_arrived(old: RoutedItem) -> Mapping[str, Any]:
-    """Return the item as it arrived; a malformed message is parsed again. Raises ``NoItem``."""
+    """Return the item as it arrived; a malformed message is parsed again. Raises ``ItemError``."""
     item = read_item(old.item)
     raw = raw_of(item) if old.state == ItemState.DEAD else None
-    return anew(item) if raw is None else read_item(raw)
+    return resubmittable(item) if raw is None else read_item(raw)
 
 
 @transaction.atomic

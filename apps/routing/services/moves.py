@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from apps.routing.engine.failures import Failed
+from apps.routing.engine.failures import FailureRecord
 from apps.routing.engine.items import Item
 from apps.routing.engine.steps import MOST, Step, StepKind, cut, read_steps, writable, write_steps
 from apps.routing.errors import InvalidItemMove
@@ -167,9 +167,9 @@ def _cut_steps(moves: list[ItemMove]) -> dict[int, list[Step]]:
     }
 
 
-def failure_record(move: ItemMove, *, slug: str, status: str, now: datetime) -> Failed:
+def failure_record(move: ItemMove, *, slug: str, status: str, now: datetime) -> FailureRecord:
     """Return the record of the failure file for a move that ends its item without success."""
-    return Failed(
+    return FailureRecord(
         task_uuid=str(move.entry.task_uuid),
         project=slug,
         inbound=move.entry.inbound,

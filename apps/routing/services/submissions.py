@@ -12,12 +12,12 @@ from functools import lru_cache, partial
 from django.conf import settings
 
 from apps.routing.engine.failures import FailureFile, FailureFileError
-from apps.routing.engine.files.placeholders import TooLong, fill
+from apps.routing.engine.files.placeholders import TextTooLong, fill
 from apps.routing.engine.items import Item
 from apps.routing.engine.life import status_of, uuid_of
 from apps.routing.engine.outcomes import FINAL, Action, Decision, Reason
 from apps.routing.engine.steps import Step, StepKind, step
-from apps.routing.engine.submissions import MOST_TOLD, Entered, enter, web_entrances
+from apps.routing.engine.submissions import MOST_TOLD, ConvertedItem, enter, web_entrances
 from apps.routing.engine.track import Track
 from apps.routing.errors import FailuresUnwritable, InboundDisabled, InvalidItems, ItemChanged
 from apps.routing.placeholders import placeholders
@@ -93,7 +93,7 @@ class _Scope:
 
 
 def _submit(
-    scope: _Scope, first: str, entered: Sequence[Entered], now: datetime
+    scope: _Scope, first: str, entered: Sequence[ConvertedItem], now: datetime
 ) -> list[SubmissionResult]:
     project, track = scope.project, scope.track
     results = _results(project, entered)
@@ -122,7 +122,7 @@ def _submit(
     return [answers[number] for number in range(len(entered))]
 
 
-def _results(project: int, entered: Sequence[Entered]) -> dict[int, tuple[Item, LedgerEntry]]:
+def _results(project: int, entered: Sequence[ConvertedItem]) -> dict[int, tuple[Item, LedgerEntry]]:
     """Return the submissions that are results of known items, by their index."""
     named: dict[int, tuple[Item, str]] = {}
     for number, submission in enumerate(entered):
@@ -134,7 +134,7 @@ def _results(project: int, entered: Sequence[Entered]) -> dict[int, tuple[Item, 
     return {n: (item, known[uuid]) for n, (item, uuid) in named.items() if uuid in known}
 
 
-def _refuse_invalid(filtered: Mapping[int, Entered]) -> None:
+def _refuse_invalid(filtered: Mapping[int, ConvertedItem]) -> None:
     faults = [
         (n, submission.poison)
         for n, submission in filtered.items()
@@ -148,7 +148,7 @@ def _refuse_invalid(filtered: Mapping[int, Entered]) -> None:
         raise InvalidItems(faults[0][1].code, fields)
 
 
-def _arrival(project: int, track: Track, entered: Entered, now: datetime) -> Arrival:
+def _arrival(project: int, track: Track, entered: ConvertedItem, now: datetime) -> Arrival:
     entrance = track.entrances.get(entered.inbound)
     steps: tuple[Step, ...] = ()
     if entrance is not None and len(entrance.chain):
@@ -268,7 +268,7 @@ def _write_failures(scope: _Scope, moves: Sequence[ItemMove], now: datetime) -> 
         if unknown:
             raise FailuresUnwritable
         _failure_file(path, rule.compress).write(failed)
-    except (FailureFileError, TooLong) as error:
+    except (FailureFileError, TextTooLong) as error:
         raise FailuresUnwritable from error
 
 

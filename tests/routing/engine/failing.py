@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apps.routing.engine.failures import Failed
+from apps.routing.engine.failures import FailureRecord
 
 AT = datetime(2026, 11, 21, 12, 0, 0, 123000, tzinfo=UTC)
 
 
-def failed(uuid: str = "u", text: str = "", *, item: Any = None) -> Failed:
-    return Failed(
+def failed(uuid: str = "u", text: str = "", *, item: Any = None) -> FailureRecord:
+    return FailureRecord(
         task_uuid=uuid,
         project="ic",
         inbound="spider_log",

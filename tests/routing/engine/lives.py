@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.routing.engine.items import Item
-from apps.routing.engine.life import Known, Life, status_of
+from apps.routing.engine.life import KnownItem, Life, status_of
 from apps.routing.engine.messages import Counters, message
-from apps.routing.engine.outcomes import Action, Decision, State
+from apps.routing.engine.outcomes import Action, Decision, TaskState
 from apps.routing.engine.rules import Outbound, RuleSet
 
 UUID = "0190-0000"
@@ -56,10 +56,10 @@ def life_by(
 
 
 def known(
-    at: str, *counters: int, state: State = State.DISPATCHED, item: Item | None = None
-) -> Known:
+    at: str, *counters: int, state: TaskState = TaskState.DISPATCHED, item: Item | None = None
+) -> KnownItem:
     """What the ledger knows of an item that is at ``at``."""
-    return Known(UUID, state, at, Counters(*counters or (1, 0, 0)), item or {"a": 1})
+    return KnownItem(UUID, state, at, Counters(*counters or (1, 0, 0)), item or {"a": 1})
 
 
 def log(status: Any, **carried: Any) -> Item:
@@ -67,13 +67,13 @@ def log(status: Any, **carried: Any) -> Item:
     return {"task_uuid": UUID, "task_result": status, **carried}
 
 
-def after(decision: Decision) -> Known:
+def after(decision: Decision) -> KnownItem:
     """The ledger once ``decision`` is written, and done if it was to send."""
     if decision.action is Action.DISPATCH:
         decision = decision.delivered(expects_result=True)
-    return Known(UUID, decision.state, decision.outbound, decision.counters, decision.item)
+    return KnownItem(UUID, decision.state, decision.outbound, decision.counters, decision.item)
 
 
-def told(outbound: Outbound, ledger: Known) -> Item:
+def told(outbound: Outbound, ledger: KnownItem) -> Item:
     """The message of the attempt that ``ledger`` knows."""
     return message(outbound, ledger.item, uuid=UUID, counters=ledger.counters, submit_time=NOW)

@@ -12,7 +12,7 @@ import pytest
 from apps.routing.engine.dry_run import (
     NO_UUID,
     Event,
-    Known,
+    KnownItem,
     UnknownInbound,
     Verdict,
     explain_item,
@@ -20,9 +20,9 @@ from apps.routing.engine.dry_run import (
 )
 from apps.routing.engine.items import MAX_BYTES
 from apps.routing.engine.messages import BUILT_IN
-from apps.routing.engine.outcomes import Action, Reason, State
+from apps.routing.engine.outcomes import Action, Reason, TaskState
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Overflow, RuleSet
-from apps.routing.engine.track import Track, lay
+from apps.routing.engine.track import Track, compile_track
 from tests.routing.engine.lives import NOW, UUID, known
 
 LIST = "redis_queue.RedisListOutbound"
@@ -68,7 +68,7 @@ ITEM = {"company_name": "宁乡县楚江冻库", "data_type": "change", "provinc
 
 @pytest.fixture(scope="module")
 def track() -> Track:
-    return lay(RULES, 7)
+    return compile_track(RULES, 7)
 
 
 def verdicts(track: Track, raw: Any, **given: Any) -> dict[str, str]:
@@ -236,7 +236,7 @@ def test_a_result_is_told_as_if_the_ledger_knew_the_item(
 def test_the_outbound_that_has_just_refused_is_passed_over(track: Track) -> None:
     rules = replace(RULES, outbounds=(OFF, NORTH, replace(SOUTH, failback=""), SPARE, REST))
     log = {"task_uuid": UUID, "task_result": 404}
-    found = verdicts(lay(rules), log, known=known("south", item=ITEM))
+    found = verdicts(compile_track(rules), log, known=known("south", item=ITEM))
     assert found["south"] == "passed_over"
     assert found["rest"] == "taken"
 
@@ -252,7 +252,7 @@ def test_the_outbound_that_has_just_refused_is_passed_over(track: Track) -> None
 )
 def test_a_full_outbound_is_told(overflow: Overflow, south: str, rest: str) -> None:
     full = replace(SOUTH, overflow=overflow)
-    track = lay(replace(RULES, outbounds=(full, REST)))
+    track = compile_track(replace(RULES, outbounds=(full, REST)))
     found = verdicts(track, ITEM, full=lambda outbound: outbound.name == "south")
     assert found == {"south": south, "rest": rest}
 
@@ -260,7 +260,7 @@ def test_a_full_outbound_is_told(overflow: Overflow, south: str, rest: str) -> N
 def test_the_ledger_is_asked_for_results_alone(track: Track) -> None:
     asked: list[str] = []
 
-    def lookup(uuid: str) -> Known | None:
+    def lookup(uuid: str) -> KnownItem | None:
         asked.append(uuid)
         return known("south", item=ITEM)
 
@@ -279,8 +279,8 @@ def test_the_ledger_is_asked_for_results_alone(track: Track) -> None:
 def test_what_happens_when_no_result_comes_or_a_queue_has_room(track: Track) -> None:
     out = explain_known(track, known("south", 1, 2, 2, item=ITEM), Event.TIMED_OUT, now=NOW)
     assert out.decision is not None
-    assert (out.decision.state, out.decision.reason) == (State.EXPIRED, Reason.NO_RESULT)
-    parked = known("south", state=State.PARKED, item=ITEM)
+    assert (out.decision.state, out.decision.reason) == (TaskState.EXPIRED, Reason.NO_RESULT)
+    parked = known("south", state=TaskState.PARKED, item=ITEM)
     room = explain_known(track, parked, Event.OFFERED, now=NOW)
     assert room.decision is not None
     assert (room.decision.action, room.decision.reason) == (Action.DISPATCH, Reason.ROOM)
@@ -294,7 +294,9 @@ def test_huge_items_and_huge_rule_sets_are_told_shortly() -> None:
     many = tuple(
         Outbound(name=f"o{n}", cls="x", selector=(f"a == {n}", f"b == {n}")) for n in range(1000)
     )
-    track = lay(RuleSet(project="ic", outbounds=(*many, replace(REST, selector=("long",)))))
+    track = compile_track(
+        RuleSet(project="ic", outbounds=(*many, replace(REST, selector=("long",))))
+    )
     told = explain_item(track, {"long": text, "a": 990}, inbound=None, now=NOW)
     assert len(json.dumps(told.as_dict())) < 1_000_000
     assert told.outbounds[990].verdict is Verdict.TAKEN
@@ -309,7 +311,7 @@ def test_huge_items_and_huge_rule_sets_are_told_shortly() -> None:
 
 def test_a_message_that_no_target_could_be_given_is_said() -> None:
     wide = replace(REST, constants={"big": "y" * (MAX_BYTES + 10)})
-    track = lay(RuleSet(project="ic", outbounds=(wide,)))
+    track = compile_track(RuleSet(project="ic", outbounds=(wide,)))
     item = {"province": "x" * (MAX_BYTES - 100)}
     told = explain_item(track, item, inbound=None, now=NOW)
     assert told.message is not None

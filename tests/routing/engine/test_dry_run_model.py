@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.dry_run import Event, Verdict, explain_item, explain_known
-from apps.routing.engine.items import NoItem, check_item
-from apps.routing.engine.life import Known
+from apps.routing.engine.items import ItemError, check_item
+from apps.routing.engine.life import KnownItem
 from apps.routing.engine.messages import Counters, message
-from apps.routing.engine.outcomes import Action, Decision, State
+from apps.routing.engine.outcomes import Action, Decision, TaskState
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Overflow, RuleSet
-from apps.routing.engine.track import Track, lay
+from apps.routing.engine.track import Track, compile_track
 from tests.routing.engine.lives import NOW, UUID
 from tests.routing.engine.selector import reference
 
@@ -23,7 +23,7 @@ from tests.routing.engine.selector import reference
 def _is_item(item: dict[str, Any]) -> bool:
     try:
         check_item(item)
-    except NoItem:
+    except ItemError:
         return False
     return True
 
@@ -53,7 +53,7 @@ def tracks(draw: st.DrawFn) -> Track:
         for number, (_, texts) in enumerate(taken)
     ]
     wanted = tuple(draw(st.lists(reference.selectors, max_size=2)))
-    return lay(
+    return compile_track(
         RuleSet(
             project="ic",
             inbounds=(Inbound(name="in", cls="x", selector=wanted),),
@@ -65,11 +65,11 @@ def tracks(draw: st.DrawFn) -> Track:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> Known:
+def ledgers(draw: st.DrawFn) -> KnownItem:
     """What the ledger may know of an item."""
-    return Known(
+    return KnownItem(
         UUID,
-        draw(st.sampled_from(State)),
+        draw(st.sampled_from(TaskState)),
         draw(st.sampled_from(["o0", "o1", "o2", "gone"])),
         Counters(draw(COUNTS), draw(COUNTS), draw(COUNTS)),
         draw(ITEMS),
@@ -84,7 +84,7 @@ FULL = st.sets(st.sampled_from(["o0", "o1", "o2", "o3"]))
 @settings(max_examples=150, deadline=None)
 @given(tracks(), ITEMS, st.none() | ledgers(), st.none() | st.sampled_from(STATUSES), FULL)
 def test_an_explanation_is_what_is_decided(
-    track: Track, item: dict[str, Any], ledger: Known | None, status: str | None, full: set[str]
+    track: Track, item: dict[str, Any], ledger: KnownItem | None, status: str | None, full: set[str]
 ) -> None:
     if status is not None:
         item |= {"task_result": status, "task_uuid": UUID}
@@ -124,7 +124,7 @@ def test_an_explanation_is_what_is_decided(
 @settings(max_examples=100, deadline=None)
 @given(tracks(), ledgers(), st.sampled_from(Event), FULL)
 def test_an_explained_event_is_what_is_decided(
-    track: Track, ledger: Known, event: Event, full: set[str]
+    track: Track, ledger: KnownItem, event: Event, full: set[str]
 ) -> None:
     told = explain_known(track, ledger, event, now=NOW, full=lambda outbound: outbound.name in full)
     life = track.life(lambda outbound: outbound.name in full)
@@ -142,7 +142,7 @@ def test_an_explained_event_is_what_is_decided(
     st.sampled_from(["in", None]),
 )
 def test_whatever_comes_in_is_explained(raw: bytes | str, inbound: str | None) -> None:
-    track = lay(
+    track = compile_track(
         RuleSet(
             project="ic",
             inbounds=(Inbound(name="in", cls="x", convert=(Convert("common.ExtractTaskParams"),)),),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.routing.engine.confined import Confined, Outside
+from apps.routing.engine.confined import ConfinedPath, PathNotAllowed
 from apps.routing.engine.failures import FailureFile, FailureFileError
 from apps.routing.engine.inbounds.base import Context
 from apps.routing.engine.inbounds.file import FileInbound
@@ -424,7 +424,7 @@ def test_a_folder_without_rights_is_told(folder: Path) -> None:
 
 
 def test_the_place_is_known_without_writing(tmp_path: Path) -> None:
-    assert Confined("a/b.jsonl", [tmp_path]).name == "b.jsonl"
-    with pytest.raises(Outside):
-        Confined("/elsewhere/b.jsonl", [tmp_path])
+    assert ConfinedPath("a/b.jsonl", [tmp_path]).name == "b.jsonl"
+    with pytest.raises(PathNotAllowed):
+        ConfinedPath("/elsewhere/b.jsonl", [tmp_path])
     assert list(tmp_path.iterdir()) == []

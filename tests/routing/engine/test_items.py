@@ -16,7 +16,7 @@ from apps.routing.engine.items import (
     MAX_DEPTH,
     MAX_KEY_CHARACTERS,
     MAX_VALUES,
-    NoItem,
+    ItemError,
     check_item,
     read_item,
     read_json,
@@ -26,7 +26,7 @@ from apps.routing.engine.items import (
 
 def refusal(raw: Any) -> str:
     """The code by which ``raw`` is refused."""
-    with pytest.raises(NoItem) as caught:
+    with pytest.raises(ItemError) as caught:
         read_item(raw)
     assert str(caught.value)
     return caught.value.code
@@ -144,7 +144,7 @@ def test_what_code_has_made_is_checked_before_it_is_written(
     item: dict[Any, Any], code: str
 ) -> None:
     for check in (check_item, write_item):
-        with pytest.raises(NoItem) as caught:
+        with pytest.raises(ItemError) as caught:
             check(item)
         assert caught.value.code == code
 
@@ -152,27 +152,27 @@ def test_what_code_has_made_is_checked_before_it_is_written(
 def test_an_item_that_holds_itself_is_too_deep() -> None:
     item: dict[str, Any] = {}
     item["me"] = item
-    with pytest.raises(NoItem) as caught:
+    with pytest.raises(ItemError) as caught:
         check_item(item)
     assert caught.value.code == "too_deep"
 
 
 def test_a_list_is_no_item_for_the_check_either() -> None:
-    with pytest.raises(NoItem) as caught:
+    with pytest.raises(ItemError) as caught:
         check_item([])  # type: ignore[arg-type]
     assert caught.value.code == "not_a_dict"
 
 
 def test_json_that_is_no_item_is_read_with_the_same_care() -> None:
     assert read_json(b'[{"a": 1}, {"a": 2}]') == [{"a": 1}, {"a": 2}]
-    with pytest.raises(NoItem):
+    with pytest.raises(ItemError):
         read_json(b'[{"a": 1, "a": 2}]')
 
 
 def test_the_message_says_where() -> None:
-    with pytest.raises(NoItem, match="byte 7 is not UTF-8"):
+    with pytest.raises(ItemError, match="byte 7 is not UTF-8"):
         read_item(b'{"a": "\xff"}')
-    with pytest.raises(NoItem, match="the key 'a' is there twice"):
+    with pytest.raises(ItemError, match="the key 'a' is there twice"):
         read_item(b'{"a": 1, "a": 2}')
 
 
@@ -212,6 +212,6 @@ def test_a_key_that_is_there_twice_is_always_found(
 def test_anything_else_is_read_or_refused(raw: bytes | str) -> None:
     try:
         item = read_item(raw)
-    except NoItem:
+    except ItemError:
         return
     assert item == json.loads(raw)

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from apps.routing.engine.life import Known, carried_counters, expects_result, status_text, uuid_of
+from apps.routing.engine.life import (
+    KnownItem,
+    carried_counters,
+    expects_result,
+    status_text,
+    uuid_of,
+)
 from apps.routing.engine.messages import Counters
-from apps.routing.engine.outcomes import FINAL, TEXTS, Action, Decision, Reason, State
+from apps.routing.engine.outcomes import FINAL, TEXTS, Action, Decision, Reason, TaskState
 from apps.routing.engine.rules import MOST_ROUTINGS
 from tests.routing.engine.lives import UUID, Table, known, life, life_by, log, outbound
 
@@ -41,7 +47,7 @@ C = outbound("c", reset_retry_times=True)
 D = outbound("d")
 TAKES = (NEW, set(), {"404", "410"}, NEW)
 
-TABLE: list[tuple[str, Any, Known | None, tuple[Any, ...]]] = [
+TABLE: list[tuple[str, Any, KnownItem | None, tuple[Any, ...]]] = [
     # S2.33
     ("new", {"x": 1}, None, ("dispatch", "received", "matched", "a", (1, 0, 0))),
     ("no rule", log(999), None, ("end", "rejected", "no_rule", "", (0, 0, 0))),
@@ -71,7 +77,7 @@ TABLE: list[tuple[str, Any, Known | None, tuple[Any, ...]]] = [
 @pytest.mark.parametrize(
     ("item", "ledger", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
 )
-def test_the_life_of_a_task(item: Any, ledger: Known | None, expected: tuple[Any, ...]) -> None:
+def test_the_life_of_a_task(item: Any, ledger: KnownItem | None, expected: tuple[Any, ...]) -> None:
     assert short(life([A, B, C, D], *TAKES).decide(item, ledger)) == expected
 
 
@@ -105,10 +111,10 @@ def test_routings_are_bounded(limits: int, most: int) -> None:
     decision, routings = rules.decide({"x": 1}, None), 0
     while decision.action is Action.DISPATCH:
         routings += 1
-        ledger = Known(UUID, State.DISPATCHED, decision.outbound, decision.counters)
+        ledger = KnownItem(UUID, TaskState.DISPATCHED, decision.outbound, decision.counters)
         decision = rules.decide(log(404), ledger)
     assert routings == most
-    assert (decision.state, decision.reason) == (State.FAILED, Reason.ROUTING_LIMITS)
+    assert (decision.state, decision.reason) == (TaskState.FAILED, Reason.ROUTING_LIMITS)
 
 
 def test_failbacks_in_a_circle_are_routings_too() -> None:
@@ -208,7 +214,7 @@ def test_a_uuid_is_a_text_of_some_length() -> None:
 
 @pytest.mark.parametrize("state", sorted(FINAL))
 @pytest.mark.parametrize("status", [1000, 1])
-def test_what_has_ended_stays_ended(state: State, status: int) -> None:
+def test_what_has_ended_stays_ended(state: TaskState, status: int) -> None:
     decision = life([A, B, C, D], *TAKES).decide(log(status), known("a", state=state))
     assert short(decision) == ("ignore", state.value, "late_result", "a", (1, 0, 0))
 
@@ -219,15 +225,15 @@ def test_a_failure_of_an_earlier_attempt_is_ignored_and_a_success_of_it_is_one()
     early = rules.decide(log(1, group_retry_times=0, b=2), ledger)
     assert short(early) == ("ignore", "dispatched", "stale_result", "a", (1, 1, 1))
     assert early.item == {"a": 1}
-    assert rules.decide(log(1000, group_retry_times=0), ledger).state is State.SUCCEEDED
+    assert rules.decide(log(1000, group_retry_times=0), ledger).state is TaskState.SUCCEEDED
 
 
 def test_results_of_an_item_that_is_parked() -> None:
     rules = life([A, B, C, D], *TAKES)
-    parked = known("a", 1, 1, 1, state=State.PARKED)
+    parked = known("a", 1, 1, 1, state=TaskState.PARKED)
     assert rules.decide(log(1), parked).reason is Reason.STALE_RESULT
     assert rules.decide(log(1, group_retry_times=0), parked).reason is Reason.STALE_RESULT
-    assert rules.decide(log(1000), parked).state is State.SUCCEEDED
+    assert rules.decide(log(1000), parked).state is TaskState.SUCCEEDED
     # What is no number says no more than nothing does.
     assert rules.decide(log(1, group_retry_times="x"), parked).reason is Reason.STALE_RESULT
     assert rules.decide(log(1, group_retry_times="x"), known("a", 1, 1, 1)).reason is Reason.RETRY

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from apps.routing.engine.life import Known, Life
+from apps.routing.engine.life import KnownItem, Life
 from apps.routing.engine.messages import Counters
-from apps.routing.engine.outcomes import Action, Reason, State
+from apps.routing.engine.outcomes import Action, Reason, TaskState
 from apps.routing.engine.rules import Outbound, Overflow
 from tests.routing.engine.lives import known, life, log, outbound
 from tests.routing.engine.test_life import NEW, short
@@ -27,8 +27,8 @@ def test_without_a_result_it_is_sent_again_and_at_last_expires() -> None:
     )
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {State.DISPATCHED}))
-def test_only_what_was_sent_can_time_out(state: State) -> None:
+@pytest.mark.parametrize("state", sorted(set(TaskState) - {TaskState.DISPATCHED}))
+def test_only_what_was_sent_can_time_out(state: TaskState) -> None:
     decision = life([outbound("a", retry_limits=1)], NEW).timed_out(known("a", state=state))
     assert short(decision) == ("ignore", state.value, "not_waiting", "a", (1, 0, 0))
 
@@ -42,9 +42,9 @@ def test_a_time_out_at_an_outbound_that_is_gone_asks_the_rules() -> None:
         "b",
         (2, 0, 1),
     )
-    assert life([outbound("b")], set()).timed_out(known("a")).state is State.EXPIRED
+    assert life([outbound("b")], set()).timed_out(known("a")).state is TaskState.EXPIRED
     spent = life([outbound("b")], NEW, limits=1).timed_out(known("a"))
-    assert (spent.state, spent.reason) == (State.EXPIRED, Reason.ROUTING_LIMITS)
+    assert (spent.state, spent.reason) == (TaskState.EXPIRED, Reason.ROUTING_LIMITS)
 
 
 # --- disabled, gone -------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ OFF = outbound("a", retry_limits=2, disable=True)
 
 def test_no_rule_leads_to_a_disabled_outbound() -> None:
     assert life([OFF, outbound("b")], NEW, NEW).decide({}, None).outbound == "b"
-    assert life([OFF], NEW).decide({}, None).state is State.REJECTED
+    assert life([OFF], NEW).decide({}, None).state is TaskState.REJECTED
 
 
 def test_a_retry_at_a_disabled_outbound_goes_to_its_failback() -> None:
@@ -69,13 +69,13 @@ def test_a_retry_at_a_disabled_outbound_without_one_goes_by_the_rules() -> None:
     decision = rules.decide(log(1), known("a"))
     assert short(decision) == ("dispatch", "retrying", "outbound_disabled", "c", (2, 0, 1))
     ended = life([OFF], NEW | {"1"}).decide(log(1), known("a"))
-    assert (ended.state, ended.reason) == (State.FAILED, Reason.NO_RULE)
+    assert (ended.state, ended.reason) == (TaskState.FAILED, Reason.NO_RULE)
 
 
 def test_a_disabled_outbound_still_says_when_it_is_over() -> None:
     rules = life([OFF, outbound("c")], NEW, {"1"})
     assert rules.decide(log(1), known("a", 1, 2, 2)).reason is Reason.RETRY_LIMITS
-    assert rules.decide(log(1000), known("a")).state is State.SUCCEEDED
+    assert rules.decide(log(1000), known("a")).state is TaskState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_a_failure_of_an_outbound_that_is_gone_asks_the_rules() -> None:
         "b",
         (2, 0, 1),
     )
-    assert rules.decide(log(2), known("a")).state is State.FAILED
-    assert rules.decide(log(1000), known("a")).state is State.SUCCEEDED
+    assert rules.decide(log(2), known("a")).state is TaskState.FAILED
+    assert rules.decide(log(1000), known("a")).state is TaskState.SUCCEEDED
 
 
 # --- full (seed S2.38) ----------------------------------------------------------------------------
@@ -183,9 +183,9 @@ def test_with_no_routing_left_there_is_no_next() -> None:
 # --- parked ---------------------------------------------------------------------------------------
 
 
-def parked(at: str = "a", *counters: int) -> Known:
+def parked(at: str = "a", *counters: int) -> KnownItem:
     """An item that waits for room."""
-    return known(at, *counters, state=State.PARKED)
+    return known(at, *counters, state=TaskState.PARKED)
 
 
 def test_a_parked_item_is_sent_when_there_is_room() -> None:
@@ -217,7 +217,7 @@ def test_a_parked_item_whose_outbound_is_gone_is_routed_anew_without_counting_tw
 def test_a_parked_item_that_nothing_takes_any_more() -> None:
     rules = life([outbound("b")], set())
     assert short(rules.offer(parked())) == ("end", "rejected", "no_rule", "a", (1, 0, 0))
-    assert rules.offer(parked("a", 1, 1, 1)).state is State.FAILED
+    assert rules.offer(parked("a", 1, 1, 1)).state is TaskState.FAILED
 
 
 def test_a_parked_item_waits_for_a_disabled_outbound_while_no_other_takes_it() -> None:
@@ -227,8 +227,8 @@ def test_a_parked_item_waits_for_a_disabled_outbound_while_no_other_takes_it() -
     assert short(goes) == ("dispatch", "parked", "outbound_disabled", "b", (1, 0, 0))
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {State.PARKED}))
-def test_only_what_is_parked_is_offered(state: State) -> None:
+@pytest.mark.parametrize("state", sorted(set(TaskState) - {TaskState.PARKED}))
+def test_only_what_is_parked_is_offered(state: TaskState) -> None:
     decision = crowded(Overflow.HOLD).offer(known("a", state=state))
     assert (decision.action, decision.state) == (Action.IGNORE, state)
     assert decision.reason is Reason.NOT_PARKED

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.items import check_item
-from apps.routing.engine.life import Known
-from apps.routing.engine.outcomes import FINAL, Action, Decision, State
+from apps.routing.engine.life import KnownItem
+from apps.routing.engine.outcomes import FINAL, Action, Decision, TaskState
 from apps.routing.engine.rules import Outbound, Overflow
 from apps.routing.states import ItemState, may_move
 from tests.routing.engine.life_model import Model
@@ -106,7 +106,7 @@ def test_every_way_ends_within_the_limits(
     # A retry for each that is allowed at each routing, and the sending of the routing itself.
     most_sent = most_routings * (1 + max(0, *(found.retry_limits for found in there), 0))
     sent, turn = 0, 0
-    ledger: Known | None = None
+    ledger: KnownItem | None = None
     decision = life(there, *takes, limits=limits).decide({"x": 1, "routed_count": -5}, None)
     while decision.state not in FINAL:
         check_item(decision.item)
@@ -134,10 +134,10 @@ def test_every_way_ends_within_the_limits(
 
 
 def happened(
-    rules: Any, ledger: Known, event: str, status: str, by_name: dict[str, Outbound]
+    rules: Any, ledger: KnownItem, event: str, status: str, by_name: dict[str, Outbound]
 ) -> Decision:
     """What is decided about an item after this."""
-    if ledger.state is State.PARKED:
+    if ledger.state is TaskState.PARKED:
         decision: Decision = rules.offer(ledger)
         return decision
     if event == "time-out":

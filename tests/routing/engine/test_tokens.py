@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from apps.routing.engine.tokens import LocalBuckets, Tokens, burst_of
+from apps.routing.engine.tokens import LocalBuckets, RateLimiter, burst_of
 from tests.routing.engine.outbounds.targets import through
 from tests.yardkit.broker_proxy import Proxy
 from tools.requirement_marks import ROOT
 from yardkit.clock import ManualClock
 
-MakeTokens = Callable[..., Tokens]
+MakeTokens = Callable[..., RateLimiter]
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def make(request: pytest.FixtureRequest, clock: ManualClock, prefix: str) -> Ite
     url = "" if request.param == "local" else request.getfixturevalue("redis_url")
     with contextlib.ExitStack() as stack:
 
-        def build(rate: float, name: str = "own") -> Tokens:
-            tokens = Tokens(
+        def build(rate: float, name: str = "own") -> RateLimiter:
+            tokens = RateLimiter(
                 name,
                 rate,
                 redis_url=url,
@@ -57,7 +57,7 @@ def make(request: pytest.FixtureRequest, clock: ManualClock, prefix: str) -> Ite
         yield build
 
 
-def granted(tokens: Tokens, number: int, value: str = "*") -> int:
+def granted(tokens: RateLimiter, number: int, value: str = "*") -> int:
     return tokens.take([value] * number).count(0.0)
 
 
@@ -119,7 +119,7 @@ def test_no_rate_is_no_limit(make: MakeTokens) -> None:
 @pytest.mark.parametrize("rate", [-1, float("inf"), float("nan")])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="a rate is"):
-        Tokens("own", rate)
+        RateLimiter("own", rate)
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.0, 7.7, 1234.5])
@@ -218,7 +218,7 @@ def test_two_routers_together_get_no_more_than_one(redis_url: str, prefix: str) 
 
 @pytest.mark.services
 def test_keys_expire_and_are_few(redis_url: str, prefix: str) -> None:
-    tokens = Tokens("own", 2.0, redis_url=redis_url, prefix=prefix, timeout_seconds=60)
+    tokens = RateLimiter("own", 2.0, redis_url=redis_url, prefix=prefix, timeout_seconds=60)
     with contextlib.closing(tokens), redis.Redis.from_url(redis_url) as client:
         tokens.take([f"v{number}" for number in range(2500)] * 2)
         keys = list(client.scan_iter(f"*{prefix}:tokens*", count=1000))
@@ -229,7 +229,7 @@ def test_keys_expire_and_are_few(redis_url: str, prefix: str) -> None:
 
 @pytest.mark.services
 def test_many_values_are_one_round_trip(redis_url: str, prefix: str) -> None:
-    tokens = Tokens("own", 2.0, redis_url=redis_url, prefix=prefix, timeout_seconds=60)
+    tokens = RateLimiter("own", 2.0, redis_url=redis_url, prefix=prefix, timeout_seconds=60)
     with contextlib.closing(tokens), redis.Redis.from_url(redis_url) as client:
         tokens.take(["warm"])
         for key in client.scan_iter(f"*{prefix}*"):
@@ -247,7 +247,7 @@ def test_many_values_are_one_round_trip(redis_url: str, prefix: str) -> None:
 def test_junk_in_a_bucket_gives_one_burst_at_most(
     redis_url: str, prefix: str, junk: str, clock: ManualClock
 ) -> None:
-    tokens = Tokens(
+    tokens = RateLimiter(
         "own", 3.0, redis_url=redis_url, prefix=prefix, redis_clock=clock, timeout_seconds=60
     )
     with contextlib.closing(tokens), redis.Redis.from_url(redis_url) as client:
@@ -270,7 +270,7 @@ def test_without_redis_each_router_goes_on_with_its_share(
     port = urlsplit(redis_url).port
     assert port is not None
     with Proxy("127.0.0.1", port) as proxy, contextlib.ExitStack() as stack:
-        tokens = Tokens(
+        tokens = RateLimiter(
             "7:captcha",
             4.0,
             redis_url=through(proxy, redis_url),
@@ -304,7 +304,7 @@ def test_without_redis_each_router_goes_on_with_its_share(
 
 
 def test_a_share_that_is_none_is_refused() -> None:
-    tokens = Tokens("own", 1.0)
+    tokens = RateLimiter("own", 1.0)
     for share in (0.0, -1.0, 1.1):
         with pytest.raises(ValueError, match="a share is"):
             tokens.share = share

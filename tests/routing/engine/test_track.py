@@ -6,7 +6,7 @@ import pytest
 
 from apps.routing.engine.outcomes import Action
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
-from apps.routing.engine.track import BadRules, Poison, lay
+from apps.routing.engine.track import InvalidRules, Malformed, compile_track
 
 LOGS = Inbound(
     name="logs",
@@ -26,7 +26,7 @@ RULES = RuleSet(
 
 @pytest.mark.covers("S2.22")
 def test_an_item_is_converted_before_it_is_accepted_and_goes_on_converted():
-    track = lay(RULES, 7)
+    track = compile_track(RULES, 7)
     logs = track.entrances["logs"]
 
     item = logs.read(b'{"task_params": {"province": "GD"}}')
@@ -39,7 +39,7 @@ def test_an_item_is_converted_before_it_is_accepted_and_goes_on_converted():
 
 
 def test_an_inbound_without_conditions_takes_every_item():
-    track = lay(RuleSet(project="ic", inbounds=(Inbound(name="all", cls="x"),)))
+    track = compile_track(RuleSet(project="ic", inbounds=(Inbound(name="all", cls="x"),)))
 
     assert track.entrances["all"].accepts({})
 
@@ -49,16 +49,18 @@ def test_an_inbound_without_conditions_takes_every_item():
     [(b"{", "not_json"), (b"[]", "not_a_dict"), (b'{"a": 1, "a": 2}', "duplicate_key")],
 )
 def test_what_is_no_item_is_poison_with_a_reason(raw, code):
-    with pytest.raises(Poison) as caught:
-        lay(RULES).entrances["logs"].read(raw)
+    with pytest.raises(Malformed) as caught:
+        compile_track(RULES).entrances["logs"].read(raw)
     assert caught.value.code == code
 
 
 def test_an_item_that_a_converter_refuses_is_poison_that_names_the_converter():
     parse = Convert("common.ParseJson", {"keys": ["more"], "wrong": "refuse"})
-    track = lay(RuleSet(project="ic", inbounds=(Inbound(name="all", cls="x", convert=(parse,)),)))
+    track = compile_track(
+        RuleSet(project="ic", inbounds=(Inbound(name="all", cls="x", convert=(parse,)),))
+    )
 
-    with pytest.raises(Poison, match=r"common\.ParseJson"):
+    with pytest.raises(Malformed, match=r"common\.ParseJson"):
         track.entrances["all"].convert({"more": "{"})
 
 
@@ -69,8 +71,8 @@ def test_rules_that_cannot_be_run_are_refused_with_every_place():
         outbounds=(Outbound(name="out", cls="x", selector=("b == 1", "()")),),
     )
 
-    with pytest.raises(BadRules) as caught:
-        lay(rules)
+    with pytest.raises(InvalidRules) as caught:
+        compile_track(rules)
     places = [each.place for each in caught.value.problems]
     assert len(places) == 3
     assert "inbound in: selector 1" in places

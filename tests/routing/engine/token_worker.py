@@ -10,13 +10,13 @@ import sys
 
 import redis
 
-from apps.routing.engine.tokens import Tokens
+from apps.routing.engine.tokens import RateLimiter
 
 
 def main() -> None:
     """Draw, always for more than there is."""
     url, prefix, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
-    tokens = Tokens("shared", rate, redis_url=url, prefix=prefix, timeout_seconds=60)
+    tokens = RateLimiter("shared", rate, redis_url=url, prefix=prefix, timeout_seconds=60)
     client = redis.Redis.from_url(url)
     print("ready", flush=True)
     until = float(sys.stdin.readline())

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from apps.routing.engine.items import Item, NoItem, read_json
+from apps.routing.engine.items import Item, ItemError, read_json
 
 
 class ConvertError(Exception):
@@ -44,7 +44,7 @@ class Converter(Protocol):
         ...
 
 
-class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BuiltInConverter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base class of the built-in converters; the fields are the parameters, validated on creation.
 
     Subclasses must not modify nested values of an item: they receive a shallow copy.
@@ -71,7 +71,7 @@ def as_json(text: str, *, key: str) -> Any:
     """Parse ``text`` as JSON. Raises ``ConvertError`` naming ``key`` if it is invalid."""
     try:
         return read_json(text)
-    except NoItem as error:
+    except ItemError as error:
         raise ConvertError("not_json", f"{key} holds a text that is refused: {error}") from None
 
 

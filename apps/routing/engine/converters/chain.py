@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apps.routing.engine.converters.base import Converter, ConvertError, Own
-from apps.routing.engine.items import Item, NoItem, check_item
+from apps.routing.engine.converters.base import BuiltInConverter, Converter, ConvertError
+from apps.routing.engine.items import Item, ItemError, check_item
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ConverterStep:
     """Converter with its class name in the rules and its place in the rule file."""
 
     cls: str
@@ -20,7 +20,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ConverterChanges:
     """Changes that one step made to an item, or the ``error`` that it raised."""
 
     cls: str
@@ -33,10 +33,10 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ChainExplanation:
     """Steps that were run and the resulting item; ``item`` is None if the last step failed."""
 
-    steps: tuple[Changed, ...]
+    steps: tuple[ConverterChanges, ...]
     item: Item | None
 
     @property
@@ -48,7 +48,7 @@ class Explained:
 class Chain:
     """Sequence of converters. The item that the caller passes is never modified."""
 
-    def __init__(self, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, steps: Sequence[ConverterStep] = ()) -> None:
         self.steps: Final = tuple(steps)
 
     def __len__(self) -> int:
@@ -60,23 +60,23 @@ class Chain:
             item = self._one(index, item)
         return item
 
-    def explain(self, item: Item) -> Explained:
+    def explain(self, item: Item) -> ChainExplanation:
         """Convert an item and record the changes of each step. Errors are recorded, not raised."""
-        seen: list[Changed] = []
+        seen: list[ConverterChanges] = []
         for index, step in enumerate(self.steps):
             try:
                 after = self._one(index, item)
             except ConvertError as error:
-                seen.append(Changed(step.cls, step.place, error=error))
-                return Explained(tuple(seen), None)
+                seen.append(ConverterChanges(step.cls, step.place, error=error))
+                return ChainExplanation(tuple(seen), None)
             seen.append(_difference(step, item, after))
             item = after
-        return Explained(tuple(seen), item)
+        return ChainExplanation(tuple(seen), item)
 
     def _one(self, index: int, item: Item) -> Item:
         step = self.steps[index]
         # Built-in converters do not modify nested values; plug-ins may.
-        given = dict(item) if isinstance(step.converter, Own) else _whole_copy(item)
+        given = dict(item) if isinstance(step.converter, BuiltInConverter) else _whole_copy(item)
         try:
             after = step.converter.convert(given)
             if not isinstance(after, dict):
@@ -88,7 +88,7 @@ class Chain:
         except ConvertError as error:
             error.step, error.cls = index, step.cls
             raise
-        except NoItem as error:
+        except ItemError as error:
             raise _failed(index, step.cls, "bad_result", f"it gave no item: {error}") from None
         except Exception as error:
             # A plug-in may raise any exception.
@@ -103,8 +103,8 @@ def _failed(index: int, cls: str, code: str, text: str) -> ConvertError:
     return error
 
 
-def _difference(step: Step, before: Item, after: Item) -> Changed:
-    return Changed(
+def _difference(step: ConverterStep, before: Item, after: Item) -> ConverterChanges:
+    return ConverterChanges(
         step.cls,
         step.place,
         added={key: value for key, value in after.items() if key not in before},

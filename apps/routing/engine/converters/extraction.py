@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from apps.routing.engine.converters.base import Own, as_dict
+from apps.routing.engine.converters.base import BuiltInConverter, as_dict
 from apps.routing.engine.items import Item, check_item
 
 # The spider reports the outcome of the attempt at the top level of its log. A value left over in
@@ -19,7 +19,7 @@ _NEVER_LIFTED = "task_result"
 _FEW = 1000
 
 
-class _Lift(Own, frozen=True, kw_only=True):
+class _Extraction(BuiltInConverter, frozen=True, kw_only=True):
     """Copy the entries of the dict under ``_key`` to the top level of the item.
 
     - ``existing``: how a key that already exists at the top level is handled. By default the
@@ -61,13 +61,13 @@ class _Lift(Own, frozen=True, kw_only=True):
         return item
 
 
-class ExtractTaskParams(_Lift, frozen=True, kw_only=True):
+class ExtractTaskParams(_Extraction, frozen=True, kw_only=True):
     """Copy the entries of ``task_params`` to the top level."""
 
     _key = "task_params"
 
 
-class ExtractMetadata(_Lift, frozen=True, kw_only=True):
+class ExtractMetadata(_Extraction, frozen=True, kw_only=True):
     """Copy the entries of ``metadata`` to the top level."""
 
     _key = "metadata"

@@ -6,15 +6,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from apps.routing.engine.converters.base import ConvertError, Own, as_json
-from apps.routing.engine.items import Item, NoItem, check_item
+from apps.routing.engine.converters.base import BuiltInConverter, ConvertError, as_json
+from apps.routing.engine.items import Item, ItemError, check_item
 
 Names = Annotated[dict[str, str], msgspec.Meta(min_length=1)]
 Keys = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Existing = Literal["replace", "keep"]
 
 
-class Rename(Own, frozen=True, kw_only=True):
+class Rename(BuiltInConverter, frozen=True, kw_only=True):
     """Rename keys: ``keys: {old: new}``. Missing keys are ignored.
 
     All keys are renamed at once, so two keys can swap names. With ``existing: keep``, a value
@@ -32,7 +32,7 @@ class Rename(Own, frozen=True, kw_only=True):
         return moved | item if self.existing == "keep" else item | moved
 
 
-class Copy(Own, frozen=True, kw_only=True):
+class Copy(BuiltInConverter, frozen=True, kw_only=True):
     """Copy values: ``keys: {from: to}``. Missing keys are ignored.
 
     With ``existing: keep``, a key that already exists is not overwritten.
@@ -49,7 +49,7 @@ class Copy(Own, frozen=True, kw_only=True):
         return copied | item if self.existing == "keep" else item | copied
 
 
-class Set(Own, frozen=True, kw_only=True):
+class Set(BuiltInConverter, frozen=True, kw_only=True):
     """Set keys to fixed values: ``values: {key: value}``.
 
     With ``existing: keep``, only keys that are missing or null are set.
@@ -61,7 +61,7 @@ class Set(Own, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         try:
             check_item(self.values)
-        except NoItem as error:
+        except ItemError as error:
             raise ValueError(str(error)) from None
 
     def convert(self, item: Item) -> Item:
@@ -71,7 +71,7 @@ class Set(Own, frozen=True, kw_only=True):
         return item
 
 
-class Delete(Own, frozen=True, kw_only=True):
+class Delete(BuiltInConverter, frozen=True, kw_only=True):
     """Remove keys: ``keys: [...]``. Missing keys are ignored."""
 
     adds: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class Delete(Own, frozen=True, kw_only=True):
         return item
 
 
-class ParseJson(Own, frozen=True, kw_only=True):
+class ParseJson(BuiltInConverter, frozen=True, kw_only=True):
     """Parse values that are JSON texts: ``keys: [...]``.
 
     Values that are not strings (they may have been parsed before) and blank strings are kept. A

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from apps.routing.engine.converters.base import Own
+from apps.routing.engine.converters.base import BuiltInConverter
 from apps.routing.engine.items import Item
 
 # Keys that only Logstash and Beats write, never a spider.
@@ -19,7 +19,7 @@ SHIPPED: Final = frozenset(
 )
 
 
-class RemoveBuildinKeys(Own, frozen=True, kw_only=True):
+class RemoveBuildinKeys(BuiltInConverter, frozen=True, kw_only=True):
     """Remove the keys that Logstash and Beats add. "Buildin" is the seed's spelling.
 
     ``type`` is kept by default: spiders use it too (``tax_arrears_announcement``), and the value

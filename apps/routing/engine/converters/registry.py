@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from apps.routing.engine.converters.base import Converter, Own
-from apps.routing.engine.converters.chain import Chain, Step
+from apps.routing.engine.converters.base import BuiltInConverter, Converter
+from apps.routing.engine.converters.chain import Chain, ConverterStep
 from apps.routing.engine.converters.extraction import ExtractMetadata, ExtractTaskParams
 from apps.routing.engine.converters.keys import Copy, Delete, ParseJson, Rename, Set
 from apps.routing.engine.converters.logstash import RemoveBuildinKeys
@@ -20,7 +20,7 @@ from apps.routing.engine.rules import Convert, Problem
 
 GROUP: Final = "crawlyard.converters"
 
-BUILT_IN: Final[Mapping[str, type[Own]]] = {
+BUILT_IN: Final[Mapping[str, type[BuiltInConverter]]] = {
     "logstash.RemoveBuildinKeys": RemoveBuildinKeys,
     "common.ExtractTaskParams": ExtractTaskParams,
     "common.ExtractMetadata": ExtractMetadata,
@@ -33,7 +33,7 @@ BUILT_IN: Final[Mapping[str, type[Own]]] = {
 }
 
 
-class _Refused(Exception):
+class _Invalid(Exception):
     """Reason why a converter cannot be created."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -48,13 +48,13 @@ def known_classes() -> list[str]:
 
 def build_chain(converts: Iterable[Convert]) -> tuple[Chain, list[Problem]]:
     """Build a chain and list the problems found; entries with a problem are left out."""
-    steps: list[Step] = []
+    steps: list[ConverterStep] = []
     problems: list[Problem] = []
     for index, convert in enumerate(converts):
         place = convert.place or f"convert[{index}]"
         try:
-            steps.append(Step(convert.cls, _build(convert), place))
-        except _Refused as refused:
+            steps.append(ConverterStep(convert.cls, _build(convert), place))
+        except _Invalid as refused:
             problems.append(Problem(place, refused.code, str(refused)))
     return Chain(steps), problems
 
@@ -69,12 +69,12 @@ def _build(convert: Convert) -> Converter:
             _bind(found, init)
             made = found(**init)
     except (ValueError, TypeError) as error:
-        raise _Refused("bad_parameter", _wrong(convert.cls, found, error)) from None
+        raise _Invalid("bad_parameter", _wrong(convert.cls, found, error)) from None
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
         text = f"{convert.cls} cannot be made: {type(error).__name__}: {error}"
-        raise _Refused("broken_class", text) from None
+        raise _Invalid("broken_class", text) from None
     if not callable(getattr(made, "convert", None)):
-        raise _Refused("broken_class", f"{convert.cls} has no method convert")
+        raise _Invalid("broken_class", f"{convert.cls} has no method convert")
     checked: Converter = made
     return checked
 
@@ -90,21 +90,21 @@ def _bind(found: Any, init: Mapping[str, Any]) -> None:
 
 
 def _load(name: str) -> Any:
-    """Load the class that an installed package registered as ``name``. Raises ``_Refused``."""
+    """Load the class that an installed package registered as ``name``. Raises ``_Invalid``."""
     points = _plug_ins()
     if name not in points:
-        raise _Refused("unknown_class", _unknown(name, points))
+        raise _Invalid("unknown_class", _unknown(name, points))
     offered = points[name]
     if len({point.value for point in offered}) > 1:
         places = ", ".join(sorted(point.value for point in offered))
-        raise _Refused("ambiguous_class", f"several packages call something {name}: {places}")
+        raise _Invalid("ambiguous_class", f"several packages call something {name}: {places}")
     try:
         found = offered[0].load()
     except Exception as error:  # noqa: BLE001 - importing a plug-in runs its code
         text = f"{name} ({offered[0].value}) cannot be loaded: {type(error).__name__}: {error}"
-        raise _Refused("broken_class", text) from None
+        raise _Invalid("broken_class", text) from None
     if not callable(found):
-        raise _Refused("broken_class", f"{name} ({offered[0].value}) is no class")
+        raise _Invalid("broken_class", f"{name} ({offered[0].value}) is no class")
     return found
 
 

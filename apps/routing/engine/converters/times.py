@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from apps.routing.engine.converters.base import ConvertError, Own
+from apps.routing.engine.converters.base import BuiltInConverter, ConvertError
 from apps.routing.engine.items import Item
 
 _MOST_CHARACTERS: Final = 100
@@ -22,7 +22,7 @@ _WRONG_FORMAT: Final = re.compile("bad directive|stray %|is a duplicate|redefini
 _NOTHING: Final = frozenset({None, ""})
 
 
-class ParseTime(Own, frozen=True, kw_only=True):
+class ParseTime(BuiltInConverter, frozen=True, kw_only=True):
     """Convert the values of ``keys: [...]`` to times in UTC.
 
     - ``formats``: ``strptime`` formats, tried in order. Without any, the text must be ISO 8601

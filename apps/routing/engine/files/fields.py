@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from apps.routing.engine.files.placeholders import TooLong, fill, only_name
+from apps.routing.engine.files.placeholders import TextTooLong, fill, only_name
 from apps.routing.engine.rules import Problem
 from yardkit.yaml_reader import Path, YamlDocument, YamlError, plain_value, shown_path
 
@@ -186,7 +186,7 @@ class Fields:
             return written
         try:
             filled, unknown = fill(written, self.placeholders, keep_unknown=keep_unknown)
-        except TooLong as error:
+        except TextTooLong as error:
             self.problem(path, "too_long", str(error))
             return None
         for name in unknown[:1]:

@@ -17,7 +17,7 @@ _MOST_NAMES: Final = 10_000
 SUFFIXES: Final = (".yaml", ".yml")
 
 
-class Refused(ValueError):
+class FileRefused(ValueError):
     """File or folder that cannot be read, with a stable ``code`` for the reason."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -26,7 +26,7 @@ class Refused(ValueError):
 
 
 class Folder:
-    """Finds and reads the main file and its includes. All methods may raise ``Refused``."""
+    """Finds and reads the main file and its includes. All methods may raise ``FileRefused``."""
 
     def __init__(self, main: Path) -> None:
         self.main = main.name
@@ -43,24 +43,24 @@ class Folder:
         parts = PurePosixPath(include).parts
         if not parts or include.startswith(("/", "~")) or ".." in parts or "\\" in include:
             text = "a path below the folder of the main file is needed, without '..'"
-            raise Refused("include_outside", text)
+            raise FileRefused("include_outside", text)
         name = "/".join(parts)
         real = self._real(name)
         try:
             mode = os.stat(real).st_mode
         except OSError as error:
-            raise Refused("include_missing", f"cannot be read: {_why(error)}") from None
+            raise FileRefused("include_missing", f"cannot be read: {_why(error)}") from None
         if stat.S_ISDIR(mode):
             return list(self._files_of(name, real))
         if not name.lower().endswith(SUFFIXES):
-            raise Refused("not_yaml_file", f"a file ends in {' or '.join(SUFFIXES)}")
+            raise FileRefused("not_yaml_file", f"a file ends in {' or '.join(SUFFIXES)}")
         return [name]
 
     def key(self, name: str) -> str:
         """Return the real path of a file, which identifies it under different names."""
         real = self._real(name)
         if real == self._main:
-            raise Refused("include_circle", "the main file cannot include itself")
+            raise FileRefused("include_circle", "the main file cannot include itself")
         return real
 
     def read(self, name: str) -> bytes:
@@ -72,25 +72,27 @@ class Folder:
             descriptor = os.open(real, flags)
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise Refused("not_a_file", "this is no regular file")
+                    raise FileRefused("not_a_file", "this is no regular file")
                 with open(descriptor, "rb", closefd=False) as file:
                     raw = file.read(MAX_FILE_BYTES + 1)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise Refused("unreadable", f"cannot be read: {_why(error)}") from None
+            raise FileRefused("unreadable", f"cannot be read: {_why(error)}") from None
         if len(raw) > MAX_FILE_BYTES:
-            raise Refused("too_large", f"larger than {MAX_FILE_BYTES} bytes")
+            raise FileRefused("too_large", f"larger than {MAX_FILE_BYTES} bytes")
         self._room -= len(raw)
         if self._room < 0:
-            raise Refused("too_large", f"all files together have more than {MAX_ALL_BYTES} bytes")
+            raise FileRefused(
+                "too_large", f"all files together have more than {MAX_ALL_BYTES} bytes"
+            )
         return raw
 
     def _real(self, name: str) -> str:
         real = os.path.realpath(os.path.join(self._folder, name))
         if os.path.commonpath((self._folder, real)) != self._folder:
             text = "a link leads out of the folder of the main file"
-            raise Refused("include_outside", text)
+            raise FileRefused("include_outside", text)
         return real
 
     def _files_of(self, name: str, real: str) -> Iterator[str]:
@@ -101,12 +103,12 @@ class Folder:
                     count += 1
                     if count > _MOST_NAMES:
                         text = f"the folder has more than {_MOST_NAMES} names"
-                        raise Refused("too_many_files", text)
+                        raise FileRefused("too_many_files", text)
                     hidden = entry.name.startswith(".")
                     if not hidden and entry.name.lower().endswith(SUFFIXES):
                         yield entry.name if name == "." else f"{name}/{entry.name}"
         except OSError as error:
-            raise Refused("unreadable", f"cannot be read: {_why(error)}") from None
+            raise FileRefused("unreadable", f"cannot be read: {_why(error)}") from None
 
 
 def _why(error: OSError) -> str:

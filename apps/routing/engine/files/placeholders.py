@@ -17,7 +17,7 @@ MOST_CHARACTERS: Final = 100_000
 _WORD: Final = re.compile(r"(?<!\{)(\{++)([A-Za-z_][A-Za-z0-9_]*+)(\}++)")
 
 
-class TooLong(ValueError):
+class TextTooLong(ValueError):
     """Substituted text that is longer than ``MOST_CHARACTERS``."""
 
 
@@ -45,7 +45,7 @@ def fill(
             return match[0]
         room -= len(values[name])
         if room < 0:
-            raise TooLong(f"more than {MOST_CHARACTERS} characters with its settings filled in")
+            raise TextTooLong(f"more than {MOST_CHARACTERS} characters with its settings filled in")
         return f"{before[1:]}{values[name]}{after[1:]}"
 
     return _WORD.sub(filled, text), unknown

@@ -21,7 +21,7 @@ from apps.routing.engine.files.fields import (
     shown,
     shown_word,
 )
-from apps.routing.engine.files.folder import MAX_FILE_BYTES, MAX_FILES, Folder, Refused
+from apps.routing.engine.files.folder import MAX_FILE_BYTES, MAX_FILES, FileRefused, Folder
 from apps.routing.engine.files.ruleset import ENTRIES, INCLUDE, MAIN_KEYS, Builder
 from apps.routing.engine.rules import Problem, RuleSet
 from yardkit.yaml_reader import YamlDocument, YamlError, YamlLimits, read_document, shown_path
@@ -126,9 +126,9 @@ class _Files:
                 for name in self._found(include):
                     key = self._key(name)
                     if key in names:
-                        raise Refused("include_twice", f"{shown(name)} is included twice")
+                        raise FileRefused("include_twice", f"{shown(name)} is included twice")
                     names[key] = name
-            except Refused as error:
+            except FileRefused as error:
                 main.problem(path, error.code, f"{shown(include)}: {error}")
             if len(names) > MAX_FILES:
                 main.problem(path, "too_many_files", f"more than {MAX_FILES} included files")
@@ -137,7 +137,7 @@ class _Files:
 
     def _found(self, include: str) -> list[str]:
         if self._folder is None:
-            raise Refused("no_folder", "a text cannot include files; read it as a file")
+            raise FileRefused("no_folder", "a text cannot include files; read it as a file")
         return self._folder.included(include)
 
     def _key(self, name: str) -> str:
@@ -148,7 +148,7 @@ class _Files:
             return None
         try:
             return self._folder.read(name)
-        except Refused as error:
+        except FileRefused as error:
             self._add(name, 1, error.code, str(error))
             return None
 

@@ -29,8 +29,8 @@ from apps.routing.engine.inbounds.base import (
     Taken,
 )
 from apps.routing.engine.inbounds.contiguous import Contiguous
-from apps.routing.engine.inbounds.file_lines import HEAD_BYTES, Line, LineFile
-from apps.routing.engine.inbounds.file_state import Mark, State
+from apps.routing.engine.inbounds.file_lines import HEAD_BYTES, FileLine, LineFile
+from apps.routing.engine.inbounds.file_state import InboundFileState, Mark
 from apps.routing.engine.inbounds.urls import has_placeholder
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 0.2
 _SAVE_SECONDS: Final = 0.25
 
 
-class Position(NamedTuple):
+class FilePosition(NamedTuple):
     """Handle of an item: number of the file part and offset of the line."""
 
     part: int
@@ -91,7 +91,7 @@ class FileInbound:
         self._base = context.files.resolve()
         self._path: Path = self._base / self._named
         self._limit = context.in_flight
-        self._state = State(context.state, context.name)
+        self._state = InboundFileState(context.state, context.name)
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._parts: deque[_Part] = deque()
@@ -131,7 +131,7 @@ class FileInbound:
         with self._lock:
             for handle in handles:
                 part = self._part_of(handle)
-                if part is None or not isinstance(handle, Position):
+                if part is None or not isinstance(handle, FilePosition):
                     continue
                 if part.out.pop(handle.start, None) is not None:
                     part.log.finish(handle.start)
@@ -140,7 +140,7 @@ class FileInbound:
     def back(self, handles: Sequence[Handle]) -> None:
         with self._lock:
             given: list[Taken] = []
-            for handle in sorted(each for each in handles if isinstance(each, Position)):
+            for handle in sorted(each for each in handles if isinstance(each, FilePosition)):
                 part = self._part_of(handle)
                 taken = part.out.pop(handle.start, None) if part is not None else None
                 if taken is not None:
@@ -186,7 +186,7 @@ class FileInbound:
         found = [self._spare.popleft() for _ in range(min(max(count, 0), len(self._spare)))]
         for taken in found:
             part = self._part_of(taken.handle)
-            if part is not None and isinstance(taken.handle, Position):
+            if part is not None and isinstance(taken.handle, FilePosition):
                 part.out[taken.handle.start] = taken
         return found
 
@@ -289,13 +289,13 @@ class FileInbound:
         self._made += 1
         self._parts.append(_Part(self._made, file, Contiguous(file.position)))
 
-    def _taken(self, part: _Part, line: Line) -> Taken:
+    def _taken(self, part: _Part, line: FileLine) -> Taken:
         part.log.add(line.start, line.behind)
         where = f"{part.file.path.name}:{line.start}"
-        return Taken(line.raw, Position(part.number, line.start), where)
+        return Taken(line.raw, FilePosition(part.number, line.start), where)
 
     def _part_of(self, handle: Handle) -> _Part | None:
-        if isinstance(handle, Position):
+        if isinstance(handle, FilePosition):
             for part in self._parts:
                 if part.number == handle.part:
                     return part

@@ -22,7 +22,7 @@ _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """Line that begins at offset ``start``; the next line begins at ``behind``."""
 
     start: int
@@ -78,7 +78,7 @@ class LineFile:
             self._head = (count, self.head(count))
         return False
 
-    def read(self, most: int, *, is_final: bool) -> list[Line]:
+    def read(self, most: int, *, is_final: bool) -> list[FileLine]:
         """Return up to ``most`` lines that are not blank.
 
         A last line without a line break may be incomplete; it is returned only if ``is_final``, or
@@ -86,7 +86,7 @@ class LineFile:
         gzip file.
         """
         self._content.seek(self.position)
-        found: list[Line] = []
+        found: list[FileLine] = []
         while len(found) < most:
             start = self.position
             try:
@@ -100,7 +100,7 @@ class LineFile:
             self.position = start + length
             text = raw.removeprefix(_BOM) if start == 0 else raw
             if text.strip():
-                found.append(Line(start, self.position, text.rstrip(b"\r\n")))
+                found.append(FileLine(start, self.position, text.rstrip(b"\r\n")))
         return found
 
     def _line(self) -> tuple[bytes, int, bool]:

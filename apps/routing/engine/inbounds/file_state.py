@@ -25,7 +25,7 @@ class Mark:
     head_bytes: int
 
 
-class State:
+class InboundFileState:
     """Mark and lock file of an inbound; the lock is released when its process exits."""
 
     def __init__(self, folder: Path, name: str) -> None:

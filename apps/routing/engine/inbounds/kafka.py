@@ -54,7 +54,7 @@ _LEAVE_SECONDS: Final = 3.0
 Place = tuple[str, int]
 
 
-class Position(NamedTuple):
+class KafkaPosition(NamedTuple):
     """Handle of an item. ``generation`` distinguishes assignments of the same partition."""
 
     topic: str
@@ -164,7 +164,7 @@ class KafkaInbound:
         with self._state:
             for handle in handles:
                 part = self._part_of(handle)
-                if part is None or not isinstance(handle, Position):
+                if part is None or not isinstance(handle, KafkaPosition):
                     self._late += 1
                 elif part.out.pop(handle.offset, None) is not None and part.log.finish(
                     handle.offset
@@ -181,7 +181,7 @@ class KafkaInbound:
         """
         with self._state:
             given: list[Taken] = []
-            for handle in sorted(each for each in handles if isinstance(each, Position)):
+            for handle in sorted(each for each in handles if isinstance(each, KafkaPosition)):
                 part = self._part_of(handle)
                 taken = part.out.pop(handle.offset, None) if part is not None else None
                 if taken is not None:
@@ -260,7 +260,7 @@ class KafkaInbound:
         while self._spare and len(found) < count:
             taken = self._spare.popleft()
             part = self._part_of(taken.handle)
-            if part is not None and isinstance(taken.handle, Position):
+            if part is not None and isinstance(taken.handle, KafkaPosition):
                 part.out[taken.handle.offset] = taken
                 found.append(taken)
         return found
@@ -283,7 +283,7 @@ class KafkaInbound:
         part.log.add(offset, offset + 1)
         again = offset <= self._highest.get(place, -1)
         self._highest[place] = max(offset, self._highest.get(place, -1))
-        handle = Position(topic, partition, part.generation, offset)
+        handle = KafkaPosition(topic, partition, part.generation, offset)
         where = f"{topic}[{partition}]@{offset}"
         # With the timestamp, because offsets restart at 0 if a topic is deleted and recreated.
         identity = f"{where} {message.timestamp()[1]}"
@@ -301,7 +301,7 @@ class KafkaInbound:
 
     def _part_of(self, handle: Handle) -> _Part | None:
         """Return the partition of a handle, if it is still in the same assignment."""
-        if not isinstance(handle, Position):
+        if not isinstance(handle, KafkaPosition):
             return None
         part = self._parts.get((handle.topic, handle.partition))
         return part if part is not None and part.generation == handle.generation else None

@@ -21,7 +21,7 @@ MOST_BYTES: Final = 2 * 1024 * 1024
 _REASON_CHARACTERS: Final = 300
 
 
-class Verdict(StrEnum):
+class SendStatus(StrEnum):
     """Result of sending one message."""
 
     DELIVERED = "delivered"
@@ -35,22 +35,22 @@ class Verdict(StrEnum):
 class Outcome:
     """Result of sending one message; ``code`` is machine-readable, ``reason`` is for people."""
 
-    verdict: Verdict
+    verdict: SendStatus
     code: str = ""
     reason: str = ""
 
 
-DELIVERED: Final = Outcome(Verdict.DELIVERED)
+DELIVERED: Final = Outcome(SendStatus.DELIVERED)
 
 
 def refused(code: str, reason: str) -> Outcome:
     """Return the outcome of a message that the target will never accept."""
-    return Outcome(Verdict.REFUSED, code, reason[:_REASON_CHARACTERS])
+    return Outcome(SendStatus.REFUSED, code, reason[:_REASON_CHARACTERS])
 
 
 def away(code: str, reason: str) -> Outcome:
     """Return the outcome of a message that is to be sent again later."""
-    return Outcome(Verdict.AWAY, code, reason[:_REASON_CHARACTERS])
+    return Outcome(SendStatus.AWAY, code, reason[:_REASON_CHARACTERS])
 
 
 # Not frozen: one is created for each item, and creating a frozen one takes three times as long.
@@ -108,7 +108,7 @@ class Outbound(Protocol):
 
 
 @runtime_checkable
-class Sociable(Protocol):
+class BatchingOutbound(Protocol):
     """Outbound that can send the batches of several outbounds of one server in one call."""
 
     @property

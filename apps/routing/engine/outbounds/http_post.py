@@ -16,9 +16,9 @@ from apps.routing.engine.outbounds.base import (
     Batch,
     Encoded,
     Outcome,
+    SendStatus,
     Sent,
     Settings,
-    Verdict,
     away,
     refused,
 )
@@ -144,7 +144,7 @@ class HttpOutbound:
                     waiting.extend((group[middle:], group[:middle]))
                     continue
                 work.settle(group, outcome)
-                if outcome.verdict is Verdict.AWAY:
+                if outcome.verdict is SendStatus.AWAY:
                     # Stop: further messages would fail too, or overtake this one.
                     stopped.append(outcome)
 

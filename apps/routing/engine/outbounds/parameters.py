@@ -44,7 +44,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ParameterError:
     """Validation error of one key; the text never contains a secret."""
 
     key: str
@@ -54,7 +54,7 @@ class Fault:
 
 def read(init: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     """Return the value of each parameter. Raises ``ValueError`` that lists all errors."""
-    faults = list(faults_of(init, parameters))
+    faults = list(parameter_errors(init, parameters))
     if faults:
         raise ValueError("; ".join(fault.text for fault in faults))
     return {
@@ -63,26 +63,30 @@ def read(init: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[s
     }
 
 
-def faults_of(init: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> Iterable[Fault]:
+def parameter_errors(
+    init: Mapping[str, Any], parameters: Mapping[str, Parameter]
+) -> Iterable[ParameterError]:
     """Yield all validation errors, those of unknown keys first."""
     for name in init:
         if name not in parameters:
             near = nearest(name, parameters)
             text = f"init.{name} is no parameter of this class; {near}"
-            yield Fault(name, "unknown_parameter", text)
+            yield ParameterError(name, "unknown_parameter", text)
     for name, parameter in parameters.items():
         value = init.get(name)
         if value is None:
             if parameter.required:
-                yield Fault(name, "missing_parameter", f"init.{name} is needed, {_a(parameter)}")
+                yield ParameterError(
+                    name, "missing_parameter", f"init.{name} is needed, {_a(parameter)}"
+                )
             continue
         if not _is(value, parameter.kind):
             text = f"init.{name} must be {_a(parameter)}, this is {_kind_of(value)}"
-            yield Fault(name, "wrong_parameter", text)
+            yield ParameterError(name, "wrong_parameter", text)
             continue
         wrong = parameter.check(value) if parameter.check is not None else ""
         if wrong:
-            yield Fault(name, "wrong_parameter", f"init.{name}: {wrong}")
+            yield ParameterError(name, "wrong_parameter", f"init.{name}: {wrong}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

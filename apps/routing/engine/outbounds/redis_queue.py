@@ -148,11 +148,11 @@ class RedisListOutbound(_RedisOutbound):
 
     @property
     def server(self) -> Hashable:
-        """See ``Sociable``."""
+        """See ``BatchingOutbound``."""
         return type(self), self._url, self._timeout
 
     def send_with(self, batches: Sequence[tuple[Outbound, Sequence[Sent]]]) -> list[list[Outcome]]:
-        """See ``Sociable``: one call for many lists costs little more than for one."""
+        """See ``BatchingOutbound``: one call for many lists costs little more than for one."""
         works: list[_Work] = []
         for outbound, batch in batches:
             if not isinstance(outbound, RedisListOutbound) or outbound._is_closed:

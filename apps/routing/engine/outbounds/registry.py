@@ -11,7 +11,7 @@ from typing import Final
 from apps.routing.engine import rules
 from apps.routing.engine.files.placeholders import holds_any
 from apps.routing.engine.outbounds.base import Outbound, Settings
-from apps.routing.engine.outbounds.parameters import Fault, faults_of, nearest
+from apps.routing.engine.outbounds.parameters import ParameterError, nearest, parameter_errors
 
 GROUP: Final = "crawlyard.outbounds"
 _HERE: Final = "apps.routing.engine.outbounds"
@@ -93,7 +93,7 @@ def check(rule: rules.Outbound, *, filled: bool = True) -> list[rules.Problem]:
         return [_problem(rule, error.code, "class", str(error))]
     problems = [
         _problem_of(rule, fault)
-        for fault in faults_of(rule.init, cls.parameters)
+        for fault in parameter_errors(rule.init, cls.parameters)
         if filled or not holds_any(rule.init.get(fault.key.partition(".")[0]))
     ]
     module, extra = _EXTRAS.get(rule.cls, ("", ""))
@@ -133,7 +133,7 @@ def _is_installed(module: str) -> bool:
     return True
 
 
-def _problem_of(rule: rules.Outbound, fault: Fault) -> rules.Problem:
+def _problem_of(rule: rules.Outbound, fault: ParameterError) -> rules.Problem:
     return _problem(rule, fault.code, f"init.{fault.key}", fault.text)
 
 

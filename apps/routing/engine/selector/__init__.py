@@ -6,25 +6,23 @@ rules.first({"task_type": "破码", "province": "GD"})  # 0
 
 from apps.routing.engine.selector.compiler import (
     CompiledRules,
-    RuleExplanation,
     Selector,
     compile_rules,
     compile_selector,
     forget_shapes,
 )
 from apps.routing.engine.selector.errors import SelectorError
-from apps.routing.engine.selector.evaluation import Explained, Explanation, State
+from apps.routing.engine.selector.evaluation import Explanation, PartExplanation, PartState
 from apps.routing.engine.selector.language import FUNCTIONS, parse
 
 __all__ = [
     "FUNCTIONS",
     "CompiledRules",
-    "Explained",
     "Explanation",
-    "RuleExplanation",
+    "PartExplanation",
+    "PartState",
     "Selector",
     "SelectorError",
-    "State",
     "compile_rules",
     "compile_selector",
     "forget_shapes",

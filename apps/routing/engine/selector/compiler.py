@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -75,31 +74,12 @@ class Selector:
         return explain(parse(self.text), item)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleExplanation:
-    """Explanation of whether a rule matches an item, with one explanation per selector."""
-
-    name: str
-    matches: bool
-    selectors: list[Explanation]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON-serializable data."""
-        return {
-            "name": self.name,
-            "matches": self.matches,
-            "selectors": [one.as_dict() for one in self.selectors],
-        }
-
-
 class CompiledRules:
     """Ordered set of rules; a rule matches if any of its selectors does. Thread-safe."""
 
     def __init__(self, names: Sequence[str], rules: Sequence[Mapping[str, Node]]) -> None:
         """Build the index. Each rule is a mapping of selector texts to their trees."""
         self.names = tuple(names)
-        # Texts of the selectors of each rule, without duplicates.
-        self.selectors = tuple(tuple(one) for one in rules)
         self._count = len(self.names)
         self._errors = [0] * self._count
         self._lock = threading.Lock()
@@ -141,14 +121,6 @@ class CompiledRules:
                 except Exception:  # noqa: BLE001 - any error means no match
                     self._count_error(rule)
         return sorted(found)
-
-    def explain(self, item: Mapping[str, Any]) -> list[RuleExplanation]:
-        """Explain each rule. Does not use the index and does not count errors."""
-        explained = []
-        for name, texts in zip(self.names, self.selectors, strict=True):
-            parts = [explain(parse(text), item) for text in texts]
-            explained.append(RuleExplanation(name, any(one.matches for one in parts), parts))
-        return explained
 
     @property
     def errors(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from apps.routing.engine.selector.evaluation import Explained, Explanation, State, explain
+from apps.routing.engine.selector.evaluation import Explanation, PartExplanation, PartState, explain
 from apps.routing.engine.selector.language import parse
 from apps.routing.engine.selector.tree import Both, Constant, Name, Node, Not, Part, children
 
@@ -30,7 +30,7 @@ class Condition:
 
     text: str
     offset: int
-    state: State
+    state: PartState
     # True if the condition is a reason why the selector does not match.
     failing: bool
     # Message of a type error, otherwise "".
@@ -99,7 +99,7 @@ def explain_conditions(text: str, item: dict[str, Any]) -> SelectorExplanation:
     return SelectorExplanation(whole, tuple(found))
 
 
-def _pairs(node: Node, told: Explained) -> Iterator[tuple[Node, Explained]]:
+def _pairs(node: Node, told: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:
     inner = (one for one in children(node) if not isinstance(one, Constant))
     yield from zip(inner, told.parts, strict=True)
 
@@ -109,7 +109,7 @@ def _is_joint(node: Node) -> bool:
     return isinstance(node, Both) or (isinstance(node, Not) and isinstance(node.operand, Both))
 
 
-def _leaves(node: Node, told: Explained) -> Iterator[tuple[Node, Explained]]:
+def _leaves(node: Node, told: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:
     if not _is_joint(node):
         yield node, told
         return
@@ -117,7 +117,7 @@ def _leaves(node: Node, told: Explained) -> Iterator[tuple[Node, Explained]]:
         yield from _leaves(inner, part)
 
 
-def _failing(node: Node, told: Explained, *, wanted: bool = True) -> Iterator[int]:
+def _failing(node: Node, told: PartExplanation, *, wanted: bool = True) -> Iterator[int]:
     """Yield the offsets of the conditions that keep ``node`` from evaluating to ``wanted``."""
     if not _is_joint(node):
         yield told.offset
@@ -125,22 +125,22 @@ def _failing(node: Node, told: Explained, *, wanted: bool = True) -> Iterator[in
     if isinstance(node, Not):
         wanted = not wanted
     for inner, part in _pairs(node, told):
-        if told.state is State.ERROR:
-            is_why = part.state is State.ERROR
+        if told.state is PartState.ERROR:
+            is_why = part.state is PartState.ERROR
         else:
-            is_why = (part.state is State.TRUE) is not wanted
-        if is_why and part.state is not State.NOT_LOOKED_AT:
+            is_why = (part.state is PartState.TRUE) is not wanted
+        if is_why and part.state is not PartState.NOT_LOOKED_AT:
             yield from _failing(inner, part, wanted=wanted)
 
 
-def _note(told: Explained) -> str:
+def _note(told: PartExplanation) -> str:
     return told.note or next((note for one in told.parts if (note := _note(one))), "")
 
 
-def _values(node: Node, told: Explained) -> Iterator[Value]:
+def _values(node: Node, told: PartExplanation) -> Iterator[Value]:
     if isinstance(node, Name | Part):
         if told.value is not None:
-            yield Value(told.text, told.value, told.state is State.MISSING)
+            yield Value(told.text, told.value, told.state is PartState.MISSING)
         return
     for inner, part in _pairs(node, told):
         yield from _values(inner, part)

@@ -29,7 +29,7 @@ from apps.routing.engine.selector.tree import (
 MAX_VALUE: Final = 100
 
 
-class State(StrEnum):
+class PartState(StrEnum):
     """Result of evaluating a part of a selector."""
 
     TRUE = "true"
@@ -43,28 +43,17 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Explained:
+class PartExplanation:
     """Part of a selector with its value for one item."""
 
     text: str
     offset: int
-    state: State = State.NOT_LOOKED_AT
+    state: PartState = PartState.NOT_LOOKED_AT
     # Formatted as in a selector, at most MAX_VALUE characters; None if there is no value.
     value: str | None = None
     # Message of a type error, otherwise "".
     note: str = ""
-    parts: list[Explained] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the part and its parts as JSON-serializable data."""
-        return {
-            "text": self.text,
-            "offset": self.offset,
-            "state": self.state.value,
-            "value": self.value,
-            "note": self.note,
-            "parts": [one.as_dict() for one in self.parts],
-        }
+    parts: list[PartExplanation] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -73,20 +62,10 @@ class Explanation:
 
     selector: str
     matches: bool
-    tree: Explained
+    tree: PartExplanation
     # Message of the type error that ended the evaluation, and its position in characters.
     error: str = ""
     error_offset: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON-serializable data."""
-        return {
-            "selector": self.selector,
-            "matches": self.matches,
-            "error": self.error,
-            "error_offset": self.error_offset,
-            "tree": self.tree.as_dict(),
-        }
 
 
 def explain(parsed: Parsed, item: Mapping[str, Any]) -> Explanation:
@@ -135,31 +114,31 @@ class _Walk:
         self.error = ""
         self.error_offset: int | None = None
 
-    def outline(self, node: Node) -> Explained:
+    def outline(self, node: Node) -> PartExplanation:
         """Return the tree of parts, without constants, before the evaluation."""
         start, end = self._parsed.span(node)
         inner = [one for one in children(node) if not isinstance(one, Constant)]
-        return Explained(
+        return PartExplanation(
             self._parsed.text[start:end], start, parts=[self.outline(one) for one in inner]
         )
 
-    def value(self, node: Node, told: Explained) -> Any:
+    def value(self, node: Node, told: PartExplanation) -> Any:
         """Evaluate a part, record the result in ``told`` and return the value."""
         parts = iter(told.parts)
         try:
             found, state = self._look(node, parts)
-            told.state = state or (State.TRUE if found else State.FALSE)
+            told.state = state or (PartState.TRUE if found else PartState.FALSE)
         except _Ended:
-            told.state = State.ERROR
+            told.state = PartState.ERROR
             raise
         except Exception as error:  # noqa: BLE001 - any error is recorded
-            told.state, told.note = State.ERROR, _words(error)
+            told.state, told.note = PartState.ERROR, _words(error)
             self.error, self.error_offset = told.note, told.offset
             raise _Ended from None
         told.value = shown(found)
         return found
 
-    def _look(self, node: Node, parts: Any) -> tuple[Any, State | None]:
+    def _look(self, node: Node, parts: Any) -> tuple[Any, PartState | None]:
         def look(one: Node) -> Any:
             return one.value if isinstance(one, Constant) else self.value(one, next(parts))
 
@@ -167,11 +146,13 @@ class _Walk:
             case Constant():
                 return node.value, None
             case Name():
-                return self._item.get(node.key), None if node.key in self._item else State.MISSING
+                return self._item.get(
+                    node.key
+                ), None if node.key in self._item else PartState.MISSING
             case Part():
                 base = look(node.base)
                 found = values.part(base, node.key)
-                return found, None if _has(base, node.key) else State.MISSING
+                return found, None if _has(base, node.key) else PartState.MISSING
             case Not():
                 return not look(node.operand), None
             case Both():

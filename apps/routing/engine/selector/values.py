@@ -26,7 +26,7 @@ PATTERN_MEMORY_BYTES: Final = 256 * 1024
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
-class TooLong(ValueError):
+class ValueTooLong(ValueError):
     """Value that exceeds a length limit."""
 
 
@@ -53,12 +53,12 @@ class Pattern:
         self.most_bytes = MAX_STEPS // max(size, 1)
 
     def found(self, text: Any) -> bool:
-        """Return whether the pattern matches anywhere. Raises ``TypeError`` or ``TooLong``."""
+        """Return whether the pattern matches anywhere. Raises ``TypeError`` or ``ValueTooLong``."""
         if type(text) is not str:
             raise TypeError(f"matches() looks at a text, not at {kind(text)}")
         raw = text.encode()
         if len(raw) > self.most_bytes:
-            raise TooLong(f"this pattern looks at {self.most_bytes} bytes at most")
+            raise ValueTooLong(f"this pattern looks at {self.most_bytes} bytes at most")
         return self._expression.search(raw) is not None
 
 
@@ -80,7 +80,7 @@ def part(base: Any, key: str | int) -> Any:
 def to_int(value: Any) -> int:
     """Convert a number, or a string that contains one, to an integer; fractions are cut off."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
-        raise TooLong(f"a number has at most {MAX_DIGITS} characters")
+        raise ValueTooLong(f"a number has at most {MAX_DIGITS} characters")
     if isinstance(value, str | int | float):
         return int(value)
     raise TypeError(f"int() takes a number or a text, not {kind(value)}")
@@ -89,7 +89,7 @@ def to_int(value: Any) -> int:
 def to_float(value: Any) -> float:
     """Convert a number or a string to a finite float."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
-        raise TooLong(f"a number has at most {MAX_DIGITS} characters")
+        raise ValueTooLong(f"a number has at most {MAX_DIGITS} characters")
     if not isinstance(value, str | int | float):
         raise TypeError(f"float() takes a number or a text, not {kind(value)}")
     number = float(value)
@@ -119,7 +119,7 @@ def lower(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"lower() takes a text, not {kind(value)}")
     if len(value) > MAX_COPIED:
-        raise TooLong(f"lower() takes at most {MAX_COPIED} characters")
+        raise ValueTooLong(f"lower() takes at most {MAX_COPIED} characters")
     return value.lower()
 
 
@@ -141,7 +141,7 @@ def contains(container: Any, value: Any) -> bool:
         if not isinstance(value, str):
             raise TypeError(f"a text holds texts, not {kind(value)}")
         if len(container) > MAX_SEARCHED:
-            raise TooLong(f"a text is searched up to {MAX_SEARCHED} characters")
+            raise ValueTooLong(f"a text is searched up to {MAX_SEARCHED} characters")
         return value in container
     if isinstance(container, list | tuple | dict):
         return value in container

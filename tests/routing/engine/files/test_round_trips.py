@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.files.data import VERSION, from_data, to_data
-from apps.routing.engine.files.placeholders import MOST_CHARACTERS, TooLong, escape, fill, names
+from apps.routing.engine.files.placeholders import MOST_CHARACTERS, TextTooLong, escape, fill, names
 from apps.routing.engine.files.reader import read_rules
 from apps.routing.engine.files.writer import write_rules
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Problem, RuleSet
@@ -93,7 +93,7 @@ def test_words_in_single_braces_are_filled_in_and_all_else_stays(written: str, f
 def test_filling_in_is_bounded() -> None:
     assert fill("{" * 200_000, VALUES) == ("{" * 200_000, [])
     assert fill("{aaa" * 50_000, VALUES)[1] == []
-    with pytest.raises(TooLong):
+    with pytest.raises(TextTooLong):
         fill("{x}" * 10_000, {"x": "y" * MOST_CHARACTERS})
 
 

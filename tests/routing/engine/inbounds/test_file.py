@@ -13,7 +13,7 @@ import pytest
 
 from apps.routing.engine.inbounds.base import BadInit, Context, Taken
 from apps.routing.engine.inbounds.file import FileInbound
-from apps.routing.engine.items import MAX_BYTES, NoItem, read_item
+from apps.routing.engine.items import MAX_BYTES, ItemError, read_item
 
 
 class Folder:
@@ -220,7 +220,7 @@ def test_a_line_that_is_too_long_is_cut_and_no_item(folder: Folder) -> None:
     folder.write(long, "{}")
     taken = folder.open().take(10, 0)
     assert [len(each.raw) for each in taken] == [MAX_BYTES + 1, 2]
-    with pytest.raises(NoItem) as refused:
+    with pytest.raises(ItemError) as refused:
         read_item(taken[0].raw)
     assert refused.value.code == "too_large"
 

@@ -8,7 +8,7 @@ import pytest
 
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
-from apps.routing.engine.outbounds.base import DELIVERED, MOST_BYTES, Outbound, Settings, Verdict
+from apps.routing.engine.outbounds.base import DELIVERED, MOST_BYTES, Outbound, SendStatus, Settings
 from tests.routing.engine.outbounds.targets import PATIENCE_SECONDS, Target, sent
 
 # Of outbounds whose targets do not answer; where one should, it is asked again until it does.
@@ -19,7 +19,7 @@ def until_delivered(outbound: Outbound, number: int) -> None:
     """Offer one message until it is taken, as the router does."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (outcome := outbound.send([sent(number)])[0]) != DELIVERED:
-        assert outcome.verdict is Verdict.AWAY
+        assert outcome.verdict is SendStatus.AWAY
         assert time.monotonic() < deadline, outcome
         time.sleep(0.05)
 
@@ -94,7 +94,7 @@ def test_a_target_that_goes_and_comes_back(target: Target) -> None:
 def test_a_target_that_is_not_there_at_first(target: Target) -> None:
     target.gone()
     outbound = target.make(timeout=SHORT_SECONDS)
-    assert outbound.send([sent(1)])[0].verdict is Verdict.AWAY
+    assert outbound.send([sent(1)])[0].verdict is SendStatus.AWAY
     target.back()
     until_delivered(outbound, 2)
 

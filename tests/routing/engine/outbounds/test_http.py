@@ -14,7 +14,7 @@ import pytest
 
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
-from apps.routing.engine.outbounds.base import DELIVERED, Outbound, Settings, Verdict
+from apps.routing.engine.outbounds.base import DELIVERED, Outbound, SendStatus, Settings
 from tests.routing.engine.outbounds.targets import PATIENCE_SECONDS, sent
 
 Answer = tuple[int, dict[str, str]]
@@ -160,8 +160,8 @@ def test_a_bad_message_of_a_batch_is_found(
     bad = {7, 31}
     service.decide = lambda body: (status if any(one["number"] in bad for one in body) else 204, {})
     outcomes = make(service.url, batch=64).send([sent(number) for number in range(64)])
-    assert {n for n, one in enumerate(outcomes) if one.verdict is Verdict.REFUSED} == bad
-    assert {one.verdict for n, one in enumerate(outcomes) if n not in bad} == {Verdict.DELIVERED}
+    assert {n for n, one in enumerate(outcomes) if one.verdict is SendStatus.REFUSED} == bad
+    assert {one.verdict for n, one in enumerate(outcomes) if n not in bad} == {SendStatus.DELIVERED}
     taken = [
         one["number"]
         for _, body in service.seen
@@ -188,7 +188,7 @@ def test_a_pause_that_is_asked_for_is_made(service: Service, make: Callable[...,
     outbound = make(service.url)
     assert outbound.send([sent(1)])[0].code == "busy"
     outcome = outbound.send([sent(1)])[0]
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "busy")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "busy")
     assert len(service.seen) == 1
 
 
@@ -207,7 +207,7 @@ def test_inner_addresses_are_refused_unless_opened(
 ) -> None:
     outbound = make(url.format(port=service.server.server_port), ())
     outcome = outbound.send([sent(1)])[0]
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "address_refused")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "address_refused")
     assert "ROUTING_ALLOWED_NETWORKS" in outcome.reason
     assert service.seen == []
 

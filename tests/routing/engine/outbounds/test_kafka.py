@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
-from apps.routing.engine.outbounds.base import DELIVERED, Settings, Verdict
+from apps.routing.engine.outbounds.base import DELIVERED, SendStatus, Settings
 from tests.routing.engine.outbounds.kafka_cluster import PARTITIONS, KafkaCluster
 from tests.routing.engine.outbounds.targets import PATIENCE_SECONDS, KafkaTarget, sent
 from tools.requirement_marks import ROOT
@@ -98,7 +98,7 @@ def test_nobody_there(target: KafkaTarget) -> None:
     outbound = target.make(producer_settings=settings, timeout=1.0)
     for _ in range(PATIENCE_SECONDS):
         outcome = outbound.send([sent(1)])[0]
-        assert outcome.verdict is Verdict.AWAY
+        assert outcome.verdict is SendStatus.AWAY
         assert "hunter2" not in outcome.reason
         if "127.0.0.1:1" in outcome.reason:
             break

@@ -13,7 +13,7 @@ import pytest
 
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
-from apps.routing.engine.outbounds.base import DELIVERED, Settings, Verdict
+from apps.routing.engine.outbounds.base import DELIVERED, SendStatus, Settings
 from tests.routing.engine.outbounds.targets import RabbitTarget, sent
 
 pytestmark = pytest.mark.services
@@ -62,7 +62,7 @@ def test_a_queue_that_exists_is_used_as_it_is(target: RabbitTarget) -> None:
 def test_a_queue_may_be_somebody_elses_to_make(target: RabbitTarget) -> None:
     outbound = target.make(declare=False)
     outcome = outbound.send([sent(1)])[0]
-    assert outcome.verdict is Verdict.AWAY
+    assert outcome.verdict is SendStatus.AWAY
     assert target.queue in outcome.reason
     target.channel.queue_declare(target.queue, durable=True)
     assert outbound.send([sent(2)]) == [DELIVERED]
@@ -143,7 +143,7 @@ def test_a_login_that_is_refused_holds_items_up(target: RabbitTarget) -> None:
     outbound = target.make(url=url)
     for _ in range(2):
         outcome = outbound.send([sent(1)])[0]
-        assert outcome.verdict is Verdict.AWAY
+        assert outcome.verdict is SendStatus.AWAY
         assert "password" in outcome.reason
         assert "hunter2" not in outcome.reason
 
@@ -174,5 +174,5 @@ def test_missing_rights_hold_items_up_and_refuse_none(
 ) -> None:
     target.channel.queue_declare(target.queue, durable=True)
     outcomes = target.make(url=writes_nothing).send([sent(1), sent(2)])
-    assert [one.verdict for one in outcomes] == [Verdict.AWAY] * 2
+    assert [one.verdict for one in outcomes] == [SendStatus.AWAY] * 2
     assert "ACCESS_REFUSED" in outcomes[0].reason or "access" in outcomes[0].reason

@@ -18,7 +18,7 @@ import pytest
 
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
-from apps.routing.engine.outbounds.base import DELIVERED, Outbound, Settings, Verdict
+from apps.routing.engine.outbounds.base import DELIVERED, Outbound, SendStatus, Settings
 from apps.routing.engine.outbounds.redis_client import connect
 from apps.routing.engine.outbounds.redis_queue import MOST_PRIORITY, RedisListOutbound
 from tests.routing.engine.outbounds.targets import (
@@ -82,7 +82,7 @@ def test_priorities_are_exact_as_far_as_a_score_can_hold_them(
     priorities = [most - 2, most, most - 1, -most, 1 - most, 0, most + 1, -most - 1, 2**62]
     outcomes = outbound.send([sent(one, priority=one) for one in priorities])
     assert [one.code for one in outcomes] == [""] * 6 + ["bad_priority"] * 3
-    assert [one.verdict for one in outcomes[6:]] == [Verdict.REFUSED] * 3
+    assert [one.verdict for one in outcomes[6:]] == [SendStatus.REFUSED] * 3
     taken = [item["number"] for item in sorted_set.take_all(6)]
     assert taken == [most, most - 1, most - 2, 0, 1 - most, -most]
     assert sorted_set.take() is None
@@ -124,7 +124,7 @@ def test_a_key_of_another_kind_holds_items_up(plain: RedisListTarget) -> None:
     plain.client.set(plain.key, "taken")
     outbound = plain.make()
     outcome = outbound.send([sent(1)])[0]
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "answer")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "answer")
     assert "WRONGTYPE" in outcome.reason
     assert outbound.depth() is None
     plain.client.delete(plain.key)
@@ -146,7 +146,7 @@ def test_the_answer_to_one_part_is_kept_when_the_next_is_lost(plain: RedisListTa
     batch = [sent(number) for number in range(600)] + [sent(600, text="the last straw"), sent(601)]
     outcomes = outbound.send(batch)
     assert outcomes[:500] == [DELIVERED] * 500
-    assert {one.verdict for one in outcomes[500:]} == {Verdict.AWAY}
+    assert {one.verdict for one in outcomes[500:]} == {SendStatus.AWAY}
     assert plain.client.llen(plain.key) == 500
     plain.proxy.ban("")
     assert outbound.send(batch[500:]) == [DELIVERED] * 102
@@ -233,7 +233,7 @@ def test_a_full_server_holds_items_up(folder: Path) -> None:
         stack.callback(server.stop)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (outcome := outbound.send([sent(1)])[0]).code != "answer":
-            assert outcome.verdict is Verdict.AWAY
+            assert outcome.verdict is SendStatus.AWAY
             assert time.monotonic() < deadline
         assert "maxmemory" in outcome.reason
         with connect(url, 2.0) as client:
@@ -266,7 +266,7 @@ def test_a_login_that_is_refused_holds_items_up(redis_url: str) -> None:
     rule = rules.Outbound("own", "redis_queue.RedisListOutbound", init={"url": url, "key": "q"})
     with contextlib.closing(registry.build(rule, Settings(timeout_seconds=5.0))) as outbound:
         outcome = outbound.send([sent(1)])[0]
-    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "login")
+    assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "login")
 
 
 # --- several lists of one server ------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_lists_of_one_server_are_sent_to_in_one_go(plain: RedisListTarget) -> No
     many = [[sent(number) for number in range(count)] for count in (300, 300, 700)]
     outcomes = outbounds[0].send_with(list(zip(outbounds, many, strict=True)))
     assert [len(mine) for mine in outcomes] == [300, 300, 700]
-    assert {one.verdict for mine in outcomes for one in mine} == {Verdict.DELIVERED}
+    assert {one.verdict for mine in outcomes for one in mine} == {SendStatus.DELIVERED}
     assert numbers_in(plain, keys[2]) == list(range(700))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from apps.routing.engine.selector import State, compile_selector
+from apps.routing.engine.selector import PartState, compile_selector
 from apps.routing.engine.selector.conditions import explain_conditions
 from tests.routing.engine.selector import reference
 
@@ -44,7 +44,7 @@ def test_a_condition_says_what_the_item_had_and_where_it_stands() -> None:
     text = "省份 == '广东' and task_parms['province'] in ['JS']"
     told = explain_conditions(text, {"省份": "广东", "task_params": {"province": "JS"}})
     first, second = told.conditions
-    assert (first.state, first.values[0].value, first.failing) == (State.TRUE, "'广东'", False)
+    assert (first.state, first.values[0].value, first.failing) == (PartState.TRUE, "'广东'", False)
     assert second.failing
     assert (second.values[0].text, second.values[0].missing) == ("task_parms['province']", True)
     assert text[second.offset :].startswith(second.text)
@@ -53,7 +53,7 @@ def test_a_condition_says_what_the_item_had_and_where_it_stands() -> None:
 def test_a_type_error_is_told_at_its_condition() -> None:
     told = explain_conditions("a < 3", {"a": "x"})
     (only,) = told.conditions
-    assert (only.state, only.failing, bool(only.note)) == (State.ERROR, True, True)
+    assert (only.state, only.failing, bool(only.note)) == (PartState.ERROR, True, True)
 
 
 @pytest.mark.slow("3 s")
@@ -69,4 +69,4 @@ def test_who_does_not_fit_has_failed_by_something_and_who_fits_by_nothing(
     assert len(set(offsets)) == len(offsets)
     for one in told.conditions:
         assert text[one.offset : one.offset + len(one.text)] == one.text
-        assert not (one.failing and one.state is State.NOT_LOOKED_AT)
+        assert not (one.failing and one.state is PartState.NOT_LOOKED_AT)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apps.routing.engine.selector import compile_rules, compile_selector
-from apps.routing.engine.selector.values import MAX_COPIED, MAX_SEARCHED, Pattern, TooLong
+from apps.routing.engine.selector.values import MAX_COPIED, MAX_SEARCHED, Pattern, ValueTooLong
 
 SEED_INBOUND = (
     "submitter == 'taskhub' and (company_name or credit_no or company_code)"
@@ -211,8 +211,8 @@ def test_a_pattern_looks_at_fewer_bytes_the_larger_it_is() -> None:
     small, large = Pattern("a"), Pattern("(a{10}){20}")
     assert small.most_bytes > 16_000 > large.most_bytes > 100
     assert large.found("a" * large.most_bytes)
-    with pytest.raises(TooLong):
+    with pytest.raises(ValueTooLong):
         large.found("a" * (large.most_bytes + 1))
     # Counted in bytes, for that is what a search takes.
-    with pytest.raises(TooLong):
+    with pytest.raises(ValueTooLong):
         large.found("东" * large.most_bytes)
