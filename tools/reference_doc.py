@@ -125,9 +125,13 @@ def commands() -> str:
 
 
 def _command_files() -> Iterator[Path]:
+    """Yield the files of our commands, without those that extend a command of Django."""
+    from django.core import management
+
+    of_django = set(management.find_commands(management.__path__[0]))
     for folder in ("apps", "platform"):
         for path in (ROOT / folder).rglob("management/commands/*.py"):
-            if not path.stem.startswith("_"):
+            if not path.stem.startswith("_") and path.stem not in of_django:
                 yield path
 
 
