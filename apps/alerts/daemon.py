@@ -116,7 +116,7 @@ class MonitorDaemon:
             return False
         began = time.monotonic()
         try:
-            self.look()
+            self.run_pass()
         except LeaseLost:
             self._lost()
         self._took_seconds = time.monotonic() - began
@@ -128,7 +128,7 @@ class MonitorDaemon:
         if lease is not None:
             release_lease(lease=lease)
 
-    def look(self) -> None:
+    def run_pass(self) -> None:
         """Sample, read events and evaluate rules. Raises ``LeaseLost``."""
         now = self._clock.now()
         failpoints.hit("alerts.before_sampling")

@@ -191,7 +191,7 @@ class Harvest(models.Model):
         return f"{self.source} #{self.pk}"
 
     @property
-    def books(self) -> dict[str, Any]:
+    def counts(self) -> dict[str, Any]:
         """Record counts, and whether they are consistent."""
         ends = self.published + self.filtered + self.re_read + self.refused
         return {

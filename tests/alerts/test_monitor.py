@@ -66,7 +66,7 @@ def test_one_that_slept_changes_nothing(source: Conditions) -> None:
     source.add("a", one.now())
     # It still considers itself the leader and runs a pass.
     with pytest.raises(LeaseLost):
-        one.monitor.look()
+        one.monitor.run_pass()
     assert not Incident.objects.exists()
     one.run(5)
     assert not one.monitor.leads

@@ -144,7 +144,15 @@ def _as_text(value: Any) -> Any:
 class ChannelAdmin(ProjectScopedAdmin):
     """Editors manage channels of their projects; users who see every project, the platform's."""
 
-    list_display = ("name", "kind_text", "scope", "goes_to", "language", "standing", "updated_at")
+    list_display = (
+        "name",
+        "kind_text",
+        "scope",
+        "recipients",
+        "language",
+        "state_label",
+        "updated_at",
+    )
     list_filter = ("kind", "enabled", ("project", VisibleRelatedFilter))
     list_filter_submit = True
     list_select_related = ("project",)
@@ -167,7 +175,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         return gettext("the platform") if channel.project is None else str(channel.project)
 
     @display(description=_("recipients"))
-    def goes_to(self, channel: Channel) -> str:
+    def recipients(self, channel: Channel) -> str:
         """Return recipients or the server's host name, without secrets."""
         receivers = channel.settings.get("to") or channel.settings.get("numbers")
         if receivers:
@@ -176,7 +184,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         return shown_host(secrets_of(channel), channel.settings)
 
     @display(description=_("state"), ordering="enabled", label={True: "success", False: "warning"})
-    def standing(self, channel: Channel) -> tuple[bool, Any]:
+    def state_label(self, channel: Channel) -> tuple[bool, Any]:
         return channel.enabled, _("on") if channel.enabled else _("off")
 
     # --- the form -------------------------------------------------------------------------------

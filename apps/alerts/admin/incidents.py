@@ -78,8 +78,17 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
     """Read-only list of incidents opened by the monitor; operators acknowledge, snooze and
     close."""
 
-    list_display = ("what", "how_bad", "standing", "scope", "rule", "times", "opened_at", "seen_at")
-    list_display_links = ("what",)
+    list_display = (
+        "summary",
+        "severity_label",
+        "state_label",
+        "scope",
+        "rule",
+        "occurrences",
+        "opened_at",
+        "seen_at",
+    )
+    list_display_links = ("summary",)
     list_filter = (
         StateFilter,
         "severity",
@@ -115,12 +124,12 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
     # --- the list -------------------------------------------------------------------------------
 
     @display(description=_("incident"))
-    def what(self, incident: Incident) -> SafeString:
+    def summary(self, incident: Incident) -> SafeString:
         """Return the incident's summary in one line."""
         return format_html('<span class="cy-strong">{}</span>', sentence(incident))
 
     @display(description=_("severity"), ordering="severity", label=SEVERITY_TONES)
-    def how_bad(self, incident: Incident) -> tuple[str, Any]:
+    def severity_label(self, incident: Incident) -> tuple[str, Any]:
         """Return the severity."""
         return incident.severity, incident.get_severity_display()
 
@@ -129,7 +138,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         ordering="state",
         label={**INCIDENT_TONES, "acknowledged": "warning"},
     )
-    def standing(self, incident: Incident) -> tuple[str, Any]:
+    def state_label(self, incident: Incident) -> tuple[str, Any]:
         """Return the state, and who has acknowledged the incident."""
         if incident.state == IncidentState.OPEN and incident.acknowledged_at is not None:
             return "acknowledged", state_text(incident)
@@ -141,7 +150,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return gettext("the platform") if incident.project is None else str(incident.project)
 
     @display(description=_("occurrences"), ordering="count")
-    def times(self, incident: Incident) -> str:
+    def occurrences(self, incident: Incident) -> str:
         """Return the number of detections."""
         return f"{incident.count:,}"
 

@@ -32,7 +32,15 @@ from apps.alerts.services.notices import resend
 class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     """Read-only list of notifications, which can be resent."""
 
-    list_display = ("created_at", "channel_name", "why", "about", "standing", "tries", "told")
+    list_display = (
+        "created_at",
+        "channel_name",
+        "reason",
+        "incident_link",
+        "state_label",
+        "attempts_text",
+        "response",
+    )
     list_filter = (
         "state",
         "kind",
@@ -49,12 +57,12 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     actions = ("send_again_selected",)
     fields: ClassVar[Any] = (
         ("channel_name", "project"),
-        ("kind", "about"),
+        ("kind", "incident_link"),
         ("state", "problem"),
         "answer",
         ("created_at", "not_before"),
         ("attempts", "next_try_at", "sent_at"),
-        ("got_it", "repeats"),
+        ("reached", "resent_from"),
     )
 
     class Media:
@@ -65,7 +73,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         channel = None if obj is None else obj.channel
         if channel is None or channel.project_id in projects_of(request, Role.VIEWER):
             return list(self.fields)
-        return [each for each in self.fields if "got_it" not in each]
+        return [each for each in self.fields if "reached" not in each]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         found: list[str] = []
@@ -74,12 +82,12 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         return tuple(found)
 
     @display(description=_("reason"), ordering="kind")
-    def why(self, notice: Notice) -> str:
+    def reason(self, notice: Notice) -> str:
         """Return what caused the notification."""
         return str(notice.get_kind_display())
 
     @display(description=_("incident"))
-    def about(self, notice: Notice) -> SafeString | str:
+    def incident_link(self, notice: Notice) -> SafeString | str:
         """Return a link to the incident."""
         if notice.incident is None:
             return "–"
@@ -87,11 +95,11 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         return format_html('<a class="cy-strong" href="{}">{}</a>', address, notice.incident)
 
     @display(description=_("state"), ordering="state", label=NOTICE_TONES)
-    def standing(self, notice: Notice) -> tuple[str, Any]:
+    def state_label(self, notice: Notice) -> tuple[str, Any]:
         return notice.state, notice.get_state_display()
 
     @display(description=_("attempts"), ordering="attempts")
-    def tries(self, notice: Notice) -> str:
+    def attempts_text(self, notice: Notice) -> str:
         """Return the number of attempts and the time of the next one."""
         if notice.next_try_at is None:
             return str(notice.attempts)
@@ -99,12 +107,12 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         return _("%(tries)d, next %(time)s") % {"tries": notice.attempts, "time": f"{at:%H:%M:%S}"}
 
     @display(description=_("response"))
-    def told(self, notice: Notice) -> SafeString:
+    def response(self, notice: Notice) -> SafeString:
         """Return the server's response."""
         return format_html('<span class="cy-reason">{}</span>', result_text(notice))
 
     @display(description=_("resent from"))
-    def repeats(self, notice: Notice) -> SafeString | str:
+    def resent_from(self, notice: Notice) -> SafeString | str:
         """Return a link to the original of a resent notification."""
         if notice.resent_of is None:
             return "–"
@@ -112,7 +120,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         return format_html('<a class="cy-strong" href="{}">{}</a>', address, notice.resent_of)
 
     @display(description=_("delivered to"))
-    def got_it(self, notice: Notice) -> str:
+    def reached(self, notice: Notice) -> str:
         """Return the recipients reached so far, if there are several."""
         return ", ".join(notice.delivered) or "–"
 

@@ -77,8 +77,8 @@ class MuteRuleView(_ForOperators):
         now = timezone.now()
         until = now + timedelta(seconds=values.pop("seconds"))
         mute = mute_rule(**values, until=until, actor=self.person, now=now)
-        told = {name: getattr(mute, name) for name in ("rule", "until", "by", "note")}
-        return Response(MuteShownSerializer({**told, "project": mute.project_id}).data)
+        shown = {name: getattr(mute, name) for name in ("rule", "until", "by", "note")}
+        return Response(MuteShownSerializer({**shown, "project": mute.project_id}).data)
 
 
 class UnmuteRuleView(_ForOperators):

@@ -145,8 +145,8 @@ class AlertRulesView(ApiView):
             key=lambda each: (each.project or 0, each.rule.name, each.rule.builtin),
         )
         context = {"person": self.person}
-        told = {"results": found, "next": after}
-        return Response(AlertRulesSerializer(told, context=context).data)
+        page = {"results": found, "next": after}
+        return Response(AlertRulesSerializer(page, context=context).data)
 
 
 class AlertSourcesView(ApiView):

@@ -172,7 +172,7 @@ def _visible_job(person: User, pk: int) -> Job:
 def _answer(job: Job) -> Response:
     found: JobYields = yields_of(job, now=timezone.now())
     watch = found.watch
-    told = {
+    status = {
         "job": job.pk,
         "run": watch and watch.run,
         "findings": found.findings,
@@ -184,7 +184,7 @@ def _answer(job: Job) -> Response:
         "stale_at": watch and watch.stale_at,
         "policy": found.policy,
     }
-    return Response(YieldStandingSerializer(told).data)
+    return Response(YieldStandingSerializer(status).data)
 
 
 yields = JobYieldViewSet.as_view({"get": "list"})

@@ -88,11 +88,11 @@ def rule_statuses(user: User, *, now: datetime, project: int | None = None) -> l
     Rules of invisible projects are left out; platform rules show the state in visible projects.
     ``project`` limits the result to rules that apply to it; empty if it is not visible.
     """
-    books = active_rulebooks()
+    rulebooks = active_rulebooks()
     seen = project_ids(user)
     if project is not None:
         seen = frozenset({project} if project in seen else ())
-    every = scoped_rules(books.platform, books.projects, enabled_only=False)
+    every = scoped_rules(rulebooks.platform, rulebooks.projects, enabled_only=False)
     rules = [each for each in every if each.project is None or each.project in seen]
     found = Incident.objects.visible_to(user).open().order_by()
     if project is not None:

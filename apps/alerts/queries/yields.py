@@ -126,7 +126,7 @@ def has_new_items(job: int) -> bool:
     """Return whether an active run of the job already has items; then the job is not stale yet."""
     active = Run.objects.filter(job=job).exclude(state=RunState.QUEUED).active()
     owners = [f"run:{pk}" for pk in active.values_list("pk", flat=True)]
-    return bool(owners) and any(books.items for books in run_totals(owners).values())
+    return bool(owners) and any(counters.items for counters in run_totals(owners).values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,10 @@ def delete_channel(*, channel: Channel, actor: User | None) -> None:
 
 def rules_using(channel: Channel) -> list[str]:
     """Return the rules that name this channel; for a platform channel, also those of projects."""
-    books = active_rulebooks()
-    asked = [books.of(channel.project_id)]
+    rulebooks = active_rulebooks()
+    asked = [rulebooks.of(channel.project_id)]
     if channel.project_id is None:
-        asked += books.projects.values()
+        asked += rulebooks.projects.values()
     found: list[str] = []
     for book in asked:
         found += [rule.name for rule in book.rules if channel.name in _named(rule)]

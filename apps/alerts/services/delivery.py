@@ -153,7 +153,7 @@ def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
         message = (
             message_of(notices[0], channel) if len(notices) == 1 else digest_of(notices, channel)
         )
-        result = _tell(channel, secrets, message, notices, now)
+        result = _deliver(channel, secrets, message, notices, now)
     except Exception as error:  # noqa: BLE001 - one channel must not stop the others
         # Without the error's text, which may contain a secret.
         places = "".join(traceback.format_tb(error.__traceback__))
@@ -165,7 +165,7 @@ def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
     )
 
 
-def _tell(
+def _deliver(
     channel: Channel,
     secrets: Mapping[str, str],
     message: Message,
@@ -199,9 +199,11 @@ def _tell(
             return last
     if not refused:
         return last
-    told = "; ".join(f"{of}: {each.answer}" if of else each.answer for of, each in refused.items())
+    answers = "; ".join(
+        f"{of}: {each.answer}" if of else each.answer for of, each in refused.items()
+    )
     wait = max(each.wait_seconds for each in refused.values())
-    return Result(NoticeProblem.REFUSED, told, wait)
+    return Result(NoticeProblem.REFUSED, answers, wait)
 
 
 def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
@@ -212,8 +214,8 @@ def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
         answered = isinstance(error, smtplib.SMTPResponseException)
         return Result(NoticeProblem.REFUSED if answered else NoticeProblem.NO_ANSWER, _said(error))
     if refused:
-        told = "; ".join(f"{receiver}: {why}" for receiver, why in refused.items())
-        return Result(NoticeProblem.REFUSED, told)
+        answers = "; ".join(f"{receiver}: {why}" for receiver, why in refused.items())
+        return Result(NoticeProblem.REFUSED, answers)
     return Result("", "")
 
 

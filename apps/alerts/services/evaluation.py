@@ -280,9 +280,9 @@ class Evaluator:
             return 0
         with transaction.atomic():
             hold()
-            told = follow_up(incident=incident, scoped=scoped, now=now)
+            sent = follow_up(incident=incident, scoped=scoped, now=now)
         failpoints.hit("alerts.after_follow_up")
-        return len(told)
+        return len(sent)
 
 
 def log_incident_limit(project: int | None, rule: str) -> None:

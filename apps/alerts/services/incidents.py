@@ -127,7 +127,7 @@ def follow_up(*, incident: Incident, scoped: ScopedRule, now: datetime) -> list[
         # Due notifications are sent after the mute has ended.
         return []
     if row.told_at is None and scoped.rule.tell and row.snoozed_until is None:
-        _tell(row, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
+        _notify(row, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
         return [NoticeKind.OPENED]
     step = _due_step(row, scoped, now)
     if step is not None:
@@ -322,11 +322,11 @@ def _open_again(
 
 
 def _notify_opened(incident: Incident, scoped: ScopedRule, now: datetime) -> None:
-    _tell(incident, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
+    _notify(incident, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
     changed(incident)
 
 
-def _tell(
+def _notify(
     incident: Incident, kind: NoticeKind, channels: Sequence[str], scoped: ScopedRule, now: datetime
 ) -> None:
     if is_muted(scoped.rule.name, incident.project_id, now):
@@ -352,7 +352,7 @@ def _escalate(row: Incident, step: Escalation, scoped: ScopedRule, now: datetime
     row.snoozed_until = None
     row.save(update_fields=["escalated", "severity", "snoozed_until"])
     _note(row, Step.ESCALATED, now, detail={"severity": row.severity, "tell": list(step.tell)})
-    _tell(row, NoticeKind.ESCALATED, step.tell or scoped.rule.tell, scoped, now)
+    _notify(row, NoticeKind.ESCALATED, step.tell or scoped.rule.tell, scoped, now)
     changed(row)
     return NoticeKind.ESCALATED
 
@@ -369,7 +369,7 @@ def _repeat(row: Incident, scoped: ScopedRule, now: datetime) -> list[NoticeKind
     taken = [name for step in scoped.rule.escalate[: row.escalated] for name in step.tell]
     channels = list(dict.fromkeys([*scoped.rule.tell, *taken]))
     _note(row, Step.REPEATED, now, detail={})
-    _tell(row, NoticeKind.REPEATED, channels, scoped, now)
+    _notify(row, NoticeKind.REPEATED, channels, scoped, now)
     return [NoticeKind.REPEATED]
 
 

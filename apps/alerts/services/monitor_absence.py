@@ -30,8 +30,8 @@ def open_if_no_monitor(*, now: datetime) -> int:
     found = list(source.now(now)) if source is not None and hasattr(source, "now") else []
     if not found:
         return 0
-    books, opened = active_rulebooks(), 0
-    for scoped, watched in Rules(scoped_rules(books.platform, books.projects)).of_sources():
+    rulebooks, opened = active_rulebooks(), 0
+    for scoped, watched in Rules(scoped_rules(rulebooks.platform, rulebooks.projects)).of_sources():
         if watched is not source:
             continue
         for each in found:

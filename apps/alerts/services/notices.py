@@ -48,7 +48,7 @@ def notify(
     """
     found = _channels(incident.project_id, channels)
     if kind == NoticeKind.RECOVERED:
-        channels = _those_who_heard(incident, channels, now)
+        channels = _reached_channels(incident, channels, now)
     written = [
         _write(
             Notice(project_id=incident.project_id, incident=incident, kind=kind, created_at=now),
@@ -157,14 +157,14 @@ def _channels(project_id: int | None, names: Iterable[str]) -> dict[str, Channel
     return {each.name: each for each in sorted(rows, key=lambda row: row.project_id or 0)}
 
 
-def _those_who_heard(incident: Incident, names: Sequence[str], now: datetime) -> list[str]:
+def _reached_channels(incident: Incident, names: Sequence[str], now: datetime) -> list[str]:
     """Drop deferred notifications; return the channels that may have been notified before."""
-    told = Notice.objects.filter(incident=incident, channel_name__in=names)
-    _drop(told.filter(attempts=0, next_try_at__gt=now))
+    earlier = Notice.objects.filter(incident=incident, channel_name__in=names)
+    _drop(earlier.filter(attempts=0, next_try_at__gt=now))
     # After a reopening, the latest kind counts: a channel that already got the recovery is left
     # out.
     newest: dict[str, str] = dict(
-        _tried(told).filter(resent_of=None).order_by("pk").values_list("channel_name", "kind")
+        _tried(earlier).filter(resent_of=None).order_by("pk").values_list("channel_name", "kind")
     )
     return [name for name in names if newest.get(name, RECOVERED) != RECOVERED]
 

@@ -78,11 +78,11 @@ def _runs(at: datetime) -> Iterator[Occurrence]:
 def _seeds(at: datetime) -> Iterator[Occurrence]:
     ended = F("succeeded") + F("failed") + F("ignored") + F("forgotten")
     rows = SegmentReport.objects.exclude(added=F("pending") + F("leased") + ended)
-    told = set()
+    seen = set()
     for row in rows.select_related("frontier").order_by("frontier_id", "pk").iterator():
-        if row.frontier_id in told:
+        if row.frontier_id in seen:
             continue
-        told.add(row.frontier_id)
+        seen.add(row.frontier_id)
         right = row.pending + row.leased + row.succeeded + row.failed + row.ignored
         yield _unbalanced(
             "frontier",

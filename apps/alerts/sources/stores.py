@@ -65,13 +65,13 @@ class ShardProblem:
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one occurrence per biz and node."""
-        told = set()
+        seen = set()
         rows = ShardReport.objects.exclude(problem="").order_by("pk")
         for row in truncated_to(rows[: MOST + 1], MOST):
             key = f"{row.biz}:{row.node}"
-            if (row.project_id, key) in told:
+            if (row.project_id, key) in seen:
                 continue
-            told.add((row.project_id, key))
+            seen.add((row.project_id, key))
             yield Occurrence(
                 id=f"shard:{row.project_id}:{key}",
                 project=row.project_id,

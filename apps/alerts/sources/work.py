@@ -160,12 +160,12 @@ class ConfigNotApplied:
         rows = RunningVersion.objects.exclude(problem="").filter(
             following__daemon__in=live_daemons(), following__boot=F("following__daemon__boot")
         )
-        told: set[int] = set()
+        seen: set[int] = set()
         rows = rows.select_related("configuration", "following__daemon").order_by("applied_at")
         for row in rows:
-            if row.configuration_id in told:
+            if row.configuration_id in seen:
                 continue
-            told.add(row.configuration_id)
+            seen.add(row.configuration_id)
             yield Occurrence(
                 id=f"configuration:{row.configuration_id}",
                 project=row.configuration.project_id,

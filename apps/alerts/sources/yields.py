@@ -41,8 +41,8 @@ class YieldAnomaly:
 
     def _happening(self, row: YieldWatch, finding: dict[str, Any]) -> Occurrence:
         facts: dict[str, Fact] = {"job": row.job.name, "run": row.run or 0}
-        told = finding | _first_field(finding)
-        facts |= {name: told[name] for name in self._facts if told.get(name) is not None}
+        details = finding | _first_field(finding)
+        facts |= {name: details[name] for name in self._facts if details.get(name) is not None}
         return Occurrence(
             id=f"job:{row.job_id}",
             project=row.project_id,

@@ -120,17 +120,17 @@ def finding(found: dict[str, Any]) -> str:
     if kind == "coverage":
         worst = found["fields"][0]
         text = _("%(field)s has a value in %(now)s of the items; usually in %(usual)s")
-        told = text % {
+        sentence = text % {
             "field": worst["name"],
             "now": percent(worst["share"]),
             "usual": percent(worst["usual"]),
         }
         more = found["count"] - 1
         if more:
-            told += " " + ngettext(
+            sentence += " " + ngettext(
                 "(and %(count)d more field)", "(and %(count)d more fields)", more
             ) % {"count": more}
-        return told
+        return sentence
     share = {"failed": _number(found["failed"]), "done": _number(found["done"])}
     if found.get("usual") is None:
         return _("%(failed)s of %(done)s requests failed") % share

@@ -45,7 +45,7 @@ class CredentialAdmin(ProjectScopedAdmin):
     """Admin of credentials; only editors write them, and sources refer to them by name."""
 
     form = CredentialForm
-    list_display = ("name", "project", "has", "updated_at")
+    list_display = ("name", "project", "stored_secrets", "updated_at")
     list_select_related = ("project",)
     search_fields = ("name",)
     fieldsets = (
@@ -67,7 +67,7 @@ class CredentialAdmin(ProjectScopedAdmin):
         return () if obj is None else ("project", "name")
 
     @display(description=_("stored secrets"))
-    def has(self, obj: Credential) -> str:
+    def stored_secrets(self, obj: Credential) -> str:
         """List the secrets that are set."""
         fields = {each.name: each for each in Credential._meta.concrete_fields}
         names = [str(fields[each].verbose_name) for each in SECRETS if getattr(obj, each)]

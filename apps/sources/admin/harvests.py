@@ -30,7 +30,14 @@ TONES = {
 class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
     """Read-only: collectors write these rows."""
 
-    list_display = ("source_of", "standing", "range_of", "books", "took", "started_at")
+    list_display = (
+        "source_of",
+        "state_label",
+        "range_of",
+        "record_counts",
+        "duration",
+        "started_at",
+    )
     list_filter = (("project", VisibleRelatedFilter), "state", "reason")
     list_filter_submit = True
     list_select_related = ("project",)
@@ -45,7 +52,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
                 "fields": (
                     ("project", "source"),
                     ("state", "reason"),
-                    ("started_at", "ended_at", "took"),
+                    ("started_at", "ended_at", "duration"),
                     ("collector", "asked_by"),
                     ("resumed", "first", "config_version"),
                     "error",
@@ -54,7 +61,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         ),
         (
             _("Range"),
-            {"fields": (("total", "start_offset", "end_offset", "next_offset"), "not_read")},
+            {"fields": (("total", "start_offset", "end_offset", "next_offset"), "skipped")},
         ),
         (
             _("Record counts"),
@@ -63,7 +70,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
                     ("batches", "read"),
                     ("published", "filtered", "re_read", "refused"),
                     "bad_dates",
-                    "told",
+                    "remarks",
                 )
             },
         ),
@@ -87,7 +94,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         )
 
     @display(description=_("state"), ordering="state", label=TONES)
-    def standing(self, harvest: Harvest) -> tuple[str, Any]:
+    def state_label(self, harvest: Harvest) -> tuple[str, Any]:
         """State, and why the import ended."""
         if harvest.reason:
             return harvest.state, harvest.get_reason_display()
@@ -101,7 +108,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         return f"{harvest.start_offset:,} → {harvest.end_offset:,}"
 
     @display(description=_("read = published + too old + already imported + rejected"))
-    def books(self, harvest: Harvest) -> SafeString:
+    def record_counts(self, harvest: Harvest) -> SafeString:
         """Record counts; each record is counted once."""
         return format_html(
             '<span class="cy-figure-cell">{} = {} + {} + {} + {}</span>',
@@ -113,18 +120,18 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         )
 
     @display(description=_("duration"))
-    def took(self, harvest: Harvest) -> str:
+    def duration(self, harvest: Harvest) -> str:
         """Duration from start to end."""
         if harvest.ended_at is None:
             return "–"
         return lasting((harvest.ended_at - harvest.started_at).total_seconds())
 
     @display(description=_("skipped records"))
-    def not_read(self, harvest: Harvest) -> str:
+    def skipped(self, harvest: Harvest) -> str:
         """Offsets that were not read, with the reasons."""
         return "; ".join(gap_text(each) for each in harvest.gaps) or "–"
 
     @display(description=_("notes"))
-    def told(self, harvest: Harvest) -> str:
+    def remarks(self, harvest: Harvest) -> str:
         """Remarks that the import recorded."""
         return " ".join(note_text(each) for each in harvest.notes) or "–"

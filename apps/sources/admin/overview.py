@@ -243,9 +243,9 @@ def _problems(lines: list[SourceRow], collectors: int) -> list[SourceProblem]:
         elif each.is_quiet:
             text = _("%(name)s has read no records for five minutes.") % {"name": each.name}
             found.append(SourceProblem("warning", "hourglass", text, source=each.name))
-        if harvest is not None and not harvest.books["balanced"]:
+        if harvest is not None and not harvest.counts["balanced"]:
             text = _("%(name)s: records are not all accounted for.") % {"name": each.name}
-            found.append(SourceProblem("danger", "warning", text, str(harvest.books), each.name))
+            found.append(SourceProblem("danger", "warning", text, str(harvest.counts), each.name))
         if any(note.get("code") in ("shrunk", "replaced") for note in _notes(harvest)):
             text = _("%(name)s has fewer or other records than before.") % {"name": each.name}
             found.append(

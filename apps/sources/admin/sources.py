@@ -165,7 +165,7 @@ class SourceAdmin(ChosenProjectAdmin):
                 )
                 return _("Marker of %(name)s moved.") % {"name": line.name}
 
-            _told(request, move)
+            _show_result(request, move)
         return _back(choice, line.name)
 
     # --- start, stop, dry run ------------------------------------------------------------
@@ -203,12 +203,12 @@ class SourceAdmin(ChosenProjectAdmin):
                     "%(name)s would read %(batches)s batches: %(new)s new and %(again)s already "
                     "imported records, of %(total)s in total."
                 )
-            told = text % values
+            message = text % values
             if found.shrunk:
-                told += " " + _("The source has fewer records than before.")
-            return told
+                message += " " + _("The source has fewer records than before.")
+            return message
 
-        _told(request, look)
+        _show_result(request, look)
         return _back(choice, request.POST.get("back", ""))
 
     def _ask(self, request: HttpRequest, service: Any, word: str) -> HttpResponse:
@@ -225,7 +225,7 @@ class SourceAdmin(ChosenProjectAdmin):
             changed = [each.name for each in found if each.became is not CommandOutcome.ALREADY]
             return f"{', '.join(changed)}: {word}" if changed else _("No changes needed.")
 
-        _told(request, ask)
+        _show_result(request, ask)
         return _back(choice, request.POST.get("back", ""))
 
     # --- shared by these pages ------------------------------------------------------
@@ -275,7 +275,7 @@ def _source(choice: ProjectChoice, line: SourceRow) -> dict[str, Any]:
     return {"line": line, "harvests": harvests[:SHOWN_HARVESTS], "now": timezone.now()}
 
 
-def _told(request: HttpRequest, ask: Callable[[], str]) -> None:
+def _show_result(request: HttpRequest, ask: Callable[[], str]) -> None:
     try:
         messages.success(request, ask())
     except DomainError as error:

@@ -137,7 +137,7 @@ class CrawlStartView(SeedView):
         sourced = self.sourced(request, slug)
         with named_by("source"):
             found = start(project_id=sourced.project, **self.asked(request))
-        return _told(sourced, found)
+        return _command_response(sourced, found)
 
 
 class CrawlStopView(SeedView):
@@ -150,7 +150,7 @@ class CrawlStopView(SeedView):
         sourced = self.sourced(request, slug)
         with named_by("source"):
             found = stop(project_id=sourced.project, **self.asked(request))
-        return _told(sourced, found)
+        return _command_response(sourced, found)
 
 
 class ConsumeView(SeedView):
@@ -209,6 +209,6 @@ def _query(request: Request) -> dict[str, Any]:
     return dict(query.validated_data)
 
 
-def _told(sourced: SourceProject, found: list[SourceCommand]) -> Response:
-    told = [{"name": each.name, "became": each.became.value} for each in found]
-    return Response({"project": sourced.slug, "sources": told})
+def _command_response(sourced: SourceProject, found: list[SourceCommand]) -> Response:
+    results = [{"name": each.name, "became": each.became.value} for each in found]
+    return Response({"project": sourced.slug, "sources": results})

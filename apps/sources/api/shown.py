@@ -63,7 +63,7 @@ def harvest_shown(harvest: Harvest) -> dict[str, Any]:
         "next_offset": harvest.next_offset,
         "progress": progress_of(harvest),
         "batches": harvest.batches,
-        **harvest.books,
+        **harvest.counts,
         "bad_dates": harvest.bad_dates,
         "error": harvest.error,
         "started_at": harvest.started_at,

@@ -176,11 +176,11 @@ def untouched_by_seed_rule(marker: int, size: int) -> list[Gap]:
 
 def add_gap(gaps: list[dict[str, Any]], gap: Gap) -> list[dict[str, Any]]:
     """Add a gap, merged with an adjacent gap of the same kind; keep the newest ``MOST_GAPS``."""
-    told = list(gaps)
-    for index, each in enumerate(told):
+    merged = list(gaps)
+    for index, each in enumerate(merged):
         if each["why"] == gap.why and each["from"] <= gap.to + 1 and gap.from_ <= each["to"] + 1:
             low, high = min(each["from"], gap.from_), max(each["to"], gap.to)
-            told[index] = {"from": low, "to": high, "why": gap.why}
-            return told
-    told.append({"from": gap.from_, "to": gap.to, "why": gap.why})
-    return told[-MOST_GAPS:]
+            merged[index] = {"from": low, "to": high, "why": gap.why}
+            return merged
+    merged.append({"from": gap.from_, "to": gap.to, "why": gap.why})
+    return merged[-MOST_GAPS:]

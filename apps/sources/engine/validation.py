@@ -144,7 +144,7 @@ def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
     if key in ("date_field", "id_field"):
         return paths.problem(value)
     if key == "cron":
-        return _told(lambda: cron(value))
+        return _error_of(lambda: cron(value))
     if key == "time_zone":
         known = value in zoneinfo.available_timezones()
         return "" if known else "there is no such time zone; write Asia/Shanghai or UTC"
@@ -190,7 +190,7 @@ def _bad_format(text: str) -> str:
     return ""
 
 
-def _told(call: Callable[[], None]) -> str:
+def _error_of(call: Callable[[], None]) -> str:
     try:
         call()
     except ValueError as error:

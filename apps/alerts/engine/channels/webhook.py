@@ -29,12 +29,12 @@ def request_of(
     now: datetime,
 ) -> ChannelRequest:
     """Return the signed request. Two keys separated by a space both sign, for key rotation."""
-    told = {
+    payload = {
         "type": message.event,
         "timestamp": message.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         "data": dict(message.data),
     }
-    body = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    body = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
     signed = signed_headers(secrets.get("key", "").split(), message.id, int(now.timestamp()), body)
     return ChannelRequest(
         url=secrets.get("url", ""),
