@@ -34,7 +34,7 @@ from apps.runtime.models import Daemon, DeadLetter, OutboxMessage, WorkerLease
 from apps.runtime.services import register_daemon
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.states import ResourceState
-from apps.sources.engine.progress import Why
+from apps.sources.engine.progress import EndReason
 from apps.sources.models import Harvest
 from apps.sources.states import HarvestState
 from tests.agents.factories import make_agent
@@ -192,7 +192,10 @@ def test_builds_and_harvests() -> None:
     Harvest.objects.create(
         **values,
         state=HarvestState.COMPLETED,
-        gaps=[{"from": 1, "to": 9, "why": "shrunk"}, {"from": 10, "to": 99, "why": Why.EXPIRED}],
+        gaps=[
+            {"from": 1, "to": 9, "why": "shrunk"},
+            {"from": 10, "to": 99, "why": EndReason.EXPIRED},
+        ],
     )
     (failed,), (gap,) = since("harvest.failed"), since("harvest.gap")
     assert failed.facts == {"source": "a:b", "reason": "429"}

@@ -213,7 +213,7 @@ def test_what_a_kind_refuses_by_now_is_not_activated(monkeypatch: pytest.MonkeyP
     version = save(make_project(), 5)
     stricter = [kinds.DataProblem("limit", "new_rule", "5 is too much now")]
     monkeypatch.setattr(SampleKind, "check", lambda self, data: stricter)
-    with pytest.raises(errors.BadConfig, match="problems"):
+    with pytest.raises(errors.BadConfig, match="not valid"):
         activate(version=version, actor=None, now=NOW)
     assert fresh(version).active is None
 

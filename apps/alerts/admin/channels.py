@@ -144,15 +144,7 @@ def _as_text(value: Any) -> Any:
 class ChannelAdmin(ProjectScopedAdmin):
     """Editors manage channels of their projects; users who see every project, the platform's."""
 
-    list_display = (
-        "name",
-        "kind_text",
-        "scope",
-        "recipients",
-        "language",
-        "state_label",
-        "updated_at",
-    )
+    list_display = ("name", "kind_text", "scope", "recipients", "language", "status", "updated_at")
     list_filter = ("kind", "enabled", ("project", VisibleRelatedFilter))
     list_filter_submit = True
     list_select_related = ("project",)
@@ -184,7 +176,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         return shown_host(secrets_of(channel), channel.settings)
 
     @display(description=_("state"), ordering="enabled", label={True: "success", False: "warning"})
-    def state_label(self, channel: Channel) -> tuple[bool, Any]:
+    def status(self, channel: Channel) -> tuple[bool, Any]:
         return channel.enabled, _("on") if channel.enabled else _("off")
 
     # --- the form -------------------------------------------------------------------------------

@@ -78,16 +78,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
     """Read-only list of incidents opened by the monitor; operators acknowledge, snooze and
     close."""
 
-    list_display = (
-        "summary",
-        "severity_label",
-        "state_label",
-        "scope",
-        "rule",
-        "occurrences",
-        "opened_at",
-        "seen_at",
-    )
+    list_display = ("summary", "level", "status", "scope", "rule", "total", "opened_at", "seen_at")
     list_display_links = ("summary",)
     list_filter = (
         StateFilter,
@@ -129,7 +120,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return format_html('<span class="cy-strong">{}</span>', sentence(incident))
 
     @display(description=_("severity"), ordering="severity", label=SEVERITY_TONES)
-    def severity_label(self, incident: Incident) -> tuple[str, Any]:
+    def level(self, incident: Incident) -> tuple[str, Any]:
         """Return the severity."""
         return incident.severity, incident.get_severity_display()
 
@@ -138,7 +129,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         ordering="state",
         label={**INCIDENT_TONES, "acknowledged": "warning"},
     )
-    def state_label(self, incident: Incident) -> tuple[str, Any]:
+    def status(self, incident: Incident) -> tuple[str, Any]:
         """Return the state, and who has acknowledged the incident."""
         if incident.state == IncidentState.OPEN and incident.acknowledged_at is not None:
             return "acknowledged", state_text(incident)
@@ -150,7 +141,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return gettext("the platform") if incident.project is None else str(incident.project)
 
     @display(description=_("occurrences"), ordering="count")
-    def occurrences(self, incident: Incident) -> str:
+    def total(self, incident: Incident) -> str:
         """Return the number of detections."""
         return f"{incident.count:,}"
 

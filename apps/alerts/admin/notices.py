@@ -32,15 +32,7 @@ from apps.alerts.services.notices import resend
 class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     """Read-only list of notifications, which can be resent."""
 
-    list_display = (
-        "created_at",
-        "channel_name",
-        "reason",
-        "incident_link",
-        "state_label",
-        "attempts_text",
-        "response",
-    )
+    list_display = ("created_at", "channel_name", "reason", "link", "status", "tries", "response")
     list_filter = (
         "state",
         "kind",
@@ -57,7 +49,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     actions = ("send_again_selected",)
     fields: ClassVar[Any] = (
         ("channel_name", "project"),
-        ("kind", "incident_link"),
+        ("kind", "link"),
         ("state", "problem"),
         "answer",
         ("created_at", "not_before"),
@@ -87,7 +79,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         return str(notice.get_kind_display())
 
     @display(description=_("incident"))
-    def incident_link(self, notice: Notice) -> SafeString | str:
+    def link(self, notice: Notice) -> SafeString | str:
         """Return a link to the incident."""
         if notice.incident is None:
             return "–"
@@ -95,11 +87,11 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         return format_html('<a class="cy-strong" href="{}">{}</a>', address, notice.incident)
 
     @display(description=_("state"), ordering="state", label=NOTICE_TONES)
-    def state_label(self, notice: Notice) -> tuple[str, Any]:
+    def status(self, notice: Notice) -> tuple[str, Any]:
         return notice.state, notice.get_state_display()
 
     @display(description=_("attempts"), ordering="attempts")
-    def attempts_text(self, notice: Notice) -> str:
+    def tries(self, notice: Notice) -> str:
         """Return the number of attempts and the time of the next one."""
         if notice.next_try_at is None:
             return str(notice.attempts)

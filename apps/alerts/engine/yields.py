@@ -137,11 +137,11 @@ def assess(run: RunYield, past: Sequence[RunYield], limits: YieldLimits) -> Yiel
 
 def usual_coverage(past: Iterable[RunYield]) -> dict[str, float]:
     """Return the median coverage of each field; {} with too few runs."""
-    counted = [one for one in past if one.fields is not None and one.items >= LEAST_ITEMS]
-    if len(counted) < LEAST_RUNS:
+    known = [one for one in past if one.fields is not None and one.items >= LEAST_ITEMS]
+    if len(known) < LEAST_RUNS:
         return {}
-    names = sorted({name for one in counted for name in one.fields or ()})
-    return {name: median(one.coverage(name) for one in counted) for name in names}
+    names = sorted({name for one in known for name in one.fields or ()})
+    return {name: median(one.coverage(name) for one in known) for name in names}
 
 
 def usual_interval(ends: Sequence[datetime]) -> tuple[timedelta, timedelta] | None:
@@ -189,17 +189,17 @@ def _centre(values: Sequence[float]) -> tuple[float, float]:
 def _of_items(
     run: RunYield, usual: Baseline, *, never_nothing: bool, limits: YieldLimits
 ) -> list[dict[str, Any]]:
-    details = {"items": run.items, "usual": round(usual.middle), "runs": usual.runs}
-    details |= {"weekday": usual.weekday}
+    data = {"items": run.items, "usual": round(usual.middle), "runs": usual.runs}
+    data |= {"weekday": usual.weekday}
     low, high = limits.drop_below, limits.rise_above
     # Few items per run are too noisy, but a drop to none is clear if no earlier run had none.
     gone = run.items == 0 and never_nothing
     if low is not None and (gone or (run.items < low * usual.middle and run.items < usual.low)):
-        return [{"kind": "drop", **details}]
+        return [{"kind": "drop", **data}]
     # If the usual number is 0, a few items are normal.
     too_many = usual.middle > 0 and run.items > usual.high
     if high is not None and too_many and run.items > high * usual.middle:
-        return [{"kind": "rise", **details}]
+        return [{"kind": "rise", **data}]
     return []
 
 
@@ -208,13 +208,13 @@ def _of_coverage(
 ) -> list[dict[str, Any]]:
     if limits.coverage_fall is None or run.fields is None or run.items < LEAST_ITEMS:
         return []
-    counted = [one for one in past if one.fields is not None and one.items >= LEAST_ITEMS]
+    known = [one for one in past if one.fields is not None and one.items >= LEAST_ITEMS]
     fallen = []
     for name, share in usual.items():
         fall = share - run.coverage(name)
         if fall < limits.coverage_fall:
             continue
-        _middle, spread = _centre([one.coverage(name) for one in counted])
+        _middle, spread = _centre([one.coverage(name) for one in known])
         if fall >= NOISE * max(spread, math.sqrt(share * (1 - share) / run.items)):
             fallen.append((fall, name, run.coverage(name), share))
     if not fallen:
@@ -232,14 +232,14 @@ def _of_failures(
 ) -> list[dict[str, Any]]:
     if limits.failures_rise is None:
         return []
-    details = {"failed": run.failed, "done": run.success + run.failed}
+    data = {"failed": run.failed, "done": run.success + run.failed}
     share = run.failed_share
     shares = [one.failed_share for one in past[:MOST_RUNS]]
     known = [one for one in shares if one is not None]
     if share is None:
         # Too few requests for a share, but all of them failed.
         all_failed = run.failed > 0 and run.success == 0
-        return [{"kind": "failures", **details, "share": 1.0, "usual": None}] if all_failed else []
+        return [{"kind": "failures", **data, "share": 1.0, "usual": None}] if all_failed else []
     if len(known) < LEAST_RUNS:
         found = share == 1.0
         usual = None
@@ -248,6 +248,4 @@ def _of_failures(
         noise = NOISE * max(spread, math.sqrt(middle * (1 - middle) / (run.success + run.failed)))
         found = share - middle >= max(limits.failures_rise, noise)
         usual = round(middle, 4)
-    return (
-        [{"kind": "failures", **details, "share": round(share, 4), "usual": usual}] if found else []
-    )
+    return [{"kind": "failures", **data, "share": round(share, 4), "usual": usual}] if found else []

@@ -199,11 +199,9 @@ def _deliver(
             return last
     if not refused:
         return last
-    answers = "; ".join(
-        f"{of}: {each.answer}" if of else each.answer for of, each in refused.items()
-    )
+    text = "; ".join(f"{of}: {each.answer}" if of else each.answer for of, each in refused.items())
     wait = max(each.wait_seconds for each in refused.values())
-    return Result(NoticeProblem.REFUSED, answers, wait)
+    return Result(NoticeProblem.REFUSED, text, wait)
 
 
 def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
@@ -214,8 +212,8 @@ def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
         answered = isinstance(error, smtplib.SMTPResponseException)
         return Result(NoticeProblem.REFUSED if answered else NoticeProblem.NO_ANSWER, _said(error))
     if refused:
-        answers = "; ".join(f"{receiver}: {why}" for receiver, why in refused.items())
-        return Result(NoticeProblem.REFUSED, answers)
+        text = "; ".join(f"{receiver}: {why}" for receiver, why in refused.items())
+        return Result(NoticeProblem.REFUSED, text)
     return Result("", "")
 
 

@@ -30,14 +30,7 @@ TONES = {
 class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
     """Read-only: collectors write these rows."""
 
-    list_display = (
-        "source_of",
-        "state_label",
-        "range_of",
-        "record_counts",
-        "duration",
-        "started_at",
-    )
+    list_display = ("source_of", "status", "range_of", "counts", "duration", "started_at")
     list_filter = (("project", VisibleRelatedFilter), "state", "reason")
     list_filter_submit = True
     list_select_related = ("project",)
@@ -94,7 +87,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         )
 
     @display(description=_("state"), ordering="state", label=TONES)
-    def state_label(self, harvest: Harvest) -> tuple[str, Any]:
+    def status(self, harvest: Harvest) -> tuple[str, Any]:
         """State, and why the import ended."""
         if harvest.reason:
             return harvest.state, harvest.get_reason_display()
@@ -108,7 +101,7 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         return f"{harvest.start_offset:,} → {harvest.end_offset:,}"
 
     @display(description=_("read = published + too old + already imported + rejected"))
-    def record_counts(self, harvest: Harvest) -> SafeString:
+    def counts(self, harvest: Harvest) -> SafeString:
         """Record counts; each record is counted once."""
         return format_html(
             '<span class="cy-figure-cell">{} = {} + {} + {} + {}</span>',
