@@ -1,4 +1,4 @@
-"""The page "Explain an item": contents, input and permissions."""
+"""The page "Explain a task": contents, input and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who edits rules, as the page's script does it."""
+"""Client of the rules editor that sends drafts as the page's script does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.routing.admin.pages import RULES, address, form_of, html_of, person, 
 
 
 class Editor:
-    """Somebody who has the page open."""
+    """Client with the page open."""
 
     def __init__(self, client: Client, project: Project, **query: Any) -> None:
         self.client = client
@@ -23,7 +23,7 @@ class Editor:
         self.based_on = self.form["based_on"]
 
     def type(self, of: str, place: int, **fields: Any) -> None:
-        """Type into the fields of an entry; a dot in a name is written as two underscores."""
+        """Change fields of an entry; a dot in a name is written as two underscores."""
         named = {name.replace("__", "."): value for name, value in fields.items()}
         self.draft[of][place]["set"].update(named)
 
@@ -33,21 +33,21 @@ class Editor:
         return self.client.post(where, json.dumps(body), content_type="application/json")
 
     def wrong(self) -> list[dict[str, Any]]:
-        """What the page shows while somebody types."""
+        """Return the problems that the page shows for the draft."""
         answer = self.send("routing_rules_check")
         assert answer.status_code == 200, answer.content
         found: list[dict[str, Any]] = answer.json()["wrong"]
         return found
 
     def errors(self) -> list[dict[str, Any]]:
-        """The same without warnings."""
+        """Return the problems without warnings."""
         return [each for each in self.wrong() if not each["warning"]]
 
     def save(self, note: str = "") -> Any:
         return self.send("routing_rules_save", based_on=self.based_on, note=note)
 
     def saved(self, note: str = "") -> dict[str, Any]:
-        """The data of the version that was made."""
+        """Return the data of the version that was saved."""
         answer = self.save(note)
         assert answer.status_code == 200, answer.content
         row = ConfigVersion.objects.get(

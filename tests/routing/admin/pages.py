@@ -1,4 +1,4 @@
-"""What the tests of the router's pages share."""
+"""Helpers for the tests of the router's pages."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ URL = f"redis://:{SECRET}@cache:6379/0"
 
 
 def person(project: Project, role: Role = Role.EDITOR) -> Client:
-    """Somebody with this role in the project, logged in."""
+    """Return a client that is logged in with this role in the project."""
     return enter(make_user(roles={project: role}))
 
 
 def address(name: str, project: Project | None = None, **query: Any) -> str:
-    """The address of a page, of a project."""
+    """Return the URL of a project's page."""
     more = query if project is None else {"project": project.pk} | query
     return reverse(f"admin:{name}", query=more)
 
 
 def html_of(client: Client, where: str) -> str:
-    """The page as it is sent."""
+    """Return the HTML of a page."""
     answer = client.get(where)
     assert answer.status_code == 200, answer.content
     return str(answer.content.decode())
 
 
 def text_of(html: str) -> str:
-    """What a person reads of a page."""
+    """Return the visible text of a page."""
     without = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.DOTALL)
     return unescape(" ".join(re.sub(r"<[^>]+>", " ", without).split()))
 
 
 def row_with(html: str, mark: str) -> str:
-    """The row of a table that has this attribute, as text."""
+    """Return the text of the table row that has this attribute."""
     found = re.search(rf"<tr[^>]*{re.escape(mark)}.*?</tr>", html, flags=re.DOTALL)
     assert found is not None, mark
     return text_of(found[0])
 
 
 def outbound(name: str, *selector: str, **fields: Any) -> Outbound:
-    """An outbound to a Redis list of the same name."""
+    """Return an outbound to a Redis list of the same name."""
     values: dict[str, Any] = {
         "cls": "redis_queue.RedisListOutbound",
         "init": {"url": "{redis_url}", "key": name},
@@ -72,7 +72,7 @@ def outbound(name: str, *selector: str, **fields: Any) -> Outbound:
 
 
 def rule_set(*outbounds: Outbound) -> RuleSet:
-    """One inbound and these outbounds, or two."""
+    """Return rules with one inbound and these outbounds, two by default."""
     return RuleSet(
         project="yard",
         inbounds=(Inbound("logs", "http.HttpInbound", selector=("data_type",)),),
@@ -83,7 +83,7 @@ def rule_set(*outbounds: Outbound) -> RuleSet:
 
 
 def save(project: Project, rules: RuleSet | None = None, *, active: bool = False) -> ConfigVersion:
-    """A version of these rules."""
+    """Save a version of these rules."""
     saved = save_version(
         kind="routing",
         project_id=project.pk,
@@ -99,7 +99,7 @@ def save(project: Project, rules: RuleSet | None = None, *, active: bool = False
 def report(
     project: Project, reports: Reports, *, router: str = "r1", at: datetime | None = None
 ) -> RouterReport:
-    """What a router writes every other second."""
+    """Store a status report of a router."""
     row, _created = RouterReport.objects.update_or_create(
         router=router,
         project=project,
@@ -113,7 +113,7 @@ def report(
 
 
 def form_of(html: str) -> dict[str, Any]:
-    """What the editor's script is given."""
+    """Return the data that the editor's script receives."""
     found = re.search(r'<script id="rules-data" type="application/json">(.*?)</script>', html)
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
@@ -121,7 +121,7 @@ def form_of(html: str) -> dict[str, Any]:
 
 
 def unchanged(form: dict[str, Any]) -> dict[str, Any]:
-    """The draft of somebody who has not touched anything."""
+    """Return the draft of an editor who changed nothing."""
     return {
         "rules": {},
         **{

@@ -1,4 +1,4 @@
-"""The ledger's pages: lists, one item, what operators do."""
+"""Pages of the ledger: lists, the page of one item, and the actions of operators."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def failed(project: Project, **fields: Any) -> LedgerEntry:
 
 
 def parked(project: Project, number: int = 1, outbound: str = "captcha") -> list[LedgerEntry]:
-    """Items that wait an hour from now."""
+    """Store items that are parked for another hour."""
     due_at = timezone.now() + timedelta(hours=1)
     fields = {"outbound": outbound, "reason": "target_away", "detail": "refused", "due_at": due_at}
     return [moved(entry, ItemState.PARKED, **fields) for entry in arrive(project, number)]

@@ -1,4 +1,4 @@
-"""The page of the router: books, lines, what is wrong, who runs what."""
+"""Page of the router: accounting, inbounds, outbounds, problems, versions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def project() -> Project:
 
 
 def run_it(name: str, clock: ManualClock) -> ConfigWatcher:
-    """A router that follows the rules."""
+    """Return a router that reports the version it runs."""
     identity, _daemon = make_process(name)
 
     def use(project_id: int, active: Any) -> None:
@@ -59,7 +59,7 @@ def run_it(name: str, clock: ManualClock) -> ConfigWatcher:
 
 
 def fill(project: Project) -> None:
-    """Items in several places."""
+    """Store items in several states."""
     for state in (ItemState.PARKED, ItemState.DISPATCHED, ItemState.SUCCEEDED):
         for entry in arrive(project, ITEMS_OF_EACH):
             moved(entry, state, outbound="captcha", reason="target_away")
@@ -287,7 +287,7 @@ def test_strangers_see_nothing() -> None:
 
 
 def links(rf: RequestFactory, path: str, user: Any) -> dict[str, bool]:
-    """The sidebar as this person has it on this page: whether each link is marked."""
+    """Return for each link of the sidebar whether it is marked on this page."""
     request = rf.get(path)
     request.user = user
     return {each["title"]: each["active"] for group in sidebar(request) for each in group["items"]}

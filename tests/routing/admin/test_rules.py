@@ -1,4 +1,4 @@
-"""The editor of the rules: drafts that change only what was typed, problems at their fields."""
+"""Rules editor: drafts change only edited fields; problems are shown at their fields."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_nobody_touches_stays_as_it_is(project: Project) -> None:
 
 
 def test_every_field_can_be_typed_as_it_is_shown() -> None:
-    """All of a full rule set goes through the form and comes back the same."""
+    """All fields of a full rule set pass through the form unchanged."""
     data = to_data(FULL)
     state = shown(data)
     empty = to_data(RuleSet(project="x"))
@@ -147,7 +147,7 @@ def test_pairs_and_lines_are_read_as_they_are_shown(
 
 
 def plain(data: Any) -> Any:
-    """Without places."""
+    """Return the rules without positions in files."""
     if isinstance(data, dict):
         return {name: plain(value) for name, value in data.items() if name != "place"}
     return [plain(value) for value in data] if isinstance(data, list) else data

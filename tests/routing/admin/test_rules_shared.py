@@ -1,4 +1,4 @@
-"""Rules that more than one looks at: two editors at once, and those who may only look."""
+"""Concurrent edits of rules, and viewers without permission to edit."""
 
 from __future__ import annotations
 

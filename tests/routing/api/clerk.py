@@ -25,21 +25,21 @@ from tests.routing.api.ruled import activate_rules  # noqa: E402
 
 
 def person() -> None:
-    """A superuser with a token."""
+    """Create a superuser and print the secret of a token."""
     user = User.objects.create_superuser("boss", password="correct horse battery")
     made = create_token(actor=user, user=user, name="test", scopes=["*:write"])
     print(made.secret)
 
 
 def rules(slug: str, bind: str, port: str) -> None:
-    """Active rules with a server of their own; prints the project's id."""
+    """Activate rules with an HTTP server; print the project's ID."""
     project, _made = Project.objects.get_or_create(slug=slug, defaults={"name": slug})
     activate_rules(project, server=Server(bind, int(port)))
     print(project.pk)
 
 
 def off(slug: str) -> None:
-    """No rules any more."""
+    """Deactivate the rules."""
     row = Configuration.objects.get(project__slug=slug)
     deactivate(configuration=row, actor=None, now=timezone.now())
 

@@ -1,4 +1,4 @@
-"""Projects with active rules, and callers of the seed's paths."""
+"""Projects with active rules, and requests to the seed's paths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REST = Outbound(
 
 
 def http_inbound(name: str = "web", **fields: Any) -> Inbound:
-    """An inbound of HTTP."""
+    """Return the rule of an HTTP inbound."""
     return Inbound(name=name, cls="http.HttpInbound", **fields)
 
 
@@ -41,7 +41,7 @@ def activate_rules(
     server: Server | None = None,
     failure: Failure | None = None,
 ) -> ConfigVersion:
-    """Save these rules and make them active."""
+    """Save a version of these rules and activate it."""
     rules = RuleSet(
         project=project.slug,
         inbounds=inbounds,
@@ -58,7 +58,7 @@ def activate_rules(
 
 
 def ruled(project: Project) -> Project:
-    """The project, with active rules of some kind."""
+    """Return a project with active rules."""
     track_of.cache_clear()
     if not Configuration.objects.filter(project=project, active__isnull=False).exists():
         activate_rules(project)
@@ -66,7 +66,7 @@ def ruled(project: Project) -> Project:
 
 
 def send(path: str, body: Any, *, client: Client | None = None, **options: Any) -> Any:
-    """POST this body, bytes as they are and all else as JSON."""
+    """POST a body: bytes unchanged, anything else as JSON."""
     raw = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
     options.setdefault("content_type", "application/json")
     client = client or Client(raise_request_exception=False)

@@ -1,4 +1,4 @@
-"""The seed's task, who submits it, and what becomes of it."""
+"""The seed's task, its submission and its results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def items_of(project: Project) -> list[dict[str, Any]]:
 
 
 def dispatched(project: Project, headers: dict[str, str]) -> str:
-    """An item that waits for its result at ``changes``."""
+    """Return an item that waits for its result at ``changes``."""
     told = send("/task/", TASK, headers=headers).json()["items"][0]
     (entry,) = find_items(project=project.pk, task_uuids=[told["task_uuid"]]).values()
     move = ItemMove(

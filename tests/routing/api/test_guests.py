@@ -1,4 +1,4 @@
-"""Clients of open networks need no token, on the seed's own paths alone (S2.6 to S2.8)."""
+"""Clients of open networks need no token on the seed's own paths (S2.6 to S2.8)."""
 
 from __future__ import annotations
 

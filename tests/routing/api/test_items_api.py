@@ -1,4 +1,4 @@
-"""Items over REST: found, read with their story, cancelled and submitted again."""
+"""Items over REST: search, history, cancellation and resubmission."""
 
 from __future__ import annotations
 

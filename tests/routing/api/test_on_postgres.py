@@ -1,4 +1,4 @@
-"""The same on PostgreSQL, where many clients are served at the same moment."""
+"""Concurrent submissions on PostgreSQL."""
 
 from __future__ import annotations
 

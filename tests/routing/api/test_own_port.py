@@ -1,4 +1,4 @@
-"""The seed's own bind and port (S2.9), by real web processes."""
+"""The seed's own bind address and port (S2.9), served by real web processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def until(what: Any) -> Any:
-    """What this gives as soon as it is true."""
+    """Call a function until its result is true; return the result."""
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
         found = what()
@@ -46,7 +46,7 @@ def until(what: Any) -> Any:
 
 @dataclass
 class House:
-    """One installation: a database, and whoever works with it."""
+    """Installation with a database, web processes and a helper process."""
 
     data: Path
     token: str = ""
@@ -72,7 +72,7 @@ class House:
 
     @contextmanager
     def web(self) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-        """A web process and its main port."""
+        """Start a web process; return it and its main port."""
         port = free_port()
         argv = [sys.executable, str(ROOT / "manage.py"), "run_web", "--port", str(port)]
         with (self.data / f"web-{port}.log").open("wb") as log:
@@ -89,7 +89,7 @@ class House:
                 process.wait()
 
     def ask(self, port: int, path: str, body: Any = None, token: bool = True) -> tuple[int, Any]:
-        """Status and JSON; the status is 0 where nobody answers."""
+        """Return status and JSON; the status is 0 if nothing answers."""
         headers = {"Content-Type": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -107,7 +107,7 @@ class House:
         return answer.status, json.loads(told)
 
     def server(self, port: int, project: str) -> Any:
-        """What REST shows of the project's own server."""
+        """Return the status of the project's HTTP server from REST."""
         return self.ask(port, f"/api/v1/routing/projects/{project}")[1]["server"]
 
 

@@ -1,4 +1,4 @@
-"""The rules of a project over REST: as they stand, and what they would do."""
+"""Rules of a project over REST: status, dry run and replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seed's own paths: a task in, a dry run, the outbounds; as the seed writes them."""
+"""The seed's own paths: submission, dry run, list of outbounds, in the seed's format."""
 
 from __future__ import annotations
 

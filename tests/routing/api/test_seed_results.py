@@ -1,4 +1,4 @@
-"""Results that come over HTTP."""
+"""Results that arrive over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks to a real server: bodies that are too long, and a database that is away."""
+"""Submissions to a real server: too large bodies, and an unreachable database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a client to a spider and back: tasks and results over HTTP, with a router between."""
+"""Submissions and results over HTTP with a running router and a spider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failed items, and the lines of the files that hold them."""
+"""Failure records, and the lines of failure files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def failed(uuid: str = "u", text: str = "", *, item: Any = None) -> FailureRecor
 
 
 def files_in(folder: Path, name: str = "failed.jsonl") -> list[str]:
-    """The names of a failure file and of those set aside, the oldest first; no locks."""
+    """Return the names of a failure file and its rotated files, oldest first, without locks."""
     found = sorted(path.name for path in folder.iterdir() if path.name.startswith(name))
     return [*(each for each in found if each != name), *(each for each in found if each == name)]
 
 
 def uuids_in(folder: Path) -> list[str]:
-    """Each line of each file, which must be whole: the ``task_uuid`` it tells of, in order."""
+    """Return the ``task_uuid`` of each line of each file in order; every line must be complete."""
     found = []
     for name in files_in(folder):
         raw = (folder / name).read_bytes()

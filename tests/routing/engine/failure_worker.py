@@ -14,7 +14,7 @@ from tests.routing.engine.failing import failed
 
 
 def main(folder: str, name: str, batches: int, most_bytes: int) -> None:
-    """Batches of three, whose lines say whose they are."""
+    """Write batches of three lines that carry the process name."""
     file = FailureFile(
         "failed.jsonl",
         folders=[Path(folder)],

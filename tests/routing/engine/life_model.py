@@ -14,7 +14,7 @@ from apps.routing.engine.rules import Outbound
 
 @dataclass
 class Model:
-    """One item, and where it is."""
+    """State and outbound of one item."""
 
     outbounds: list[Outbound]
     # For each outbound the statuses it takes.
@@ -28,14 +28,14 @@ class Model:
     ended: str = ""
 
     def begin(self) -> None:
-        """A new item."""
+        """Decide about a new item."""
         if self.routed == self.most_routings:
             self.ended = "failed"
         else:
             self._by_rule("new", without="", otherwise="rejected")
 
     def result(self, status: str) -> None:
-        """The result of its last attempt."""
+        """Decide about the result of the last attempt."""
         here = next(outbound for outbound in self.outbounds if outbound.name == self.at)
         refused = [str(code) for code in here.dont_retry_status]
         direct = [str(code) for code in here.direct_failback_status]

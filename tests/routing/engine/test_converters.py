@@ -1,4 +1,4 @@
-"""What each converter of ours does to an item."""
+"""Built-in converters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHIPPER: Item = {
 
 
 def converted(cls: str, item: Item, **init: Any) -> Item:
-    """``item`` after one step, which must leave the dict it was given as it was."""
+    """Return ``item`` after one converter, which must not modify its argument."""
     chain, problems = build_chain([Convert(cls, init)])
     assert problems == []
     before = copy.deepcopy(item)

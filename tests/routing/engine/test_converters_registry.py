@@ -1,4 +1,4 @@
-"""From names in the rules to converters: ours, those of an installed package, and neither."""
+"""Converter classes by name: built-in, of an installed package, and unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEED_CHAIN = (
 
 
 def install(site: Path, name: str, points: dict[str, str]) -> None:
-    """Leave in ``site`` what pip leaves of a package with these entry points."""
+    """Create the metadata in ``site`` that pip writes for these entry points."""
     folder = site / f"{name}-1.0.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0.0\n")
@@ -40,7 +40,7 @@ def install(site: Path, name: str, points: dict[str, str]) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of installed packages, empty at first."""
+    """Empty folder of installed packages."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
@@ -53,7 +53,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def sample(site: Path) -> Path:
-    """The sample plug-in, installed as its own pyproject says."""
+    """The sample plug-in, installed with the entry points of its pyproject.toml."""
     project = tomllib.loads((SAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     install(site, "crawlyard_ic", project["entry-points"][GROUP])
     shutil.copytree(
@@ -65,7 +65,7 @@ def sample(site: Path) -> Path:
 
 
 def chain_of(*classes: str, **init: Any) -> Chain:
-    """A chain of these, the last with ``init``."""
+    """Build a chain of these classes, the last with ``init``."""
     converts = [Convert(cls) for cls in classes[:-1]] + [Convert(classes[-1], init)]
     chain, problems = build_chain(converts)
     assert problems == []
@@ -73,7 +73,7 @@ def chain_of(*classes: str, **init: Any) -> Chain:
 
 
 def problem(cls: str, **init: Any) -> tuple[str, str]:
-    """Code and text of what is wrong with this entry, which must be named with its place."""
+    """Return code and text of the entry's problem, which must name its place."""
     entry = Convert(cls, init, "a.yml:7")
     chain, problems = build_chain([Convert("common.ExtractMetadata"), entry])
     (found,) = problems
@@ -291,7 +291,7 @@ text = "no class"
 
 @pytest.fixture
 def strange(site: Path) -> Path:
-    """A plug-in that does everything wrong."""
+    """Plug-in whose converters all fail in different ways."""
     (site / "strange.py").write_text(STRANGE)
     words = ("Raises", "Grabs", "Returns", "Loops", "MadeWrongly", "NoMethod", "text", "Missing")
     points = {f"s.{word}": f"strange:{word}" for word in words}

@@ -1,4 +1,4 @@
-"""What would happen to an item: told part by part, and never anything else than what happens."""
+"""A dry run explains each part of a decision and agrees with the decision logic."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def track() -> Track:
 
 
 def verdicts(track: Track, raw: Any, **given: Any) -> dict[str, str]:
-    """The verdict of each outbound."""
+    """Return the verdict on each outbound."""
     told = explain_item(track, raw, inbound=None, now=NOW, **given)
     return {one.name: one.verdict.value for one in told.outbounds}
 

@@ -1,4 +1,4 @@
-"""Whatever the rules and the item: what is explained is what is decided."""
+"""Property test: for any rules and item, the dry run agrees with the decision."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNTS = st.integers(0, 4)
 
 @st.composite
 def tracks(draw: st.DrawFn) -> Track:
-    """A few outbounds with selectors of the language, and an inbound that may be choosy."""
+    """Generate compiled rules with a few outbounds and an inbound with selectors."""
     taken = draw(reference.rule_sets)
     outbounds = [
         Outbound(
@@ -66,7 +66,7 @@ def tracks(draw: st.DrawFn) -> Track:
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> KnownItem:
-    """What the ledger may know of an item."""
+    """Generate ledger entries of an item."""
     return KnownItem(
         UUID,
         draw(st.sampled_from(TaskState)),
@@ -156,7 +156,7 @@ def test_whatever_comes_in_is_explained(raw: bytes | str, inbound: str | None) -
 
 
 def check(track: Track, outbounds: Any, decided: Decision, full: set[str]) -> None:
-    """The verdicts say the same as the matcher and the decision."""
+    """Check that the verdicts agree with the matcher and the decision."""
     fits = track.ways.all(decided.item)
     assert [one.place - 1 for one in outbounds if one.matches] == fits
     for one in outbounds:

@@ -1,4 +1,4 @@
-"""Failed items in a file (seed S2.13): whole lines, whatever happens to who writes them."""
+"""Failure file (seed S2.13): only complete lines, even if a writer is killed."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_folder_that_is_taken_away_is_made_anew(folder: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB."""
+    """File system of 256 KiB."""
     if os.geteuid() != 0:
         pytest.skip("a small disk can be mounted by root only")
     made = tmp_path / "small"

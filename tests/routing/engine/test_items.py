@@ -1,4 +1,4 @@
-"""What is an item, what is none, and why."""
+"""Valid items, and the error codes of invalid ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from apps.routing.engine.items import (
 
 
 def refusal(raw: Any) -> str:
-    """The code by which ``raw`` is refused."""
+    """Return the error code of ``raw``."""
     with pytest.raises(ItemError) as caught:
         read_item(raw)
     assert str(caught.value)

@@ -1,4 +1,4 @@
-"""The life of a task as the seed tells it, line by line, and what the seed leaves open."""
+"""Decisions about an item line by line as in the seed, and cases that the seed leaves open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEW = {"new"}
 
 
 def short(decision: Decision) -> tuple[Any, ...]:
-    """What a table says of a decision."""
+    """Return a decision as a row of a table."""
     assert decision.text
     return (
         decision.action.value,

@@ -111,7 +111,7 @@ def test_a_failure_of_an_outbound_that_is_gone_asks_the_rules() -> None:
 
 
 def crowded(overflow: Overflow, *full: str) -> Life:
-    """Three outbounds for what is new and for 1, of which some are full."""
+    """Return the logic for three outbounds for new items and for status 1, some of them full."""
     outbounds = [
         outbound("a", retry_limits=1, overflow=overflow, dont_retry_status=(1,)),
         outbound("b", retry_limits=1, overflow=overflow),
@@ -184,7 +184,7 @@ def test_with_no_routing_left_there_is_no_next() -> None:
 
 
 def parked(at: str = "a", *counters: int) -> KnownItem:
-    """An item that waits for room."""
+    """Return an item that waits for room."""
     return known(at, *counters, state=TaskState.PARKED)
 
 

@@ -1,4 +1,4 @@
-"""Whatever comes back: each way ends within the limits, and as the second opinion says."""
+"""Property test: each sequence of results ends within the limits and agrees with the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETS = st.sets(st.sampled_from(STATUSES[:4]), max_size=2)
 
 @st.composite
 def outbounds(draw: st.DrawFn) -> list[Outbound]:
-    """Up to four, some disabled, with failbacks that may be gone."""
+    """Generate up to four outbounds, some disabled, some with missing failbacks."""
     return [
         outbound(
             name,
@@ -136,7 +136,7 @@ def test_every_way_ends_within_the_limits(
 def happened(
     rules: Any, ledger: KnownItem, event: str, status: str, by_name: dict[str, Outbound]
 ) -> Decision:
-    """What is decided about an item after this."""
+    """Return the decision about an item after this event."""
     if ledger.state is TaskState.PARKED:
         decision: Decision = rules.offer(ledger)
         return decision

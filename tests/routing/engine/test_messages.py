@@ -45,7 +45,7 @@ NOW = datetime(2021, 10, 22, 15, 12, 2, 145_000, tzinfo=timezone(timedelta(hours
 
 
 def sent(outbound: Outbound = CAPTCHA, item: Item = ITEM) -> Item:
-    """The message of ``item``."""
+    """Return the message that is built for ``item``."""
     return message(outbound, item, uuid="0190-uuid", counters=Counters(2, 1, 3), submit_time=NOW)
 
 

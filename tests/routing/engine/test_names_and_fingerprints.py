@@ -1,4 +1,4 @@
-"""Names of items, and the fingerprints by which their values are found."""
+"""UUIDs of items, and the fingerprints by which their values are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rate limits: never more than the rate and one burst, whoever draws and whatever happens."""
+"""Rate limits: never more than the rate plus one burst, with any number of callers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prefix() -> str:
 
 @pytest.fixture(params=["local", pytest.param("redis", marks=pytest.mark.services)])
 def make(request: pytest.FixtureRequest, clock: ManualClock, prefix: str) -> Iterator[MakeTokens]:
-    """Tokens with a clock that stands still, in this process or in Redis."""
+    """Create a rate limiter with a stopped clock, in this process or in Redis."""
     url = "" if request.param == "local" else request.getfixturevalue("redis_url")
     with contextlib.ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""A track is what its rules say, and refuses rules that cannot be run."""
+"""Compiled rules, and rules that cannot be compiled."""
 
 from __future__ import annotations
 

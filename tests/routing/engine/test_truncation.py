@@ -1,4 +1,4 @@
-"""Values that are too long to be looked at."""
+"""Truncation of long values."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from apps.routing.engine.tokens import RateLimiter
 
 
 def main() -> None:
-    """Draw, always for more than there is."""
+    """Take tokens until the deadline, always requesting more than are available."""
     url, prefix, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
     tokens = RateLimiter("shared", rate, redis_url=url, prefix=prefix, timeout_seconds=60)
     client = redis.Redis.from_url(url)

@@ -1,4 +1,4 @@
-"""Any rule set that a reader accepts, for properties; and ways to read short texts."""
+"""Hypothesis strategies for valid rule sets, and helpers to read short texts."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _outbound(name: str, later: list[str]) -> st.SearchStrategy[Outbound]:
 
 @st.composite
 def rule_sets(draw: st.DrawFn) -> RuleSet:
-    """Rule sets without problems; warnings are theirs to have."""
+    """Generate rule sets without errors; warnings are possible."""
     unique: Any = st.lists(NAMES, max_size=3, unique=True)
     inbounds, outbounds = draw(unique), draw(unique)
     return RuleSet(
@@ -175,7 +175,7 @@ def rule_sets(draw: st.DrawFn) -> RuleSet:
 
 
 def read(text: str | bytes, placeholders: Mapping[str, str] | None = None) -> RuleSet:
-    """The rule set of a text that has no problem, not even a warning but that of ``logging``."""
+    """Read a text that has no problem except the warning about ``logging``."""
     rules, problems = read_rules(text, placeholders or {})
     assert spoken(problems) == []
     assert rules is not None
@@ -183,12 +183,12 @@ def read(text: str | bytes, placeholders: Mapping[str, str] | None = None) -> Ru
 
 
 def spoken(problems: list[Problem]) -> list[Problem]:
-    """Without what is said of every ``logging``."""
+    """Remove the warning that every ``logging`` causes."""
     return [problem for problem in problems if problem.code != "not_applied"]
 
 
 def problems_of(text: str | bytes, placeholders: Mapping[str, str] | None = None) -> list[Problem]:
-    """What is wrong with a text, warnings too."""
+    """Return errors and warnings of a text."""
     rules, problems = read_rules(text, placeholders or {})
     assert (rules is None) == any(not problem.warning for problem in problems)
     return problems

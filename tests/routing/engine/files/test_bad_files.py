@@ -1,4 +1,4 @@
-"""Files of people who mean no good, or whose disk was full: refused with a line, in little time."""
+"""Hostile or truncated files are rejected with a line number, and quickly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.routing.engine.files.rule_sets import HEAD, INBOUND, OUTBOUND, proble
 
 
 def bomb(width: int = 9, depth: int = 9) -> str:
-    """Each line holds the line before it many times."""
+    """Return YAML in which each alias repeats the line before many times."""
     rows = ["  a0: &a0 [" + "x, " * width + "x]\n"]
     for n in range(1, depth):
         rows.append(f"  a{n}: &a{n} [" + f"*a{n - 1}, " * width + f"*a{n - 1}]\n")

@@ -1,4 +1,4 @@
-"""What two rule sets differ in, in words and for a page."""
+"""Differences between two rule sets, as text and as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Included files: found, ordered, and nothing read that stands elsewhere."""
+"""Included files: search, order, and no access outside the folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ENTRY = "- {{name: {}, class: redis_queue.RedisListOutbound}}\n"
 
 
 def put(path: Path, *names: str, head: str = "") -> None:
-    """A file with outbounds of these names."""
+    """Write a file with outbounds of these names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     body = "outbound:\n" + "".join(ENTRY.format(name) for name in names) if names else ""
     path.write_text(head + body, encoding="utf-8")
 
 
 def put_main(path: Path, include: str, *names: str) -> Path:
-    """A main file that includes this."""
+    """Write a main file with this include."""
     put(path / "main.yaml", *names, head=f"project: p\ninclude: {include}\n")
     return path / "main.yaml"
 
@@ -85,7 +85,7 @@ def test_a_name_that_is_taken_names_both_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Path:
-    """A folder for rules, with secrets beside it and ways to them in it."""
+    """Create a folder of rules, with secrets beside it and links to them."""
     put(tmp_path / "secret.yaml", "stolen")
     put(tmp_path / "rules-of-others" / "a.yaml", "stolen")
     rules = tmp_path / "rules"

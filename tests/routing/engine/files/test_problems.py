@@ -1,4 +1,4 @@
-"""What is wrong with rules: all of it at once, each with its line and a code."""
+"""All problems of a rule set are reported at once, each with line and code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is read again, whatever it is: as a file, as data, with placeholders."""
+"""Written rules are read back equal: as a file, as data, with placeholders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of the seed, as it is read."""
+"""The configuration files of the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One source at a time, for the test that all inbounds pass."""
+"""Sources for the contract test of inbounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOURCES = [
 
 @pytest.fixture(params=SOURCES)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
-    """A queue, topic or file of this test's own."""
+    """A queue, topic or file that only this test uses."""
     with contextlib.ExitStack() as stack:
         made: RedisSource | RabbitSource | KafkaSource | FileSource
         if request.param == "kafka":
@@ -49,7 +49,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
 
 @pytest.fixture
 def maker(source: Source, tmp_path: Path) -> Iterator[Maker]:
-    """Makes inbounds of the source and closes them before the source goes."""
+    """Factory of inbounds, which are closed before the source."""
     made = Maker(source, tmp_path)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""One source for each inbound, all of them alike: put in, take away the server, count."""
+"""Test sources of inbounds with a common interface: put, outage, count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_SECONDS = 40.0
 
 
 def wait_for(holds: Callable[[], bool], what: str) -> None:
-    """Wait until it holds; the time is far more than it takes."""
+    """Wait until a condition holds, with a generous timeout."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"waited {WAIT_SECONDS:g} s for {what}"
@@ -33,7 +33,7 @@ def wait_for(holds: Callable[[], bool], what: str) -> None:
 
 
 def take(inbound: Inbound, count: int, most: int = 100) -> list[Taken]:
-    """Exactly ``count`` items, however long they take to come."""
+    """Take exactly ``count`` items, waiting as long as needed."""
     found: list[Taken] = []
 
     def enough() -> bool:
@@ -45,26 +45,26 @@ def take(inbound: Inbound, count: int, most: int = 100) -> list[Taken]:
 
 
 class Source(Protocol):
-    """What the contract test needs of a server."""
+    """Interface that the contract test needs of a server."""
 
     cls: str
     init: dict[str, Any]
 
     def put(self, values: Sequence[bytes]) -> None:
-        """Items in this order."""
+        """Add items in this order."""
 
     def left(self) -> int:
-        """How many the server still has to hand out or to hear of."""
+        """Return how many items the server has not delivered or not seen acknowledged."""
 
     def outage(self) -> contextlib.AbstractContextManager[None]:
-        """Without the server."""
+        """Make the server unreachable."""
 
     def hasten(self) -> None:
         """From here on a dead consumer is found to be dead as soon as the server allows."""
 
 
 class Maker:
-    """Makes inbounds of one source and closes them."""
+    """Factory of inbounds for one source; closes them."""
 
     def __init__(self, source: Source, folder: Path) -> None:
         self.source = source
@@ -80,7 +80,7 @@ class Maker:
         return made
 
     def order(self, limit: int, acks: int) -> str:
-        """What taker.py is told."""
+        """Return the arguments of taker.py."""
         context = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in asdict(self.context(limit)).items()

@@ -1,4 +1,4 @@
-"""A router that a test kills: takes, acknowledges a part, says what it has and waits.
+"""Router process that a test kills: takes, acknowledges some items, prints them and waits.
 
 ``python -m tests.routing.engine.inbounds.taker ORDER`` with the JSON of ``Maker.order``.
 """

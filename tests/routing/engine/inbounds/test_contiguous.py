@@ -1,4 +1,4 @@
-"""Nobody remembers a position that an unfinished one comes before."""
+"""A position is committed only after all earlier positions are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all inbounds promise, each with its real server."""
+"""Contract of all inbounds, on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a file has: it is renamed, cut, packed, and remembered by its reader alone."""
+"""File inbound: rotation, truncation, compression, and the stored position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.routing.engine.items import MAX_BYTES, ItemError, read_item
 
 
 class Folder:
-    """A log, its readers, and what a rotation does to it."""
+    """Log file with its readers and its rotation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class Folder:
         return made
 
     def rotate(self, number: int = 1) -> Path:
-        """Rename it; times tell the order, and tests are faster than the clock of some disks."""
+        """Rename the file; set its time, because some disks have a coarse clock."""
         away = self.path / f"log.jsonl.{number}"
         self.log.rename(away)
         os.utime(away, (1_000_000 - number, 1_000_000 - number))

@@ -1,4 +1,4 @@
-"""Inbounds that share a Kafka group are told of: each would get a part of the items only."""
+"""Inbounds that share a Kafka consumer group are reported."""
 
 from __future__ import annotations
 

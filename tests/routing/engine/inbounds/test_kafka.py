@@ -1,4 +1,4 @@
-"""What only Kafka has: partitions, rebalances, commits."""
+"""Kafka inbound: partitions, rebalances, commits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_was_acknowledged_does_not_go_along_with_a_partition(
 
 @contextlib.contextmanager
 def polled(inbound: Inbound) -> Iterator[None]:
-    """It takes part in its group meanwhile."""
+    """Keep the consumer in its group by polling."""
     done = threading.Event()
 
     def poll() -> None:
@@ -103,7 +103,7 @@ def test_a_late_ack_is_ignored_and_counted(maker: Maker, source: KafkaSource) ->
 
 
 def test_a_topic_that_is_not_there_yet(maker: Maker, source: KafkaSource) -> None:
-    """A new project names its topic before anybody has written to it (seed S2.21)."""
+    """A new project may name a topic that does not exist yet (seed S2.21)."""
     source.topic = source.init["topics"][0] = f"{source.topic}-new"  # type: ignore[index]
     inbound = maker.make()
     inbound.take(1, 0.1)

@@ -1,4 +1,4 @@
-"""Weights are shares of the polls."""
+"""Weights are shares of polls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 100), min_si
 
 
 class PollScheduler(module.PollScheduler):
-    """Of one project's inbounds, by their names alone."""
+    """Scheduler with the inbounds of one project, by name."""
 
     def __init__(self, weights: dict[str, int], **options: float) -> None:
         super().__init__({(0, name): weight for name, weight in weights.items()}, **options)

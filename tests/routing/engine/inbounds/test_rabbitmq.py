@@ -1,4 +1,4 @@
-"""What only RabbitMQ has: queues that are not there, servers that refuse."""
+"""RabbitMQ inbound: missing queues and rejected connections."""
 
 from __future__ import annotations
 

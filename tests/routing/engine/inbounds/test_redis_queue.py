@@ -44,13 +44,13 @@ def taken_key(source: RedisSource) -> str:
 
 
 def taken_by(source: RedisSource) -> list[bytes]:
-    """What the one consumer holds, in the order it was taken; each with the digit of its level."""
+    """Return the items that the only consumer holds, in the order taken."""
     own = source.client.hgetall(taken_key(source))
     return [own[number] for number in sorted(own, key=int)]  # type: ignore[index, arg-type]
 
 
 def rescue(source: RedisSource) -> None:
-    """As another consumer does."""
+    """Recover expired items as another consumer does."""
     server = RedisServer(source.url)
     other = ReliableList(server, source.key, consumer="other", most_taken=1)
     other.rescue()
@@ -58,7 +58,7 @@ def rescue(source: RedisSource) -> None:
 
 
 def lose_lease(source: RedisSource) -> None:
-    """As if the consumer had been frozen for long, and another one had looked."""
+    """Expire the lease and recover its items, as if the consumer had been frozen."""
     key = f"{source.key}:consumers"
     for name in source.client.zrange(key, 0, -1):  # type: ignore[union-attr]
         source.client.zadd(key, {name: 0})

@@ -1,4 +1,4 @@
-"""Which inbounds there are, and what is said about wrong ones."""
+"""Registry of inbound classes, and its messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_make_refuses_what_check_refuses(tmp_path: Path) -> None:
 
 @pytest.fixture
 def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's package with one good entry point and bad ones."""
+    """Third-party package with one valid entry point and several invalid ones."""
     (tmp_path / "somebodys_inbounds.py").write_text(
         "class Good:\n"
         "    PARAMETERS = ()\n"

@@ -33,14 +33,14 @@ KINDS = [
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[KafkaCluster]:
-    """A cluster for the whole session: topics part the tests."""
+    """Kafka cluster of the session; each test has its own topics."""
     with contextlib.closing(KafkaCluster()) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def own_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The class of the documentation, by its name."""
+    """Name of the outbound class from the documentation."""
     monkeypatch.setitem(registry._registered, "files.FileOutbound", examples()["FileOutbound"])
 
 

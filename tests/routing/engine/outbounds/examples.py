@@ -1,4 +1,4 @@
-"""The code of docs/outbounds.md, as it stands there."""
+"""The Python code of docs/outbounds.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOCUMENT = ROOT / "docs" / "outbounds.md"
 
 @functools.cache
 def examples() -> dict[str, Any]:
-    """What the Python blocks of the document define, by name."""
+    """Return the names that the Python blocks of the document define."""
     names: dict[str, Any] = {"__name__": "examples"}
     for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL):
         exec(compile(block, str(DOCUMENT), "exec"), names)  # noqa: S102 - our own document

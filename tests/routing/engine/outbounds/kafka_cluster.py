@@ -15,7 +15,7 @@ PARTITIONS = 4
 
 
 class KafkaCluster:
-    """Keeps everything in memory."""
+    """In-memory mock cluster."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -29,7 +29,7 @@ class KafkaCluster:
         assert ":" in self.servers
 
     def freeze(self) -> None:
-        """Nothing is answered any more."""
+        """Stop answering requests."""
         self._process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:

@@ -1,4 +1,4 @@
-"""The targets that the contract is tested on, each with a consumer from the documentation."""
+"""Targets for the contract tests, each with a consumer from the documentation."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ PATIENCE_SECONDS = 30
 
 
 def sent(number: int = 0, *, priority: int = 1000, rt: bool = False, **keys: Any) -> Sent:
-    """A message like the router's."""
+    """Return a message as the router builds it."""
     message = {"task_uuid": f"u{number}", "number": number, "same": "one", **keys}
     return Sent(f"u{number}", message, priority, rt)
 
 
 def through(proxy: Proxy, url: str) -> str:
-    """The URL with the proxy in the place of its host."""
+    """Return the URL with the proxy in place of its host."""
     parts = urlsplit(url)
     login = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
     return parts._replace(netloc=f"{login}127.0.0.1:{proxy.port}").geturl()
 
 
 class Target:
-    """One target: how to send there, what arrived, and how to take it away."""
+    """Target with its URL, its consumer and its outages."""
 
     cls = ""
     # Whether ``depth`` can be known.
@@ -62,7 +62,7 @@ class Target:
         return outbound
 
     def take(self) -> Item | None:
-        """The next item, or None when there is none."""
+        """Return the next item, or None."""
         raise NotImplementedError
 
     def take_all(self, number: int) -> list[Item]:
@@ -75,13 +75,13 @@ class Target:
         return taken
 
     def gone(self) -> None:
-        """The target is not there."""
+        """Make the target unreachable."""
 
     def hung(self) -> None:
-        """The target is there, and answers nothing."""
+        """Keep the target reachable without any answer."""
 
     def back(self) -> None:
-        """The target is there again."""
+        """Restore the target."""
 
     def close(self) -> None:
         self.back()
@@ -89,7 +89,7 @@ class Target:
 
 
 class ProxiedTarget(Target):
-    """Behind a proxy, whose connections can be cut or frozen."""
+    """Target behind a proxy whose connections can be cut or frozen."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class HttpTarget(ProxiedTarget):
 
 
 class FileTarget(Target):
-    """The class that docs/outbounds.md shows how to write."""
+    """Target of the outbound class in docs/outbounds.md."""
 
     cls = "files.FileOutbound"
     has_depth = False

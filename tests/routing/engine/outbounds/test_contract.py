@@ -1,4 +1,4 @@
-"""What every outbound promises, on every target."""
+"""Contract of all outbounds, on every target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORT_SECONDS = 1.0
 
 
 def until_delivered(outbound: Outbound, number: int) -> None:
-    """Offer one message until it is taken, as the router does."""
+    """Send one message until it is delivered, as the router does."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (outcome := outbound.send([sent(number)])[0]) != DELIVERED:
         assert outcome.verdict is SendStatus.AWAY

@@ -1,4 +1,4 @@
-"""HTTP services: what their answers mean, batches, and addresses that are refused."""
+"""HTTP outbound: status codes, batches, and blocked addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = tuple[int, dict[str, str]]
 
 
 class Service:
-    """Answers as ``decide`` says; ``seen`` holds (headers, JSON) of each request."""
+    """HTTP server that answers as ``decide`` says; ``seen`` has (headers, JSON) of each request."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[dict[str, str], Any]] = []
@@ -42,7 +42,7 @@ class Service:
                 self.end_headers()
 
             def log_message(self, *arguments: object) -> None:
-                """Silent."""
+                """Do not log requests."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True

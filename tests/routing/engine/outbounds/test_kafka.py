@@ -1,4 +1,4 @@
-"""Kafka: keys, lag, and a client that is loaded only when it is used."""
+"""Kafka outbound: keys, lag, and lazy loading of the client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def target(kafka_cluster: KafkaCluster) -> Iterator[KafkaTarget]:
 
 
 def by_partition(target: KafkaTarget, number: int) -> dict[int, list[bytes | None]]:
-    """Keys of this many messages, by partition."""
+    """Return the keys of this many messages by partition."""
     found: dict[int, list[bytes | None]] = {}
     left = number
     for _ in range(number + 100):

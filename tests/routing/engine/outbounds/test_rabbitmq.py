@@ -1,4 +1,4 @@
-"""RabbitMQ queues: made or found, priorities, and what a broker may refuse."""
+"""RabbitMQ outbound: queue declaration, priorities, and errors of the broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def target(rabbit_vhost: str) -> Iterator[RabbitTarget]:
 
 
 def queues_named_dead(target: RabbitTarget) -> bool:
-    """Whether the queue for dead letters, which is the platform's own, is there."""
+    """Return whether the platform's dead-letter queue exists."""
     channel = target.connection.channel()
     try:
         channel.queue_declare("dead", passive=True)
@@ -150,7 +150,7 @@ def test_a_login_that_is_refused_holds_items_up(target: RabbitTarget) -> None:
 
 @pytest.fixture
 def writes_nothing(target: RabbitTarget) -> Iterator[str]:
-    """URL with a user who may look at queues and write to nothing."""
+    """URL of a user without write permission."""
     if shutil.which("rabbitmqctl") is None:
         pytest.skip("no rabbitmqctl on PATH")
     name, vhost = f"test-{target.queue}", unquote(urlsplit(target.url).path[1:])

@@ -1,4 +1,4 @@
-"""Redis queues: who is taken first, and what a server may do to them."""
+"""Redis outbounds: order of consumption, and errors of the server."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_answer_to_one_part_is_kept_when_the_next_is_lost(plain: RedisListTa
 
 
 class Server:
-    """A Redis server of one test."""
+    """Redis server of one test."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -189,7 +189,7 @@ class Server:
 
 
 def deliver(outbound: Outbound, number: int) -> None:
-    """Offer a message until it is taken."""
+    """Send a message until it is delivered."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while outbound.send([sent(number)])[0] != DELIVERED:
         assert time.monotonic() < deadline
@@ -273,7 +273,7 @@ def test_a_login_that_is_refused_holds_items_up(redis_url: str) -> None:
 
 
 def several(target: RedisListTarget, keys: list[str]) -> list[RedisListOutbound]:
-    """Outbounds of these lists."""
+    """Return outbounds for these lists."""
     made = []
     for key in keys:
         rule = rules.Outbound(key, target.cls, init={**target.init(), "key": key})
@@ -284,7 +284,7 @@ def several(target: RedisListTarget, keys: list[str]) -> list[RedisListOutbound]
 
 
 def numbers_in(target: RedisListTarget, key: str) -> list[int]:
-    """Those of the messages of a list, in the order in which they would be taken."""
+    """Return the numbers of the messages in a list, in the order of consumption."""
     return [json.loads(body)["number"] for body in reversed(target.client.lrange(key, 0, -1))]
 
 

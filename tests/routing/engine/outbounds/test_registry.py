@@ -1,4 +1,4 @@
-"""Names of outbound classes, and what is said about wrong parameters."""
+"""Registry of outbound classes, and its messages about invalid parameters."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_an_address_without_secrets_is_shown_as_it_is() -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package of somebody else, with entry points, installed for one test."""
+    """Third-party package with entry points, installed for one test."""
     info = tmp_path / "their_outbounds-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-outbounds\nVersion: 1.0\n")

@@ -30,7 +30,7 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def holds(text: str, item: Item) -> bool | None:
-    """Whether the item fits; None for a type error."""
+    """Return whether the item matches; None for a type error."""
     try:
         return bool(value_of(ast.parse(text.strip(), mode="eval").body, item))
     except Exception:  # noqa: BLE001 - of a type error, by the book
@@ -38,17 +38,17 @@ def holds(text: str, item: Item) -> bool | None:
 
 
 def first(rules: Sequence[tuple[str, Sequence[str]]], item: Item) -> int | None:
-    """The first rule of which any selector holds: all are tried."""
+    """Return the first rule with a matching selector by trying all."""
     return next(iter(every(rules, item)), None)
 
 
 def every(rules: Sequence[tuple[str, Sequence[str]]], item: Item) -> list[int]:
-    """All rules of which any selector holds."""
+    """Return all rules with a matching selector."""
     return [n for n, (_, texts) in enumerate(rules) if any(holds(one, item) for one in texts)]
 
 
 def value_of(node: ast.expr, item: Item) -> Any:
-    """The value of a part. Raises whatever Python raises."""
+    """Return the value of a part. Raises whatever Python raises."""
     match node:
         case ast.Constant():
             return node.value

@@ -1,4 +1,4 @@
-"""Which condition of a selector was not met, and what the item had there."""
+"""Conditions of a selector that failed, and the item's values for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.routing.engine.selector import reference
 
 
 def failing(text: str, item: dict[str, Any]) -> list[str]:
-    """The texts of the conditions that an item failed by."""
+    """Return the texts of the conditions that failed."""
     return [one.text for one in explain_conditions(text, item).failing]
 
 

@@ -1,4 +1,4 @@
-"""Why a selector fits an item or not, as a page shows it."""
+"""Explanation of why a selector matches an item or not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.routing.engine.selector import reference
 
 
 def lines(part: PartExplanation, depth: int = 0) -> list[str]:
-    """A tree as lines: indent, text, state, value."""
+    """Return a tree as lines: indent, text, state, value."""
     own = f"{'  ' * depth}{part.text} | {part.state.value} | {part.value}"
     return [own, *[line for one in part.parts for line in lines(one, depth + 1)]]
 

@@ -1,4 +1,4 @@
-"""Any text at all: a refusal with its place, or a selector that never raises."""
+"""Any text is rejected with a position, or compiles to a selector that never raises."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ITEMS: tuple[dict[str, Any], ...] = (
 
 
 def try_out(text: str) -> None:
-    """Compile a text, and ask it of items, alone and among others."""
+    """Compile a text and evaluate it for items, alone and among other rules."""
     refused: SelectorError | None = None
     try:
         selector = compile_selector(text)

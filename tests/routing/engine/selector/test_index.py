@@ -1,4 +1,4 @@
-"""The index answers as trying all does."""
+"""The index returns the same rules as evaluating all selectors."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def test_dense_rules_choose_as_the_reference_does() -> None:
 
 
 def index(*texts: str) -> Candidates:
-    """An index over selectors, one a rule; what is left to test is not compiled."""
+    """Return an index over one selector per rule, with uncompiled rest conditions."""
     return build(
         (Entry(number, parse(text).root) for number, text in enumerate(texts)), lambda _: bool
     )
 
 
 def rules_in(candidates: Candidates, item: dict[str, Any]) -> list[int]:
-    """The rules of which the index gives a selector."""
+    """Return the rules whose selectors the index returns."""
     return sorted({rule for row in candidates.find(item) for rule, _ in row})
 
 

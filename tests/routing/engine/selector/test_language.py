@@ -1,4 +1,4 @@
-"""What is a selector and what is refused, with the place."""
+"""Valid selectors, and the positions of errors in invalid ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORPUS = json.loads(
 
 
 def refusal(text: Any) -> SelectorError:
-    """Why a text is no selector. A warning on the way would be an error of the test."""
+    """Return the error of an invalid selector; a warning fails the test."""
     with pytest.raises(SelectorError) as caught:
         compile_selector(text)
     error: SelectorError = caught.value
@@ -123,7 +123,7 @@ def test_a_refusal_says_what_and_where(text: Any, code: str, offset: int) -> Non
 
 
 def limits() -> Iterator[tuple[str, str, str]]:
-    """For each limit: the most that is allowed, and more than that."""
+    """Return for each limit the largest valid text and one that exceeds it."""
     text = "a == 'x'"
     yield text + " " * (MAX_CHARACTERS - len(text)), text + " " * MAX_CHARACTERS, "too_long"
     yield "(" * MAX_BRACKETS + "a" + ")" * MAX_BRACKETS, "(" * 21 + "a" + ")" * 21, "too_deep"

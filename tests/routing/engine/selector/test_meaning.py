@@ -39,7 +39,7 @@ FITS, NOT, ERROR = "fits", "does not fit", "type error"
 
 
 def meaning(text: str, item: dict[str, Any]) -> str:
-    """What becomes of an item; the function, the rules and the explanation must agree."""
+    """Return the result for an item; function, rules and explanation must agree."""
     rules = compile_rules([("rule", [text])])
     selector = compile_selector(text)
     fits = rules.first(item) == 0
@@ -161,7 +161,7 @@ def test_meaning(text: str, item: dict[str, Any], expected: str) -> None:
 
 
 class Broken(dict[str, Any]):
-    """A value that nothing can be done with."""
+    """Dict that fails on every access."""
 
     def __eq__(self, other: object) -> bool:
         raise RuntimeError("no")
