@@ -34,7 +34,7 @@ from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_image
 from tests.requeststore.factories import Numbered, make_biz, make_rebalance, make_request
 from tests.requeststore.tester.shop import make_sample
-from tests.routing.api.ruled import ruled
+from tests.routing.api.active_rules import ruled
 from tests.routing.factories import arrive, row_of
 from tests.seeds.factories import make_frontier, make_operation
 from tests.seeds.resources.factories import make_pool, make_resource

@@ -32,7 +32,7 @@ from tests.projects.building import make_build, make_image
 from tests.queuestats.test_queues import flow, make_queue
 from tests.requeststore.factories import make_request, save_bizzes
 from tests.routing.factories import arrive
-from tests.routing.ruled import RULES, SPARE, activate_rules, save_rules
+from tests.routing.page_rules import RULES, SPARE, activate_rules, save_rules
 from tests.seeds.resources.factories import make_pool, make_resource
 
 ALERTS = {

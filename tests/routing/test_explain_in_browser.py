@@ -17,7 +17,7 @@ from apps.projects.models import Project
 from tests.access.factories import enter, make_project, make_user
 from tests.e2e.chromium import keep, launched, watch
 from tests.routing.factories import arrive
-from tests.routing.ruled import NORTH, SOUTH, SPARE, activate_rules, save_rules
+from tests.routing.page_rules import NORTH, SOUTH, SPARE, activate_rules, save_rules
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 ITEM = {

@@ -28,7 +28,14 @@ from apps.routing.queries.replays import RouteKind
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_user
 from tests.routing.factories import arrive, moved
-from tests.routing.ruled import NORTH, REST, SOUTH, activate_rules, save_broken_rules, save_rules
+from tests.routing.page_rules import (
+    NORTH,
+    REST,
+    SOUTH,
+    activate_rules,
+    save_broken_rules,
+    save_rules,
+)
 
 pytestmark = pytest.mark.django_db
 

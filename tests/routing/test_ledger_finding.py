@@ -30,7 +30,7 @@ from apps.routing.services import (
 from apps.routing.states import ItemState
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.routing.factories import NOW, arrive, later, moved, row_of, to
-from tests.routing.ruled import activate_rules
+from tests.routing.page_rules import activate_rules
 
 pytestmark = pytest.mark.django_db
 

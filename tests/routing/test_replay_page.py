@@ -14,7 +14,7 @@ from apps.routing.engine.rules import Convert
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_user
 from tests.routing.factories import arrive
-from tests.routing.ruled import (
+from tests.routing.page_rules import (
     LOGS,
     NORTH,
     REST,

@@ -76,9 +76,9 @@ def send(project: Project, *items: Item, init: dict[str, Any] | None = None) -> 
 
 def stored(project: Project) -> list[FoundRequest]:
     """Return all stored requests, oldest first."""
-    yard = shared_request_store()
-    page = yard.page(yard.biz(project.pk, "news"), limit=1000)
-    found = [yard.find(each.request.id) for each in reversed(page)]
+    store = shared_request_store()
+    page = store.page(store.biz(project.pk, "news"), limit=1000)
+    found = [store.find(each.request.id) for each in reversed(page)]
     return [each for each in found if each is not None]
 
 
@@ -199,8 +199,8 @@ def test_a_biz_that_is_full_holds_items_up_until_there_is_room(project: Project)
     assert send(project, {"url": URL}, {"url": f"{URL}1"}) == [DELIVERED] * 2
     (outcome,) = send(project, {"url": f"{URL}2"})
     assert (outcome.verdict, outcome.code) == (SendStatus.AWAY, "biz_full")
-    yard = shared_request_store()
-    yard.queue(yard.biz(project.pk, "news")).clear()
+    store = shared_request_store()
+    store.queue(store.biz(project.pk, "news")).clear()
     assert send(project, {"url": f"{URL}2"}) == [DELIVERED]
     assert len(stored(project)) == 3
 

@@ -20,7 +20,7 @@ from tests.alerts.factories import make_incident
 from tests.dashboard.machinery import make_letter, make_outgoing
 from tests.joblogs.factories import make_build, store_texts
 from tests.requeststore.factories import make_biz
-from tests.routing.api.ruled import activate_rules
+from tests.routing.api.active_rules import activate_rules
 from tests.seeds.api.conftest import Service
 from tests.seeds.factories import make_frontier
 from tests.sources.records import sourced

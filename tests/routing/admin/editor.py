@@ -12,7 +12,7 @@ from apps.projects.models import Project
 from tests.routing.admin.pages import RULES, address, form_of, html_of, person, unchanged
 
 
-class Editor:
+class EditorClient:
     """Client with the page open."""
 
     def __init__(self, client: Client, project: Project, **query: Any) -> None:
@@ -57,5 +57,5 @@ class Editor:
         return row.data
 
 
-def editor(project: Project, **query: Any) -> Editor:
-    return Editor(person(project), project, **query)
+def editor(project: Project, **query: Any) -> EditorClient:
+    return EditorClient(person(project), project, **query)

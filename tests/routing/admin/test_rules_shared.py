@@ -11,7 +11,7 @@ from apps.access.states import Role
 from apps.configcenter.models import ConfigVersion
 from apps.projects.models import Project
 from tests.access.factories import Api, make_project, make_user
-from tests.routing.admin.editor import Editor, editor
+from tests.routing.admin.editor import EditorClient, editor
 from tests.routing.admin.pages import (
     RULES,
     SECRET,
@@ -70,7 +70,7 @@ def test_those_who_may_not_edit_look_and_see_no_password(project: Project, role:
         outbound("b", "True", constants={"api_key": SECRET, "task_src": 3}),
     )
     version = save(project, rules, active=True)
-    page = Editor(person(project, role), project)
+    page = EditorClient(person(project, role), project)
     assert page.form["may_edit"] is False
     client = page.client
     where = [

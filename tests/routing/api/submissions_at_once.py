@@ -16,7 +16,7 @@ from apps.projects.models import Project
 from apps.routing.models import RoutedItem
 from apps.routing.queries import item_accounting, reconcile_items
 from tests.access.factories import bearer, make_project, make_token, make_user
-from tests.routing.api.ruled import activate_rules, send
+from tests.routing.api.active_rules import activate_rules, send
 from tests.routing.api.tasks import TASK, dispatched
 from tests.routing.ledger_at_once import together
 

@@ -12,7 +12,7 @@ from apps.routing.queries import find_items
 from apps.routing.services import ItemMove, move_items
 from apps.routing.states import ItemState
 from tests.access.factories import bearer, make_token, make_user
-from tests.routing.api.ruled import send
+from tests.routing.api.active_rules import send
 from tests.routing.factories import later
 
 # Seed S2.6.

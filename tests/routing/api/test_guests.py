@@ -13,7 +13,7 @@ from apps.routing.engine.servers import LOOPBACK_ONLY, Ports, read_ports, refusa
 from apps.routing.models import RoutedItem
 from crawlyard.settings.routing import anonymous_networks, routing_servers
 from tests.access.factories import Api, bearer, make_project, make_token, make_user
-from tests.routing.api.ruled import activate_rules, send
+from tests.routing.api.active_rules import activate_rules, send
 from yardkit.env import Env, EnvError
 
 TASK = {"data_type": "change"}

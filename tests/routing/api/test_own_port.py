@@ -45,7 +45,7 @@ def until(what: Any) -> Any:
 
 
 @dataclass
-class House:
+class Installation:
     """Installation with a database, web processes and a helper process."""
 
     data: Path
@@ -67,8 +67,8 @@ class House:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def clerk(self, *words: object) -> str:
-        return self.run("-m", "tests.routing.api.clerk", *map(str, words))
+    def helper(self, *words: object) -> str:
+        return self.run("-m", "tests.routing.api.helper_process", *map(str, words))
 
     @contextmanager
     def web(self) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
@@ -117,115 +117,119 @@ def is_open(port: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> House:
-    made = House(tmp_path_factory.mktemp("data"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    made = Installation(tmp_path_factory.mktemp("data"))
     fill_data_folder(made.data)
-    made.token = made.clerk("person")
+    made.token = made.helper("person")
     return made
 
 
 @pytest.fixture(scope="module")
-def main(house: House) -> Iterator[int]:
+def main(site: Installation) -> Iterator[int]:
     """The main port of a web process."""
-    with house.web() as (port, _process):
+    with site.web() as (port, _process):
         yield port
 
 
 @pytest.mark.covers("S2.9")
 def test_a_port_of_its_own_opens_and_moves_and_closes_with_the_active_rules(
-    house: House, main: int
+    site: Installation, main: int
 ) -> None:
     first, second = free_port(), free_port()
     assert not is_open(first)
-    project = house.clerk("rules", "ic", "127.0.0.1", first)
+    project = site.helper("rules", "ic", "127.0.0.1", first)
     until(lambda: is_open(first))
 
-    status, told = house.ask(first, "/task/", {"data_type": "change"})
+    status, told = site.ask(first, "/task/", {"data_type": "change"})
     assert (status, told["project"], told["items"][0]["fate"]) == (200, "ic", "accepted")
-    assert house.ask(first, "/task/", {}, token=False)[0] == 401
-    assert house.ask(first, "/inbound/http/check_task/", {})[1]["outcome"] == "end"
-    names = [each["name"] for each in house.ask(first, "/outbound/")[1]["outbounds"]]
+    assert site.ask(first, "/task/", {}, token=False)[0] == 401
+    assert site.ask(first, "/inbound/http/check_task/", {})[1]["outcome"] == "end"
+    names = [each["name"] for each in site.ask(first, "/outbound/")[1]["outbounds"]]
     assert names == ["changes", "rest"]
     # Nothing else of the platform is here.
     for path in ("/", "/admin/", "/api/v1/me", "/projects/ic/task/", "/static/x", "/taskx"):
-        assert house.ask(first, path)[0] == 404
-    assert house.ask(main, "/api/v1/me")[0] == 200
-    standing = until(lambda: house.server(main, project)["processes"])
+        assert site.ask(first, path)[0] == 404
+    assert site.ask(main, "/api/v1/me")[0] == 200
+    standing = until(lambda: site.server(main, project)["processes"])
     assert [each["problem"] for each in standing] == [""]
 
-    house.clerk("rules", "ic", "127.0.0.1", second)
+    site.helper("rules", "ic", "127.0.0.1", second)
     until(lambda: is_open(second) and not is_open(first))
-    assert house.ask(second, "/task/", {})[0] == 200
-    house.clerk("off", "ic")
+    assert site.ask(second, "/task/", {})[0] == 200
+    site.helper("off", "ic")
     until(lambda: not is_open(second))
-    assert house.ask(main, "/api/v1/me")[0] == 200
+    assert site.ask(main, "/api/v1/me")[0] == 200
 
 
-def test_a_taken_port_is_told_and_taken_over_once_it_is_free(house: House, main: int) -> None:
+def test_a_taken_port_is_told_and_taken_over_once_it_is_free(site: Installation, main: int) -> None:
     with closing(socket.socket()) as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        project = house.clerk("rules", "taken", "127.0.0.1", port)
+        project = site.helper("rules", "taken", "127.0.0.1", port)
 
         def problem() -> str:
-            shown = house.server(main, project)["processes"]
+            shown = site.server(main, project)["processes"]
             return str(shown[0]["problem"]) if shown else ""
 
         assert "in use" in until(problem)
-        assert house.ask(main, "/api/v1/me")[0] == 200
+        assert site.ask(main, "/api/v1/me")[0] == 200
         other.close()
-        until(lambda: house.ask(port, "/task/", {})[0] == 200)
+        until(lambda: site.ask(port, "/task/", {})[0] == 200)
         until(lambda: not problem())
-        house.clerk("off", "taken")
+        site.helper("off", "taken")
 
 
-def test_rules_open_no_port_that_the_installation_does_not_allow(house: House, main: int) -> None:
+def test_rules_open_no_port_that_the_installation_does_not_allow(
+    site: Installation, main: int
+) -> None:
     port = free_port()
-    project = house.clerk("rules", "wide", EVERYWHERE, port)
-    told = until(lambda: house.server(main, project)["processes"])
+    project = site.helper("rules", "wide", EVERYWHERE, port)
+    told = until(lambda: site.server(main, project)["processes"])
     assert "ROUTING_SERVERS" in told[0]["problem"]
-    assert "ROUTING_SERVERS" in house.server(main, project)["problem"]
+    assert "ROUTING_SERVERS" in site.server(main, project)["problem"]
     assert not is_open(port)
-    assert house.clerk("rules", "wide", "127.0.0.1", 80)
-    until(lambda: house.server(main, project)["address"] == "127.0.0.1:80")
-    assert "ROUTING_SERVERS" in house.server(main, project)["problem"]
-    house.clerk("off", "wide")
+    assert site.helper("rules", "wide", "127.0.0.1", 80)
+    until(lambda: site.server(main, project)["address"] == "127.0.0.1:80")
+    assert "ROUTING_SERVERS" in site.server(main, project)["problem"]
+    site.helper("off", "wide")
 
 
 @pytest.mark.fault
-def test_two_web_processes_share_a_port_and_one_may_die(house: House, main: int) -> None:
+def test_two_web_processes_share_a_port_and_one_may_die(site: Installation, main: int) -> None:
     port = free_port()
-    project = house.clerk("rules", "shared", "127.0.0.1", port)
-    with house.web() as (_other, victim):
+    project = site.helper("rules", "shared", "127.0.0.1", port)
+    with site.web() as (_other, victim):
 
         def listening() -> bool:
-            shown = house.server(main, project)["processes"]
+            shown = site.server(main, project)["processes"]
             return [each["problem"] for each in shown] == ["", ""]
 
         until(listening)
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()
         for _ in range(20):
-            assert house.ask(port, "/task/", {})[0] == 200
+            assert site.ask(port, "/task/", {})[0] == 200
         # Two projects cannot have one port: the first keeps it.
-        second = house.clerk("rules", "zz", "127.0.0.1", port)
-        shown = until(lambda: house.server(main, second)["processes"])
+        second = site.helper("rules", "zz", "127.0.0.1", port)
+        shown = until(lambda: site.server(main, second)["processes"])
         assert "shared" in shown[0]["problem"]
-        assert house.ask(port, "/task/", {})[1]["project"] == "shared"
+        assert site.ask(port, "/task/", {})[1]["project"] == "shared"
         for slug in ("shared", "zz"):
-            house.clerk("off", slug)
+            site.helper("off", slug)
 
 
 @pytest.mark.fault
-def test_a_web_process_with_a_port_of_rules_ends_when_it_is_told(house: House, main: int) -> None:
+def test_a_web_process_with_a_port_of_rules_ends_when_it_is_told(
+    site: Installation, main: int
+) -> None:
     port = free_port()
-    project = house.clerk("rules", "ends", "127.0.0.1", port)
-    with house.web() as (_other, process):
-        until(lambda: len(house.server(main, project)["processes"]) == 2)
+    project = site.helper("rules", "ends", "127.0.0.1", port)
+    with site.web() as (_other, process):
+        until(lambda: len(site.server(main, project)["processes"]) == 2)
         process.terminate()
         assert process.wait(30) in (0, -signal.SIGTERM)
         # It has taken back its word, and the other goes on.
-        assert len(house.server(main, project)["processes"]) == 1
-        assert house.ask(port, "/task/", {})[0] == 200
-    house.clerk("off", "ends")
+        assert len(site.server(main, project)["processes"]) == 1
+        assert site.ask(port, "/task/", {})[0] == 200
+    site.helper("off", "ends")

@@ -19,7 +19,7 @@ from apps.routing.services import report_router, report_servers
 from apps.routing.states import ItemState
 from tests.access.factories import Api, make_project, make_user
 from tests.routing.admin.pages import OVERVIEW, address, html_of, person, text_of
-from tests.routing.api.ruled import CHANGES, REST, activate_rules, http_inbound
+from tests.routing.api.active_rules import CHANGES, REST, activate_rules, http_inbound
 from tests.routing.factories import NOW, arrive, moved
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ from apps.routing.engine.steps import StepKind
 from apps.routing.models import RoutedItem, ValuePage
 from apps.routing.queries import find_items, item_accounting, reconcile_items
 from tests.access.factories import Api, bearer, make_project, make_superuser, make_token, make_user
-from tests.routing.api.ruled import CHANGES, REST, activate_rules, http_inbound, send
+from tests.routing.api.active_rules import CHANGES, REST, activate_rules, http_inbound, send
 from tests.routing.api.tasks import TASK, dispatched, items_of, operator
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from apps.routing.engine.steps import StepKind
 from apps.routing.models import RoutedItem
 from apps.routing.queries import item_accounting, reconcile_items
 from tests.access.factories import make_project
-from tests.routing.api.ruled import CHANGES, activate_rules, http_inbound, send
+from tests.routing.api.active_rules import CHANGES, activate_rules, http_inbound, send
 from tests.routing.api.tasks import dispatched, operator
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,7 @@ from apps.access.states import Role
 from apps.routing.models import RoutedItem
 from apps.routing.queries import item_accounting, reconcile_items
 from tests.access.factories import bearer, make_project, make_token, make_user
-from tests.routing.api.ruled import send
+from tests.routing.api.active_rules import send
 from tests.routing.api.tasks import TASK
 from tests.routing.daemon.routers import Router, outbound
 

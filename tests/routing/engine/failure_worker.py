@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from apps.routing.engine.failures import FailureFile
-from tests.routing.engine.failing import failed
+from tests.routing.engine.failure_files import failed
 
 
 def main(folder: str, name: str, batches: int, most_bytes: int) -> None:

@@ -23,7 +23,7 @@ from apps.routing.engine.messages import BUILT_IN
 from apps.routing.engine.outcomes import Action, Reason, TaskState
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Overflow, RuleSet
 from apps.routing.engine.track import Track, compile_track
-from tests.routing.engine.lives import NOW, UUID, known
+from tests.routing.engine.decisions import NOW, UUID, known
 
 LIST = "redis_queue.RedisListOutbound"
 LOGS = Inbound(

@@ -16,7 +16,7 @@ from apps.routing.engine.messages import Counters, message
 from apps.routing.engine.outcomes import Action, Decision, TaskState
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Overflow, RuleSet
 from apps.routing.engine.track import Track, compile_track
-from tests.routing.engine.lives import NOW, UUID
+from tests.routing.engine.decisions import NOW, UUID
 from tests.routing.engine.selector import reference
 
 

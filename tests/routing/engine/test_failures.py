@@ -20,7 +20,7 @@ from apps.routing.engine.failures import FailureFile, FailureFileError
 from apps.routing.engine.inbounds.base import Context
 from apps.routing.engine.inbounds.file import FileInbound
 from tests.plugins.measured import Measured
-from tests.routing.engine.failing import failed, files_in, uuids_in
+from tests.routing.engine.failure_files import failed, files_in, uuids_in
 from tests.runtime.processes import PATIENCE_SECONDS, ROOT
 
 WORKER = "tests.routing.engine.failure_worker"

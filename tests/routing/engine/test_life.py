@@ -16,7 +16,7 @@ from apps.routing.engine.life import (
 from apps.routing.engine.messages import Counters
 from apps.routing.engine.outcomes import FINAL, TEXTS, Action, Decision, Reason, TaskState
 from apps.routing.engine.rules import MOST_ROUTINGS
-from tests.routing.engine.lives import UUID, Table, known, life, life_by, log, outbound
+from tests.routing.engine.decisions import UUID, StatusMatcher, known, life, life_by, log, outbound
 
 NEW = {"new"}
 
@@ -245,7 +245,7 @@ def test_results_of_an_item_that_is_parked() -> None:
 
 
 def test_rules_see_what_the_item_had_what_came_back_and_what_the_ledger_knows() -> None:
-    table = Table(NEW, {"404"})
+    table = StatusMatcher(NEW, {"404"})
     rules = life_by(table, [outbound("a", dont_retry_status=(404,)), outbound("b")])
     ledger = known("a", 2, 1, 3, item={"detail_url": "u", "rt": True, "task_result": 1})
     decision = rules.decide(log("404", company_key="k", outbound="forged", rt=False), ledger)

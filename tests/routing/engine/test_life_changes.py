@@ -8,7 +8,7 @@ from apps.routing.engine.life import KnownItem, Life
 from apps.routing.engine.messages import Counters
 from apps.routing.engine.outcomes import Action, Reason, TaskState
 from apps.routing.engine.rules import Outbound, Overflow
-from tests.routing.engine.lives import known, life, log, outbound
+from tests.routing.engine.decisions import known, life, log, outbound
 from tests.routing.engine.test_life import NEW, short
 
 # --- no result in time ----------------------------------------------------------------------------

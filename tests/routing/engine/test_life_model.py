@@ -14,8 +14,8 @@ from apps.routing.engine.life import KnownItem
 from apps.routing.engine.outcomes import FINAL, Action, Decision, TaskState
 from apps.routing.engine.rules import Outbound, Overflow
 from apps.routing.states import ItemState, may_move
+from tests.routing.engine.decisions import UUID, StatusMatcher, after, life, life_by, outbound, told
 from tests.routing.engine.life_model import Model
-from tests.routing.engine.lives import UUID, Table, after, life, life_by, outbound, told
 
 NAMES = ("a", "b", "c", "d")
 STATUSES = ("1", "2", "404", "503", "1000")
@@ -52,7 +52,7 @@ def test_the_engine_decides_as_the_second_opinion_does(
     there: list[Outbound], takes: list[set[str]], limits: int, statuses: list[str]
 ) -> None:
     takes = takes[: len(there)]
-    rules = life_by(Table(*takes), there, limits=limits, terminal_codes=(1000,))
+    rules = life_by(StatusMatcher(*takes), there, limits=limits, terminal_codes=(1000,))
     model = Model(there, list(takes), 100 if limits < 0 else limits, {"1000"})
     decision = rules.decide({"x": 1}, None)
     model.begin()

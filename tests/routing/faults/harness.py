@@ -47,9 +47,9 @@ class RouterHarness:
         )
         self.broker: Broker = connect(broker_url, name="test of faults")
         self._numbers = itertools.count(1)
-        with (folder / "clerk.log").open("ab") as log:
-            self._clerk = subprocess.Popen(
-                [sys.executable, "-m", "tests.routing.faults.clerk"],
+        with (folder / "helper.log").open("ab") as log:
+            self._helper = subprocess.Popen(
+                [sys.executable, "-m", "tests.routing.faults.helper_process"],
                 env={
                     **self.daemons.environment,
                     "DJANGO_SETTINGS_MODULE": "crawlyard.settings.base",
@@ -65,18 +65,18 @@ class RouterHarness:
     def close(self) -> None:
         """Stop all processes and delete queues and lists."""
         self.daemons.end()
-        self._clerk.terminate()
-        self._clerk.communicate(timeout=20)
+        self._helper.terminate()
+        self._helper.communicate(timeout=20)
         self.broker.close()
 
     def ask(self, question: str, **arguments: Any) -> Any:
-        """Return the answer of the helper process; see tests/routing/faults/clerk.py."""
-        assert self._clerk.stdin is not None
-        assert self._clerk.stdout is not None
-        self._clerk.stdin.write(json.dumps([question, arguments]) + "\n")
-        self._clerk.stdin.flush()
-        answer = self._clerk.stdout.readline()
-        assert answer, (self.daemons.folder / "clerk.log").read_text()[-3000:]
+        """Return the answer of the helper process; see tests/routing/faults/helper_process.py."""
+        assert self._helper.stdin is not None
+        assert self._helper.stdout is not None
+        self._helper.stdin.write(json.dumps([question, arguments]) + "\n")
+        self._helper.stdin.flush()
+        answer = self._helper.stdout.readline()
+        assert answer, (self.daemons.folder / "helper.log").read_text()[-3000:]
         return json.loads(answer)
 
     def until(

@@ -84,7 +84,7 @@ def test_a_name_that_is_taken_names_both_files(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Path:
+def rules_folder(tmp_path: Path) -> Path:
     """Create a folder of rules, with secrets beside it and links to them."""
     put(tmp_path / "secret.yaml", "stolen")
     put(tmp_path / "rules-of-others" / "a.yaml", "stolen")
@@ -133,15 +133,15 @@ def yard(tmp_path: Path) -> Path:
         ("{a: b}", "wrong_type"),
     ],
 )
-def test_what_may_not_be_included(yard: Path, include: str, code: str) -> None:
-    problem = told(put_main(yard, include))[0]
+def test_what_may_not_be_included(rules_folder: Path, include: str, code: str) -> None:
+    problem = told(put_main(rules_folder, include))[0]
     assert problem.code == code
     assert problem.place == ("pipe.yaml:1" if code == "not_a_file" else "main.yaml:2")
     assert "stolen" not in str(problem)
 
 
-def test_a_link_inside_the_folder_may_be_used(yard: Path) -> None:
-    assert names_of(put_main(yard, "inside.yaml", "own")) == ["a", "own"]
+def test_a_link_inside_the_folder_may_be_used(rules_folder: Path) -> None:
+    assert names_of(put_main(rules_folder, "inside.yaml", "own")) == ["a", "own"]
 
 
 def test_the_main_file_may_be_a_link(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.routing.engine.inbounds.sources import (
+    Factory,
     FileSource,
     KafkaSource,
-    Maker,
     RabbitSource,
     RedisSource,
     Source,
@@ -48,8 +48,8 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
 
 
 @pytest.fixture
-def maker(source: Source, tmp_path: Path) -> Iterator[Maker]:
+def maker(source: Source, tmp_path: Path) -> Iterator[Factory]:
     """Factory of inbounds, which are closed before the source."""
-    made = Maker(source, tmp_path)
+    made = Factory(source, tmp_path)
     yield made
     made.close()

@@ -63,7 +63,7 @@ class Source(Protocol):
         """From here on a dead consumer is found to be dead as soon as the server allows."""
 
 
-class Maker:
+class Factory:
     """Factory of inbounds for one source; closes them."""
 
     def __init__(self, source: Source, folder: Path) -> None:
@@ -80,7 +80,7 @@ class Maker:
         return made
 
     def order(self, limit: int, acks: int) -> str:
-        """Return the arguments of taker.py."""
+        """Return the arguments of taker_process.py."""
         context = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in asdict(self.context(limit)).items()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from apps.routing.engine.inbounds.base import Inbound, InboundClosed
-from tests.routing.engine.inbounds.sources import KafkaSource, Maker, Source, take, wait_for
+from tests.routing.engine.inbounds.sources import Factory, KafkaSource, Source, take, wait_for
 
 ROOT = Path(__file__).parents[4]
 
@@ -20,13 +20,13 @@ def values(count: int, first: int = 0) -> list[bytes]:
     return [json.dumps({"number": number}).encode() for number in range(first, first + count)]
 
 
-def test_it_is_an_inbound(maker: Maker) -> None:
+def test_it_is_an_inbound(maker: Factory) -> None:
     assert isinstance(maker.make(), Inbound)
 
 
 @pytest.mark.slow("1 s")
 @pytest.mark.covers("S2.17")
-def test_everything_that_is_put_in_comes_out_once_and_in_order(maker: Maker) -> None:
+def test_everything_that_is_put_in_comes_out_once_and_in_order(maker: Factory) -> None:
     wanted = [*values(40), b"\xff\xfe no item", *values(40, first=40)]
     maker.source.put(wanted)
     inbound = maker.make()
@@ -39,7 +39,7 @@ def test_everything_that_is_put_in_comes_out_once_and_in_order(maker: Maker) -> 
 
 
 @pytest.mark.slow("2 s")
-def test_no_more_than_agreed_are_out_at_once(maker: Maker) -> None:
+def test_no_more_than_agreed_are_out_at_once(maker: Factory) -> None:
     maker.source.put(values(10))
     inbound = maker.make(in_flight=3)
     taken = take(inbound, 3)
@@ -52,11 +52,16 @@ def test_no_more_than_agreed_are_out_at_once(maker: Maker) -> None:
 
 
 @pytest.mark.slow("9 s")
-def test_what_a_killed_router_had_comes_again(maker: Maker) -> None:
+def test_what_a_killed_router_had_comes_again(maker: Factory) -> None:
     maker.source.hasten()
     maker.source.put(values(12))
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.routing.engine.inbounds.taker", maker.order(5, acks=3)],
+        [
+            sys.executable,
+            "-m",
+            "tests.routing.engine.inbounds.taker_process",
+            maker.order(5, acks=3),
+        ],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -77,7 +82,7 @@ def test_what_a_killed_router_had_comes_again(maker: Maker) -> None:
 
 
 @pytest.mark.slow("4 s")
-def test_what_a_closed_inbound_had_comes_again(maker: Maker) -> None:
+def test_what_a_closed_inbound_had_comes_again(maker: Factory) -> None:
     maker.source.put(values(6))
     first = maker.make()
     taken = take(first, 4)
@@ -91,7 +96,7 @@ def test_what_a_closed_inbound_had_comes_again(maker: Maker) -> None:
 
 
 @pytest.mark.slow("3 s")
-def test_what_is_given_back_comes_again(maker: Maker) -> None:
+def test_what_is_given_back_comes_again(maker: Factory) -> None:
     maker.source.put(values(3))
     first = maker.make()
     taken = take(first, 3)
@@ -105,7 +110,7 @@ def test_what_is_given_back_comes_again(maker: Maker) -> None:
 
 
 @pytest.mark.slow("2 s")
-def test_two_share_without_doubles(maker: Maker) -> None:
+def test_two_share_without_doubles(maker: Factory) -> None:
     both = [maker.make(in_flight=4), maker.make(in_flight=4)]
     found: list[bytes] = []
     done = threading.Event()
@@ -140,7 +145,7 @@ def test_two_share_without_doubles(maker: Maker) -> None:
 
 
 @pytest.mark.slow("2 s")
-def test_depth_is_what_waits(maker: Maker) -> None:
+def test_depth_is_what_waits(maker: Factory) -> None:
     maker.source.put(values(10))
     inbound = maker.make(in_flight=2)
     take(inbound, 2)
@@ -148,7 +153,7 @@ def test_depth_is_what_waits(maker: Maker) -> None:
 
 
 @pytest.mark.slow("2 s")
-def test_it_lives_through_the_loss_of_its_server(maker: Maker, source: Source) -> None:
+def test_it_lives_through_the_loss_of_its_server(maker: Factory, source: Source) -> None:
     source.put(values(2))
     inbound = maker.make()
     taken = take(inbound, 2)

@@ -14,7 +14,7 @@ from apps.routing.engine.inbounds.base import BadInit, Context, Inbound
 from apps.routing.engine.inbounds.kafka import KafkaInbound
 from apps.routing.engine.rules import Inbound as Rule
 from tests.plugins.kafka_cluster import KafkaCluster
-from tests.routing.engine.inbounds.sources import KafkaSource, Maker, take, wait_for
+from tests.routing.engine.inbounds.sources import Factory, KafkaSource, take, wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -25,15 +25,15 @@ def source(kafka_cluster: KafkaCluster) -> KafkaSource:
 
 
 @pytest.fixture
-def maker(source: KafkaSource, tmp_path: Path) -> Iterator[Maker]:
-    made = Maker(source, tmp_path)
+def maker(source: KafkaSource, tmp_path: Path) -> Iterator[Factory]:
+    made = Factory(source, tmp_path)
     yield made
     made.close()
 
 
 @pytest.mark.slow("4 s")
 @pytest.mark.covers("S2.21")
-def test_only_the_contiguous_prefix_is_committed(maker: Maker, source: KafkaSource) -> None:
+def test_only_the_contiguous_prefix_is_committed(maker: Factory, source: KafkaSource) -> None:
     source.put([b"0", b"1", b"2", b"3"])
     inbound = maker.make()
     taken = take(inbound, 4)
@@ -47,7 +47,7 @@ def test_only_the_contiguous_prefix_is_committed(maker: Maker, source: KafkaSour
 
 @pytest.mark.slow("4 s")
 def test_what_was_acknowledged_does_not_go_along_with_a_partition(
-    maker: Maker, source: KafkaSource
+    maker: Factory, source: KafkaSource
 ) -> None:
     for partition in range(4):
         source.put([b"done %d" % partition, b"open %d" % partition], partition)
@@ -85,7 +85,7 @@ def polled(inbound: Inbound) -> Iterator[None]:
 
 
 @pytest.mark.slow("10 s")
-def test_a_late_ack_is_ignored_and_counted(maker: Maker, source: KafkaSource) -> None:
+def test_a_late_ack_is_ignored_and_counted(maker: Factory, source: KafkaSource) -> None:
     for partition in range(4):
         source.put([b"%d" % partition], partition)
     first = maker.make()
@@ -102,7 +102,7 @@ def test_a_late_ack_is_ignored_and_counted(maker: Maker, source: KafkaSource) ->
     assert second.late == 0
 
 
-def test_a_topic_that_is_not_there_yet(maker: Maker, source: KafkaSource) -> None:
+def test_a_topic_that_is_not_there_yet(maker: Factory, source: KafkaSource) -> None:
     """A new project may name a topic that does not exist yet (seed S2.21)."""
     source.topic = source.init["topics"][0] = f"{source.topic}-new"  # type: ignore[index]
     inbound = maker.make()
@@ -113,7 +113,7 @@ def test_a_topic_that_is_not_there_yet(maker: Maker, source: KafkaSource) -> Non
 
 
 @pytest.mark.covers("S2.23")
-def test_more_threads_than_partitions_are_warned_of(maker: Maker, source: KafkaSource) -> None:
+def test_more_threads_than_partitions_are_warned_of(maker: Factory, source: KafkaSource) -> None:
     inbound = maker.make()
     rule = Rule("in", source.cls, source.init, threads=8, place="main.yaml:3")
     [problem] = registry.check_running(inbound, rule)
@@ -123,7 +123,7 @@ def test_more_threads_than_partitions_are_warned_of(maker: Maker, source: KafkaS
     assert registry.check_running(inbound, Rule("in", source.cls, source.init, threads=4)) == []
 
 
-def test_a_message_without_a_value_is_empty(maker: Maker, source: KafkaSource) -> None:
+def test_a_message_without_a_value_is_empty(maker: Factory, source: KafkaSource) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": source.cluster.servers})

@@ -14,7 +14,7 @@ import redis
 from apps.routing.engine.inbounds.base import BadInit, Context
 from apps.routing.engine.inbounds.redis_queue import RedisListInbound
 from tests.requeststore.redis_own import OwnRedis
-from tests.routing.engine.inbounds.sources import Maker, RedisSource, take, wait_for
+from tests.routing.engine.inbounds.sources import Factory, RedisSource, take, wait_for
 from tests.yardkit.broker_proxy import Proxy
 from yardkit.redis_list import ReliableList
 from yardkit.redis_server import RedisServer
@@ -32,8 +32,8 @@ def source(redis_url: str) -> Iterator[RedisSource]:
 
 
 @pytest.fixture
-def maker(source: RedisSource, tmp_path: Path) -> Iterator[Maker]:
-    made = Maker(source, tmp_path)
+def maker(source: RedisSource, tmp_path: Path) -> Iterator[Factory]:
+    made = Factory(source, tmp_path)
     yield made
     made.close()
 
@@ -66,13 +66,13 @@ def lose_lease(source: RedisSource) -> None:
 
 
 @pytest.mark.covers("S2.32")
-def test_producers_push_left_and_real_time_items_right(maker: Maker, source: RedisSource) -> None:
+def test_producers_push_left_and_real_time_items_right(maker: Factory, source: RedisSource) -> None:
     source.client.lpush(source.key, "1", "2")
     source.client.rpush(source.key, "real time")
     assert [each.raw for each in take(maker.make(), 3)] == [b"real time", b"1", b"2"]
 
 
-def test_taken_items_are_in_a_hash_of_the_consumer(maker: Maker, source: RedisSource) -> None:
+def test_taken_items_are_in_a_hash_of_the_consumer(maker: Factory, source: RedisSource) -> None:
     source.put([b"1", b"2"])
     inbound = maker.make()
     taken = take(inbound, 2)
@@ -84,7 +84,9 @@ def test_taken_items_are_in_a_hash_of_the_consumer(maker: Maker, source: RedisSo
     assert source.client.keys(f"{source.key}:*") == []
 
 
-def test_a_consumer_that_was_frozen_finds_its_items_gone(maker: Maker, source: RedisSource) -> None:
+def test_a_consumer_that_was_frozen_finds_its_items_gone(
+    maker: Factory, source: RedisSource
+) -> None:
     source.put([b"1", b"2", b"3"])
     inbound = maker.make()
     taken = take(inbound, 2)
@@ -100,7 +102,7 @@ def test_a_consumer_that_was_frozen_finds_its_items_gone(maker: Maker, source: R
     assert source.left() == 0
 
 
-def test_equal_items_are_counted(maker: Maker, source: RedisSource) -> None:
+def test_equal_items_are_counted(maker: Factory, source: RedisSource) -> None:
     source.put([b"same"] * 3)
     inbound = maker.make()
     taken = take(inbound, 3)
@@ -113,7 +115,7 @@ def test_equal_items_are_counted(maker: Maker, source: RedisSource) -> None:
     assert source.client.llen(source.key) == 2
 
 
-def test_an_item_whose_reply_was_lost_is_found_again(maker: Maker, source: RedisSource) -> None:
+def test_an_item_whose_reply_was_lost_is_found_again(maker: Factory, source: RedisSource) -> None:
     source.put([b"1", b"2"])
     inbound = maker.make()
     take(inbound, 1, most=1)
@@ -128,7 +130,7 @@ def test_an_item_whose_reply_was_lost_is_found_again(maker: Maker, source: Redis
     assert inbound.problem == ""
 
 
-def test_an_ack_without_a_server_is_made_good(maker: Maker, source: RedisSource) -> None:
+def test_an_ack_without_a_server_is_made_good(maker: Factory, source: RedisSource) -> None:
     source.put([b"same", b"same", b"other"])
     inbound = maker.make()
     taken = take(inbound, 3)
@@ -146,7 +148,7 @@ def test_an_ack_on_its_way_is_not_redelivered(tmp_path: Path) -> None:
     server = OwnRedis(tmp_path)
     with Proxy("127.0.0.1", server.port) as proxy:
         source = RedisSource(server.url, proxy)
-        maker = Maker(source, tmp_path)
+        maker = Factory(source, tmp_path)
         try:
             wait_for(lambda: answers(source), "the server")
             source.put([b"1", b"2"])
@@ -175,7 +177,7 @@ def answers(source: RedisSource) -> bool:
     return False
 
 
-def test_items_taken_by_an_earlier_version_come_again(maker: Maker, source: RedisSource) -> None:
+def test_items_taken_by_an_earlier_version_come_again(maker: Factory, source: RedisSource) -> None:
     # It kept them in a list, the oldest on the right.
     source.client.lpush(f"{source.key}:taken:old:1", "1", "2")
     source.client.zadd(f"{source.key}:consumers", {"old:1": 0})
@@ -184,7 +186,9 @@ def test_items_taken_by_an_earlier_version_come_again(maker: Maker, source: Redi
     assert [each.raw for each in take(maker.make(), 3)] == [b"1", b"2", b"3"]
 
 
-def test_a_key_of_another_kind_is_a_problem_and_no_crash(maker: Maker, source: RedisSource) -> None:
+def test_a_key_of_another_kind_is_a_problem_and_no_crash(
+    maker: Factory, source: RedisSource
+) -> None:
     source.client.set(source.key, "no list")
     inbound = maker.make()
     assert inbound.take(1, 0.3) == []

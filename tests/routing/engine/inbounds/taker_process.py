@@ -1,6 +1,6 @@
 """Router process that a test kills: takes, acknowledges some items, prints them and waits.
 
-``python -m tests.routing.engine.inbounds.taker ORDER`` with the JSON of ``Maker.order``.
+``python -m tests.routing.engine.inbounds.taker_process ORDER`` with the JSON of ``Maker.order``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def outbound(name: str, **options: Any) -> Outbound:
     return Outbound(name=name, cls="redis_queue.RedisListOutbound", **options)
 
 
-class Table:
+class StatusMatcher:
     """Matcher: the statuses that each outbound accepts, "new" for an item without one."""
 
     def __init__(self, *takes: Collection[str]) -> None:
@@ -43,11 +43,11 @@ def life(
     outbounds: list[Outbound], *takes: Collection[str], full: Collection[str] = (), **rules: Any
 ) -> Life:
     """Return the decision logic for these outbounds; 1000 and 1101 are success statuses."""
-    return life_by(Table(*takes), outbounds, full=full, **rules)
+    return life_by(StatusMatcher(*takes), outbounds, full=full, **rules)
 
 
 def life_by(
-    table: Table, outbounds: list[Outbound], full: Collection[str] = (), **rules: Any
+    table: StatusMatcher, outbounds: list[Outbound], full: Collection[str] = (), **rules: Any
 ) -> Life:
     """Return the decision logic with a given matcher."""
     rules.setdefault("terminal_codes", (1000, "1101"))

@@ -1,8 +1,8 @@
 """Sets up what a web process serves, in a process of its own: its database is another one.
 
-python -m tests.routing.api.clerk person            prints a superuser's token
-python -m tests.routing.api.clerk rules SLUG BIND PORT
-python -m tests.routing.api.clerk off SLUG
+python -m tests.routing.api.helper_process person            prints a superuser's token
+python -m tests.routing.api.helper_process rules SLUG BIND PORT
+python -m tests.routing.api.helper_process off SLUG
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apps.configcenter.models import Configuration  # noqa: E402
 from apps.configcenter.services import deactivate  # noqa: E402
 from apps.projects.models import Project  # noqa: E402
 from apps.routing.engine.rules import Server  # noqa: E402
-from tests.routing.api.ruled import activate_rules  # noqa: E402
+from tests.routing.api.active_rules import activate_rules  # noqa: E402
 
 
 def person() -> None:
