@@ -33,7 +33,7 @@ class BulkActionResult:
     count: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
-    def said(self) -> list[Said]:
+    def messages_for_user(self) -> list[Said]:
         """Return the messages for the user as pairs of message level and text."""
         found: list[Said] = []
         if self.count:

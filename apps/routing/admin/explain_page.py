@@ -94,7 +94,7 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
         now = timezone.now()
         said = routing_status(choice.project.pk, now).outbounds
         asked = _ExplainRequest(choice.project.pk, rules.track, entry, said, now)
-        context |= _told(asked.explain(form.cleaned_data), values["text"], said)
+        context |= _shown(asked.explain(form.cleaned_data), values["text"], said)
     return context
 
 
@@ -224,7 +224,7 @@ def _known(entry: LedgerEntry | None, item: Item, asked: Mapping[str, Any]) -> K
     )
 
 
-def _told(told: ItemExplanation, text: str, said: Mapping[str, OutboundStatus]) -> dict[str, Any]:
+def _shown(told: ItemExplanation, text: str, said: Mapping[str, OutboundStatus]) -> dict[str, Any]:
     lines, left = shown.outbound_rows(told, said)
     parts = told.as_dict()
     message = told.message

@@ -82,7 +82,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
             found = lists.by_uuid(choice, request.GET.get("value", ""))
             if found is not None:
                 return HttpResponseRedirect(_address(found.pk))
-        return self._list(request, lists.found, _("Find routed tasks"))
+        return self._list(request, lists.search_results, _("Find routed tasks"))
 
     def _list(self, request: HttpRequest, make: lists.Make, title: object) -> HttpResponse:
         choice = self.chosen(request)
@@ -112,7 +112,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
                 return asked
         work = bulk.resubmit if verb == "resubmit" else bulk.cancel
         done = work(request, choice, _typed_note(request))
-        for level, text in done.said():
+        for level, text in done.messages_for_user():
             messages.add_message(request, level, text)
         return HttpResponseRedirect(_back(request))
 

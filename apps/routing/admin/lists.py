@@ -123,7 +123,7 @@ def parked(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
     )
 
 
-def found(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
+def search_results(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
     """Return the newest items that contain a value, at most ``MOST_FOUND``."""
     form = FindForm(request.GET)
     value = form.cleaned_data["value"] if form.is_valid() else ""
@@ -194,10 +194,10 @@ def _names(choice: ProjectChoice) -> tuple[list[str], list[str]]:
         .values_list("inbound", "outbound")
         .distinct()[:MOST_NAMES]
     )
-    found = list(pairs)
+    names = list(pairs)
     return (
-        sorted({inbound for inbound, _outbound in found if inbound}),
-        sorted({outbound for _inbound, outbound in found if outbound}),
+        sorted({inbound for inbound, _outbound in names if inbound}),
+        sorted({outbound for _inbound, outbound in names if outbound}),
     )
 
 

@@ -278,14 +278,14 @@ def _drafts(configuration: Configuration | None) -> list[ConfigVersion]:
 
 def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> list[InboundRow]:
     counts: dict[str, dict[str, int]] = {}
-    brought = [
+    counted = [
         CountedEvent.ARRIVED,
         CountedEvent.FILTERED,
         CountedEvent.RESULT,
         CountedEvent.REDELIVERED,
     ]
     rows = (
-        CounterChange.objects.filter(project=project, what__in=brought)
+        CounterChange.objects.filter(project=project, what__in=counted)
         .values_list("inbound", "what")
         .annotate(total=Sum("amount"))
     )

@@ -144,7 +144,7 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
         limit=asked["limit"],
         **{name: asked[name] for name in ("inbound", "outbound", "state") if asked[name]},
     )
-    return context | _told(found, other)
+    return context | _result(found, other)
 
 
 def _draft(versions: Versions) -> int | None:
@@ -159,7 +159,7 @@ def _active(number: int) -> str:
     return _("the active version, v%(number)d") % {"number": number}
 
 
-def _told(found: Replay, draft: CompiledVersion) -> dict[str, Any]:
+def _result(found: Replay, draft: CompiledVersion) -> dict[str, Any]:
     return {
         "found": found,
         "counts": [

@@ -123,7 +123,7 @@ def _of_one_group(seats: dict[Key, set[groups.Seat]], mine: Key) -> list[tuple[s
         shared = theirs & seats[mine]
         if other != mine and shared:
             who = f"inbound {other[1]}" if other[0] == mine[0] else "an inbound of another project"
-            return [(groups.CODE, groups.told(shared, who))]
+            return [(groups.CODE, groups.shared_group_text(shared, who))]
     return []
 
 

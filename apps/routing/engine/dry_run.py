@@ -110,8 +110,8 @@ def explain_item(
     known = _known(item, known)
     if known is None and entered is not None and not entered.accepts:
         return _undecided(track, received, None, entered, steps, item)
-    heard = _RecordedLife(track, full)
-    decision = heard.life.decide(item, known)
+    recorded = _RecordedLife(track, full)
+    decision = recorded.life.decide(item, known)
     return ItemExplanation(
         version=track.version,
         received=received,
@@ -122,7 +122,7 @@ def explain_item(
         known=known,
         result=None if known is None else _result(track, decision, known),
         decision=decision,
-        outbounds=heard.outbounds(decision, known),
+        outbounds=recorded.outbounds(decision, known),
         message=_message(track, decision, known, now),
     )
 
@@ -155,8 +155,8 @@ def explain_known(
     full: Full = lambda outbound: False,
 ) -> ItemExplanation:
     """Explain what the router would do with an item of the ledger on ``event``."""
-    heard = _RecordedLife(track, full)
-    decide = heard.life.timed_out if event is Event.TIMED_OUT else heard.life.offer
+    recorded = _RecordedLife(track, full)
+    decide = recorded.life.timed_out if event is Event.TIMED_OUT else recorded.life.offer
     decision = decide(known)
     return ItemExplanation(
         version=track.version,
@@ -168,7 +168,7 @@ def explain_known(
         known=known,
         result=None,
         decision=decision,
-        outbounds=heard.outbounds(decision, known),
+        outbounds=recorded.outbounds(decision, known),
         message=_message(track, decision, known, now),
     )
 
@@ -181,7 +181,7 @@ def _undecided(
     steps: tuple[ConverterChanges, ...],
     item: Item | None,
 ) -> ItemExplanation:
-    outbounds = () if item is None else _RecordedLife(track).told(item, {})
+    outbounds = () if item is None else _RecordedLife(track).explanations(item, {})
     return ItemExplanation(
         version=track.version,
         received=received,
@@ -234,9 +234,9 @@ class _RecordedLife:
         """Return one explanation for each outbound, from the queries that led to ``decision``."""
         goes = {Action.DISPATCH: Verdict.TAKEN, Action.HOLD: Verdict.HELD}.get(decision.action)
         decided = {} if goes is None else {decision.outbound: goes}
-        return self.told(decision.item, decided, "" if known is None else known.outbound)
+        return self.explanations(decision.item, decided, "" if known is None else known.outbound)
 
-    def told(
+    def explanations(
         self, item: Item, decided: Mapping[str, Verdict], was_at: str = ""
     ) -> tuple[OutboundExplanation, ...]:
         """Return one explanation for each outbound; ``decided`` overrides verdicts by name."""

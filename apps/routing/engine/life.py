@@ -40,7 +40,7 @@ from apps.routing.engine.messages import (
     Counters,
     accepted,
     after_result,
-    told,
+    value_of,
 )
 from apps.routing.engine.outcomes import FINAL, Action, Decision, Reason, TaskState
 from apps.routing.engine.rules import Outbound, Overflow, RuleSet
@@ -68,7 +68,7 @@ class KnownItem:
 
 def uuid_of(item: Mapping[str, Any]) -> str | None:
     """Return the ``task_uuid`` that an item carries; None if there is no valid one."""
-    value = told(item, TASK_UUID)
+    value = value_of(item, TASK_UUID)
     return value if isinstance(value, str) and 0 < len(value) <= _MOST_UUID else None
 
 
@@ -89,9 +89,9 @@ def status_text(value: Any) -> str | None:
 def carried_counters(item: Mapping[str, Any]) -> Counters:
     """Return the counters that an item carries; a missing or invalid counter is 0."""
     return Counters(
-        _count(told(item, "routed_count")) or 0,
-        _count(told(item, "retry_times")) or 0,
-        _count(told(item, "group_retry_times")) or 0,
+        _count(value_of(item, "routed_count")) or 0,
+        _count(value_of(item, "retry_times")) or 0,
+        _count(value_of(item, "group_retry_times")) or 0,
     )
 
 
@@ -202,7 +202,7 @@ class Life:
     def _result(self, result: Item, known: KnownItem) -> Decision:
         if known.state is TaskState.RECEIVED:
             # The result arrived before the ledger recorded that the item was sent.
-            sent_to = told(result, "outbound")
+            sent_to = value_of(result, "outbound")
             if isinstance(sent_to, str) and sent_to in self._index:
                 known = replace(known, outbound=sent_to)
         counters = _larger(known.counters, carried_counters(result))
@@ -272,11 +272,11 @@ class Life:
 
     def _moved(self, case: _Case, index: int) -> Counters:
         before = case.before
-        anew = self._outbounds[index].reset_retry_times
+        reset = self._outbounds[index].reset_retry_times
         again = 0 if case.new or case.held else 1
         return Counters(
             before.routed_count + 1,
-            0 if anew else before.retry_times,
+            0 if reset else before.retry_times,
             before.group_retry_times + again,
         )
 
@@ -369,7 +369,7 @@ def _as_known(known: KnownItem) -> Item:
 
 def _is_stale(result: Item, known: KnownItem) -> bool:
     """Return whether this failure belongs to an attempt before the current one."""
-    attempt = _count(told(result, "group_retry_times"))
+    attempt = _count(value_of(result, "group_retry_times"))
     if attempt is None:
         # The attempt is unknown. A parked item has no attempt in progress, so it is an old one.
         return known.state is TaskState.PARKED

@@ -4,7 +4,7 @@ The router's keys are on the same level as the keys of the task. In a wrapped me
 ``task_params``, as in the seed (S2.26 to S2.30: "attached to the task parameters"; its wrapped
 example has ``rt`` inside and nothing outside). A spider thus finds all parameters in one place,
 however its queue is configured. It logs ``task_params`` as a whole, so ``task_uuid`` and the
-counters are returned without extra code. ``told`` reads them from either level.
+counters are returned without extra code. ``value_of`` reads them from either level.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def priority(outbound: Outbound, item: Mapping[str, Any]) -> int:
     return outbound.rt_priority if is_rt(item) else outbound.priority
 
 
-def told(item: Mapping[str, Any], name: str) -> Any:
+def value_of(item: Mapping[str, Any], name: str) -> Any:
     """Return the value of one of the router's keys: top level first, then ``task_params``."""
     value = item.get(name)
     if value is None:
@@ -141,7 +141,7 @@ def accepted(item: Item) -> Item:
     The log of a spider carries the priority that the router chose for another outbound, not one
     that a submitter chose. An item that needs no change is returned itself, not a copy.
     """
-    if "priority" not in item or told(item, "submitter") != SUBMITTER:
+    if "priority" not in item or value_of(item, "submitter") != SUBMITTER:
         return item
     return {key: value for key, value in item.items() if key != "priority"}
 

@@ -20,7 +20,7 @@ from apps.routing.engine.messages import (
     message,
     priority,
     problems,
-    told,
+    value_of,
 )
 from apps.routing.engine.rules import Outbound
 
@@ -103,7 +103,7 @@ def test_the_parameters_of_an_earlier_attempt_are_not_sent_on() -> None:
         "group_retry_times": 4,
     }
     # A spider that logs ``task_params`` where there is one, and else all it was given.
-    assert told({"task_params": again.get("task_params", again)}, "group_retry_times") == 4
+    assert value_of({"task_params": again.get("task_params", again)}, "group_retry_times") == 4
     own: Item = {"task_params": {"province": "GD"}}
     assert sent(everything, own)["task_params"] == {"province": "GD"}
 
@@ -158,12 +158,12 @@ def test_what_the_hub_said_is_read_from_either_level() -> None:
         back = sent(replace(CAPTCHA, task_params_wrapped=wrapped))
         log: Item = {"task_result": 1001, "task_params": back.get("task_params", back)}
         for item in (log, back | log):
-            assert told(item, "task_uuid") == "0190-uuid"
-            assert told(item, "group_retry_times") == 3
-    assert told({"task_uuid": None, "task_params": {"task_uuid": "b"}}, "task_uuid") == "b"
-    assert told({"task_uuid": "a", "task_params": {"task_uuid": "b"}}, "task_uuid") == "a"
-    assert told({"task_params": "text"}, "task_uuid") is None
-    assert told({}, "task_uuid") is None
+            assert value_of(item, "task_uuid") == "0190-uuid"
+            assert value_of(item, "group_retry_times") == 3
+    assert value_of({"task_uuid": None, "task_params": {"task_uuid": "b"}}, "task_uuid") == "b"
+    assert value_of({"task_uuid": "a", "task_params": {"task_uuid": "b"}}, "task_uuid") == "a"
+    assert value_of({"task_params": "text"}, "task_uuid") is None
+    assert value_of({}, "task_uuid") is None
 
 
 HUB: dict[str, Any] = {"uuid": "0190-uuid", "outbound": "o", "counters": Counters(2, 1, 3)}
@@ -259,4 +259,4 @@ def test_every_message_can_be_read_back(
     back = read_item(write_item(sent(outbound, item)))
     for name in BUILT_IN:
         if name not in ("rt", "priority"):
-            assert told(back, name) == BUILT[name]
+            assert value_of(back, name) == BUILT[name]

@@ -1,4 +1,4 @@
-"""Parameters of inbound and outbound classes, to tell them from other keys of ``init``.
+"""Parameters of inbound and outbound classes, to distinguish them from other keys of ``init``.
 
 All other keys of ``init`` are common parameters of outbounds or constants.
 """

@@ -96,7 +96,7 @@ class Report:
         if self.errors <= MAX_PROBLEMS:
             self.problems.append(problem)
         elif self.errors == MAX_PROBLEMS + 1:
-            text = f"more than {MAX_PROBLEMS} problems; the rest are not told"
+            text = f"more than {MAX_PROBLEMS} problems; the rest are not shown"
             self.problems.append(Problem(problem.place, "too_many_problems", text))
 
 

@@ -32,7 +32,7 @@ def seats(rule: Rule) -> set[Seat]:
     return {(server.strip(), str(group), str(topic)) for server in servers for topic in topics}
 
 
-def told(shared: Iterable[Seat], other: str) -> str:
+def shared_group_text(shared: Iterable[Seat], other: str) -> str:
     """Return the text of the warning that ``other`` consumes the same group and topic."""
     _server, group, topic = min(shared)
     return f"{other} reads {topic} in the group {group} too: each gets a part of the items only"
@@ -46,7 +46,7 @@ def check(rules: Sequence[Rule]) -> list[Problem]:
         for other in rules[:number] if mine else ():
             if shared := mine & seats(other):
                 place = rule.place or f"inbound {rule.name}"
-                text = told(shared, f"inbound {other.name}")
+                text = shared_group_text(shared, f"inbound {other.name}")
                 problems.append(Problem(place, "shared_group", text, warning=True))
                 break
     return problems
