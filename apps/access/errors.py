@@ -178,7 +178,7 @@ class TooManyFilters(AccessError):
     """The person has reached the limit of saved filters for this page."""
 
     code = "too_many_filters"
-    detail = _("You have many filters on this page already: delete one first.")
+    detail = _("You have the most saved filters that a page may have: delete one first.")
 
 
 class NoSuchSession(AccessError):

@@ -114,7 +114,7 @@ class PasswordChangeMiddleware(MiddlewareMixin):
         if request.path_info.startswith("/api/"):
             body = {
                 "code": "password_change_required",
-                "detail": _("Change your one-time password first."),
+                "detail": _("This password is temporary: set your own first."),
                 "fields": {},
                 "request_id": current_request_id(),
             }

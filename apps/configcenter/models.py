@@ -235,7 +235,9 @@ class Following(models.Model):
         null=True,
         on_delete=models.CASCADE,
         related_name="+",
-        help_text=_("Project whose configuration it applies. Leave empty for all projects."),
+        help_text=_(
+            "Project whose configuration this process applies. Leave empty for all projects."
+        ),
     )
     since = models.DateTimeField(_("since"), default=timezone.now)
 

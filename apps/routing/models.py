@@ -69,7 +69,7 @@ class RoutedItem(models.Model):
         _("retries"), default=0, help_text=_("At the current outbound.")
     )
     group_retry_times = models.PositiveIntegerField(
-        _("retries of the group"), default=0, help_text=_("At all outbounds.")
+        _("total retries"), default=0, help_text=_("At all outbounds.")
     )
     rules_version = models.PositiveBigIntegerField(
         _("rules version"),

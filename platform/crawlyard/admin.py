@@ -51,7 +51,7 @@ class PeriodicTaskAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     wakes = renamed("task", _("task"))
     arguments = renamed("kwargs", _("arguments"))
     to_queue = renamed("queue", _("queue"))
-    void_after = renamed("expire_seconds", _("expires after seconds"))
+    void_after = renamed("expire_seconds", _("expires after (seconds)"))
     last_sent = renamed("last_run_at", _("last sent at"))
     times_sent = renamed("total_run_count", _("times sent"))
     changed = renamed("date_changed", _("changed at"))

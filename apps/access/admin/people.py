@@ -166,7 +166,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         return self._is_superuser(request)
 
     def has_reset_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Superusers, if the user has a second factor."""
+        """Whether the second factor may be reset: by a superuser, if the user has one."""
         if object_id is None or not self._is_superuser(request):
             return False
         user = self.get_object(request, object_id)

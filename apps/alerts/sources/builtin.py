@@ -22,7 +22,7 @@ def _condition(name: str, event: str, title: object, seconds: float, severity: s
 RULES: Final = (
     _condition("daemon silent", "daemon.silent", _("a process does not respond"), 15, CRITICAL),
     _condition("agent silent", "agent.silent", _("an agent does not respond"), 30, WARNING),
-    _condition("host silent", "host.silent", _("a host does not respond"), 15, CRITICAL),
+    _condition("host silent", "host.silent", _("a host for runs does not report"), 15, CRITICAL),
     _condition("queue without reader", "queue.unread", _("a queue has no consumer"), 60, CRITICAL),
     _condition("dead letters held", "dead_letters.held", _("there are dead letters"), 0, WARNING),
     _condition("outbox stuck", "outbox.stuck", _("outbox messages are stuck"), 0, CRITICAL),

@@ -102,7 +102,7 @@ class HostSilent:
     """Hosts whose runner does not report."""
 
     name = "host.silent"
-    title: object = _("a host does not respond")
+    title: object = _("a host for runs does not report")
     sentence: object = _("host %(host)s does not report; it had %(running)s active runs")
     advice: object = _("Restart the runner on it. Disable the host if it has been removed.")
     facts: tuple[str, ...] = ("host", "running")

@@ -44,7 +44,7 @@ _MOST_COUNTS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class OperationLine:
-    """One operation."""
+    """Operation on a frontier's seeds, as the frontier's page lists it: kind, state, progress."""
 
     operation: Operation
     about: str
