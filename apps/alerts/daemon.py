@@ -205,14 +205,14 @@ class MonitorDaemon:
             if self._lease is None:
                 owner = f"{self._identity.host}:{self._identity.pid}:{self._identity.boot}"
                 self._lease = lease_worker(purpose=PURPOSE, owner=owner, ttl=LEASE, numbers=1)
-                logger.info("this monitor leads")
+                logger.info("monitor is now the leader")
                 self._standing_by = False
                 self._timers.hasten("look")
             else:
                 renew_lease(lease=self._lease, ttl=LEASE)
         except NoFreeNumber:
             if not self._standing_by:
-                logger.info("another monitor leads; this one stands by")
+                logger.info("monitor is on standby")
             self._standing_by = True
             self._timers.postpone("lease", STANDBY_SECONDS)
             return False
@@ -225,6 +225,6 @@ class MonitorDaemon:
         return True
 
     def _lost(self) -> None:
-        logger.warning("this monitor was out for too long: another one leads")
+        logger.warning("leadership lost: the lease has expired")
         self._lease = None
         self._timers.hasten("lease")

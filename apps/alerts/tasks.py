@@ -34,4 +34,4 @@ def forget_old_notices(**_later: Any) -> None:
     """Delete old test notifications."""
     forgotten = prune_test_notices(now=database_now())
     if forgotten:
-        logger.info("%d tests of channels are forgotten", forgotten)
+        logger.info("deleted %d test notifications", forgotten)

@@ -96,7 +96,7 @@ def test_true_is_not_one() -> None:
         (b"[1]", "a mapping"),
         (b'{"a": NaN}', "NaN is no number"),
         (b'{"a": 1e400}', "inf is no number"),
-        (b'{"a": 1, "a": 2}', "'a' is there twice"),
+        (b'{"a": 1, "a": 2}', "duplicate name 'a'"),
         (b"\xff", "not UTF-8 at byte 0"),
         (b"[" * 200_000, "nested too deep"),
         (b" " * (MAX_BYTES + 1), "at most"),

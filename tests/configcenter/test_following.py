@@ -173,7 +173,7 @@ def test_what_cannot_be_applied_leaves_the_last_good_one(caplog: pytest.LogCaptu
     activate(version=bad, actor=None, now=NOW)
     with caplog.at_level(logging.ERROR):
         assert router.later()
-    assert "v2 is not applied, the one before goes on" in caplog.text
+    assert "v2 could not be applied; the previous one stays" in caplog.text
     assert router.follower.running[project.pk].number == 1
     assert router.follower.problems == {project.pk: "v2: no such queue"}
     (runner,) = rollout(bad).runners
@@ -203,11 +203,11 @@ def test_while_the_database_is_away_the_last_good_one_runs(
         assert not router.later()
         assert not router.later()
     assert router.follower.outage == "connection refused"
-    assert caplog.text.count("the last versions go on") == 1
+    assert caplog.text.count("the last versions stay in effect") == 1
     assert router.follower.running[project.pk].number == 1
     with caplog.at_level(logging.INFO):
         assert router.later()
-    assert "the database is back" in caplog.text
+    assert "database reachable again" in caplog.text
     assert router.follower.outage == ""
     assert router.follower.running[project.pk].number == 2
 

@@ -143,10 +143,10 @@ def test_wrong_passwords_fail_at_once_and_are_not_told(yard: Yard, double: Octop
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"credentials": "gone"}, "there are no credentials gone"),
+        ({"credentials": "gone"}, "credentials gone do not exist"),
         ({"base_url": "http://169.254.169.254"}, "SOURCES_ALLOWED_NETWORKS"),
         ({"task_id": "unknown"}, "task_invalid"),
-        ({"base_url": "http://127.0.0.1:1", "retries": 1}, "no answer (connection)"),
+        ({"base_url": "http://127.0.0.1:1", "retries": 1}, "no response (connection)"),
     ],
 )
 def test_settings_that_lead_nowhere_are_told(
@@ -162,7 +162,7 @@ def test_a_redirect_is_not_followed(yard: Yard, double: OctoparseDouble) -> None
     double.total = 10
     double.spoil(faults.status(302, Location="http://user:secret@elsewhere.example/x?token=1"))
     harvest = yard.harvest()
-    assert harvest.error == "it leads elsewhere, to http://elsewhere.example"
+    assert harvest.error == "redirect not followed: http://elsewhere.example"
 
 
 @pytest.mark.slow("1 s")

@@ -214,4 +214,4 @@ def test_other_records_have_another_content() -> None:
 
 def test_the_list_of_the_old_program_is_refused_with_the_key_that_is_meant() -> None:
     found = {each.place: each.text for each in KIND.check({"tasks": [{"task_id": "t1"}]})}
-    assert found["tasks"] == "not known here; is sources meant?"
+    assert found["tasks"] == "unknown; did you mean sources?"

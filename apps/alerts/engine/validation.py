@@ -47,7 +47,7 @@ def problems(data: Mapping[str, Any]) -> Iterator[DataProblem]:
     known = set(hours) if isinstance(hours, dict) else set()
     rules = data.get("rules", [])
     if not isinstance(rules, list):
-        yield DataProblem("rules", "not_a_list", "a list of rules is needed here")
+        yield DataProblem("rules", "not_a_list", "expected a list of rules")
     elif len(rules) > MAX_RULES:
         yield DataProblem("rules", "too_many", f"at most {MAX_RULES} rules")
     else:
@@ -81,7 +81,7 @@ def _rules(rules: list[Any], known_quiet: set[str]) -> Iterator[DataProblem]:
 
 def _rule(place: str, entry: object, known_quiet: set[str]) -> Iterator[DataProblem]:
     if not isinstance(entry, dict):
-        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "expected a mapping")
         return
     yield from unknown_names(place, entry, _RULE)
     yield from _name(f"{place}.name", entry.get("name"))
@@ -116,7 +116,7 @@ def _watched(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
         yield DataProblem(place, "two_sources", "either series or event, not both")
         return
     if series is None and event is None and base is None:
-        text = "what to watch is missing: series, or event"
+        text = "either series or event is required"
         if entry.get("enabled") is False and is_mapping(entry) and len(entry) <= 2:
             # A project may disable a platform rule, whose names are unknown here.
             return
@@ -125,10 +125,8 @@ def _watched(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
     if event is not None and (not isinstance(event, str) or find_source(event) is None):
         names = [source.name for source in all_sources()]
         near = difflib.get_close_matches(str(event), names, n=1)
-        meant = f"; is {near[0]} meant?" if near else ""
-        yield DataProblem(
-            f"{place}.event", "unknown", f"there is no event {str(event)!r}{meant}"[:300]
-        )
+        meant = f"; did you mean {near[0]}?" if near else ""
+        yield DataProblem(f"{place}.event", "unknown", f"unknown event {str(event)!r}{meant}"[:300])
         return
     if series is not None and not (isinstance(series, str) and SERIES.fullmatch(series)):
         yield DataProblem(
@@ -159,18 +157,20 @@ def _patterns(place: str, entry: Mapping[str, Any], event: str) -> Iterator[Data
     if "label" in entry:
         if event:
             yield DataProblem(
-                f"{place}.label", "not_here", "label is of series; match is of events"
+                f"{place}.label", "not_here", "label applies to series; use match for events"
             )
         elif not isinstance(entry["label"], str) or len(entry["label"]) > 200:
             yield DataProblem(f"{place}.label", "bad_value", "a text with * and ?")
     if "match" not in entry:
         return
     if not event:
-        yield DataProblem(f"{place}.match", "not_here", "match is of events; label is of series")
+        yield DataProblem(
+            f"{place}.match", "not_here", "match applies to events; use label for series"
+        )
         return
     match = entry["match"]
     if not is_mapping(match):
-        yield DataProblem(f"{place}.match", "not_a_mapping", "names and values are needed here")
+        yield DataProblem(f"{place}.match", "not_a_mapping", "expected a mapping")
         return
     source = find_source(event)
     facts = source.facts if source is not None else ()
@@ -184,7 +184,7 @@ def _patterns(place: str, entry: Mapping[str, Any], event: str) -> Iterator[Data
 
 def _when(place: str, when: object, kind: str) -> Iterator[DataProblem]:
     if not isinstance(when, dict):
-        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "expected a mapping")
         return
     allowed = {
         "series": (*LIMITS, "in_seconds", "for_seconds"),
@@ -194,10 +194,10 @@ def _when(place: str, when: object, kind: str) -> Iterator[DataProblem]:
     yield from unknown_names(place, when, allowed)
     for name in ("above", "below"):
         if name in when and not is_number(when[name]):
-            yield DataProblem(f"{place}.{name}", "bad_value", "a number is needed")
+            yield DataProblem(f"{place}.{name}", "bad_value", "expected a number")
     for name in ("rises_by", "falls_by"):
         if name in when and not (is_number(when[name]) and when[name] > 0):
-            yield DataProblem(f"{place}.{name}", "bad_value", "a number above 0 is needed")
+            yield DataProblem(f"{place}.{name}", "bad_value", "expected a number above 0")
     for name in ("absent_seconds", "in_seconds", "for_seconds"):
         yield from bad_span(place, when, name)
     if kind == "series":
@@ -207,32 +207,30 @@ def _when(place: str, when: object, kind: str) -> Iterator[DataProblem]:
         yield DataProblem(f"{place}.times", "out_of_range", "a whole number from 1 to 10000")
     elif kind == "event" and times > 1 and "in_seconds" not in when:
         yield DataProblem(
-            f"{place}.in_seconds", "missing", "the number of seconds in which they must happen"
+            f"{place}.in_seconds", "missing", "required with times: the window in seconds"
         )
 
 
 def _one_limit(place: str, when: Mapping[str, Any]) -> Iterator[DataProblem]:
     limits = [name for name in LIMITS if name in when]
     if len(limits) != 1:
-        text = f"exactly one is needed of {', '.join(LIMITS)}"
+        text = f"exactly one is required of {', '.join(LIMITS)}"
         yield DataProblem(place, "one_limit", text)
         return
     changes = limits[0] in ("rises_by", "falls_by")
     if changes and "in_seconds" not in when:
-        yield DataProblem(f"{place}.in_seconds", "missing", "in how many seconds?")
+        yield DataProblem(f"{place}.in_seconds", "missing", "required: the window in seconds")
     if not changes and "in_seconds" in when:
-        yield DataProblem(
-            f"{place}.in_seconds", "not_here", "in_seconds is of rises_by and falls_by"
-        )
+        yield DataProblem(f"{place}.in_seconds", "not_here", "only with rises_by and falls_by")
     if limits[0] not in ("above", "below") and "for_seconds" in when:
-        yield DataProblem(f"{place}.for_seconds", "not_here", "for_seconds is of above and below")
+        yield DataProblem(f"{place}.for_seconds", "not_here", "only with above and below")
 
 
 def _recover(place: str, recover: object, kind: str) -> Iterator[DataProblem]:
     if recover is None:
         return
     if not isinstance(recover, dict):
-        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "expected a mapping")
         return
     allowed = {
         "series": ("below", "above", "for_seconds"),
@@ -242,7 +240,7 @@ def _recover(place: str, recover: object, kind: str) -> Iterator[DataProblem]:
     yield from unknown_names(place, recover, allowed)
     for name in ("above", "below"):
         if name in recover and not is_number(recover[name]):
-            yield DataProblem(f"{place}.{name}", "bad_value", "a number is needed")
+            yield DataProblem(f"{place}.{name}", "bad_value", "expected a number")
     for name in ("for_seconds", "quiet_seconds"):
         yield from bad_span(place, recover, name)
 
@@ -260,7 +258,7 @@ def _hysteresis(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
             continue
         here = f"{place}.recover.{back}"
         if limit not in when:
-            yield DataProblem(here, "not_here", f"it goes with when.{limit}")
+            yield DataProblem(here, "not_here", f"requires when.{limit}")
         elif (
             is_number(recover[back])
             and is_number(when[limit])
@@ -279,18 +277,18 @@ def _escalate(place: str, steps: object) -> Iterator[DataProblem]:
     for number, step in enumerate(steps):
         here = f"{place}[{number}]"
         if not isinstance(step, dict):
-            yield DataProblem(here, "not_a_mapping", "names and values are needed here")
+            yield DataProblem(here, "not_a_mapping", "expected a mapping")
             continue
         yield from unknown_names(here, step, ("after_seconds", "tell", "severity"))
         if "after_seconds" not in step:
-            yield DataProblem(f"{here}.after_seconds", "missing", "after how many seconds?")
+            yield DataProblem(f"{here}.after_seconds", "missing", "required: a number of seconds")
         yield from bad_span(here, step, "after_seconds")
         yield from bad_channels(f"{here}.tell", step.get("tell"))
         yield from bad_severity(f"{here}.severity", step)
         after: Any = step.get("after_seconds")
         if is_number(after):
             if after <= last:
-                text = "later than the step before it"
+                text = "must be later than the previous step"
                 yield DataProblem(f"{here}.after_seconds", "out_of_range", text)
             last = float(after)
 
@@ -302,7 +300,7 @@ def _defaults(defaults: object) -> Iterator[DataProblem]:
     if defaults is None:
         return
     if not isinstance(defaults, dict):
-        yield DataProblem("defaults", "not_a_mapping", "names and values are needed here")
+        yield DataProblem("defaults", "not_a_mapping", "expected a mapping")
         return
     yield from unknown_names("defaults", defaults, ("tell", "repeat_seconds", "quiet"))
     yield from bad_channels("defaults.tell", defaults.get("tell"))
@@ -315,14 +313,14 @@ def _quiet_hours(hours: object) -> Iterator[DataProblem]:
     if hours is None:
         return
     if not isinstance(hours, dict):
-        yield DataProblem("quiet_hours", "not_a_mapping", "names and hours are needed here")
+        yield DataProblem("quiet_hours", "not_a_mapping", "expected names and hours")
         return
     for name, entry in hours.items():
         place = f"quiet_hours.{name}"[:100]
         if not _QUIET.fullmatch(str(name)):
             yield DataProblem(place, "bad_name", "letters, digits, '-' and '_', a letter first")
         if not isinstance(entry, dict):
-            yield DataProblem(place, "not_a_mapping", "names and values are needed here")
+            yield DataProblem(place, "not_a_mapping", "expected a mapping")
             continue
         yield from unknown_names(place, entry, ("from", "to", "days", "time_zone", "except"))
         for each in ("from", "to"):
@@ -333,5 +331,5 @@ def _quiet_hours(hours: object) -> Iterator[DataProblem]:
         yield from bad_subset(f"{place}.except", entry.get("except"), SEVERITIES)
         zone = entry.get("time_zone", "UTC")
         if not isinstance(zone, str) or zone not in zoneinfo.available_timezones():
-            text = "there is no such time zone; write Asia/Shanghai or UTC"
+            text = "unknown time zone; use a name such as Asia/Shanghai"
             yield DataProblem(f"{place}.time_zone", "bad_value", text)

@@ -40,7 +40,7 @@ def bad_channels(place: str, names: object) -> Iterator[DataProblem]:
         return
     for number, name in enumerate(names):
         if not isinstance(name, str) or not SLUG.fullmatch(name):
-            text = "a name has small letters, digits, '-' and '_', a letter first, at most 64"
+            text = "use lower-case letters, digits, '-' and '_', a letter first, at most 64"
             yield DataProblem(f"{place}[{number}]", "bad_name", text)
 
 
@@ -69,15 +69,15 @@ def unknown_names(
     for key in entry:
         if key not in allowed:
             near = difflib.get_close_matches(str(key), allowed, n=1)
-            meant = f"; is {near[0]} meant?" if near else f"; there are: {', '.join(allowed)}"
+            meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(allowed)}"
             where = f"{place}.{key}" if place else str(key)
-            yield DataProblem(where[:200], "unknown", f"there is no such name here{meant}")
+            yield DataProblem(where[:200], "unknown", f"unknown name{meant}")
 
 
 def no_quiet(place: str, name: str, known: Iterable[str]) -> DataProblem:
     """Return the problem that these quiet hours do not exist."""
     names = ", ".join(sorted(map(str, known))) or "none"
-    text = f"there are no quiet hours {name[:64]!r}; there are: {names}"
+    text = f"unknown quiet hours {name[:64]!r}; known: {names}"
     return DataProblem(place, "unknown", text)
 
 

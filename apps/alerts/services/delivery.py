@@ -158,7 +158,7 @@ def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
         # Without the error's text, which may contain a secret.
         places = "".join(traceback.format_tb(error.__traceback__))
         kind = type(error).__name__
-        logger.error("channel %s: a notice could not be made: %s\n%s", channel.pk, kind, places)
+        logger.error("channel %s: cannot create the message: %s\n%s", channel.pk, kind, places)
         result = Result(NoticeProblem.SETTINGS, kind)
     return Result(
         result.problem, _without(result.answer, secrets), result.wait_seconds, result.is_gone

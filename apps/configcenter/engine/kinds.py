@@ -176,7 +176,7 @@ def register(kind: ConfigKind) -> None:
     if not IDENTIFIER.fullmatch(kind.name):
         raise ValueError(f"{kind.name!r} cannot be the name of a kind")
     if kind.name in _kinds and type(_kinds[kind.name]) is not type(kind):
-        raise ValueError(f"there is a kind {kind.name} already")
+        raise ValueError(f"kind {kind.name} is already registered")
     _kinds[kind.name] = kind
 
 

@@ -42,5 +42,5 @@ def _mapping(pairs: list[tuple[str, Any]]) -> Data:
     if len(found) != len(pairs):
         counts = Counter(name for name, _value in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        raise ValueError(f"the name {twice[:100]!r} is there twice")
+        raise ValueError(f"duplicate name {twice[:100]!r}")
     return found

@@ -10,7 +10,7 @@
 
 The row is the truth: twice a second one lookup by primary key says whether anything of the kind
 has changed, so a change is applied within a second with no broker at all. When the database is
-away, the last good versions go on.
+unreachable, the last good versions stay in effect.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ConfigWatcher:
             self._away(error)
             return False
         if self.outage:
-            logger.info("configuration %s: the database is back", self.kind)
+            logger.info("configuration %s: database reachable again", self.kind)
         self.outage = ""
         return changed
 
@@ -143,7 +143,7 @@ class ConfigWatcher:
         connection.close()
         if not self.outage:
             logger.warning(
-                "configuration %s: the database is away, the last versions go on: %s",
+                "configuration %s: database unreachable, the last versions stay in effect: %s",
                 self.kind,
                 _line(error),
             )
@@ -202,7 +202,7 @@ class ConfigWatcher:
             state.problem = f"v{version.number if version else 0}: {_line(error)}"
             self._retry_at = self._clock.monotonic() + RETRY_SECONDS
             logger.exception(
-                "configuration %s of project %d: v%d is not applied, the one before goes on",
+                "configuration %s of project %d: v%d could not be applied; the previous one stays",
                 self.kind,
                 project_id,
                 version.number if version else 0,

@@ -117,7 +117,7 @@ class CollectorDaemon:
                 thread.join(max(0.0, end - time.monotonic()))
         late = [work.held.name for work, thread in self._works.values() if _alive(thread)]
         if late:
-            logger.warning("%s did not end in time; the lease runs out", ", ".join(late))
+            logger.warning("%s did not end in time; the lease will expire", ", ".join(late))
         self._environment.close()
 
     # --- settings -----------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class HarvestWorker:
     ) -> None:
         first = known()
         if first is None:
-            raise ValueError(f"there is no source {held.name}")
+            raise ValueError(f"unknown source {held.name}")
         self.held = held
         self.waiting_for = ""
         # Set by the main thread: a user wants the import to stop.
@@ -104,9 +104,9 @@ class HarvestWorker:
                 self._finish(ended)
                 logger.info("source %s: %s %s", name, ended.why.value, ended.error)
         except SourceLeaseLost:
-            logger.warning("source %s: another collector has it, or the database is away", name)
+            logger.warning("source %s: lease lost or database unreachable", name)
         except Exception as error:
-            logger.exception("source %s: the harvest broke", name)
+            logger.exception("source %s: the import failed unexpectedly", name)
             self._break(error)
 
     def _harvest(self) -> HarvestResult | None:
@@ -158,7 +158,7 @@ class HarvestWorker:
         try:
             self._finish(HarvestResult(EndReason.ERROR, error=text))
         except Exception as again:  # noqa: BLE001 - logged; the lease runs out all the same
-            logger.warning("source %s: its end is not written: %s", self.held.name, again)
+            logger.warning("source %s: end of the import not stored: %s", self.held.name, again)
 
     # --- context of the engine -------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class HarvestWorker:
 
     def _active_harvest(self) -> ActiveHarvest:
         if self._active is None:
-            raise AssertionError("a harvest without books")
+            raise AssertionError("the import has not begun")
         return self._active
 
     # --- the database ---------------------------------------------------------------------------
@@ -240,12 +240,12 @@ class HarvestWorker:
             except DATABASE_AWAY as error:
                 left = self._leased_until - _MARGIN_SECONDS - self._clock.monotonic()
                 if left <= 0 or self._lost or self._stopping.is_set():
-                    raise SourceLeaseLost("the database is away") from error
+                    raise SourceLeaseLost("the database is unreachable") from error
                 self._stopping.wait(min(left, backoff.seconds()))
 
     def _wait_for(self, what: str) -> None:
         if what and not self.waiting_for:
-            logger.warning("source %s waits: %s", self.held.name, what)
+            logger.warning("source %s: waiting: %s", self.held.name, what)
         elif self.waiting_for and not what:
-            logger.info("source %s goes on", self.held.name)
+            logger.info("source %s: continuing", self.held.name)
         self.waiting_for = what

@@ -66,7 +66,7 @@ class RecordPublisher:
                     groups += [group[middle:], group[:middle]]
                 else:
                     refused += 1
-                    logger.warning("the broker refuses a record: %s", error)
+                    logger.warning("the broker rejected a record: %s", error)
             except BrokerClosed:
                 raise Interrupted(EndReason.SHUTDOWN.value) from None
             except BrokerError as error:

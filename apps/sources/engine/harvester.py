@@ -251,7 +251,7 @@ class Harvester:
             found = self._sort(page.records, None)
             repeats = repeats + 1 if marked and found.known == len(page.records) else 0
             if repeats >= _MOST_REPEATS:
-                raise ApiFailed("it gives the same records again after they were marked", "marks")
+                raise ApiFailed("the API returns the same records after they were marked", "marks")
             self._send(found)
             at = replace(at, unmarked=found.ids, total=total or 0)
             self._context.moved(at, found.counts, ())

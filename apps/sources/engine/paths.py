@@ -36,12 +36,12 @@ def compiled(text: str) -> Any:
         first = first_line(error)
         raise BadPath(first.removesuffix(", for expression:")) from None
     except RecursionError:
-        raise BadPath("it is nested too deep") from None
+        raise BadPath("nested too deep") from None
     except (ValueError, TypeError, AttributeError):
         # Errors that jmespath does not wrap, such as a number with thousands of digits.
-        raise BadPath("a part of it cannot be read") from None
+        raise BadPath("invalid part") from None
     if _growth(found.parsed) > _MOST_GROWTH:
-        raise BadPath("it may make too much of an answer")
+        raise BadPath("may multiply the response too much")
     return found
 
 
@@ -75,5 +75,5 @@ def problem(text: str) -> str:
     try:
         compiled(text)
     except BadPath as error:
-        return f"no JMESPath: {error}"
+        return f"invalid JMESPath: {error}"
     return ""

@@ -52,18 +52,18 @@ def _section(
     if section is None:
         return {}
     if not isinstance(section, dict):
-        problems.append(DataProblem(name, "not_a_mapping", "names and values are needed here"))
+        problems.append(DataProblem(name, "not_a_mapping", "expected a mapping"))
         return {}
     for key in section:
         if key not in known:
-            text = f"not known here; known are {', '.join(known)}"
+            text = f"unknown; known are {', '.join(known)}"
             problems.append(DataProblem(f"{name}.{key}", "unknown_field", text))
     return {key: section[key] for key in known if section.get(key) is not None}
 
 
 def _seconds(value: Any, problems: list[DataProblem]) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        text = "the life of a message in milliseconds, such as 604800000"
+        text = "expected the TTL in milliseconds, such as 604800000"
         problems.append(DataProblem("rabbitmq.message_ttl", "bad_value", text))
         return None
     seconds = value / _MS

@@ -62,7 +62,7 @@ def check(data: Mapping[str, Any], *, cron: CheckCron, broker_url: str) -> Itera
     sources = data.get("sources", {})
     if not isinstance(defaults, dict) or not isinstance(sources, dict):
         bad = "defaults" if not isinstance(defaults, dict) else "sources"
-        yield DataProblem(bad, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(bad, "not_a_mapping", "expected a mapping")
         return
     in_defaults = list(_fields("defaults", defaults, cron))
     yield from in_defaults
@@ -79,11 +79,11 @@ def _source(
 ) -> Iterator[DataProblem]:
     place = f"sources.{name}"
     if not SLUG.fullmatch(name):
-        text = "a name has small letters, digits, '-' and '_', a letter first, at most 64"
+        text = "use lower-case letters, digits, '-' and '_', a letter first, at most 64"
         yield DataProblem(place[:100], "bad_name", text)
     entry = {} if entry is None else entry
     if not isinstance(entry, dict):
-        yield DataProblem(place, "not_a_mapping", "names and values are needed here")
+        yield DataProblem(place, "not_a_mapping", "expected a mapping")
         return
     problems = list(_fields(place, entry, cron))
     yield from problems
@@ -112,7 +112,7 @@ def _json(place: str, value: Mapping[str, Any]) -> Iterator[DataProblem]:
             yield DataProblem(f"{place}.{key}", "bad_path", text)
     for key in ("offset_parameter", "size_parameter"):
         if value.get(key) == "":
-            yield DataProblem(f"{place}.{key}", "bad_value", "the name of a parameter is needed")
+            yield DataProblem(f"{place}.{key}", "bad_value", "expected the name of a parameter")
 
 
 def _of_type(place: str, value: Any, wanted: Any) -> DataProblem | None:
@@ -140,20 +140,20 @@ def _of_value(place: str, key: str, value: Any, cron: CheckCron) -> DataProblem 
 
 def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
     if not value or not isinstance(value, str):
-        return "a name is needed" if key == "queue" and value == "" else ""
+        return "expected a name" if key == "queue" and value == "" else ""
     if key in ("date_field", "id_field"):
         return paths.problem(value)
     if key == "cron":
         return _error_of(lambda: cron(value))
     if key == "time_zone":
         known = value in zoneinfo.available_timezones()
-        return "" if known else "there is no such time zone; write Asia/Shanghai or UTC"
+        return "" if known else "unknown time zone; use a name such as Asia/Shanghai"
     if key == "date_format":
         return _bad_format(value)
     if key == "base_url":
         return _bad_url(value)
     if key == "credentials" and not SLUG.fullmatch(value):
-        return "the name of credentials of this project is needed"
+        return "expected the name of credentials of this project"
     if key == "task_id" and not _QUEUE_OR_TASK.fullmatch(value):
         return "letters, digits, '-', '_', '.' and ':' only"
     return bad_queue(value) if key == "queue" else ""
@@ -162,7 +162,7 @@ def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
 def bad_queue(name: str) -> str:
     """Return why records cannot be published to the queue; "" if they can."""
     if is_own(name) or name.startswith(_RECORDS):
-        return "the platform itself uses a queue of this name"
+        return "reserved for a queue of the platform"
     if not _QUEUE_OR_TASK.fullmatch(name):
         return "letters, digits, '-', '_', '.' and ':' only, at most 200"
     return ""
@@ -175,9 +175,9 @@ def _bad_url(text: str) -> str:
     except ValueError:
         bad = True
     if bad:
-        return "an address is needed, such as https://dataapi.octoparse.com"
+        return "expected a URL such as https://dataapi.octoparse.com"
     if parts.username is not None or parts.password is not None:
-        return "no user and password here; use credentials"
+        return "no user name and password here; use credentials"
     return "no '#' here" if parts.fragment else ""
 
 
@@ -186,7 +186,7 @@ def _bad_format(text: str) -> str:
         moment = datetime(2026, 1, 8, 12, 30)  # noqa: DTZ001 - a format may name no zone
         datetime.strptime(moment.strftime(text), text)  # noqa: DTZ007 - the same
     except ValueError as error:
-        return f"no date can be read by it: {error}"
+        return f"invalid date format: {error}"
     return ""
 
 
@@ -207,7 +207,7 @@ def _unknown(place: str, data: Mapping[str, Any], known: Iterable[str]) -> Itera
     for key in data:
         if key not in names:
             near = [*difflib.get_close_matches(key, names, n=1), *_RENAMED.get(key, ())]
-            text = f"not known here; is {near[0]} meant?" if near else "not known here"
+            text = f"unknown; did you mean {near[0]}?" if near else "unknown"
             yield DataProblem(f"{place}.{key}".lstrip(".")[:200], "unknown_field", text)
 
 
@@ -220,31 +220,31 @@ def _whole(place: str, source: Source) -> Iterator[DataProblem]:
             text = f"Octoparse allows at most {MOST_REQUESTS_A_SECOND:g} requests a second"
             yield DataProblem(f"{place}.rate_limit", "out_of_range", text)
         if not source.task_id:
-            yield DataProblem(f"{place}.task_id", "missing", "the id of a task is needed")
+            yield DataProblem(f"{place}.task_id", "missing", "expected the ID of a task")
         if not source.credentials:
-            text = "the API wants a user name and a password; name credentials"
+            text = "the API requires user name and password; set credentials"
             yield DataProblem(f"{place}.credentials", "missing", text)
         if "?" in source.url:
-            yield DataProblem(f"{place}.base_url", "bad_value", "the part before /token is needed")
+            yield DataProblem(f"{place}.base_url", "bad_value", "expected the part before /token")
     else:
         yield from _whole_json(place, source)
     if not source.date_field and source.filter_days and source.mode is Mode.OFFSET:
-        text = "without date_field nothing is too old, and a first harvest reads everything"
+        text = "without date_field nothing is too old, and a first import reads everything"
         yield DataProblem(f"{place}.date_field", "no_date_field", text, warning=True)
     if source.url.startswith("http://") and source.credentials:
-        text = "the password goes over the network unencrypted"
+        text = "the password is sent unencrypted"
         yield DataProblem(f"{place}.base_url", "not_encrypted", text, warning=True)
 
 
 def _whole_json(place: str, source: Source) -> Iterator[DataProblem]:
     if not source.base_url:
-        yield DataProblem(f"{place}.base_url", "missing", "the address of the API is needed")
+        yield DataProblem(f"{place}.base_url", "missing", "expected the URL of the API")
     if source.mode is Mode.NOT_EXPORTED:
-        text = "only Octoparse knows which records were exported; use offset"
+        text = "only Octoparse marks exported records; use offset"
         yield DataProblem(f"{place}.mode", "bad_value", text)
     if source.json.auth != "none" and not source.credentials:
         yield DataProblem(
-            f"{place}.credentials", "missing", f"json.auth {source.json.auth} needs some"
+            f"{place}.credentials", "missing", f"json.auth {source.json.auth} requires some"
         )
 
 
@@ -252,7 +252,7 @@ def _broker(named: Any, broker_url: str) -> Iterator[DataProblem]:
     if named is None:
         return
     if not isinstance(named, dict):
-        yield DataProblem("broker", "not_a_mapping", "names and values are needed here")
+        yield DataProblem("broker", "not_a_mapping", "expected a mapping")
         return
     yield from _unknown("broker", named, _BROKER_FIELDS)
     for key, value in named.items():

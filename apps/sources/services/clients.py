@@ -48,7 +48,7 @@ def secrets_of(source: Source, credential: Credential | None) -> Secrets:
     """Decrypt the credentials. Raises ``ApiFailed`` if they do not exist."""
     if credential is None:
         if source.credentials:
-            raise ApiFailed(f"there are no credentials {source.credentials}", "no_credentials")
+            raise ApiFailed(f"credentials {source.credentials} do not exist", "no_credentials")
         return Secrets()
     try:
         headers = json.loads(credential.headers) if credential.headers else {}

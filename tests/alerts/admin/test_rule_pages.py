@@ -143,14 +143,14 @@ def test_a_rule_is_made_by_the_form(project: Project, editor: Client) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"limit": ""}, "exactly one is needed"),
+        ({"limit": ""}, "exactly one is required"),
         ({"limit": "many"}, "Enter a number"),
         ({"series": ""}, "the name of a series"),
         ({"recover": "20000"}, "not higher than when.above"),
-        ({"tell": "No Channel"}, "small letters"),
+        ({"tell": "No Channel"}, "lower-case letters"),
         ({"event": "no.such"}, "is not one of the available choices"),
         ({"repeat_seconds": "1"}, "seconds, from 60"),
-        ({"step_1_after": ""}, "after how many seconds"),
+        ({"step_1_after": ""}, "required: a number of seconds"),
         ({"name": " "}, "required"),
     ],
 )

@@ -178,7 +178,7 @@ def test_the_rest_has_its_place_too(data: Any, place: str) -> None:
 
 def test_a_slip_of_the_pen_is_named() -> None:
     (problem,) = rule_problems({"name": "x", "event": "run.fialed"})
-    assert problem.text == "there is no event 'run.fialed'; is run.failed meant?"
+    assert problem.text == "unknown event 'run.fialed'; did you mean run.failed?"
 
 
 def test_a_built_in_rule_is_changed_by_its_name() -> None:

@@ -120,7 +120,7 @@ class ApiCaller:
             except BadAnswer as bad:
                 failures += 1
                 if failures > self._retries():
-                    tries = f"asked {failures} times" if failures > 1 else "asked once"
+                    tries = f"{failures} attempts" if failures > 1 else "asked once"
                     raise ApiFailed(f"{bad} ({tries})") from None
                 await self._wait(fetched, failures)
             else:
@@ -148,12 +148,12 @@ class ApiCaller:
                 "address_refused",
             )
         if fetched.failure is FailureKind.BAD_REQUEST:
-            raise ApiFailed(f"it cannot be asked: {fetched.error}", "bad_request")
+            raise ApiFailed(f"cannot send the request: {fetched.error}", "bad_request")
         if fetched.failure is not FailureKind.NONE:
-            raise BadAnswer(f"no answer ({fetched.failure.value}): {fetched.error}")
+            raise BadAnswer(f"no response ({fetched.failure.value}): {fetched.error}")
         status = fetched.status
         if fetched.truncated:
-            text = f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB; use a smaller batch_size"
+            text = f"response above {MAX_ANSWER_BYTES >> 20} MiB; use a smaller batch_size"
             raise ApiFailed(text, "too_large")
         if 200 <= status < 300:
             return
@@ -162,7 +162,7 @@ class ApiCaller:
         if status in _PASSING or status >= 500:
             raise BadAnswer(f"status {status}{_said(fetched)}")
         if 300 <= status < 400:
-            raise ApiFailed(f"it leads elsewhere, to {_leads_to(fetched)}", "redirect")
+            raise ApiFailed(f"redirect not followed: {_leads_to(fetched)}", "redirect")
         raise ApiFailed(f"status {status}{_said(fetched)}", f"status_{status}")
 
 
@@ -172,8 +172,8 @@ def _json(fetched: Fetched) -> Any:
         return msgspec.json.decode(fetched.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         start = fetched.body[:200].lstrip().lower()
-        what = "a page of HTML" if start.startswith((b"<!doctype", b"<html", b"<")) else "no JSON"
-        raise BadAnswer(f"the answer is {what} ({len(fetched.body)} bytes)") from None
+        what = "an HTML page" if start.startswith((b"<!doctype", b"<html", b"<")) else "no JSON"
+        raise BadAnswer(f"the response is {what} ({len(fetched.body)} bytes)") from None
 
 
 def _header(fetched: Fetched, name: str) -> str:

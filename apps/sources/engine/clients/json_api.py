@@ -30,7 +30,7 @@ class JsonClient:
     async def total(self) -> int:
         page = await self._page(0, 1)
         if page.total is None:
-            raise ApiFailed(f"nothing stands at {self._api.total}; see json.total")
+            raise ApiFailed(f"no value at {self._api.total}; check json.total")
         return page.total
 
     async def batch(self, offset: int, size: int) -> RecordPage:
@@ -47,11 +47,11 @@ class JsonClient:
 
     async def top(self, size: int) -> RecordPage:
         """Raise ``ApiFailed``: only Octoparse marks exported records."""
-        raise ApiFailed("this API does not know what was exported", "not_supported")
+        raise ApiFailed("this API has no export marks", "not_supported")
 
     async def mark(self) -> None:
         """Raise ``ApiFailed``: only Octoparse marks exported records."""
-        raise ApiFailed("this API does not know what was exported", "not_supported")
+        raise ApiFailed("this API has no export marks", "not_supported")
 
     async def close(self) -> None:
         await self._asker.close()
@@ -71,16 +71,16 @@ class JsonClient:
             records = paths.find(api.records, answer)
             total = paths.find(api.total, answer)
             if not isinstance(records, list):
-                raise BadAnswer(f"no list stands at {api.records}; see json.records")
+                raise BadAnswer(f"no list at {api.records}; check json.records")
             page = RecordPage(records, None if total is None else whole(total, api.total))
             if not records and page.total is not None and page.total > offset:
-                raise BadAnswer(f"it has {page.total} records and gives none at {offset}")
+                raise BadAnswer(f"{page.total} records reported, but none returned at {offset}")
             return page
 
         try:
             return await self._asker.ask(make, read)
         except Unauthorized as error:
-            text = f"the API refuses the credentials: {error}"
+            text = f"the API rejects the credentials: {error}"
             raise ApiFailed(text, "unauthorized") from None
 
 

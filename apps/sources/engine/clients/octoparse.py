@@ -71,7 +71,7 @@ class OctoparseClient:
         """Return the number of records; the API states it with every batch."""
         page = await self._page(self._dialect.all, {"offset": 0, "size": 1})
         if page.total is None:
-            raise ApiFailed("the answer says no total")
+            raise ApiFailed("the response has no total")
         return page.total
 
     async def batch(self, offset: int, size: int) -> RecordPage:
@@ -124,7 +124,7 @@ class OctoparseClient:
             page = self._read(answer)
             short = not page.records and offset is not None
             if short and page.total is not None and page.total > (offset or 0):
-                raise BadAnswer(f"it has {page.total} records and gives none at {offset}")
+                raise BadAnswer(f"{page.total} records reported, but none returned at {offset}")
             return page
 
         return await self._authorized(make, read)
@@ -132,7 +132,7 @@ class OctoparseClient:
     def _read(self, answer: Any) -> RecordPage:
         data = _succeeded(answer)
         if not isinstance(data, dict):
-            raise BadAnswer("the answer has no data")
+            raise BadAnswer("the response has no data")
         records = data.get(self._dialect.list)
         if not isinstance(records, list):
             raise BadAnswer(f"{self._dialect.list} is no list")
@@ -150,7 +150,7 @@ class OctoparseClient:
         try:
             return await self._asker.ask(make, read)
         except Unauthorized as error:
-            text = f"the API refuses a token it has just given: {error}"
+            text = f"the API rejects a new token: {error}"
             raise ApiFailed(text, "unauthorized") from None
 
     # --- the token ----------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class OctoparseClient:
         except (Unauthorized, ApiFailed) as error:
             code = getattr(error, "code", "unauthorized")
             if isinstance(error, Unauthorized) or code == "status_400":
-                text = f"the API refuses the user name or the password: {error}"
+                text = f"the API rejects the user name or password: {error}"
                 raise ApiFailed(text, "unauthorized") from None
             raise
 
@@ -212,7 +212,7 @@ def _token_of(answer: Any) -> tuple[str, str, float]:
     data = answer.get("data", answer) if isinstance(answer, dict) else None
     token = data.get("access_token") if isinstance(data, dict) else None
     if not isinstance(token, str) or not token or not token.isascii() or "\n" in token:
-        raise BadAnswer("the answer has no access_token")
+        raise BadAnswer("the response has no access_token")
     seconds = data.get("expires_in", 0)  # type: ignore[union-attr]  # a token was in it
     if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal() and len(seconds) < 20:
         seconds = int(seconds)
@@ -227,7 +227,7 @@ def _token_of(answer: Any) -> tuple[str, str, float]:
 def _succeeded(answer: Any) -> Any:
     """Return ``data`` of a response. Raises for an error response."""
     if not isinstance(answer, dict):
-        raise BadAnswer("the answer is no object")
+        raise BadAnswer("the response is not an object")
     error = answer.get("error")
     if isinstance(error, str) and error.lower() not in ("", "success"):
         said = answer.get("error_Description")
