@@ -65,7 +65,7 @@ def test_what_does_not_pass_ends_a_harvest_that_goes_on_later(
     double.make = spoil_from
     harvest = yard.harvest()
     assert (harvest.state, harvest.reason) == ("failed", "error")
-    assert "asked 3 times" in harvest.error
+    assert "3 attempts" in harvest.error
     assert yard.state.problem == harvest.error
     assert PASSWORD not in harvest.error
     assert yard.state.marker is None
@@ -120,7 +120,7 @@ def test_changed_credentials_are_those_of_the_next_harvest(
     save_credential(
         project_id=yard.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
     )
-    assert "refuses the user name or the password" in yard.harvest().error
+    assert "rejects the user name or password" in yard.harvest().error
     save_credential(
         project_id=yard.project.pk, name="vendor", values={"password": PASSWORD}, actor=None
     )
@@ -134,7 +134,7 @@ def test_wrong_passwords_fail_at_once_and_are_not_told(yard: Yard, double: Octop
         project_id=yard.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
     )
     harvest = yard.harvest()
-    assert "refuses the user name or the password" in harvest.error
+    assert "rejects the user name or password" in harvest.error
     assert "hunter2" not in harvest.error
     assert USER not in harvest.error
     assert double.logins == ["password"]
