@@ -110,7 +110,7 @@ def test_a_token_that_is_refused_is_replaced_once(yard: Yard, double: OctoparseD
     double.spoil(*[faults.status(401)] * 40)
     harvest = yard.harvest()
     assert harvest.state == "failed"
-    assert "refuses a token" in harvest.error
+    assert "rejects a new token" in harvest.error
 
 
 def test_changed_credentials_are_those_of_the_next_harvest(
@@ -242,7 +242,7 @@ def test_marks_that_do_nothing_end_the_harvest(
     double.total = 50
     double.marks_work = False
     harvest = yard.harvest()
-    assert "same records again" in harvest.error
+    assert "same records after" in harvest.error
     assert (harvest.published, len(yard.numbers())) == (50, 50)
 
 

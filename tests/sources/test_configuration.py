@@ -162,10 +162,10 @@ def test_all_problems_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rabbitmq: 5\n", "rabbitmq: names and values"),
-        ("rabbitmq: {hots: x}\n", "rabbitmq.hots: not known"),
-        ("rabbitmq: {message_ttl: soon}\n", "rabbitmq.message_ttl: the life"),
-        ("crawler: {filter_day: 7}\n", "crawler.filter_day: not known"),
+        ("rabbitmq: 5\n", "rabbitmq: expected a mapping"),
+        ("rabbitmq: {hots: x}\n", "rabbitmq.hots: unknown"),
+        ("rabbitmq: {message_ttl: soon}\n", "rabbitmq.message_ttl: expected the TTL"),
+        ("crawler: {filter_day: 7}\n", "crawler.filter_day: unknown"),
         ("- 1\n", "a mapping with defaults"),
         ("a: [\n", "f.yml:2: not valid YAML"),
     ],
