@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -14,17 +12,9 @@ from uuid import uuid4
 import pytest
 
 from crawlyard import diagnosis
+from tests.plugins.stores import rabbitmqctl
 from yardkit.broker.sqlite import SqliteBroker
 from yardkit.protocol import MAX_MESSAGE_BYTES
-
-
-def control(*arguments: str) -> str:
-    if shutil.which("rabbitmqctl") is None:
-        pytest.skip("no rabbitmqctl on PATH")
-    command = ["rabbitmqctl", "--quiet", *arguments]
-    return subprocess.run(
-        command, capture_output=True, timeout=60, check=True, text=True
-    ).stdout.strip()
 
 
 @pytest.fixture
@@ -32,26 +22,26 @@ def limit() -> Iterator[int]:
     """One byte less than the longest message, which no other test sends either."""
     lower = MAX_MESSAGE_BYTES - 1
     change = f"application:set_env(rabbit, max_message_size, {lower})"
-    before = control("eval", f"V = application:get_env(rabbit, max_message_size), {change}, V.")
+    before = rabbitmqctl("eval", f"V = application:get_env(rabbit, max_message_size), {change}, V.")
     try:
         yield lower
     finally:
         # {ok,134217728}
         usual = re.sub(r"\D", "", before)
-        control("eval", f"application:set_env(rabbit, max_message_size, {usual}).")
+        rabbitmqctl("eval", f"application:set_env(rabbit, max_message_size, {usual}).")
 
 
 @pytest.fixture
 def without_rights(rabbit_vhost: str) -> Iterator[str]:
     name, parts = f"test-{uuid4().hex}", urlsplit(rabbit_vhost)
-    control("add_user", name, "hunter2")
+    rabbitmqctl("add_user", name, "hunter2")
     try:
         vhost = unquote(parts.path[1:])
-        control("set_permissions", "-p", vhost, name, "^$", "^$", "^$")
+        rabbitmqctl("set_permissions", "-p", vhost, name, "^$", "^$", "^$")
         host = parts.netloc.rpartition("@")[2]
         yield parts._replace(netloc=f"{name}:hunter2@{host}").geturl()
     finally:
-        control("delete_user", name)
+        rabbitmqctl("delete_user", name)
 
 
 def test_the_embedded_broker_takes_long_messages(settings: Any, sqlite_broker_url: str) -> None:

@@ -256,3 +256,13 @@ def broker(sqlite_broker_url: str) -> Iterator[Broker]:
     """Connected to that one."""
     with contextlib.closing(connect(sqlite_broker_url, name="test")) as broker:
         yield broker
+
+
+def rabbitmqctl(*arguments: str) -> str:
+    """What the server's own tool prints; it only runs beside the server, and the test is skipped
+    elsewhere."""
+    if shutil.which("rabbitmqctl") is None:
+        pytest.skip("no rabbitmqctl on PATH")
+    command = ["rabbitmqctl", "--quiet", *arguments]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True, text=True)
+    return done.stdout.strip()

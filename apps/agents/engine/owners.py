@@ -56,7 +56,10 @@ def known_number(owner: str) -> int:
 
 
 def look_up(numbers: Iterable[int]) -> dict[int, OwnerFacts]:
-    """Return facts by number; unknown owners are missing. One query for each kind."""
+    """Return project and networks of owners by their number in messages; unknown ones are missing.
+
+    One query for each kind of owner.
+    """
     kinds: dict[str, set[int]] = {}
     for number in numbers:
         kinds.setdefault(RUN if number >= 0 else FETCHER, set()).add(abs(number))

@@ -191,5 +191,5 @@ yields = JobYieldViewSet.as_view({"get": "list"})
 addresses = [
     api_path("jobs/<int:job>/yields", yields, name="job-yields"),
     api_path("jobs/<int:job>/yields/standing", YieldStandingView.as_view(), name="job-standing"),
-    api_path("jobs/<int:job>/yields/learn", ResetBaselineView.as_view(), name="job-learn-anew"),
+    api_path("jobs/<int:job>/yields/learn", ResetBaselineView.as_view(), name="job-reset-baseline"),
 ]

@@ -58,7 +58,9 @@ PROCESSES: Final = (
             ("waiting", _("waiting messages")),
         ),
         queue=topology.CENTER_REQUESTS,
-        happens=_("Runs get no Agents and wait. Another live center takes over at once."),
+        happens=_(
+            "Another live center takes over at once; without one, runs get no agents and wait."
+        ),
         lost=_(
             "Nothing: requests older than 60 s in the queue are dropped, and the run sends them "
             "again."

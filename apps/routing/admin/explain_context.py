@@ -136,13 +136,13 @@ class ConverterRow:
     error: str
 
 
-def heading_of(told: ItemExplanation) -> Heading:
+def heading_of(explanation: ItemExplanation) -> Heading:
     """Return the heading of the page."""
-    decision = told.decision
-    if told.refused is not None:
-        by = told.refused.converter
+    decision = explanation.decision
+    if explanation.refused is not None:
+        by = explanation.refused.converter
         title = _("Rejected by %(converter)s") % {"converter": by} if by else _("Not a valid task")
-        return Heading("bad", title, refusal_text(told.refused))
+        return Heading("bad", title, refusal_text(explanation.refused))
     if decision is None:
         return Heading(
             "wait",
@@ -174,12 +174,12 @@ def error_position(refused: ItemRejection | None, text: str) -> ErrorPosition | 
     )
 
 
-def selector_of(told: SelectorExplanation) -> SelectorRow:
+def selector_of(explanation: SelectorExplanation) -> SelectorRow:
     """Return a selector as pieces to be marked on the page."""
-    text = told.whole.selector
+    text = explanation.whole.selector
     pieces: list[SelectorPiece] = []
     at = 0
-    for one in sorted(told.conditions, key=lambda each: each.offset):
+    for one in sorted(explanation.conditions, key=lambda each: each.offset):
         if one.offset > at:
             pieces.append(SelectorPiece(text[at : one.offset]))
         said = _condition_text(one)
@@ -188,17 +188,17 @@ def selector_of(told: SelectorExplanation) -> SelectorRow:
         at = one.offset + len(one.text)
     if at < len(text):
         pieces.append(SelectorPiece(text[at:]))
-    why = tuple(dict.fromkeys(line for one in told.failing for line in _why(one)))
-    return SelectorRow(told.matches, tuple(pieces), why)
+    why = tuple(dict.fromkeys(line for one in explanation.failing for line in _why(one)))
+    return SelectorRow(explanation.matches, tuple(pieces), why)
 
 
 def outbound_rows(
-    told: ItemExplanation, said: Mapping[str, OutboundStatus]
+    explanation: ItemExplanation, said: Mapping[str, OutboundStatus]
 ) -> tuple[list[ExplainedOutbound], int]:
     """Return the rows of outbounds, and the number of omitted outbounds that do not match."""
     shown: list[ExplainedOutbound] = []
     left = 0
-    for one in told.outbounds:
+    for one in explanation.outbounds:
         quiet = not one.matches and one.verdict in (Verdict.NOT_MATCHED, Verdict.NOT_ASKED)
         if quiet and len(shown) >= SHOWN_OUTBOUNDS:
             left += 1
@@ -222,9 +222,9 @@ def converter_rows(steps: Iterable[ConverterChanges]) -> list[ConverterRow]:
     return found
 
 
-def result_facts(told: ItemExplanation) -> list[tuple[str, str]]:
+def result_facts(explanation: ItemExplanation) -> list[tuple[str, str]]:
     """Return the facts that decide about a result as (label, value), in order of evaluation."""
-    result = told.result
+    result = explanation.result
     if result is None:
         return []
     yes, no = _("yes"), _("no")
@@ -297,7 +297,7 @@ def _state(state: TaskState) -> str:
 
 
 def _line(one: OutboundExplanation, said: OutboundStatus | None) -> ExplainedOutbound:
-    told = one.selectors
+    selectors = one.selectors
     return ExplainedOutbound(
         one.place,
         one.name,
@@ -308,7 +308,7 @@ def _line(one: OutboundExplanation, said: OutboundStatus | None) -> ExplainedOut
         _(VERDICTS[one.verdict]),
         one.was_here,
         one.matches and one.verdict not in (Verdict.TAKEN, Verdict.HELD, Verdict.LATER),
-        None if told is None else tuple(selector_of(each) for each in told),
+        None if selectors is None else tuple(selector_of(each) for each in selectors),
         "" if said is None else said.problem,
     )
 

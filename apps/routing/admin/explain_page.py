@@ -224,27 +224,30 @@ def _known(entry: LedgerEntry | None, item: Item, asked: Mapping[str, Any]) -> K
     )
 
 
-def _shown(told: ItemExplanation, text: str, said: Mapping[str, OutboundStatus]) -> dict[str, Any]:
-    lines, left = shown.outbound_rows(told, said)
-    parts = told.as_dict()
-    message = told.message
+def _shown(
+    explanation: ItemExplanation, text: str, said: Mapping[str, OutboundStatus]
+) -> dict[str, Any]:
+    lines, left = shown.outbound_rows(explanation, said)
+    parts = explanation.as_dict()
+    message = explanation.message
     return {
-        "told": told,
-        "outcome": shown.heading_of(told),
-        "place": shown.error_position(told.refused, text),
-        "converted": shown.converter_rows(told.steps),
+        "explanation": explanation,
+        "outcome": shown.heading_of(explanation),
+        "place": shown.error_position(explanation.refused, text),
+        "converted": shown.converter_rows(explanation.steps),
         "inbound_selectors": [
-            shown.selector_of(each) for each in (told.inbound.selectors if told.inbound else ())
+            shown.selector_of(each)
+            for each in (explanation.inbound.selectors if explanation.inbound else ())
         ],
-        "facts": shown.result_facts(told),
+        "facts": shown.result_facts(explanation),
         "lines": lines,
         "left": left,
         "item_json": shown.pretty(parts["converted"]),
         "counters": None
-        if told.decision is None
+        if explanation.decision is None
         else shown.counters_text(parts["decision"]["counters"]),
         "message": message,
         "message_json": "" if message is None else shown.pretty(parts["message"]["message"]),
         "message_cut": message is not None and parts["message"]["cut"],
-        "is_new": message is not None and told.known is None,
+        "is_new": message is not None and explanation.known is None,
     }

@@ -78,8 +78,8 @@ def _track_of_draft(data: dict[str, Any]) -> Track:
             raise InvalidRules([each for each in problems if not each.warning])
         return compile_track(rules)
     except InvalidRules as error:
-        told = [str(each) for each in error.problems[:20]]
-        raise serializers.ValidationError({"draft": told}) from error
+        texts = [str(each) for each in error.problems[:20]]
+        raise serializers.ValidationError({"draft": texts}) from error
 
 
 def _no_inbound(name: str, names: list[str]) -> Response:

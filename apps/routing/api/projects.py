@@ -105,8 +105,8 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["get"], pagination_class=None)
     def routers(self, request: Request, pk: str | None = None) -> Response:
         """Live routers of the project, and the version of the rules that each runs."""
-        told = routing_status(self.get_object().home_id, timezone.now())
-        return Response(RouterSerializer(_routers(told), many=True).data)
+        reported = routing_status(self.get_object().home_id, timezone.now())
+        return Response(RouterSerializer(_routers(reported), many=True).data)
 
     @extend_schema(responses=BooksSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
@@ -234,7 +234,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
 def detail_of(configuration: Configuration) -> dict[str, Any]:
     """Return the active rules of a project with the status of each inbound and outbound."""
     project = configuration.home_id
-    told = routing_status(project, timezone.now())
+    reported = routing_status(project, timezone.now())
     counts = {each.outbound: each.by_state for each in outbound_counts(project)}
     track = None if configuration.active_id is None else track_of_configuration(configuration)
     rules = RuleSet(project="") if track is None else track.rules
@@ -242,14 +242,14 @@ def detail_of(configuration: Configuration) -> dict[str, Any]:
     return {
         **RoutingProjectSerializer(configuration).data,
         "server": _server(project, rules.server),
-        "routers": _routers(told),
+        "routers": _routers(reported),
         "inbounds": [
             {
                 "place": place,
                 "name": each.name,
                 "disable": each.disable,
                 "rule": inbound_shown(place, each),
-                "standing": inbound_standing(told.inbounds.get(each.name)),
+                "standing": inbound_standing(reported.inbounds.get(each.name)),
             }
             for place, each in enumerate(rules.inbounds, 1)
         ],
@@ -259,7 +259,7 @@ def detail_of(configuration: Configuration) -> dict[str, Any]:
                 "name": each.name,
                 "disable": each.disable,
                 "rule": outbound_shown(place, each),
-                "standing": outbound_standing(told.outbounds.get(each.name)),
+                "standing": outbound_standing(reported.outbounds.get(each.name)),
                 "counts": counts.get(each.name, {}),
             }
             for place, each in enumerate(rules.outbounds, 1)
@@ -269,8 +269,8 @@ def detail_of(configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _routers(told: RoutingStatus) -> list[dict[str, Any]]:
-    return [{"name": each.name, "rules_version": each.rules_version} for each in told.routers]
+def _routers(reported: RoutingStatus) -> list[dict[str, Any]]:
+    return [{"name": each.name, "rules_version": each.rules_version} for each in reported.routers]
 
 
 def _server(project: int, server: Server | None) -> dict[str, Any] | None:

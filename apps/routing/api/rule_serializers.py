@@ -72,7 +72,9 @@ class InboundRowSerializer(serializers.Serializer[Any]):
     place = serializers.IntegerField(help_text=_("from 1, in effective order"))
     name = serializers.CharField()
     disable = serializers.BooleanField()
-    rule = serializers.DictField(help_text=_("under the keys of a file, without secrets"))
+    rule = serializers.DictField(
+        help_text=_("with the same keys as in a file of rules; secrets are left out")
+    )
     standing = InboundStandingSerializer(
         allow_null=True, help_text=_("null if no live router reports it")
     )
@@ -84,7 +86,9 @@ class OutboundRowSerializer(_CountsSerializer):
     place = serializers.IntegerField(help_text=_("from 1, in effective order"))
     name = serializers.CharField()
     disable = serializers.BooleanField()
-    rule = serializers.DictField(help_text=_("under the keys of a file, without secrets"))
+    rule = serializers.DictField(
+        help_text=_("with the same keys as in a file of rules; secrets are left out")
+    )
     standing = OutboundStandingSerializer(
         allow_null=True, help_text=_("null if no live router reports it")
     )

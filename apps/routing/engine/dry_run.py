@@ -242,13 +242,13 @@ class _RecordedLife:
         """Return one explanation for each outbound; ``decided`` overrides verdicts by name."""
         fits = frozenset(self._track.ways.all(item))
         left = MOST_SELECTORS
-        told = []
+        explained = []
         for index, outbound in enumerate(self._track.rules.outbounds):
             selectors = None
             left -= len(outbound.selector)
             if left >= 0 or outbound.name in decided:
                 selectors = tuple(explain_conditions(text, item) for text in outbound.selector)
-            told.append(
+            explained.append(
                 OutboundExplanation(
                     place=index + 1,
                     name=outbound.name,
@@ -260,7 +260,7 @@ class _RecordedLife:
                     selectors=selectors,
                 )
             )
-        return tuple(told)
+        return tuple(explained)
 
     def _verdict(self, index: int, matches: bool) -> Verdict:
         outbound = self._track.rules.outbounds[index]
@@ -335,6 +335,6 @@ def _message(
 def _target(outbound: Outbound) -> dict[str, str]:
     """Return the names and the URL of the outbound's target, with secrets masked."""
     found = {name: outbound.init.get(name) for name in _NAMES}
-    told = {name: value for name, value in found.items() if isinstance(value, str) and value}
+    explained = {name: value for name, value in found.items() if isinstance(value, str) and value}
     url = outbound.init.get("url")
-    return told | ({"url": masked(url)} if isinstance(url, str) else {})
+    return explained | ({"url": masked(url)} if isinstance(url, str) else {})

@@ -157,9 +157,9 @@ def measure(at: Checkpoint) -> tuple[int, int]:
 def advanced(at: Checkpoint) -> Checkpoint:
     """Return the checkpoint after the batch at ``at.next``; ``next`` is -1 after the last one.
 
-    Where a whole batch would begin below ``end`` the harvest is over, unless records
-    in between were never read: then the last batch begins at ``end`` and is smaller. By the seed's
-    own rule a total that is not a multiple of the size leaves them out.
+    Batches go down from the newest offset to ``end``, where the previous import began. A rest that
+    is smaller than a batch is left to the next import. Offsets that no import has read are the
+    exception: one smaller batch, from ``end``, reads them.
     """
     here = at.next
     below = here - at.size

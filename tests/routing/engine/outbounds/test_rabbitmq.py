@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
@@ -14,6 +12,7 @@ import pytest
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
 from apps.routing.engine.outbounds.base import DELIVERED, SendStatus, Settings
+from tests.plugins.stores import rabbitmqctl
 from tests.routing.engine.outbounds.targets import RabbitTarget, sent
 
 pytestmark = pytest.mark.services
@@ -151,22 +150,15 @@ def test_a_login_that_is_refused_holds_items_up(target: RabbitTarget) -> None:
 @pytest.fixture
 def writes_nothing(target: RabbitTarget) -> Iterator[str]:
     """URL of a user without write permission."""
-    if shutil.which("rabbitmqctl") is None:
-        pytest.skip("no rabbitmqctl on PATH")
     name, vhost = f"test-{target.queue}", unquote(urlsplit(target.url).path[1:])
-
-    def control(*arguments: str) -> None:
-        command = ["rabbitmqctl", "--quiet", *arguments]
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
-
-    control("add_user", name, "hunter2")
+    rabbitmqctl("add_user", name, "hunter2")
     try:
-        control("set_permissions", "-p", vhost, name, ".*", "^$", ".*")
+        rabbitmqctl("set_permissions", "-p", vhost, name, ".*", "^$", ".*")
         parts = urlsplit(target.url)
         host = parts.netloc.rpartition("@")[2]
         yield parts._replace(netloc=f"{name}:hunter2@{host}").geturl()
     finally:
-        control("delete_user", name)
+        rabbitmqctl("delete_user", name)
 
 
 def test_missing_rights_hold_items_up_and_refuse_none(
