@@ -62,6 +62,6 @@ class LeasedQuerySet(QuerySet[M_co], Generic[M_co]):
 
 
 class WorkerLeaseQuerySet(LeasedQuerySet[M_co], Generic[M_co]):
-    """Numbers that one process at a time may use; the owner of a released number is kept."""
+    """Leases of worker numbers, each held by one process at a time; a release keeps the owner."""
 
     lease_until = "expires_at"

@@ -125,7 +125,7 @@ def _database() -> StoreCheck:
 
 
 def check_broker() -> StoreCheck:
-    """Connect, and publish the longest message of the protocol, which no queue receives."""
+    """Check that the broker takes a message of the largest size; the message goes to no queue."""
     shown = masked(settings.BROKER_URL)
     try:
         broker = connect(settings.BROKER_URL, name="crawlyard doctor", timeout=5.0)

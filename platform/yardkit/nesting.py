@@ -96,7 +96,7 @@ def _json_children(part: _Part) -> Iterable[msgspec.Raw]:
 
 
 def _json_too_deep(body: bytes, limit: int) -> bool:
-    """Return whether the first brackets of a malformed document already exceed the limit."""
+    """Return whether a malformed document nests deeper than the limit near its beginning."""
     depth = 0
     for token in _JSON_TOKEN.finditer(body, 0, _JUDGED_BYTES):
         depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(token[0], 0)

@@ -45,10 +45,10 @@ def renamed(field: str, label: Any) -> Callable[[Any, Any], Any]:
 
 
 def page_links(request: HttpRequest, name: str, following: object) -> dict[str, str]:
-    """Return the links ``first`` and ``following`` of a page for ``access/pages.html``; "": none.
+    """Return the links of a page for ``access/pages.html``: ``first`` and ``following``.
 
-    ``name`` is the query parameter of the cursor. ``following``: cursor of the next page, or a
-    false value on the last one.
+    ``first`` is "" on the first page, ``following`` on the last one. ``name`` is the query
+    parameter of the cursor, the argument ``following`` the next page's cursor, if there is one.
     """
     query = request.GET.copy()
     behind = query.pop(name, [""])[-1]

@@ -56,7 +56,7 @@ def known_number(owner: str) -> int:
 
 
 def look_up(numbers: Iterable[int]) -> dict[int, OwnerFacts]:
-    """Return project and networks of owners by their number in messages; unknown ones are missing.
+    """Map numbers of owners, as in messages, to their facts; unknown owners are left out.
 
     One query for each kind of owner.
     """

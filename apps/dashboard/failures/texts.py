@@ -59,7 +59,7 @@ PROCESSES: Final = (
         ),
         queue=topology.CENTER_REQUESTS,
         happens=_(
-            "Another live center takes over at once; without one, runs get no agents and wait."
+            "If another center runs, it takes over at once. If not, runs get no agents and wait."
         ),
         lost=_(
             "Nothing: requests older than 60 s in the queue are dropped, and the run sends them "

@@ -157,9 +157,9 @@ def measure(at: Checkpoint) -> tuple[int, int]:
 def advanced(at: Checkpoint) -> Checkpoint:
     """Return the checkpoint after the batch at ``at.next``; ``next`` is -1 after the last one.
 
-    Batches go down from the newest offset to ``end``, where the previous import began. A rest that
-    is smaller than a batch is left to the next import. Offsets that no import has read are the
-    exception: one smaller batch, from ``end``, reads them.
+    Batches go down from the newest offset to ``end``. Where a whole batch would begin below it,
+    offsets above ``covered``, which no import has read, get one smaller batch that begins at
+    ``end``; without such offsets the import is over.
     """
     here = at.next
     below = here - at.size
