@@ -33,6 +33,7 @@ STATISTICS = QueueSpec("statistics")
 LIFECYCLE_ANSWERS = QueueSpec("lifecycle.answers")
 LOGS = QueueSpec("logs")
 SEEDS = QueueSpec("seeds")
+ITEMS = QueueSpec("items")
 
 SHARED = (
     CENTER_REGISTER,
@@ -43,6 +44,7 @@ SHARED = (
     LIFECYCLE_ANSWERS,
     LOGS,
     SEEDS,
+    ITEMS,
 )
 # Queues that runs may send to through ``yardkit.broker.gateway``, besides center reports.
 FOR_RUNS = (
@@ -51,6 +53,7 @@ FOR_RUNS = (
     STATISTICS,
     LIFECYCLE_ANSWERS,
     SEEDS,
+    ITEMS,
     QueueSpec(DEAD_QUEUE),
 )
 # AMQP limits a routing key to 255 bytes; a longer name ends in a digest of itself.

@@ -61,6 +61,7 @@ class CrawlAccounting:
     are not accepted are ``duplicates``, which are in no equation.
 
     ``unanswered``: failed requests that had no answer from center or agents after all retries.
+    ``dropped``: items that were given up before they were sent, by reason.
     ``coverage``: in how many items each field had a value. ``notes``: failures that are not
     confirmed yet. ``first_failures``: some to show.
     """
@@ -86,6 +87,7 @@ class CrawlAccounting:
         self.agent_failed: dict[str, int] = {}
         self.agent_ms: dict[str, float] = {}
         self.callback_ms = 0.0
+        self.dropped: dict[str, int] = {}
         self.coverage = FieldCoverage()
         self.notes: deque[FailureNote] = deque()
         self.first_failures: list[FailureNote] = []
@@ -142,6 +144,7 @@ class CrawlAccounting:
             agent_ms={agent: round(ms) for agent, ms in self.agent_ms.items()},
             callback_ms=round(self.callback_ms),
             fields=self.coverage.counts(),
+            dropped=dict(self.dropped),
             failures=failures,
             final=final,
         )

@@ -271,6 +271,7 @@ INSTALLED_APPS = [
     "apps.requeststore",
     "apps.sources",
     "apps.joblogs",
+    "apps.datasets",
     "apps.queuestats",
     "apps.agents",
     "apps.jobs",

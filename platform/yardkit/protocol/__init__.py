@@ -56,6 +56,14 @@ from yardkit.protocol.downloads import (
     Withdraw,
     batches,
 )
+from yardkit.protocol.items import (
+    BATCH_BYTES,
+    BATCH_ITEMS,
+    CHUNK_BYTES,
+    MAX_ITEM_BYTES,
+    FileChunk,
+    ItemBatch,
+)
 from yardkit.protocol.resources import (
     LeasedResource,
     LeaseResource,
@@ -111,7 +119,11 @@ from yardkit.protocol.seeds import (
 
 __all__ = [
     "ACCEPTED_VERSIONS",
+    "BATCH_BYTES",
+    "BATCH_ITEMS",
+    "CHUNK_BYTES",
     "MAX_CONTENT_BYTES",
+    "MAX_ITEM_BYTES",
     "MAX_MESSAGE_BYTES",
     "RETRYABLE_FAILURES",
     "VERSION",
@@ -139,11 +151,13 @@ __all__ = [
     "ExtendLease",
     "FailureKind",
     "FailureNote",
+    "FileChunk",
     "FinishSeeds",
     "GiveBackLease",
     "GrabSeed",
     "Heartbeat",
     "HostResult",
+    "ItemBatch",
     "KnownSeed",
     "LeaseExtended",
     "LeaseGivenBack",

@@ -29,6 +29,7 @@ from yardkit.protocol.downloads import (
     Skipped,
     Withdraw,
 )
+from yardkit.protocol.items import FileChunk, ItemBatch
 from yardkit.protocol.resources import ResourceCall, ResourceReply
 from yardkit.protocol.runs import (
     CenterCounters,
@@ -68,6 +69,8 @@ AnyMessage = (
     | Lifecycle
     | LifecycleAnswer
     | LogBatch
+    | ItemBatch
+    | FileChunk
     | Event
     | SeedCall
     | SeedReply

@@ -99,7 +99,8 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     stand outside the equation. ``agents`` counts answers by agent, ``agent_failed`` those of them
     that the spider did not take for a success, and ``agent_ms`` adds up how long their downloads
     took; ``callback_ms`` how long callbacks took, waiting included. ``fields``: in how
-    many of ``items`` a field had a value.
+    many of ``items`` a field had a value; ``dropped``: how many of ``items`` were given up before
+    they were sent, by reason.
     """
 
     run: int
@@ -128,6 +129,7 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     agent_ms: dict[str, int] = {}
     callback_ms: int = 0
     fields: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     failures: list[FailureNote] = []
     final: bool = False
 

@@ -1,0 +1,12 @@
+"""Registers the app."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class DatasetsConfig(AppConfig):
+    """Items that runs, fetchers and imports find."""
+
+    name = "apps.datasets"
+    label = "datasets"
+    verbose_name = _("Data")

@@ -1,0 +1,1 @@
+"""Items in files: columns, segments, tables, queries. No Django."""

@@ -1,0 +1,1 @@
+"""Reads of datasets for pages, REST and the command line."""

@@ -1,0 +1,29 @@
+"""Querysets of datasets and what belongs to them, limited to visible projects."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, Self
+
+from apps.access.querysets import M_co, VisibleQuerySet
+from apps.runtime.querysets import LeasedQuerySet
+
+
+class DatasetQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]  # as_manager
+    """Datasets visible to a user; leased for compaction and retention."""
+
+    project_path = "project"
+
+
+class OfDatasetQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Rows that belong to a dataset."""
+
+    project_path = "dataset__project"
+
+
+class DeliveryQuerySet(OfDatasetQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]  # as_manager
+    """Deliveries visible to a user; leased by the process that delivers."""
+
+    def due(self, now: datetime) -> Self:
+        """Deliveries whose next attempt is due and that no process holds."""
+        return self.filter(next_try_at__lte=now, leased_until__lte=now)
