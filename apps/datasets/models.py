@@ -32,7 +32,9 @@ class Dataset(models.Model):
     )
     name = models.CharField(_("name"), max_length=NAME_CHARACTERS)
     origin = models.CharField(_("origin"), max_length=6, choices=Origin.choices)
-    origin_id = models.BigIntegerField(_("origin ID"))
+    # Of a job its ID; a request group or a source has no row and is known by its name.
+    origin_id = models.BigIntegerField(_("origin ID"), default=0)
+    origin_name = models.CharField(_("origin"), max_length=NAME_CHARACTERS, blank=True, default="")
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
     # Columns in order: [{"field": "price", "column": "price", "type": "double"}, ...].
     columns = models.JSONField(_("columns"), default=list)
@@ -78,7 +80,10 @@ class Dataset(models.Model):
         ordering: ClassVar = ["name"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["project", "name"], name="datasets_name_once"),
-            models.UniqueConstraint(fields=["origin", "origin_id"], name="datasets_origin_once"),
+            models.UniqueConstraint(
+                fields=["project", "origin", "origin_id", "origin_name"],
+                name="datasets_origin_once",
+            ),
             models.CheckConstraint(
                 condition=Q(origin__in=Origin.values), name="datasets_origin_known"
             ),

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Origin(models.TextChoices):
-    """What writes into a dataset; its row has the dataset's ``origin_id``."""
+    """What writes into a dataset."""
 
     JOB = "job", _("Job")
     BIZ = "biz", _("Request group")

@@ -18,12 +18,13 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 class ItemBatch(Message, frozen=True, kw_only=True, tag="item_batch"):
     """Consecutive items of one producer; each is identified by (producer, boot, number).
 
-    ``producer``: ``run:7``, ``biz:3`` or ``source:5``, with the id of its row. ``first``: number of
-    the first item; numbers count from 1 without gaps in (producer, boot). ``lines``: a zstd frame
-    of ``count`` JSON lines ``["<address of the page, or empty>", {item}]`` of ``raw_bytes`` bytes.
-    ``at``: Unix seconds. ``once``: identifies a batch that another process may produce again, such
-    as the records of one stored request; numbers are then not compared, and of equal ``once`` the
-    first is stored. ``token`` proves a run, as in the other messages of runs.
+    ``producer``: ``run:<id>``, ``biz:<project id>/<name>`` or ``source:<project id>/<name>``.
+    ``first``: number of the first item; numbers count from 1 without gaps in (producer, boot).
+    ``lines``: a zstd frame of ``count`` JSON lines ``["<address of the page, or empty>", {item}]``
+    of ``raw_bytes`` bytes. ``at``: Unix seconds. ``once``: identifies a batch that another process
+    may produce again, such as the records of one stored request; numbers are then not compared,
+    and of equal ``once`` the first is stored. ``token`` proves a run, as in the other messages of
+    runs.
     """
 
     producer: str
