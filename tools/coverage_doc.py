@@ -14,7 +14,7 @@ from tools.requirement_marks import ROOT, Mark, MarkError, requirement_ids, scan
 OUTPUT = ROOT / "docs" / "coverage.md"
 REASONS = ROOT / "docs" / "coverage-reasons.toml"
 
-_RANGE = re.compile(r"^(S\d+)\.(\d+)(?:-(\d+))?$")
+_RANGE = re.compile(r"^([A-Z]+\d*)\.(\d+)(?:-(\d+))?$")
 _HEAD = """\
 # Which requirement is proved by which test
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "docs" / "requirements.md"
 TESTS = ROOT / "tests"
 
-_ID = re.compile(r"\*\*(S\d+\.\d+)\*\*")
+_ID = re.compile(r"\*\*([A-Z]+\d*\.\d+)\*\*")
 
 
 class MarkError(ValueError):

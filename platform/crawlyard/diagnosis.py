@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -35,6 +36,7 @@ from apps.requeststore.stores.factory import open_node
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
 from apps.runtime.queries import live_daemons
+from apps.runtime.services.objects import shared_objects
 from apps.seeds.engine.errors import SeedError, StoreInUse
 from apps.seeds.models import Frontier
 from apps.seeds.stores.factory import open_store
@@ -44,6 +46,8 @@ from yardkit.broker import BrokerError, MessageRefused, Outgoing, connect
 from yardkit.env import EnvError
 from yardkit.errors import first_line
 from yardkit.masks import masked
+from yardkit.objects import ObjectStoreError
+from yardkit.objects.base import probe
 from yardkit.protocol import MAX_MESSAGE_BYTES
 
 # Enough for the longest message over a slow link.
@@ -72,6 +76,7 @@ def diagnose() -> list[StoreCheck]:
         _seeds,
         *(partial(_requests, name) for name in settings.REQUESTS_NODES),
         _logs,
+        _objects,
         _runner,
         _accounts,
         _celery,
@@ -235,6 +240,20 @@ def _logs() -> StoreCheck:
     lines, size = sum(one.lines for one in kept), sum(one.bytes for one in kept)
     said = f"{detail}, {lines} lines, {size / 2**20:.1f} MiB of text"
     return StoreCheck("LOGS_URL", shown, ok=True, detail=said)
+
+
+def _objects() -> StoreCheck:
+    url = settings.OBJECTS_URL
+    store = shared_objects()
+    try:
+        probe(store, f"{socket.gethostname()}-{os.getpid()}")
+    except ObjectStoreError as error:
+        how = "a folder that can be written, or a bucket and keys that may write"
+        return StoreCheck("OBJECTS_URL", url, ok=False, detail=str(error), how=how)
+    if store.local_path("any") is not None and not settings.BROKER_URL.startswith("sqlite:"):
+        detail = "writable; with several hosts the folder must be shared by all of them"
+        return StoreCheck("OBJECTS_URL", url, ok=True, detail=detail)
+    return StoreCheck("OBJECTS_URL", url, ok=True, detail="writable")
 
 
 def _runner() -> StoreCheck:

@@ -12,8 +12,8 @@ from operator import itemgetter, lt
 from typing import Final
 
 from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS, LogLine, harmless
-from apps.joblogs.engine.spans import Spans
 from apps.joblogs.stores.base import GAP_SECONDS, LineBatch
+from yardkit.spans import Spans
 
 DAY: Final = 86_400_000_000
 # Stored form of levels; 0 is a line without a level.

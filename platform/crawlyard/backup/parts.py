@@ -109,6 +109,9 @@ def _named_stores() -> Iterator[BackupPart]:
         yield BackupPart("logs", PartKind.POSTGRES, "LOGS_URL", settings.LOGS_URL)
     elif settings.LOGS_URL.startswith("sqlite:"):
         yield BackupPart("logs", PartKind.SQLITE_FOLDER, "LOGS_URL", _path_of(settings.LOGS_URL))
+    objects = urlsplit(settings.OBJECTS_URL)
+    if objects.scheme == "file":
+        yield BackupPart("objects", PartKind.FOLDER, "OBJECTS_URL", unquote(objects.path), "**/*")
     if settings.RECORDS_URL == settings.DATABASE_URL:
         return
     if _is_postgres(settings.RECORDS_URL):
@@ -138,6 +141,13 @@ def outside() -> list[UncoveredStore]:
             )
     if settings.LOGS_URL.startswith("http"):
         found.append(UncoveredStore("log lines (LOGS_URL, Elasticsearch)", "its snapshots"))
+    if settings.OBJECTS_URL.startswith("s3:"):
+        found.append(
+            UncoveredStore(
+                "items and files (OBJECTS_URL, S3)",
+                "versions or replication of the bucket; the database says which objects belong",
+            )
+        )
     if settings.REDIS_URL:
         found.append(
             UncoveredStore(

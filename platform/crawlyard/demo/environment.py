@@ -17,6 +17,7 @@ STORES: Final = (
     "REQUESTS_URL",
     "REQUESTS_NODES",
     "LOGS_URL",
+    "OBJECTS_URL",
 )
 
 

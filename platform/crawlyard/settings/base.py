@@ -29,6 +29,7 @@ from crawlyard.settings.volumes import run_volumes
 from yardkit import topology
 from yardkit.addresses import parse_networks
 from yardkit.env import Env, EnvError
+from yardkit.objects import BadObjectsURL, open_objects
 from yardkit.secretbox import generate_key
 
 env = Env()
@@ -86,6 +87,22 @@ FETCHER_CONCURRENCY = env.int("FETCHER_CONCURRENCY", default=200, minimum=1, max
 FETCHERS_MAX = env.int("FETCHERS_MAX", default=4, minimum=1, maximum=1000)
 # Webhook of an autoscaler, called with the wanted number of fetchers.
 SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
+
+# --- data -----------------------------------------------------------------------------------
+
+# Object store of items and files: file:///folder or s3://bucket/prefix.
+OBJECTS_URL = env.str("OBJECTS_URL", default=f"file://{quote(str(DATA_DIR / 'objects'))}")
+# Keys of the bucket; without them those of the environment (AWS_*) or of the host's role.
+OBJECTS_ACCESS_KEY = env.secret("OBJECTS_ACCESS_KEY", default="")
+OBJECTS_SECRET_KEY = env.secret("OBJECTS_SECRET_KEY", default="")
+try:
+    open_objects(OBJECTS_URL, access_key=OBJECTS_ACCESS_KEY, secret_key=OBJECTS_SECRET_KEY)
+except BadObjectsURL as error:
+    raise EnvError(f"OBJECTS_URL: {error}") from None
+# Catalog of Iceberg tables, a REST catalog such as Polaris or Nessie; empty: in the database.
+ICEBERG_CATALOG_URL = env.secret("ICEBERG_CATALOG_URL", default="")
+# Age at which the data of a run is deleted, unless its dataset says otherwise; 0: never.
+DATA_DAYS = env.int("DATA_DAYS", default=0, minimum=0, maximum=36500)
 
 # --- sources --------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from apps.joblogs.engine.moments import moment_of
-from apps.joblogs.engine.spans import Spans
 from apps.joblogs.stores.accounts import (
     DAY,
     LEVEL_NAMES,
@@ -17,6 +16,7 @@ from apps.joblogs.stores.accounts import (
 )
 from apps.joblogs.stores.base import GAP_SECONDS, Ref, StoredLine, StreamState
 from apps.joblogs.stores.days.session import SHIFT, Row, StoreSession, table
+from yardkit.spans import Spans
 
 _GAP = int(GAP_SECONDS * 1_000_000)
 _LINE = "id, execution, seq, level, source, text, fingerprint"

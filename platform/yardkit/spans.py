@@ -1,4 +1,4 @@
-"""Received line numbers of an execution, stored as ranges."""
+"""Received numbers of lines or items of one execution, stored as ranges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MOST_SPANS: Final = 100_000
 
 
 class TooManyGaps(ValueError):
-    """The line numbers have more gaps than are tracked."""
+    """The numbers have more gaps than are tracked."""
 
 
 class Spans:
-    """Ordered ranges of line numbers (seqs) from 1 on, which neither overlap nor touch."""
+    """Ordered ranges of numbers (seqs) from 1 on, which neither overlap nor touch."""
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -57,7 +57,7 @@ class Spans:
         for begin, end in _runs(seqs):
             new += self._add_run(seqs[begin], seqs[end - 1], begin)
         if len(self._firsts) > MOST_SPANS:
-            raise TooManyGaps(f"more than {MOST_SPANS} gaps between its lines")
+            raise TooManyGaps(f"more than {MOST_SPANS} gaps between its numbers")
         return new
 
     def gaps(self, after: int = 0, most: int | None = None) -> list[tuple[int, int]]:

@@ -1,0 +1,1 @@
+"""Items as Parquet files, of the platform and of local runs: batches, columns, segments."""
