@@ -114,8 +114,10 @@ class DatasetRun(models.Model):
     fields = models.JSONField(_("fields"), default=dict)
     first_at = models.DateTimeField(_("first item"), null=True)
     last_at = models.DateTimeField(_("last item"), null=True)
-    # When all items of the ended run were in the table.
+    # When all items of the ended run were in the table, and a number that grows with each run that
+    # gets there, by which deliveries at the end of runs remember where they are.
     settled_at = models.DateTimeField(_("settled at"), null=True)
+    settled_batch = models.BigIntegerField(null=True)
     # Comparison with the previous run by key: added, removed, changed, equal; empty without a key.
     compared = models.JSONField(_("compared"), default=dict)
     # Outcome of the checks: [{"check": .., "ok": false, "text": ..}].
@@ -172,9 +174,12 @@ class Compaction(models.Model):
     state = models.CharField(
         max_length=9, choices=CompactionState.choices, default=CompactionState.STARTED
     )
-    # Data files that it replaces, by ID, and the files that it has written, as rows of DataFile.
+    # IDs and paths of the data files that it replaces.
     inputs = models.JSONField(default=list)
+    # Files of the table that it has written, as rows of DataFile.
     outputs = models.JSONField(default=list)
+    # Whether the inputs are files of the table: they leave it with the same commit.
+    is_merge = models.BooleanField(default=False)
     started_at = models.DateTimeField(default=timezone.now)
     ended_at = models.DateTimeField(null=True)
 
@@ -207,6 +212,8 @@ class DataFile(models.Model):
     raw_bytes = models.BigIntegerField()
     first_batch = models.BigIntegerField()
     last_batch = models.BigIntegerField()
+    # Of a table file, whose items are all of one day; a segment may have several.
+    day = models.DateField(null=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     objects = OfDatasetQuerySet["DataFile"].as_manager()
@@ -250,6 +257,8 @@ class Delivery(models.Model):
     offset = models.BigIntegerField(default=0)
     delivered = models.BigIntegerField(_("delivered"), default=0)
     failed = models.BigIntegerField(_("failed"), default=0)
+    # Items that were there before the delivery began, and are not to be delivered.
+    skipped = models.BigIntegerField(_("skipped"), default=0)
     # Items that were stored, and deleted by retention, before they were delivered.
     missed = models.BigIntegerField(_("missed"), default=0)
     failures = models.PositiveIntegerField(default=0)

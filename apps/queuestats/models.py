@@ -53,6 +53,8 @@ class RunCounter(models.Model):
     callback_ms = models.BigIntegerField(default=0, db_default=0)
     # By item field: number of items in which it had a value.
     fields = models.JSONField(_("items by field"), default=dict)
+    # By reason: items that the run gave up before it sent them.
+    dropped = models.JSONField(_("dropped items"), default=dict, db_default={})
     final = models.BooleanField(_("final"), default=False)
     updated_at = models.DateTimeField(_("updated at"))
 

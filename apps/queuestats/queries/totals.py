@@ -83,6 +83,8 @@ class RunTotals:
     agent_ms: dict[str, int] = field(default_factory=dict)
     # By item field: number of items in which it had a value.
     fields: dict[str, int] = field(default_factory=dict)
+    # By reason: items that the run gave up before it sent them.
+    dropped: dict[str, int] = field(default_factory=dict)
     reported: bool = False
     final: bool = False
 
@@ -168,7 +170,7 @@ def sum_of(rows: Sequence[RunCounter]) -> RunTotals:
     """Sum the executions of one run, oldest first."""
     if not rows:
         return RunTotals()
-    by_key: dict[str, Counter[str]] = {name: Counter() for name in (*BY_AGENT, "fields")}
+    by_key: dict[str, Counter[str]] = {name: Counter() for name in (*BY_AGENT, "fields", "dropped")}
     for row in rows:
         for name, counter in by_key.items():
             # None in rows written by an older version.

@@ -33,6 +33,7 @@ _RUN_VALUES: Final = {
     **dict.fromkeys(SUMMED, "bigint"),
     **dict.fromkeys(BY_AGENT, "jsonb"),
     "fields": "jsonb",
+    "dropped": "jsonb",
     "final": "boolean",
     "updated_at": "timestamptz",
 }
@@ -154,6 +155,7 @@ def _write_runs(
             setattr(row, name, getattr(message, name))
         row.final = message.final
         row.fields = dict(islice(message.fields.items(), MAX_FIELDS))
+        row.dropped = dict(islice(message.dropped.items(), MAX_FIELDS))
         row.seq, row.updated_at = message.seq, now
         changed.append(row)
     _RUNS.write([[getattr(row, name) for name in _RUNS.columns] for row in changed])

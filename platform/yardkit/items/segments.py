@@ -11,6 +11,7 @@ import msgspec
 from yardkit.items import columns as names
 from yardkit.items.batches import ReadItem
 from yardkit.items.columns import KINDS, Columns, ColumnType, type_of
+from yardkit.names import UNSTORABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,8 +125,9 @@ def build(rows: ItemRows, columns: Columns) -> tuple[pa.Table, dict[str, FieldSt
     for field in _fields(rows.items):
         values = [item.get(field) for item in rows.items]
         parts = _parts(field, values, columns)
-        arrays.update(parts)
-        statistics[field] = _statistics(values)
+        if parts:
+            arrays.update(parts)
+            statistics[field] = _statistics(values)
     return pa.table(arrays), statistics
 
 
@@ -278,8 +280,8 @@ def _statistics(values: list[Any]) -> FieldStatistics:
         if low > -_MOST_NUMBER and high < _MOST_NUMBER:
             found.low, found.high, found.total = float(low), float(high), float(sum(present))
     elif set(found.types) == {ColumnType.STRING}:
-        found.low = _clean(min(present))[:_MOST_TEXT]
-        found.high = _clean(max(present))[:_MOST_TEXT]
+        found.low = UNSTORABLE.sub("?", min(present)[:_MOST_TEXT])
+        found.high = UNSTORABLE.sub("?", max(present)[:_MOST_TEXT])
     return found
 
 

@@ -178,7 +178,7 @@ class BucketStore:
             from obstore.store import S3Store
 
             settings = self._settings
-            config: dict[str, Any] = {
+            config: Any = {
                 "bucket": settings.bucket,
                 "region": settings.region,
                 "virtual_hosted_style_request": not settings.path_style,

@@ -1,0 +1,332 @@
+"""Moves segments into the Iceberg table, and merges its small files.
+
+    row with a number -> files that carry it -> commit of the table that carries it
+    -> one transaction: the manifest's rows are exchanged -> later: the replaced objects go
+
+After a crash an open row is looked up in the table: committed, the exchange is completed; not
+committed, its files are deleted and the work begins again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Count, F, Max, Min, Q, Sum
+
+from apps.datasets.engine import keys
+from apps.datasets.engine.merging import TARGET_BYTES, Input, Output, merge
+from apps.datasets.engine.tables import KEEP_SNAPSHOTS, Tables
+from apps.datasets.models import Compaction, DataFile, Dataset
+from apps.datasets.services import settling
+from apps.datasets.states import CompactionState, Level
+from apps.jobs.models import Run
+from apps.jobs.states import FINAL
+from apps.runtime.queries import database_now
+from apps.runtime.services.objects import shared_objects
+from yardkit import failpoints
+from yardkit.items.columns import Columns
+
+logger = logging.getLogger(__name__)
+
+# Segments of a run that goes on are moved at the first of these limits.
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+SEGMENTS: Final = 200
+SEGMENT_AGE: Final = timedelta(minutes=10)
+# Of a producer without runs.
+SEGMENT_AGE_WITHOUT_RUN: Final = timedelta(minutes=1)
+# The last items of an ended run are on their way for so long.
+AFTER_END: Final = timedelta(seconds=2)
+# Files of one run and day are merged when so many are small.
+SMALL_FILES: Final = 16
+SMALL_BYTES: Final = TARGET_BYTES // 2
+LEASE: Final = timedelta(minutes=5)
+# Readers that have read the manifest before an exchange still open the old files.
+READERS: Final = timedelta(minutes=10)
+_OWNER: Final = f"{socket.gethostname()} {os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Files of one run to be replaced; ``day`` and ``is_merge`` for files of the table."""
+
+    dataset_id: int
+    run_number: int
+    is_merge: bool = False
+    day: date | None = None
+
+
+def step(*, now: datetime) -> bool:
+    """Do one piece of work; return whether there was any.
+
+    Raises ``ObjectStoreUnavailable`` and ``DatabaseError``.
+    """
+    if _clean(now):
+        return True
+    for work in [*_open_work(), *_segments_due(now), *_merges_due(now)]:
+        if _leased(work, now):
+            return True
+    return settling.step(now=now)
+
+
+def tables() -> Tables:
+    """Return the catalog of this installation."""
+    return _tables(_database_url(), settings.OBJECTS_URL, settings.ICEBERG_CATALOG_URL)
+
+
+@lru_cache(maxsize=4)
+def _tables(database: str, _objects: str, catalog: str) -> Tables:
+    return Tables(shared_objects(), database, catalog)
+
+
+def _database_url() -> str:
+    """Return SQLAlchemy's URL of Django's database."""
+    known = connection.settings_dict
+    name = str(known["NAME"])
+    if connection.vendor == "sqlite":
+        # A database in memory is named by a URI.
+        if name.startswith("file:"):
+            return f"sqlite:///{name}&uri=true"
+        return f"sqlite:///{name}?timeout=20"
+    options = {
+        key: value
+        for key, value in known["OPTIONS"].items()
+        if isinstance(value, str | int) and not isinstance(value, bool)
+    }
+    user, password = quote(known["USER"], safe=""), quote(known["PASSWORD"], safe="")
+    place = f"{user}:{password}@" if user else ""
+    host = known["HOST"]
+    if host.startswith("/"):
+        options["host"], host = host, ""
+    port = f":{known['PORT']}" if known["PORT"] else ""
+    query = f"?{urlencode(options)}" if options else ""
+    return f"postgresql+psycopg://{place}{host}{port}/{quote(name, safe='')}{query}"
+
+
+# --- what is due ------------------------------------------------------------------------------
+
+
+def _open_work() -> list[_Work]:
+    rows = Compaction.objects.filter(state=CompactionState.STARTED).order_by("id")[:20]
+    return [_Work(row.dataset_id, row.run_number) for row in rows]
+
+
+def _segments_due(now: datetime) -> list[_Work]:
+    groups = list(
+        DataFile.objects.filter(level=Level.SEGMENT)
+        .values("dataset_id", "run_number")
+        .annotate(
+            files=Count("id"), size=Sum("bytes"), oldest=Min("created_at"), newest=Max("created_at")
+        )
+        .order_by("oldest")[:1000]
+    )
+    ended = set(
+        Run.objects.filter(
+            pk__in={group["run_number"] for group in groups}, state__in=FINAL
+        ).values_list("pk", flat=True)
+    )
+    due = []
+    for group in groups:
+        run = group["run_number"]
+        age = SEGMENT_AGE if run else SEGMENT_AGE_WITHOUT_RUN
+        if (
+            group["size"] >= SEGMENT_BYTES
+            or group["files"] >= SEGMENTS
+            or group["oldest"] <= now - age
+            or (run in ended and group["newest"] <= now - AFTER_END)
+        ):
+            due.append(_Work(group["dataset_id"], run))
+    return due
+
+
+def _merges_due(now: datetime) -> list[_Work]:
+    """Return runs and days with many small files; of an ended run two are many."""
+    groups = list(
+        DataFile.objects.filter(level=Level.TABLE, bytes__lt=SMALL_BYTES)
+        .values("dataset_id", "run_number", "day")
+        .annotate(files=Count("id"))
+        .filter(files__gte=2)
+        .order_by("-files")[:1000]
+    )
+    ended = set(
+        Run.objects.filter(
+            pk__in={group["run_number"] for group in groups}, state__in=FINAL
+        ).values_list("pk", flat=True)
+    )
+    return [
+        _Work(group["dataset_id"], group["run_number"], is_merge=True, day=group["day"])
+        for group in groups
+        if group["files"] >= SMALL_FILES or group["run_number"] in ended
+    ]
+
+
+# --- one compaction ---------------------------------------------------------------------------
+
+
+def _leased(work: _Work, now: datetime) -> bool:
+    """Do this work under the dataset's lease; return False if another process has it."""
+    dataset = Dataset.objects.filter(pk=work.dataset_id).first()
+    if dataset is None:
+        return False
+    free = Dataset.objects.expired(now)
+    generation = free.claim(dataset.pk, dataset.generation, until=now + LEASE, owner=_OWNER)
+    if generation is None:
+        return False
+    try:
+        if not _recover(dataset):
+            _compact(dataset, work, now)
+    finally:
+        Dataset.objects.held(dataset.pk, generation).release(until=now)
+    return True
+
+
+def _recover(dataset: Dataset) -> bool:
+    """Complete or undo what a crash has left open; return whether there was any."""
+    rows = Compaction.objects.filter(dataset=dataset, state=CompactionState.STARTED)
+    for row in rows.order_by("id"):
+        committed = tables().is_committed(
+            project_id=dataset.project_id, dataset_id=dataset.pk, compaction=row.pk
+        )
+        if committed:
+            _exchange(dataset, row)
+            logger.info("compaction %d of dataset %d is completed", row.pk, dataset.pk)
+        else:
+            _undo(dataset, row)
+            logger.info("compaction %d of dataset %d is undone", row.pk, dataset.pk)
+    return bool(rows)
+
+
+def _undo(dataset: Dataset, row: Compaction) -> None:
+    place = keys.table(dataset.project_id, dataset.pk)
+    prefix = f"{place}/data/run-{row.run_number}/"
+    written = [
+        info.key
+        for info in shared_objects().list(prefix)
+        if info.key.startswith(f"{prefix}c{row.pk}-")
+    ]
+    shared_objects().delete(written)
+    row.delete()
+
+
+def _compact(dataset: Dataset, work: _Work, now: datetime) -> None:
+    inputs = DataFile.objects.filter(
+        dataset=dataset,
+        run_number=work.run_number,
+        level=Level.TABLE if work.is_merge else Level.SEGMENT,
+    )
+    if work.is_merge:
+        # The whole partition is replaced, so that its rows stay in order.
+        inputs = inputs.filter(day=work.day)
+    files = list(inputs.order_by("first_batch", "id"))
+    if len(files) < (2 if work.is_merge else 1):
+        return
+    row = Compaction.objects.create(
+        dataset=dataset,
+        run_number=work.run_number,
+        inputs=[[file.pk, file.path] for file in files],
+        is_merge=work.is_merge,
+        started_at=now,
+    )
+    failpoints.hit("datasets.compaction_started")
+    outputs = _merged(dataset, row, files)
+    Compaction.objects.filter(pk=row.pk).update(outputs=msgspec.to_builtins(outputs))
+    row.refresh_from_db()
+    failpoints.hit("datasets.compaction_written")
+    tables().commit(
+        project_id=dataset.project_id,
+        dataset_id=dataset.pk,
+        location=keys.table(dataset.project_id, dataset.pk),
+        columns=list(_columns(dataset)),
+        files=[output.key for output in outputs],
+        compaction=row.pk,
+        replaces=(work.run_number, work.day) if work.is_merge else None,
+    )
+    failpoints.hit("datasets.compaction_committed")
+    _exchange(dataset, row)
+    logger.info(
+        "dataset %d: %d files of run %d are %d in the table",
+        dataset.pk,
+        len(files),
+        work.run_number,
+        len(outputs),
+    )
+
+
+def _columns(dataset: Dataset) -> Columns:
+    # Read again: a writer may have added columns since.
+    dataset.refresh_from_db(fields=["columns"])
+    return Columns(dataset.columns)
+
+
+def _merged(dataset: Dataset, row: Compaction, files: Sequence[DataFile]) -> list[Output]:
+    def key_of(number: int) -> str:
+        return keys.table_file(dataset.project_id, dataset.pk, row.run_number, row.pk, number)
+
+    inputs = [
+        Input(file.path, file.first_batch if file.level == Level.SEGMENT else None)
+        for file in files
+    ]
+    return merge(shared_objects(), inputs, list(_columns(dataset)), key_of)
+
+
+def _exchange(dataset: Dataset, row: Compaction) -> None:
+    """Exchange the rows of the manifest, once."""
+    outputs = msgspec.convert(row.outputs, list[Output])
+    ids = [number for number, _path in row.inputs]
+    with transaction.atomic():
+        Dataset.objects.select_for_update().get(pk=dataset.pk)
+        changed = Compaction.objects.filter(pk=row.pk, state=CompactionState.STARTED).update(
+            state=CompactionState.DONE, ended_at=database_now()
+        )
+        if not changed:
+            return
+        old = DataFile.objects.filter(pk__in=ids).aggregate(size=Sum("bytes"), files=Count("id"))
+        DataFile.objects.filter(pk__in=ids).delete()
+        if old["files"] == len(ids):
+            DataFile.objects.bulk_create(_file(dataset, row, output) for output in outputs)
+            grown = sum(output.bytes for output in outputs) - (old["size"] or 0)
+            Dataset.objects.filter(pk=dataset.pk).update(bytes=F("bytes") + grown)
+            dataset.runs.filter(run_number=row.run_number).update(bytes=F("bytes") + grown)
+        failpoints.hit("datasets.compaction_exchanged")
+
+
+def _file(dataset: Dataset, row: Compaction, output: Output) -> DataFile:
+    return DataFile(
+        dataset=dataset,
+        run_number=row.run_number,
+        level=Level.TABLE,
+        path=output.key,
+        items=output.items,
+        bytes=output.bytes,
+        raw_bytes=output.raw_bytes,
+        first_batch=output.first_batch,
+        last_batch=output.last_batch,
+        day=output.day,
+    )
+
+
+def _clean(now: datetime) -> bool:
+    """Delete the objects of replaced files that no reader can be reading any more."""
+    done = Compaction.objects.filter(state=CompactionState.DONE).select_related("dataset")
+    # Merged files of the table stay for its older snapshots.
+    rows = done.filter(
+        Q(is_merge=False, ended_at__lte=now - READERS)
+        | Q(is_merge=True, ended_at__lte=now - KEEP_SNAPSHOTS - READERS)
+    ).order_by("id")[:50]
+    for row in rows:
+        if row.is_merge:
+            dataset = row.dataset
+            tables().expire(project_id=dataset.project_id, dataset_id=dataset.pk, now=now)
+        shared_objects().delete(path for _number, path in row.inputs)
+        row.delete()
+    return bool(rows)
