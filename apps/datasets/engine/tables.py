@@ -6,6 +6,7 @@ its number in the snapshot's summary, so that after a crash it is looked up and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,9 @@ from yardkit.objects import ObjectStore, ObjectStoreUnavailable
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+
+# It warns of every column without limits, such as one that is empty.
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 CATALOG: Final = "crawlyard"
 COMPACTION: Final = "crawlyard.compaction"

@@ -81,7 +81,7 @@ def step(*, now: datetime) -> bool:
 
 def tables() -> Tables:
     """Return the catalog of this installation."""
-    return _tables(_database_url(), settings.OBJECTS_URL, settings.ICEBERG_CATALOG_URL)
+    return _tables(catalog_database(), settings.OBJECTS_URL, settings.ICEBERG_CATALOG_URL)
 
 
 @lru_cache(maxsize=4)
@@ -89,14 +89,11 @@ def _tables(database: str, _objects: str, catalog: str) -> Tables:
     return Tables(shared_objects(), database, catalog)
 
 
-def _database_url() -> str:
+def catalog_database() -> str:
     """Return SQLAlchemy's URL of Django's database."""
     known = connection.settings_dict
     name = str(known["NAME"])
     if connection.vendor == "sqlite":
-        # A database in memory is named by a URI.
-        if name.startswith("file:"):
-            return f"sqlite:///{name}&uri=true"
         return f"sqlite:///{name}?timeout=20"
     options = {
         key: value

@@ -1,0 +1,67 @@
+"""Batches of items to test with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+
+from apps.datasets.services.ingestion import store_items
+from apps.jobs.models import Run
+from yardkit.items.batches import encode_line, pack
+from yardkit.protocol import ItemBatch
+from yardkit.tokens import sign_run_token
+
+# Leases of new datasets begin at the real time.
+NOW = datetime.now(UTC)
+
+
+def make_batch(
+    run: Run | int,
+    items: Iterable[dict[str, Any]],
+    *,
+    first: int = 1,
+    boot: str = "b1",
+    url: str = "https://shop.example/list",
+    at: datetime = NOW,
+    **fields: Any,
+) -> ItemBatch:
+    """A message of a run with these items."""
+    number = run if isinstance(run, int) else run.pk
+    lines = [encode_line(url, item) for item in items]
+    packed, size = pack(lines)
+    values = {
+        "producer": f"run:{number}",
+        "boot": boot,
+        "first": first,
+        "count": len(lines),
+        "lines": packed,
+        "raw_bytes": size,
+        "at": at.timestamp(),
+        "token": sign_run_token(settings.SECRET_KEY, number),
+    }
+    return ItemBatch(**(values | fields))
+
+
+def make_items(count: int, start: int = 1, **fields: Any) -> list[dict[str, Any]]:
+    """Items of a shop, each with its own address."""
+    return [
+        {
+            "url": f"https://shop.example/p/{number}",
+            "title": f"Product {number}",
+            "price": number + 0.5,
+            "stock": number % 7,
+            "tags": ["new", f"t{number % 3}"],
+            **fields,
+        }
+        for number in range(start, start + count)
+    ]
+
+
+def store(run: Run, items: Iterable[dict[str, Any]], **fields: Any) -> None:
+    """Store items of a run in one batch, which is accepted."""
+    now = fields.pop("now", NOW)
+    refused = store_items(messages=[make_batch(run, items, **fields)], now=now)
+    assert not refused, refused
