@@ -237,6 +237,7 @@ def _rates(names: object) -> Iterator[tuple[str, str]]:
     yield "`requests.created`, `requests.refused`", "stored requests created; refused (biz full)"
     yield "`requests.processed`, `requests.failed`", "finished requests; failed ones among them"
     yield "`requests.records`", "extracted records"
+    yield "`items.stored`, `items.rejected`", "items stored in a dataset; rejected by its schema"
 
 
 def rest_table() -> str:

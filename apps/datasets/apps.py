@@ -10,3 +10,7 @@ class DatasetsConfig(AppConfig):
     name = "apps.datasets"
     label = "datasets"
     verbose_name = _("Data")
+
+    def ready(self) -> None:
+        """Register what can be measured."""
+        from apps.datasets import gauges  # noqa: F401

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from django.db import connection
@@ -30,8 +31,13 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.2
 # Messages per transaction, each with about 1 MiB of JSON at most.
 BATCH: Final = 32
-# Pause of the maintenance thread when it has found nothing to do.
+# Work beside the queue, each in a thread of its own; a function does one piece of it and returns
+# whether there was any.
+LOOPS: Final[Mapping[str, Callable[..., bool]]] = {"maintenance of datasets": compaction.step}
+# Pause of such a thread when it has found nothing to do.
 IDLE_SECONDS: Final = 2.0
+# The process ends within 5 s; what the threads leave open is completed at the next start.
+JOIN_SECONDS: Final = 2.0
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 10.0
 # These errors return the batch to its queue; any other error rejects the message that causes it.
@@ -44,10 +50,10 @@ class DatasetWriter:
     """Writer of items. Each step takes messages, stores them, then acknowledges them.
 
     While the object store is unavailable nothing is taken: items wait in the queue, and runs are
-    slowed down by it. A thread compacts, delivers and applies retention.
+    slowed down by it. ``LOOPS`` run in threads.
 
     Args:
-        once: raise ``ObjectStoreUnavailable`` instead of waiting, and do without the thread.
+        once: raise ``ObjectStoreUnavailable`` instead of waiting, and do without threads.
     """
 
     def __init__(self, *, broker: Broker, clock: Clock, once: bool = False) -> None:
@@ -60,22 +66,26 @@ class DatasetWriter:
             logger, "object store", first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS
         )
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def setup(self) -> None:
-        """Subscribe to the queue and start the maintenance thread."""
+        """Subscribe to the queue and start the threads."""
         # ``setup`` may run again: a subscription left open would keep its deliveries.
         self._let_go()
         self.broker.declare(*topology.SHARED)
         self._subscribe()
-        if self._thread is None and not self._once:
-            self._thread = threading.Thread(
-                target=keep_running,
-                args=("maintenance of datasets", self._maintain, self._stop),
-                name="datasets",
-                daemon=True,
-            )
-            self._thread.start()
+        if not self._threads and not self._once:
+            self._threads = [
+                threading.Thread(
+                    target=keep_running,
+                    args=(name, partial(self._loop, step), self._stop),
+                    name=name,
+                    daemon=True,
+                )
+                for name, step in LOOPS.items()
+            ]
+            for thread in self._threads:
+                thread.start()
 
     def step(self) -> bool:
         """Store messages; return True after any work, or while the store is unavailable."""
@@ -93,7 +103,7 @@ class DatasetWriter:
             return True
         self._outage.recovered()
         if self._once and not stored:
-            return compaction.step(now=self.clock.now())
+            return any(step(now=self.clock.now()) for step in LOOPS.values())
         return stored > 0
 
     def teardown(self) -> None:
@@ -108,20 +118,20 @@ class DatasetWriter:
             logger.warning("what has come goes back to its queue: %s", error)
         finally:
             self._let_go()
-        if self._thread is not None:
-            self._thread.join(timeout=5.0)
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def detail(self) -> Mapping[str, Any]:
         """Return the state of the object store, for the process table."""
         return {"away": {"object store": self._outage.error} if self._outage.lasting else {}}
 
-    # --- maintenance ------------------------------------------------------------------------------
+    # --- beside the queue -----------------------------------------------------------------------
 
-    def _maintain(self) -> None:
+    def _loop(self, step: Callable[..., bool]) -> None:
         try:
             while not self._stop.is_set():
-                worked = compaction.step(now=self.clock.now())
-                if not worked:
+                if not step(now=self.clock.now()):
                     self._stop.wait(IDLE_SECONDS)
         finally:
             connection.close()

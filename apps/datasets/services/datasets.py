@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from django.db import IntegrityError, transaction
 
@@ -11,6 +13,9 @@ from apps.datasets.models import NAME_CHARACTERS, Dataset
 from apps.datasets.states import Origin
 from apps.jobs.models import Job, Run
 from apps.projects.models import Project
+
+# As the platform writes it: one producer has one name.
+_ID: Final = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class UnknownProducer(DatasetError):
@@ -33,13 +38,13 @@ def destination(producer: str) -> Destination:
     Creates the dataset with the first one. Raises ``UnknownProducer``.
     """
     kind, _, rest = producer.partition(":")
-    if kind == "run" and rest.isascii() and rest.isdigit() and len(rest) < 19:
+    if kind == "run" and _ID.fullmatch(rest):
         run = Run.objects.filter(pk=int(rest)).select_related("job").first()
         if run is None:
             raise UnknownProducer(f"run {rest} does not exist")
         return Destination(dataset_of_job(run.job).pk, run.pk)
     project, _, name = rest.partition("/")
-    if kind in ("biz", "source") and project.isascii() and project.isdigit() and name:
+    if kind in ("biz", "source") and _ID.fullmatch(project) and name:
         if not Project.objects.filter(pk=int(project)).exists():
             raise UnknownProducer(f"project {project} does not exist")
         origin = Origin.BIZ if kind == "biz" else Origin.SOURCE

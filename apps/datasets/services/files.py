@@ -54,11 +54,22 @@ def store_chunk(*, chunk: FileChunk, now: datetime) -> str:
     )
     if (row.parts, row.size) != (chunk.parts, chunk.size):
         return f"{chunk.name}: size and parts differ from those of an earlier part"
-    if row.complete_at is not None:
+    if row.complete_at is not None or _has_twin(row, now):
         return ""
     shared_objects().put(f"{path}/{chunk.part}", chunk.data)
     failpoints.hit("datasets.file_part")
     return _arrived(row.pk, chunk.part, now)
+
+
+def _has_twin(row: StoredFile, now: datetime) -> bool:
+    """Complete a file whose content is stored under another name; return whether it is."""
+    twin = StoredFile.objects.filter(path=row.path).exclude(complete_at=None).first()
+    if twin is None:
+        return False
+    StoredFile.objects.filter(pk=row.pk).update(
+        complete_at=now, size=twin.size, parts=twin.parts, arrived=twin.arrived
+    )
+    return True
 
 
 def _arrived(file_id: int, part: int, now: datetime) -> str:
@@ -74,7 +85,8 @@ def _arrived(file_id: int, part: int, now: datetime) -> str:
         size += len(chunk)
     if (digest.hexdigest(), size) != (row.sha256, row.size):
         shared_objects().delete([f"{row.path}/{number}" for number in range(row.parts)])
-        row.delete()
+        # Those of the same content, whose parts these were, too.
+        StoredFile.objects.filter(path=row.path, complete_at=None).delete()
         return f"{row.name}: the parts do not have the digest and size that were announced"
     StoredFile.objects.filter(pk=row.pk, complete_at=None).update(complete_at=now)
     return ""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,6 +23,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from apps.datasets.engine import keys
+from apps.datasets.engine.accounting import merged_fields, merged_reasons
 from apps.datasets.engine.checks import BadChecks, ItemChecker
 from apps.datasets.events import ITEMS_GREW
 from apps.datasets.models import DataFile, Dataset, DatasetRun, ItemStream
@@ -44,10 +45,12 @@ from yardkit.tokens import verify_run_token
 logger = logging.getLogger(__name__)
 
 CONSUMER: Final = "datasets"
-_MOST_REASONS: Final = 50
-_OTHER: Final = "other reasons"
 _MAX_NUMBER: Final = 2**62
-_NAME_CHARACTERS: Final = {"producer": 100, "boot": 64, "once": 255}
+_NAME_CHARACTERS: Final = {"producer": 100, "boot": 64, "once": 150}
+# JSON in one transaction: parsed items take several times as much memory.
+MAX_STEP_BYTES: Final = 16 * 1024 * 1024
+# Longest label of a series.
+_LABEL_CHARACTERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +93,58 @@ def store_items(*, messages: Sequence[ItemBatch], now: datetime) -> list[Refused
     Raises ``ObjectStoreUnavailable`` and ``DatabaseError``: the call may be repeated as it is.
     """
     refused: list[RefusedItems] = []
-    by_dataset: dict[int, list[_Batch]] = {}
+    places: dict[str, Destination] = {}
+    by_dataset: dict[int, list[tuple[ItemBatch, int]]] = {}
     for message in messages:
         try:
-            place = _destination(message)
-            batch = _Batch(message, place.run_number, read_batch(message))
+            _check_message(message)
+            if message.producer not in places:
+                places[message.producer] = destination(message.producer)
         except (ProtocolError, UnknownProducer) as error:
             refused.append(RefusedItems(message, str(error)))
         else:
-            by_dataset.setdefault(place.dataset_id, []).append(batch)
+            place = places[message.producer]
+            by_dataset.setdefault(place.dataset_id, []).append((message, place.run_number))
     # In a fixed order, so that two writers do not wait for each other.
     for dataset_id in sorted(by_dataset):
-        while True:
-            try:
-                refused += _Step(dataset_id, by_dataset[dataset_id], now).run()
-            except _Overtaken:
-                continue
-            break
+        for part in _steps(by_dataset[dataset_id]):
+            refused += _store(dataset_id, part, now)
     return refused
 
 
-def _destination(message: ItemBatch) -> Destination:
-    """Return where a batch goes. Raises ``ProtocolError`` and ``UnknownProducer``."""
+def _steps(messages: Sequence[tuple[ItemBatch, int]]) -> Iterator[list[tuple[ItemBatch, int]]]:
+    """Cut messages into parts of at most ``MAX_STEP_BYTES`` of JSON."""
+    part: list[tuple[ItemBatch, int]] = []
+    size = 0
+    for message, run_number in messages:
+        if part and size + message.raw_bytes > MAX_STEP_BYTES:
+            yield part
+            part, size = [], 0
+        part.append((message, run_number))
+        size += message.raw_bytes
+    yield part
+
+
+def _store(
+    dataset_id: int, messages: Sequence[tuple[ItemBatch, int]], now: datetime
+) -> list[RefusedItems]:
+    refused: list[RefusedItems] = []
+    batches: list[_Batch] = []
+    for message, run_number in messages:
+        try:
+            batches.append(_Batch(message, run_number, read_batch(message)))
+        except ProtocolError as error:
+            refused.append(RefusedItems(message, str(error)))
+    while batches:
+        try:
+            return refused + _Step(dataset_id, batches, now).run()
+        except _Overtaken:
+            continue
+    return refused
+
+
+def _check_message(message: ItemBatch) -> None:
+    """Raise ``ProtocolError`` if a batch cannot be accepted, whatever its items are."""
     for name, most in _NAME_CHARACTERS.items():
         value = getattr(message, name)
         if len(value) > most or not value.isprintable() or (name != "once" and not value):
@@ -123,7 +156,6 @@ def _destination(message: ItemBatch) -> Destination:
     problem = token_problem(message.producer, message.token)
     if problem:
         raise ProtocolError(problem)
-    return destination(message.producer)
 
 
 def token_problem(producer: str, token: str) -> str:
@@ -156,6 +188,8 @@ class _Step:
         self._checker = _checker(self._dataset)
         self._streams: dict[tuple[str, str], bytes] = {}
         self._spans: dict[tuple[str, str], Spans] = {}
+        # Numbers added to the spans, by execution.
+        self._taken: defaultdict[tuple[str, str], list[range]] = defaultdict(list)
         self._once: set[str] = set()
         self._known_once: set[str] = set()
         self._parts: dict[int, _RunPart] = {}
@@ -185,7 +219,8 @@ class _Step:
                 ("items.rejected", part.rejected.total()),
             ):
                 if amount:
-                    count(series, project=dataset.project_id, label=dataset.name, amount=amount)
+                    label = dataset.name[:_LABEL_CHARACTERS]
+                    count(series, project=dataset.project_id, label=label, amount=amount)
 
     # --- what is new ----------------------------------------------------------------------------
 
@@ -197,7 +232,7 @@ class _Step:
         }
         self._streams = _streams(pairs)
         self._spans = {pair: Spans(self._streams.get(pair, b"")) for pair in pairs}
-        ids = [batch.message.once for batch in self._batches if batch.message.once]
+        ids = [_once(batch.message) for batch in self._batches if batch.message.once]
         if ids:
             self._known_once = set(
                 ProcessedMessage.objects.filter(consumer=CONSUMER, message_id__in=ids).values_list(
@@ -220,12 +255,23 @@ class _Step:
     def _new(self, message: ItemBatch) -> list[tuple[int, int]]:
         """Return the positions of the items that were not stored before, as slices."""
         if message.once:
-            if message.once in self._known_once or message.once in self._once:
+            once = _once(message)
+            if once in self._known_once or once in self._once:
                 return []
-            self._once.add(message.once)
+            self._once.add(once)
             return [(0, message.count)]
-        spans = self._spans[message.producer, message.boot]
-        return spans.add(range(message.first, message.first + message.count))
+        pair = (message.producer, message.boot)
+        seqs = range(message.first, message.first + message.count)
+        try:
+            new = self._spans[pair].add(seqs)
+        except TooManyGaps:
+            # They hold the refused numbers now: built again without them.
+            self._spans[pair] = Spans(self._streams.get(pair, b""))
+            for taken in self._taken[pair]:
+                self._spans[pair].add(taken)
+            raise
+        self._taken[pair].append(seqs)
+        return new
 
     def _check(
         self, part: _RunPart, message: ItemBatch, items: Sequence[ReadItem], first: int
@@ -335,17 +381,23 @@ class _Step:
         row.rejected += part.rejected.total()
         row.flagged += part.flagged
         row.duplicates += part.duplicates
-        row.reasons = _merged_reasons(row.reasons, part.rejected)
+        row.reasons = merged_reasons(row.reasons, part.rejected)
         row.bytes += part.size
         row.raw_bytes += part.rows.raw_bytes
-        row.fields = _merged_fields(row.fields, part.statistics)
+        row.fields = merged_fields(row.fields, part.statistics)
         if len(part.rows):
             first, last = min(part.rows.times), max(part.rows.times)
             row.first_at = min(filter(None, [row.first_at, _moment(first)]))
             row.last_at = max(filter(None, [row.last_at, _moment(last)]))
-        # What comes after the end of a run makes it unsettled: it is moved and checked again.
-        row.settled_at = None
+        if len(part.rows) or part.rejected:
+            # What comes after the end of a run makes it unsettled: it is moved and checked again.
+            row.settled_at = None
         row.save()
+
+
+def _once(message: ItemBatch) -> str:
+    """Return the name under which a batch is stored once; producers do not share names."""
+    return f"{message.producer}/{message.once}"
 
 
 def _streams(pairs: Any) -> dict[tuple[str, str], bytes]:
@@ -383,20 +435,3 @@ def _made_checker(schema: bytes, checks: bytes) -> ItemChecker | None:
 
 def _moment(microseconds: int) -> datetime:
     return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
-
-
-def _merged_reasons(stored: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
-    total = Counter(stored) + Counter(new)
-    kept = dict(total.most_common(_MOST_REASONS))
-    rest = total.total() - sum(kept.values())
-    if rest:
-        kept[_OTHER] = kept.get(_OTHER, 0) + rest
-    return kept
-
-
-def _merged_fields(stored: Mapping[str, Any], new: Mapping[str, FieldStatistics]) -> dict[str, Any]:
-    merged = dict(stored)
-    for name, statistics in new.items():
-        known = msgspec.convert(merged.get(name, {}), FieldStatistics)
-        merged[name] = msgspec.to_builtins(known.merged(statistics))
-    return merged

@@ -1,0 +1,49 @@
+"""Metrics of datasets: what is stored, and what waits to be moved into tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import Count, Min, Sum
+
+from apps.datasets.models import DataFile, Dataset
+from apps.datasets.states import Level
+from apps.runtime.queries import database_now
+from yardkit import metrics
+from yardkit.metrics import Reading
+
+
+def _kept() -> dict[str, Reading]:
+    rows = Dataset.objects.order_by().values("project")
+    found = rows.annotate(of_items=Sum("items"), of_bytes=Sum("bytes"), of_json=Sum("raw_bytes"))
+    readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in KEPT}
+    for row in found:
+        key = (str(row["project"]),)
+        readings["datasets.items"][key] = row["of_items"]
+        readings["datasets.bytes"][key] = row["of_bytes"]
+        readings["datasets.json_bytes"][key] = row["of_json"]
+    return dict(readings)
+
+
+def _segments() -> dict[str, Reading]:
+    found = DataFile.objects.filter(level=Level.SEGMENT).aggregate(
+        count=Count("pk"), oldest=Min("created_at")
+    )
+    oldest = found["oldest"]
+    age = 0.0 if oldest is None else (database_now() - oldest).total_seconds()
+    return {"datasets.segments": found["count"], "datasets.oldest_segment_seconds": max(0.0, age)}
+
+
+KEPT: Final = {
+    "datasets.items": "Stored items.",
+    "datasets.bytes": "Size of the files with stored items.",
+    "datasets.json_bytes": "Size of the stored items as JSON.",
+}
+metrics.group(KEPT, _kept, ("project",))
+metrics.group(
+    {
+        "datasets.segments": "Files of fresh items that are not in a table yet.",
+        "datasets.oldest_segment_seconds": "Age of the oldest of these files.",
+    },
+    _segments,
+)
