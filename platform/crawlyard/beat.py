@@ -131,7 +131,7 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
             self._standing_by = True
             return False
         except LeaseLost:
-            logger.warning("this beat was out for too long: another one leads")
+            logger.warning("beat lease expired; another beat process leads")
             self._lease = None
             return False
         self._renew_at = asked_at + RENEW_SECONDS

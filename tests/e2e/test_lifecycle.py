@@ -1,4 +1,4 @@
-"""A run is paused, resumed, restarted and stopped by a person, with every part real."""
+"""A run is paused, resumed, restarted and stopped by a user, with every part real."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_a_stop_that_the_killed_runner_did_not_see_is_obeyed_by_the_next(
         return run.state == RunState.CANCELLED
 
     until(successor, run, ended)
-    assert run.reason == "stopped by a person"
+    assert run.reason == "stopped by a user"
     assert processes(run) == []
     successor.teardown()
 

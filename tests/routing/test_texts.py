@@ -169,8 +169,10 @@ def test_in_another_language_its_words_come_first(chinese: None) -> None:
 
 
 def test_a_selector_has_the_words_of_its_own_codes(chinese: None) -> None:
-    problem = Problem("x", "sign", "| is no sign of a selector", offset=3)
-    assert translated_problem(problem).text == "条件语言里没有这个 (| is no sign of a selector)"
+    problem = Problem("x", "sign", "the character | is not supported", offset=3)
+    assert (
+        translated_problem(problem).text == "条件语言里没有这个 (the character | is not supported)"
+    )
     assert translated_problem(problem).offset == 3
 
 

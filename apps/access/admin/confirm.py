@@ -118,7 +118,7 @@ def delete_selected(
         loss=_("They are hidden, and can be restored for %(days)d days.")
         % {"days": settings.DELETED_DAYS}
         if restorable
-        else _("They are deleted for good, with all that belongs to them."),
+        else _("They are permanently deleted, together with everything that belongs to them."),
         ids=[each.pk for each in rows],
         names=rows,
         things=model_ngettext(opts, len(rows)),

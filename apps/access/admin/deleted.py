@@ -63,7 +63,7 @@ class DeletedAdmin(ReadOnly, ProjectScopedAdmin):
         """Deleted objects only."""
         return super().get_queryset(request).filter(deleted_at__isnull=False)
 
-    @admin.display(description=_("deleted for good at"), ordering="deleted_at")
+    @admin.display(description=_("permanently deleted at"), ordering="deleted_at")
     def ends(self, obj: Restorable) -> datetime | None:
         """Time of permanent deletion."""
         return obj.ends_at

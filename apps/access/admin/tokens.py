@@ -81,7 +81,10 @@ class TokenForm(_ModelForm):
         label=_("Allowed networks"),
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text=_("One a line, such as 10.20.0.0/16; the token works from there only."),
+        help_text=_(
+            "Networks, one per line, such as 10.20.0.0/16."
+            " The token is accepted only from these networks."
+        ),
     )
 
     scopes = forms.MultipleChoiceField(

@@ -74,7 +74,7 @@ def add_filter(request: HttpRequest) -> HttpResponse:
     except DomainError as error:
         messages.error(request, error.text)
         return _back(request, f"{given['path']}?{given['query']}")
-    messages.success(request, _("The filter “%(name)s” is kept for you.") % {"name": saved.name})
+    messages.success(request, _("Filter “%(name)s” saved.") % {"name": saved.name})
     return _back(request, saved.address)
 
 

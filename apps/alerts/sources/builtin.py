@@ -77,7 +77,7 @@ RULES: Final = (
         severity=INFO,
     ),
     Rule(name="harvest failed", event="harvest.failed", title=_("an import failed")),
-    Rule(name="harvest gap", event="harvest.gap", title=_("an import skipped records")),
+    Rule(name="harvest gap", event="harvest.gap", title=_("records were skipped by an import")),
     _condition(
         "routing target away",
         "routing.target_away",

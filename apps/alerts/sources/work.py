@@ -133,7 +133,7 @@ class HarvestGap:
     """Imports that skipped records for another reason than age."""
 
     name = "harvest.gap"
-    title: object = _("an import skipped records")
+    title: object = _("records were skipped by an import")
     sentence: object = _("source %(source)s: the import skipped %(gaps)s ranges of records")
     advice: object = _("Move the marker of the source back to import the skipped ranges.")
     facts: tuple[str, ...] = ("source", "gaps")

@@ -91,7 +91,7 @@ class RunFinisher:
         if done and result.code in (0, None):
             return RunState.EXITED, result.reason
         if stopping:
-            return RunState.CANCELLED, run.reason or _("stopped by a person")
+            return RunState.CANCELLED, run.reason or _("stopped by a user")
         if leaving or (result.code is None and result.state == "stopped"):
             host = {"host": self._context.host}
             return RunState.CANCELLED, _("the runner on %(host)s was stopped") % host

@@ -33,7 +33,7 @@ class Host(models.Model):
     running = models.PositiveIntegerField(_("running"), default=0)
     system = models.CharField(_("system"), max_length=200, blank=True)
     version = models.CharField(_("version"), max_length=50, blank=True)
-    engine = models.CharField(_("engine"), max_length=100, blank=True)
+    engine = models.CharField(_("container engine"), max_length=100, blank=True)
     problem = models.TextField(_("problem"), blank=True)
     boot = models.CharField(max_length=16, blank=True)
     registered_at = models.DateTimeField(_("registered at"))

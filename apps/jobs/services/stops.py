@@ -32,7 +32,7 @@ def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -
     if run.state in FINAL:
         raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
     if run.state == RunState.QUEUED:
-        why = reason or _("stopped by a person")
+        why = reason or _("stopped by a user")
         # Clear the assigned host, which has never had the run.
         stopped = move(run, RunState.CANCELLED, now=now, actor=name, reason=why, host="")
     elif run.state == RunState.STOPPING:

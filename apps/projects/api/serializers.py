@@ -86,7 +86,9 @@ class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
         if isinstance(self.instance, Project):
             others = others.exclude(pk=self.instance.pk)
         if others.exists():
-            raise serializers.ValidationError(_("Another project has this already."), "unique")
+            raise serializers.ValidationError(
+                _("Another project already uses this value."), "unique"
+            )
         return value
 
     def get_git_password_set(self, project: Project) -> bool:

@@ -221,7 +221,7 @@ class Project(Restorable, GitOptions, BuildOptions):
         super().clean()
         others = Project.objects.exclude(pk=self.pk)
         errors = {
-            name: _("Another project has this already.")
+            name: _("Another project already uses this value.")
             for name in ("name", "slug")
             if others.filter(**{name: getattr(self, name)}).exists()
         }

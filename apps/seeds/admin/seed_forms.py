@@ -60,7 +60,7 @@ class SeedTimeForm(forms.Form):
     def __init__(self, *args: Any, frontier: Frontier, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.frontier = frontier
-        self.fields["not_before"].help_text = _("In time zone %(zone)s.") % {
+        self.fields["not_before"].help_text = _("Times are in the time zone %(zone)s.") % {
             "zone": frontier.time_zone
         }
 

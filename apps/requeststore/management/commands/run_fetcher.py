@@ -34,7 +34,7 @@ class Command(DaemonCommand):
             "--concurrency",
             type=int,
             default=settings.FETCHER_CONCURRENCY,
-            help="Leased requests over all bizzes (default: FETCHER_CONCURRENCY).",
+            help="Leased requests over all bizzes (default: FETCHER_CONCURRENCY, %(default)s).",
         )
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:

@@ -102,7 +102,7 @@ def parse(text: str, *, places: bool = True) -> Parsed:
         SelectorError: if the text is not a valid selector.
     """
     if not isinstance(text, str):
-        raise SelectorError("not_text", "a selector is a text", 0)
+        raise SelectorError("not_text", "a selector must be a string", 0)
     scan(text)
     try:
         # In parentheses, it may span several lines. The scanner checked that brackets balance.
@@ -110,7 +110,7 @@ def parse(text: str, *, places: bool = True) -> Parsed:
     except SyntaxError as error:
         _misplaced(text, error)
     except (ValueError, MemoryError, RecursionError):
-        raise SelectorError("syntax", "this cannot be read", 0) from None
+        raise SelectorError("syntax", "this is not valid syntax", 0) from None
     return Parsed(text, _Reader(text, places).whole(tree.body))
 
 
@@ -141,7 +141,7 @@ class _Reader:
     def whole(self, body: ast.expr) -> Node:
         root = self._read(body, 1)
         if isinstance(root, Constant) and not isinstance(root.value, bool):
-            self._refuse("constant", "this is always the same; write True or False", body)
+            self._refuse("constant", "this always has the same result; write True or False", body)
         return root
 
     def _read(self, node: ast.expr, depth: int) -> Node:
@@ -149,10 +149,10 @@ class _Reader:
         if self._nodes > MAX_NODES:
             self._refuse("too_long", f"a selector has at most {MAX_NODES} parts", node)
         if depth > MAX_DEPTH:
-            self._refuse("too_deep", f"parts are at most {MAX_DEPTH} deep in each other", node)
+            self._refuse("too_deep", f"the selector is nested more than {MAX_DEPTH} deep", node)
         reader = _READERS.get(type(node))
         if reader is None:
-            self._refuse("not_allowed", "this is not part of the language", node)
+            self._refuse("not_allowed", "this is not supported in selectors", node)
         return reader(self, node, depth)
 
     def _at(self, node: ast.expr) -> ast.expr | None:
@@ -160,7 +160,7 @@ class _Reader:
 
     def _name(self, node: ast.Name, depth: int) -> Node:
         if node.id in FUNCTIONS:
-            self._refuse("function", f"{node.id} is a function: {node.id}(...)", node)
+            self._refuse("function", f"{node.id} is a function; call it as {node.id}(...)", node)
         return Name(self._at(node), node.id)
 
     def _both(self, node: ast.BoolOp, depth: int) -> Node:
@@ -174,7 +174,7 @@ class _Reader:
         value = self._value(node.operand) if isinstance(node.operand, ast.Constant) else None
         wrong = isinstance(value, bool) or not isinstance(value, int | float)
         if wrong or value is None or not isinstance(node.op, ast.USub):
-            self._refuse("sign", "only - stands before a value, and only before a number", node)
+            self._refuse("sign", "the only unary operator is -, before a number", node)
         return Constant(self._at(node), -value)
 
     def _constant(self, node: ast.Constant, depth: int) -> Node:
@@ -188,21 +188,23 @@ class _Reader:
             found = _CONTROL.search(value)
             if found is not None:
                 self._refuse(
-                    "character", f"a text has no character U+{ord(found.group()):04X}", node
+                    "character", f"a string cannot contain U+{ord(found.group()):04X}", node
                 )
             return value
         if isinstance(value, int) and abs(value) < _MOST_NUMBER:
             return value
         if isinstance(value, float) and math.isfinite(value):
             return value
-        return self._refuse("number", "a number has at most 64 bits", node)
+        return self._refuse("number", "numbers have at most 64 bits", node)
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Node:
         found: list[Any] = []
         for one in node.elts:
             part = self._read(one, depth + 1)
             if not isinstance(part, Constant):
-                self._refuse("list", "a list holds texts, numbers, True, False and None", one)
+                self._refuse(
+                    "list", "a list may contain only strings, numbers, True, False and None", one
+                )
             found.append(part.value)
         return Constant(self._at(node), found)
 
@@ -210,9 +212,9 @@ class _Reader:
         operators = [_OPERATORS.get(type(one), "") for one in node.ops]
         operands = [self._read(one, depth + 1) for one in (node.left, *node.comparators)]
         if "" in operators:
-            self._refuse("sign", "this comparison is not part of the language", node)
+            self._refuse("sign", "this comparison is not supported", node)
         if len(operators) > 1 and not MEMBERSHIPS.isdisjoint(operators):
-            self._refuse("chain", "in is not chained with other comparisons; write and", node)
+            self._refuse("chain", "in cannot be chained with other comparisons; use and", node)
         for number, operator in enumerate(operators):
             left, right = operands[number], operands[number + 1]
             if operator in MEMBERSHIPS:
@@ -226,25 +228,25 @@ class _Reader:
     def _container(self, node: Node, at: ast.expr) -> None:
         wrong = isinstance(node, Not | Both | Compare)
         if wrong or (isinstance(node, Constant) and not isinstance(node.value, str | list)):
-            self._refuse("container", "in looks into a list or a text", at)
+            self._refuse("container", "in needs a list or a string on its right", at)
 
     def _part(self, node: ast.Subscript, depth: int) -> Node:
         base = self._read(node.value, depth + 1)
         if not isinstance(base, Name | Part):
-            self._refuse("subscript", "only keys of the item have parts", node)
+            self._refuse("subscript", "only keys of the task can be indexed", node)
         key = self._read(node.slice, depth + 1)
         if not isinstance(key, Constant) or type(key.value) not in (str, int):
-            self._refuse("subscript", "a part is named by a text or a whole number", node.slice)
+            self._refuse("subscript", "an index must be a string or an integer", node.slice)
         return Part(self._at(node), base, key.value)
 
     def _call(self, node: ast.Call, depth: int) -> Node:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in FUNCTIONS:
             known = ", ".join(FUNCTIONS)
-            self._refuse("function", f"there is no such function; there are {known}", node.func)
+            self._refuse("function", f"unknown function; available: {known}", node.func)
         count, cost = FUNCTIONS[name]
         if node.keywords or len(node.args) != count:
-            self._refuse("arguments", f"{name}() takes {count} plain value(s)", node)
+            self._refuse("arguments", f"{name}() takes {count} positional argument(s)", node)
         self._spend(cost, node)
         arguments = [self._read(one, depth + 1) for one in node.args]
         pattern = self._pattern(node, arguments[1]) if name == "matches" else None
@@ -252,17 +254,17 @@ class _Reader:
 
     def _pattern(self, node: ast.Call, argument: Node) -> Pattern:
         if not isinstance(argument, Constant) or not isinstance(argument.value, str):
-            self._refuse("pattern", "the pattern of matches() is a text", node.args[1])
+            self._refuse("pattern", "the pattern of matches() must be a string", node.args[1])
         try:
             return Pattern(argument.value)
         except ValueError as error:
-            return self._refuse("pattern", f"this is no pattern: {error}", node.args[1])
+            return self._refuse("pattern", f"invalid regular expression: {error}", node.args[1])
 
     def _spend(self, cost: int, node: ast.expr) -> None:
         self._cost += cost
         if self._cost > MAX_COST:
             self._refuse(
-                "too_slow", "this selector searches too much; make it two of the list", node
+                "too_slow", "this selector is too expensive; split it into two selectors", node
             )
 
     def _refuse(self, code: str, words: str, node: ast.expr) -> NoReturn:
@@ -289,5 +291,5 @@ def _misplaced(text: str, error: SyntaxError) -> NoReturn:
     offset = len(text) if line > len(starts) else starts[line - 1] + column - (line == 1)
     offset = max(0, min(offset, len(text)))
     if not text[offset:].strip(" \t\r\n"):
-        raise SelectorError("syntax", "something is missing at the end", len(text)) from None
-    raise SelectorError("syntax", "this does not fit here", offset) from None
+        raise SelectorError("syntax", "unexpected end of the selector", len(text)) from None
+    raise SelectorError("syntax", "unexpected token", offset) from None

@@ -42,12 +42,12 @@ _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-
 _QUOTES: Final = frozenset({"'", '"'})
 _CLOSING: Final = {"(": ")", "[": "]"}
 _INSTEAD: Final = {
-    "=": ("sign", "a comparison is =="),
-    ".": ("attribute", "there are no attributes; a key of a part is written part['key']"),
-    "{": ("sign", "there are no sets and dictionaries"),
-    "'": ("text", "this text does not end on its line"),
-    '"': ("text", "this text does not end on its line"),
-    "\\": ("sign", "a line is not continued by a backslash"),
+    "=": ("sign", "use == to compare"),
+    ".": ("attribute", "attributes are not supported; write part['key']"),
+    "{": ("sign", "sets and dictionaries are not supported"),
+    "'": ("text", "this string is not closed on its line"),
+    '"': ("text", "this string is not closed on its line"),
+    "\\": ("sign", "a backslash does not continue a line"),
 }
 
 
@@ -85,7 +85,7 @@ class _Scanner:
                 self._name(name, start, end)
             elif kind == "text":
                 if before == "text":
-                    raise SelectorError("comma", "a comma is missing between two texts", start)
+                    raise SelectorError("comma", "a comma is missing between two strings", start)
                 self._text_token(token.group(kind), start, name if before == "name" else "")
             elif kind == "number":
                 self._number(start, end)
@@ -101,32 +101,32 @@ class _Scanner:
         if self._opened:
             raise SelectorError("bracket", "this bracket is never closed", self._opened[-1])
         if not before:
-            raise SelectorError("empty", "a selector is not empty", 0)
+            raise SelectorError("empty", "the selector is empty", 0)
 
     def _name(self, name: str, start: int, end: int) -> None:
         if name in WORDS:
             if name == "not":
                 self._nots += 1
                 if self._nots > MAX_NOTS:
-                    raise SelectorError("too_deep", f"there are at most {MAX_NOTS} not", start)
+                    raise SelectorError("too_deep", f"more than {MAX_NOTS} not", start)
         elif self._text[end : end + 1] in _QUOTES:
             # A string prefix, which is checked with the string.
             return
         elif name in _FOREIGN:
-            raise SelectorError("word", f"{name} is no word of a selector", start)
+            raise SelectorError("word", f"the keyword {name} is not supported", start)
         elif "__" in name or name in _NO_NAMES:
-            raise SelectorError("name", f"{name[:40]} is no name of a key", start)
+            raise SelectorError("name", f"{name[:40]} is not a valid key name", start)
         elif len(name) > MAX_NAME:
             raise SelectorError("name", f"a name has at most {MAX_NAME} characters", start)
         elif not name.isascii() and unicodedata.normalize("NFKC", name) != name:
-            raise SelectorError("name", "some characters of this name only look so", start)
+            raise SelectorError(
+                "name", "this name contains look-alike characters; use plain letters", start
+            )
 
     def _text_token(self, value: str, start: int, before: str) -> None:
         if before and before not in WORDS and self._text.endswith(before, 0, start):
             if before not in ("r", "R"):
-                raise SelectorError(
-                    "prefix", "the only letter before a text is r", start - len(before)
-                )
+                raise SelectorError("prefix", "the only string prefix is r", start - len(before))
             return
         position = value.find("\\")
         while position >= 0:
@@ -134,7 +134,7 @@ class _Scanner:
             if escape is None:
                 raise SelectorError(
                     "escape",
-                    r"a backslash stands before \ ' n t r xhh or uhhhh; r'...' takes it as it is",
+                    r"unsupported escape; use \\ \' \n \t \r \xhh or \uhhhh, or r'...'",
                     start + position,
                 )
             position = value.find("\\", escape.end())
@@ -142,35 +142,39 @@ class _Scanner:
     def _number(self, start: int, end: int) -> None:
         after = self._text[end : end + 1]
         if after in (".", "_") or after.isalnum():
-            raise SelectorError("number", "a number is written in decimal digits", start)
+            raise SelectorError("number", "write numbers in decimal digits", start)
 
     def _open(self, start: int) -> None:
         self._opened.append(start)
         if len(self._opened) > MAX_BRACKETS:
             raise SelectorError(
-                "too_deep", f"there are at most {MAX_BRACKETS} brackets in each other", start
+                "too_deep", f"brackets are nested more than {MAX_BRACKETS} deep", start
             )
 
     def _close(self, start: int) -> None:
         if not self._opened or _CLOSING[self._text[self._opened[-1]]] != self._text[start]:
-            raise SelectorError("bracket", "this bracket closes none", start)
+            raise SelectorError(
+                "bracket", "this closing bracket has no matching opening bracket", start
+            )
         self._opened.pop()
 
 
 def _unseen(found: re.Match[str]) -> NoReturn:
     code = ord(found.group())
     if code == 0:
-        raise SelectorError("null_character", "a selector has no character 0", found.start())
+        raise SelectorError(
+            "null_character", "a selector cannot contain a NUL character", found.start()
+        )
     raise SelectorError(
         "unseen_character",
-        f"the character U+{code:04X} cannot be seen; inside a text it is written as an escape",
+        f"invisible character U+{code:04X}; inside a string write it as an escape",
         found.start(),
     )
 
 
 def _unknown(text: str, position: int) -> NoReturn:
     if text.startswith("...", position):
-        raise SelectorError("sign", "'...' stands for a condition that is to be written", position)
+        raise SelectorError("sign", "replace '...' by a condition", position)
     sign = text[position]
     if sign in _INSTEAD:
         code, words = _INSTEAD[sign]
@@ -178,4 +182,4 @@ def _unknown(text: str, position: int) -> NoReturn:
     plain = unicodedata.normalize("NFKC", sign)
     if plain != sign and plain.isascii():
         raise SelectorError("sign", f"{sign} is not {plain.strip() or 'a space'}", position)
-    raise SelectorError("sign", f"{sign} is no sign of a selector", position)
+    raise SelectorError("sign", f"the character {sign} is not supported", position)
