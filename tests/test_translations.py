@@ -101,6 +101,23 @@ def test_no_text_is_missing_or_fuzzy() -> None:
 
 
 @pytest.mark.slow("5 s")
+def test_gettext_is_imported_under_its_own_name_or_underscore() -> None:
+    """The collector above, and Django's makemessages, find calls by these names alone."""
+    known = {*TEXTS, *PLURALS, *CONTEXTS}
+    aliases = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {alias.name} as {alias.asname}"
+        for folder in ("apps", "platform")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "django.utils.translation"
+        for alias in node.names
+        if "gettext" in alias.name
+        if alias.name not in known
+        or alias.asname not in (None, "_" if alias.name in TEXTS else None)
+    ]
+    assert not aliases
+
+
 def test_no_translation_is_left_of_a_text_that_is_gone() -> None:
     gone = set(read_po(CATALOGUE)) - set(own_texts()) - {""}
     assert not gone, "run make messages"

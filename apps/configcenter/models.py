@@ -220,7 +220,7 @@ class KindSerial(models.Model):
         return f"{self.kind} {self.serial}"
 
 
-class Following(models.Model):
+class ConfigSubscription(models.Model):
     """A process that applies the configurations of a kind; counted while its daemon is alive."""
 
     daemon = models.ForeignKey(
@@ -242,6 +242,7 @@ class Following(models.Model):
     since = models.DateTimeField(_("since"), default=timezone.now)
 
     class Meta:
+        db_table = "configcenter_following"
         verbose_name = _("subscribed process")
         verbose_name_plural = _("subscribed processes")
         constraints: ClassVar = [
@@ -257,7 +258,10 @@ class RunningVersion(models.Model):
     """Version of a configuration that a process runs; ``number`` 0 is no version."""
 
     following = models.ForeignKey(
-        Following, verbose_name=_("process"), on_delete=models.CASCADE, related_name="running"
+        ConfigSubscription,
+        verbose_name=_("process"),
+        on_delete=models.CASCADE,
+        related_name="running",
     )
     configuration = models.ForeignKey(
         Configuration,

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.db.models import F, Prefetch
 
-from apps.configcenter.models import Configuration, Following, RunningVersion
+from apps.configcenter.models import ConfigSubscription, Configuration, RunningVersion
 from apps.runtime.queries import live_daemons
 
 
@@ -62,7 +62,7 @@ def rollouts_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCou
     rows = list(configurations)
     mine = RunningVersion.objects.filter(configuration__in=[row.pk for row in rows])
     followings = list(
-        Following.objects.filter(
+        ConfigSubscription.objects.filter(
             kind__in={row.kind for row in rows}, daemon__in=live_daemons(), boot=F("daemon__boot")
         )
         .select_related("daemon")
@@ -72,7 +72,9 @@ def rollouts_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCou
     return {row.pk: _rollout(row, followings) for row in rows}
 
 
-def _rollout(configuration: Configuration, followings: Sequence[Following]) -> RolloutCount:
+def _rollout(
+    configuration: Configuration, followings: Sequence[ConfigSubscription]
+) -> RolloutCount:
     active = configuration.active.number if configuration.active is not None else 0
     runners = [
         _runner(following, configuration, active)
@@ -83,7 +85,9 @@ def _rollout(configuration: Configuration, followings: Sequence[Following]) -> R
     return RolloutCount(active, tuple(runners))
 
 
-def _runner(following: Following, configuration: Configuration, active: int) -> ProcessVersion:
+def _runner(
+    following: ConfigSubscription, configuration: Configuration, active: int
+) -> ProcessVersion:
     reported: list[RunningVersion] = following.reported  # type: ignore[attr-defined]
     found = next((row for row in reported if row.configuration_id == configuration.pk), None)
     number = found.number if found is not None else 0

@@ -10,7 +10,7 @@ import pytest
 from apps.access.models import AuditRecord
 from apps.alerts.engine.events import Occurrence, StateUnknown
 from apps.alerts.errors import IncidentEnded, SnoozeOutOfRange
-from apps.alerts.models import Incident, LastingHappening, Notice
+from apps.alerts.models import Incident, Notice, OngoingCondition
 from apps.alerts.services import evaluation
 from apps.alerts.services.condition_starts import prune_starts
 from apps.alerts.services.incidents import acknowledge, close, snooze
@@ -342,7 +342,7 @@ def test_a_source_that_knows_no_beginning_fires_after_for_seconds(source: Condit
     source.so.clear()
     second.run(40)
     assert not incident().is_open
-    assert not LastingHappening.objects.exists()
+    assert not OngoingCondition.objects.exists()
 
 
 def test_the_time_in_which_nobody_looked_does_not_count(source: Conditions) -> None:
@@ -355,7 +355,7 @@ def test_the_time_in_which_nobody_looked_does_not_count(source: Conditions) -> N
     source.add("a", rig.now() + timedelta(seconds=5))
     rig.run(5)
     assert not Incident.objects.exists()
-    LastingHappening.objects.update(seen_at=rig.now() - timedelta(days=2))
+    OngoingCondition.objects.update(seen_at=rig.now() - timedelta(days=2))
     assert prune_starts(now=rig.now()) == 1
 
 

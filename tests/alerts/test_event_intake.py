@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apps.alerts.models import Incident, SeenHappening, SourceMark
+from apps.alerts.models import Incident, ProcessedEvent, SourceMark
 from apps.alerts.services import event_intake
 from apps.alerts.services.event_intake import KEEP_SEEN, prune_seen
 from apps.alerts.states import RecoveryReason
@@ -163,7 +163,7 @@ def test_half_done_is_not_done(source: Events, rig: Rig, monkeypatch: pytest.Mon
     rig.clock.advance(5)
     with pytest.raises(FailpointError):
         rig.monitor.step()
-    assert not SeenHappening.objects.exists()
+    assert not ProcessedEvent.objects.exists()
     assert not Incident.objects.exists()
     rig.run(10)
     assert (incident().count, told(), story(incident())) == (1, [("opened", "ops")], ["opened"])

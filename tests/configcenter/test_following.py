@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.configcenter.models import Following, RunningVersion
+from apps.configcenter.models import ConfigSubscription, RunningVersion
 from apps.configcenter.queries import RolloutCount, rollouts_of
 from apps.configcenter.services import ActiveVersion, ConfigWatcher, activate, deactivate, revert
 from apps.configcenter.services.watcher import REPORT_SECONDS, RETRY_SECONDS
@@ -148,7 +148,7 @@ def test_the_dead_and_the_replaced_do_not_count() -> None:
     # The frozen predecessor resumes: its reports are ignored.
     first.later(REPORT_SECONDS)
     assert RunningVersion.objects.filter(following__daemon=again.daemon).count() == 1
-    assert Following.objects.get(daemon=again.daemon).boot == again.identity.boot
+    assert ConfigSubscription.objects.get(daemon=again.daemon).boot == again.identity.boot
 
 
 def test_a_report_that_was_lost_comes_again() -> None:
@@ -156,7 +156,7 @@ def test_a_report_that_was_lost_comes_again() -> None:
     activate(version=version, actor=None, now=NOW)
     router = Router()
     router.follower.setup()
-    Following.objects.all().delete()
+    ConfigSubscription.objects.all().delete()
     router.later()
     assert rollout(version).of == 0
     router.later(REPORT_SECONDS)
@@ -229,4 +229,4 @@ def test_without_an_identity_nothing_is_reported() -> None:
         kind=KIND, apply=lambda project_id, active: None, clock=ManualClock(NOW)
     )
     follower.setup()
-    assert not Following.objects.exists()
+    assert not ConfigSubscription.objects.exists()

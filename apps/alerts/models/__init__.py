@@ -4,9 +4,9 @@ from apps.alerts.models.channels import Channel, Notice
 from apps.alerts.models.incidents import (
     Incident,
     IncidentNote,
-    LastingHappening,
+    OngoingCondition,
+    ProcessedEvent,
     RuleMute,
-    SeenHappening,
     SourceMark,
 )
 from apps.alerts.models.yields import JobYield, YieldPolicy, YieldWatch
@@ -16,10 +16,10 @@ __all__ = [
     "Incident",
     "IncidentNote",
     "JobYield",
-    "LastingHappening",
     "Notice",
+    "OngoingCondition",
+    "ProcessedEvent",
     "RuleMute",
-    "SeenHappening",
     "SourceMark",
     "YieldPolicy",
     "YieldWatch",

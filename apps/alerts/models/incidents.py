@@ -130,7 +130,7 @@ class IncidentNote(models.Model):
         return f"{self.what} {self.at}"
 
 
-class SeenHappening(models.Model):
+class ProcessedEvent(models.Model):
     """ID of a processed event. Sources are polled with an overlap, so events arrive repeatedly."""
 
     source = models.CharField(max_length=64)
@@ -138,6 +138,7 @@ class SeenHappening(models.Model):
     at = models.DateTimeField(db_index=True)
 
     class Meta:
+        db_table = "alerts_seenhappening"
         verbose_name = _("processed event")
         verbose_name_plural = _("processed events")
         constraints: ClassVar = [
@@ -163,7 +164,7 @@ class SourceMark(models.Model):
         return self.source
 
 
-class LastingHappening(models.Model):
+class OngoingCondition(models.Model):
     """Start time of a condition, from which the ``for_seconds`` of rules is counted.
 
     Many sources know only that a condition holds now. The monitor's first observation is kept in
@@ -177,6 +178,7 @@ class LastingHappening(models.Model):
     seen_at = models.DateTimeField(db_index=True)
 
     class Meta:
+        db_table = "alerts_lastinghappening"
         verbose_name = _("ongoing condition")
         verbose_name_plural = _("ongoing conditions")
         constraints: ClassVar = [

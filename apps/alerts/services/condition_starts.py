@@ -13,7 +13,7 @@ from typing import Final
 from django.db import transaction
 
 from apps.alerts.engine.events import Occurrence
-from apps.alerts.models import LastingHappening
+from apps.alerts.models import OngoingCondition
 
 # After a longer gap between polls the state in between is unknown, and counting restarts.
 PAUSE: Final = timedelta(seconds=60)
@@ -52,8 +52,8 @@ def record_starts(
     """
     rows = {(row.source, row.happening): row for row in _rows(listed)}
     found: ConditionStarts = {}
-    new: list[LastingHappening] = []
-    anew: list[LastingHappening] = []
+    new: list[OngoingCondition] = []
+    anew: list[OngoingCondition] = []
     kept: list[int] = []
     for source, some in listed.items():
         for each in some:
@@ -64,7 +64,7 @@ def record_starts(
             found[key] = _since(row, each, now)
             if row is None:
                 new.append(
-                    LastingHappening(source=source, happening=key[1], since=found[key], seen_at=now)
+                    OngoingCondition(source=source, happening=key[1], since=found[key], seen_at=now)
                 )
             elif found[key] != row.since:
                 row.since, row.seen_at = found[key], now
@@ -81,14 +81,14 @@ def record_starts(
 
 def prune_starts(*, now: datetime) -> int:
     """Delete starts whose rules no longer exist; return their number."""
-    return LastingHappening.objects.filter(seen_at__lt=now - FORGET).delete()[0]
+    return OngoingCondition.objects.filter(seen_at__lt=now - FORGET).delete()[0]
 
 
-def _rows(listed: Mapping[str, object]) -> Iterable[LastingHappening]:
-    return LastingHappening.objects.filter(source__in=list(listed)) if listed else ()
+def _rows(listed: Mapping[str, object]) -> Iterable[OngoingCondition]:
+    return OngoingCondition.objects.filter(source__in=list(listed)) if listed else ()
 
 
-def _since(row: LastingHappening | None, happening: Occurrence, now: datetime) -> datetime:
+def _since(row: OngoingCondition | None, happening: Occurrence, now: datetime) -> datetime:
     said = min(happening.at, now)
     if row is None or now - row.seen_at > PAUSE:
         return said
@@ -96,13 +96,13 @@ def _since(row: LastingHappening | None, happening: Occurrence, now: datetime) -
 
 
 def _write(
-    new: list[LastingHappening],
-    anew: list[LastingHappening],
+    new: list[OngoingCondition],
+    anew: list[OngoingCondition],
     kept: list[int],
     gone: list[int],
     now: datetime,
 ) -> None:
-    rows = LastingHappening.objects
+    rows = OngoingCondition.objects
     rows.bulk_create(new, ignore_conflicts=True, batch_size=A_STATEMENT)
     rows.bulk_update(anew, ["since", "seen_at"], batch_size=100)
     for start in range(0, len(kept), A_STATEMENT):

@@ -17,7 +17,7 @@ from django.db import transaction
 
 from apps.alerts.engine.events import EventSource, Occurrence, find_source
 from apps.alerts.engine.rules import MOST_OPEN, ScopedRule
-from apps.alerts.models import Incident, SeenHappening, SourceMark
+from apps.alerts.models import Incident, ProcessedEvent, SourceMark
 from apps.alerts.services.evaluation import Hold, Rules, event_detection, log_incident_limit
 from apps.alerts.services.incidents import current, open_or_count, recover
 from apps.alerts.services.source_reader import SourceReader
@@ -127,8 +127,8 @@ class EventReader:
         happened: Sequence[Occurrence],
         now: datetime,
     ) -> None:
-        SeenHappening.objects.bulk_create(
-            SeenHappening(source=source.name, happening=each.id[:100], at=each.at)
+        ProcessedEvent.objects.bulk_create(
+            ProcessedEvent(source=source.name, happening=each.id[:100], at=each.at)
             for each in happened
         )
         for each in scoped:
@@ -187,9 +187,9 @@ class EventReader:
 
 def prune_seen(*, now: datetime) -> int:
     """Delete IDs of events that no source returns any more; return their number."""
-    old = SeenHappening.objects.filter(at__lt=now - KEEP_SEEN).order_by("at")
+    old = ProcessedEvent.objects.filter(at__lt=now - KEEP_SEEN).order_by("at")
     ids = list(old.values_list("pk", flat=True)[:PRUNE_AT_ONCE])
-    return SeenHappening.objects.filter(pk__in=ids).delete()[0]
+    return ProcessedEvent.objects.filter(pk__in=ids).delete()[0]
 
 
 def _watched(scoped: ScopedRule, happening: Occurrence) -> bool:
@@ -218,7 +218,7 @@ def _unseen(source: str, happened: Sequence[Occurrence]) -> list[Occurrence]:
     ids = list(by_id)
     for start in range(0, len(ids), 500):
         some = ids[start : start + 500]
-        rows = SeenHappening.objects.filter(source=source, happening__in=some)
+        rows = ProcessedEvent.objects.filter(source=source, happening__in=some)
         seen |= set(rows.values_list("happening", flat=True))
     new = [each for name, each in by_id.items() if name not in seen]
     return sorted(new, key=lambda each: (each.at, each.id))

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from apps.configcenter.models import Following, RunningVersion
+from apps.configcenter.models import ConfigSubscription, RunningVersion
 from apps.runtime.daemon import Identity
 from apps.runtime.models import Daemon
 
@@ -43,10 +43,12 @@ def report_running(
     if daemon is None:
         return False
     mine = {"boot": identity.boot, "project_id": project_id, "since": now}
-    following, created = Following.objects.get_or_create(daemon=daemon, kind=kind, defaults=mine)
+    following, created = ConfigSubscription.objects.get_or_create(
+        daemon=daemon, kind=kind, defaults=mine
+    )
     if not created and following.boot != identity.boot:
         RunningVersion.objects.filter(following=following).delete()
-        Following.objects.filter(pk=following.pk).update(**mine)
+        ConfigSubscription.objects.filter(pk=following.pk).update(**mine)
     RunningVersion.objects.bulk_create(
         [
             RunningVersion(
