@@ -45,6 +45,7 @@ pytest_plugins = [
     "tests.plugins.product_image",
     "tests.plugins.kafka_cluster",
     "tests.plugins.mongodb_server",
+    "tests.plugins.s3_server",
 ]
 
 

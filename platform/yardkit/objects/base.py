@@ -13,6 +13,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 MAX_KEY_BYTES: Final = 900
+# Limit of file systems for one name.
+MAX_PART_BYTES: Final = 255
 # Bytes of one part of a streamed object; S3 takes 10,000 of them.
 PART_BYTES: Final = 8 * 1024 * 1024
 
@@ -46,7 +48,11 @@ class ObjectInfo(msgspec.Struct, frozen=True):
 
 
 class ObjectStore(Protocol):
-    """Store of objects. Threads may share one. Every call may raise ``ObjectStoreUnavailable``."""
+    """Store of objects. Threads may share one, forked processes may not.
+
+    Every call may raise ``ObjectStoreUnavailable``: no later than the store's timeout after a
+    request, its repetitions included. A stream consists of many requests.
+    """
 
     def put(self, key: str, content: bytes, *, create: bool = False) -> None:
         """Write an object; it is durable and complete on return, or not there at all.
@@ -55,28 +61,31 @@ class ObjectStore(Protocol):
         """
 
     def put_stream(self, key: str, chunks: Iterable[bytes]) -> int:
-        """Write an object part by part, in flat memory; return its size."""
+        """Write an object part by part, in flat memory; return its size.
+
+        Errors of the iterator are raised as they are, and nothing is written then.
+        """
 
     def get(self, key: str) -> bytes:
         """Return an object. Raises ``ObjectMissing``."""
 
     def stream(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Yield an object, or ``length`` bytes of it from ``start``, in chunks.
+        """Yield an object, or up to ``length`` bytes of it from ``start``, in chunks.
 
-        Raises ``ObjectMissing``.
+        Nothing beyond its end. The call itself raises ``ObjectMissing``, not the first ``next()``.
         """
 
     def head(self, key: str) -> ObjectInfo:
         """Return size and time. Raises ``ObjectMissing``."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects below a prefix, which ends with ``/``; in no order."""
+        """Yield the objects below a prefix, which ends with ``/``, or all; in no order."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; those that are missing are none less."""
 
     def location(self, key: str) -> str:
-        """Return the address for readers such as Spark: ``file:///..`` or ``s3://bucket/..``."""
+        """Return the address for readers such as Spark, not quoted: ``file:///..``, ``s3://..``."""
 
     def local_path(self, key: str) -> Path | None:
         """Return the file of an object, None if the store is no folder."""
@@ -93,21 +102,29 @@ def checked(key: str) -> str:
     parts = key.split("/")
     if (
         not all(parts)
-        or {".", ".."} & set(parts)
+        or any(part.startswith(".") for part in parts)
         or not key.isprintable()
         or "\\" in key
-        or len(key.encode("utf-8", "replace")) > MAX_KEY_BYTES
+        or len(key.encode()) > MAX_KEY_BYTES
+        or any(len(part.encode()) > MAX_PART_BYTES for part in parts)
     ):
         raise ValueError(f"{key[:200]!r} is no key of an object")
     return key
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return a valid prefix, which ends with a slash. Raises ``ValueError``."""
-    if not prefix.endswith("/"):
+    """Return a valid prefix, "" or one that ends with a slash. Raises ``ValueError``."""
+    if prefix and not prefix.endswith("/"):
         raise ValueError(f"the prefix {prefix[:200]!r} does not end with a slash")
-    checked(prefix[:-1])
+    if prefix:
+        checked(prefix[:-1])
     return prefix
+
+
+def check_range(start: int, length: int | None) -> None:
+    """Raise ``ValueError`` for a negative number."""
+    if start < 0 or (length is not None and length < 0):
+        raise ValueError(f"start {start} and length {length} of a range must not be negative")
 
 
 def probe(store: ObjectStore, name: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
 
 from yardkit.objects.base import BadObjectsURL, ObjectStore, checked
 from yardkit.objects.folder import FolderStore
@@ -15,11 +18,21 @@ _HOW: Final = (
     "use file:///folder or s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=1"
 )
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _OPTIONS: Final = frozenset({"endpoint", "region", "path_style"})
 
 
-def open_objects(url: str, *, access_key: str = "", secret_key: str = "") -> ObjectStore:
-    """Return the object store of a URL; nothing is connected to yet. Raises ``BadObjectsURL``."""
+# Limit in seconds of a request to a bucket; the caller knows better what to do after it.
+TIMEOUT_SECONDS: Final = 30.0
+
+
+def open_objects(
+    url: str, *, access_key: str = "", secret_key: str = "", timeout: float = TIMEOUT_SECONDS
+) -> ObjectStore:
+    """Return the object store of a URL; nothing is connected to yet. Raises ``BadObjectsURL``.
+
+    What the URL of a bucket leaves out comes from the usual variables (``AWS_REGION``, ...).
+    """
     try:
         parts = urlsplit(url)
         options = dict(
@@ -38,37 +51,60 @@ def open_objects(url: str, *, access_key: str = "", secret_key: str = "") -> Obj
         raise BadObjectsURL(
             "keys do not belong in the URL; use OBJECTS_ACCESS_KEY and OBJECTS_SECRET_KEY"
         )
-    return BucketStore(_s3(parts.netloc, parts.path, options, access_key, secret_key))
+    if bool(access_key) != bool(secret_key):
+        raise BadObjectsURL("OBJECTS_ACCESS_KEY and OBJECTS_SECRET_KEY belong together")
+    settings = _s3(parts.netloc, parts.path, options)
+    return BucketStore(
+        msgspec.structs.replace(
+            settings, access_key=access_key, secret_key=secret_key, timeout=timeout
+        )
+    )
 
 
-def _s3(
-    bucket: str, path: str, options: dict[str, str], access_key: str, secret_key: str
-) -> S3Settings:
+def _s3(bucket: str, path: str, options: dict[str, str]) -> S3Settings:
     if not _BUCKET.fullmatch(bucket):
         raise BadObjectsURL(f"{bucket!r} is no name of a bucket; {_HOW}")
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise BadObjectsURL(f"unknown option {unknown[0]!r}; {_HOW}")
     prefix = unquote(path).strip("/")
-    endpoint = options.get("endpoint", "").rstrip("/")
+    endpoint = options.get("endpoint") or _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    endpoint = endpoint.rstrip("/")
+    region = options.get("region") or _variable("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
     try:
         if prefix:
             checked(prefix)
-        parts = urlsplit(endpoint)
-        usable = not endpoint or (parts.scheme in ("http", "https") and bool(parts.hostname))
+        usable = not endpoint or _is_origin(endpoint)
     except ValueError:
         usable = False
-    if not usable or options.get("path_style", "0") not in ("0", "1"):
+    if (
+        not usable
+        or not _REGION.fullmatch(region)
+        or options.get("path_style", "0") not in ("0", "1")
+    ):
         raise BadObjectsURL(f"not understood; {_HOW}")
-    if bool(access_key) != bool(secret_key):
-        raise BadObjectsURL("OBJECTS_ACCESS_KEY and OBJECTS_SECRET_KEY belong together")
     return S3Settings(
         bucket=bucket,
         prefix=prefix,
         endpoint=endpoint,
-        region=options.get("region", "us-east-1"),
+        region=region,
         # Servers of one's own rarely have a name for each bucket.
         path_style=options.get("path_style", "1" if endpoint else "0") == "1",
-        access_key=access_key,
-        secret_key=secret_key,
+        timeout=TIMEOUT_SECONDS,
     )
+
+
+def _is_origin(url: str) -> bool:
+    parts = urlsplit(url)
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and parts.port != 0
+        and "@" not in parts.netloc
+        and not (parts.path or parts.query or parts.fragment)
+    )
+
+
+def _variable(*names: str) -> str:
+    """Return the first of the environment's variables that is set, or ""."""
+    return next(filter(None, map(os.environ.get, names)), None) or ""

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, TypeVar
+from uuid import uuid4
 
 from yardkit.objects.base import (
     ObjectExists,
     ObjectInfo,
     ObjectMissing,
     ObjectStoreUnavailable,
+    check_range,
     checked,
     checked_prefix,
 )
 
+T = TypeVar("T")
+
 _CHUNK_BYTES: Final = 1024 * 1024
-# Files that are being written. Listed by nobody, since no key begins with a dot.
-_TEMPORARY: Final = ".writing-"
+# Folder of files that are being written; no key begins with a dot.
+INCOMPLETE: Final = ".incomplete"
+# Age at which a file that a killed process has left there is deleted.
+INCOMPLETE_SECONDS: Final = 24 * 3600.0
+# Times that a folder is made again, since ``delete`` removes empty ones.
+_ATTEMPTS: Final = 10
 
 
 class FolderStore:
     """Object store in a folder. An object appears whole, by a rename, after it was synced."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()
+        self._lock = threading.Lock()
+        self._swept = False
 
     def put(self, key: str, content: bytes, *, create: bool = False) -> None:
         self._write(key, [content], create=create)
@@ -37,39 +48,33 @@ class FolderStore:
         return self._write(key, chunks)
 
     def get(self, key: str) -> bytes:
-        with self._errors(key):
-            return self._path(key).read_bytes()
+        with self._open(key) as file, self._errors(key):
+            return file.read()
 
     def stream(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with self._errors(key), self._path(key).open("rb") as file:
-            file.seek(start)
-            left = length
-            while left is None or left > 0:
-                chunk = file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
-                if not chunk:
-                    return
-                if left is not None:
-                    left -= len(chunk)
-                yield chunk
+        check_range(start, length)
+        return self._chunks(key, self._open(key), start, length)
 
     def head(self, key: str) -> ObjectInfo:
-        with self._errors(key):
-            return _info(key, self._path(key).stat())
+        with self._open(key) as file, self._errors(key):
+            return _info(key, os.fstat(file.fileno()))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         root = self._folder / checked_prefix(prefix)
-        for folder, _folders, files in os.walk(root):
-            for name in files:
-                path = Path(folder, name)
-                if not name.startswith(_TEMPORARY):
+        with self._errors(prefix):
+            for folder, folders, files in os.walk(root, onerror=_raise_unless_missing):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                for name in files:
+                    path = Path(folder, name)
                     # Others may delete at the same time.
                     with contextlib.suppress(FileNotFoundError):
-                        yield _info(path.relative_to(self._folder).as_posix(), path.stat())
+                        if not name.startswith("."):
+                            yield _info(path.relative_to(self._folder).as_posix(), path.stat())
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             path = self._path(key)
-            with self._errors(key), contextlib.suppress(FileNotFoundError):
+            with self._errors(key), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 path.unlink()
             # Empty folders would stay for ever; one that is in use is not empty.
             with contextlib.suppress(OSError):
@@ -79,15 +84,16 @@ class FolderStore:
                     parent.rmdir()
 
     def location(self, key: str) -> str:
-        return self._path(key).absolute().as_uri()
+        # Not quoted: neither pyiceberg nor Spark decodes such an address.
+        return f"file://{self._path(key)}"
 
     def local_path(self, key: str) -> Path | None:
-        return self._path(key).absolute()
+        return self._path(key)
 
     def arrow(self) -> tuple[Any, str]:
         from pyarrow.fs import LocalFileSystem
 
-        return LocalFileSystem(), str(self._folder.absolute())
+        return LocalFileSystem(), str(self._folder)
 
     def iceberg_properties(self) -> Mapping[str, str]:
         return {}
@@ -95,49 +101,82 @@ class FolderStore:
     def _path(self, key: str) -> Path:
         return self._folder / checked(key)
 
+    def _open(self, key: str) -> BinaryIO:
+        with self._errors(key):
+            try:
+                return self._path(key).open("rb")
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+                raise ObjectMissing(f"{key}: no such object in {self._folder}") from error
+
+    def _chunks(self, key: str, file: BinaryIO, start: int, length: int | None) -> Iterator[bytes]:
+        with file:
+            with self._errors(key):
+                file.seek(start)
+            while length is None or length > 0:
+                with self._errors(key):
+                    chunk = file.read(min(_CHUNK_BYTES, length or _CHUNK_BYTES))
+                if not chunk:
+                    return
+                if length is not None:
+                    length -= len(chunk)
+                yield chunk
+
     def _write(self, key: str, chunks: Iterable[bytes], *, create: bool = False) -> int:
         path = self._path(key)
+        written = self._folder / INCOMPLETE / uuid4().hex
         size = 0
-        with self._errors(key):
-            file, temporary = self._temporary(path.parent)
+        try:
+            with self._errors(key):
+                self._sweep_once()
+                file = _in_folder(written.parent, lambda: written.open("xb"))
             try:
-                with os.fdopen(file, "wb") as opened:
-                    for chunk in chunks:
-                        size += opened.write(chunk)
-                    opened.flush()
-                    os.fsync(opened.fileno())
-                if create:
-                    # Unlike a rename, a link does not replace what is there.
-                    os.link(temporary, path)
-                    os.unlink(temporary)
-                else:
-                    os.replace(temporary, path)
-            except BaseException:
+                # Errors of the caller's iterator are not the store's.
+                for chunk in chunks:
+                    with self._errors(key):
+                        size += file.write(chunk)
+                with self._errors(key):
+                    file.flush()
+                    os.fsync(file.fileno())
+            finally:
+                # After an error it tries once more to write what is buffered.
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
-            _sync(path.parent)
+                    file.close()
+            with self._errors(key):
+                self._place(written, path, key, create=create)
+        finally:
+            with contextlib.suppress(OSError):
+                written.unlink(missing_ok=True)
         return size
 
-    def _temporary(self, folder: Path) -> tuple[int, str]:
-        # A folder that has just become empty may be removed by ``delete`` at this moment.
-        for attempt in range(3):
-            folder.mkdir(parents=True, exist_ok=True)
+    def _place(self, written: Path, path: Path, key: str, *, create: bool) -> None:
+        # Unlike a rename, a link does not replace what is there.
+        place = os.link if create else os.replace
+
+        def placed() -> None:
             try:
-                return tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
-            except FileNotFoundError:
-                if attempt == 2:
-                    raise
-        raise AssertionError("unreachable")
+                place(written, path)
+            except FileExistsError as error:
+                raise ObjectExists(f"{key}: exists already in {self._folder}") from error
+            _sync(path.parent)
+
+        _in_folder(path.parent, placed)
+
+    def _sweep_once(self) -> None:
+        """Delete what killed processes have left, once for each store."""
+        with self._lock:
+            if self._swept:
+                return
+            self._swept = True
+        before = time.time() - INCOMPLETE_SECONDS
+        with contextlib.suppress(FileNotFoundError):
+            for left in os.scandir(self._folder / INCOMPLETE):
+                if left.stat().st_mtime < before:
+                    os.unlink(left)
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError as error:
-            raise ObjectMissing(f"{key}: no such object in {self._folder}") from error
-        except FileExistsError as error:
-            raise ObjectExists(f"{key}: exists already in {self._folder}") from error
         except OSError as error:
             text = error.strerror or str(error)
             raise ObjectStoreUnavailable(f"{self._folder}: {key}: {text}") from error
@@ -147,8 +186,38 @@ def _info(key: str, stat: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
 
 
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _in_folder(folder: Path, action: Callable[[], T]) -> T:
+    """Return the result of ``action``, which needs ``folder``; make the folder if it is missing."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return action()
+        except FileNotFoundError:
+            _make(folder)
+    return action()
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, durably: a synced file in a lost folder is lost."""
+    if folder.is_dir():
+        return
+    _make(folder.parent)
+    # Others may make or remove it at the same time.
+    with contextlib.suppress(FileNotFoundError):
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+
+
 def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        # Empty, and removed by ``delete`` at this moment.
+        return
     try:
         os.fsync(handle)
     finally:

@@ -17,23 +17,29 @@ from yardkit.objects.base import (
     ObjectInfo,
     ObjectMissing,
     ObjectStoreUnavailable,
+    check_range,
     checked,
     checked_prefix,
 )
 
 if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import S3Store
 
-# After it a call fails: whoever called knows better what to do meanwhile.
-RETRY_SECONDS: Final = 10.0
-TIMEOUT_SECONDS: Final = 30.0
-CONNECT_SECONDS: Final = 5.0
+# Parts of one upload at once; with ``PART_BYTES`` the memory of a stream.
+_PARTS_AT_ONCE: Final = 2
+_MAX_RETRIES: Final = 5
 # S3 deletes at most 1,000 objects with one call.
 _DELETED_AT_ONCE: Final = 1000
+_LISTED_AT_ONCE: Final = 1000
+_SHOWN_CHARACTERS: Final = 300
 
 
 class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bucket and access. Without keys those of the environment are used (AWS_*, or a role)."""
+    """Bucket and access. Without keys those of the environment are used (AWS_*, or a role).
+
+    ``timeout``: limit in seconds of a request, its repetitions included.
+    """
 
     bucket: str
     prefix: str = ""
@@ -42,6 +48,7 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
     path_style: bool = False
     access_key: str = ""
     secret_key: str = ""
+    timeout: float
 
 
 class BucketStore:
@@ -52,84 +59,60 @@ class BucketStore:
         self._opened: S3Store | None = None
 
     def put(self, key: str, content: bytes, *, create: bool = False) -> None:
-        import obstore
-
         with self._errors(key):
-            obstore.put(
-                self._store(),
+            self._store().put(
                 self._key(key),
                 content,
                 mode="create" if create else "overwrite",
-                use_multipart=False if create else None,
+                chunk_size=PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
             )
 
     def put_stream(self, key: str, chunks: Iterable[bytes]) -> int:
-        import obstore
-
-        size = 0
-
-        def counted() -> Iterator[bytes]:
-            nonlocal size
-            for chunk in chunks:
-                size += len(chunk)
-                yield chunk
-
-        with self._errors(key):
-            obstore.put(
-                self._store(),
-                self._key(key),
-                counted(),
-                use_multipart=True,
-                chunk_size=PART_BYTES,
-                max_concurrency=2,
-            )
-        return size
+        source = _Source(chunks)
+        try:
+            with self._errors(key):
+                self._store().put(
+                    self._key(key),
+                    source,
+                    use_multipart=True,
+                    chunk_size=PART_BYTES,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
+        except ObjectStoreUnavailable:
+            # obstore wraps what the iterator has raised.
+            if source.error is not None:
+                raise source.error from None
+            raise
+        return source.size
 
     def get(self, key: str) -> bytes:
-        import obstore
-
-        with self._errors(key):
-            return bytes(obstore.get(self._store(), self._key(key)).bytes())
+        return b"".join(self.stream(key))
 
     def stream(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        import obstore
-
-        if length == 0:
-            return
-        with self._errors(key):
-            options: Any = None
-            if length is not None:
-                options = {"range": (start, start + length)}
-            elif start:
-                options = {"range": {"offset": start}}
-            found = obstore.get(self._store(), self._key(key), options=options)
-            for chunk in found.stream(min_chunk_size=1024 * 1024):
-                yield bytes(chunk)
+        check_range(start, length)
+        end = None if length is None else start + length
+        return self._parts(key, self._part(key, start, end), start, end)
 
     def head(self, key: str) -> ObjectInfo:
-        import obstore
-
         with self._errors(key):
-            found = obstore.head(self._store(), self._key(key))
+            found = self._store().head(self._key(key))
             return ObjectInfo(key, found["size"], found["last_modified"])
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        import obstore
-
         root = f"{self._settings.prefix}/" if self._settings.prefix else ""
+        below = f"{root}{checked_prefix(prefix)}"
         with self._errors(prefix):
-            for page in obstore.list(self._store(), prefix=f"{root}{checked_prefix(prefix)}"):
+            for page in self._store().list(below, chunk_size=_LISTED_AT_ONCE):
                 for found in page:
                     key = found["path"].removeprefix(root)
                     yield ObjectInfo(key, found["size"], found["last_modified"])
 
     def delete(self, keys: Iterable[str]) -> None:
-        import obstore
-
         waiting = [self._key(key) for key in keys]
         for begin in range(0, len(waiting), _DELETED_AT_ONCE):
-            with self._errors(waiting[begin]), contextlib.suppress(FileNotFoundError):
-                obstore.delete(self._store(), waiting[begin : begin + _DELETED_AT_ONCE])
+            with self._errors(waiting[begin]):
+                self._store().delete(waiting[begin : begin + _DELETED_AT_ONCE])
 
     def location(self, key: str) -> str:
         return f"s3://{self._settings.bucket}/{self._key(key)}"
@@ -138,7 +121,7 @@ class BucketStore:
         return None
 
     def arrow(self) -> tuple[Any, str]:
-        from pyarrow.fs import S3FileSystem
+        from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
         settings = self._settings
         scheme, _, host = settings.endpoint.rpartition("://")
@@ -148,8 +131,9 @@ class BucketStore:
             endpoint_override=host or None,
             scheme=scheme or "https",
             force_virtual_addressing=bool(host) and not settings.path_style,
-            connect_timeout=CONNECT_SECONDS,
-            request_timeout=TIMEOUT_SECONDS,
+            connect_timeout=settings.timeout / 2,
+            request_timeout=settings.timeout / 2,
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
             **{name: value for name, value in known.items() if value},
         )
         return filesystem, "/".join(filter(None, [settings.bucket, settings.prefix]))
@@ -161,8 +145,8 @@ class BucketStore:
             "s3.region": settings.region,
             "s3.access-key-id": settings.access_key,
             "s3.secret-access-key": settings.secret_key,
-            "s3.connect-timeout": str(CONNECT_SECONDS),
-            "s3.request-timeout": str(TIMEOUT_SECONDS),
+            "s3.connect-timeout": str(settings.timeout / 2),
+            "s3.request-timeout": str(settings.timeout / 2),
             "s3.force-virtual-addressing": str(not settings.path_style)
             if settings.endpoint
             else "",
@@ -171,6 +155,39 @@ class BucketStore:
 
     def _key(self, key: str) -> str:
         return "/".join(filter(None, [self._settings.prefix, checked(key)]))
+
+    def _part(
+        self, key: str, start: int, end: int | None, e_tag: str | None = None
+    ) -> tuple[ObjectMeta, bytes] | None:
+        """Return the object's data and up to ``PART_BYTES`` of it; None for nothing."""
+        stop = start + PART_BYTES if end is None else min(end, start + PART_BYTES)
+        if stop > start:
+            try:
+                with self._errors(key):
+                    options: GetOptions = {"range": (start, stop)}
+                    if e_tag is not None:
+                        options["if_match"] = e_tag
+                    found = self._store().get(self._key(key), options=options)
+                    return found.meta, bytes(found.bytes())
+            except ObjectStoreUnavailable:
+                # A range beyond the end is refused, as any range of an empty object is.
+                if e_tag is not None or self.head(key).size > start:
+                    raise
+        else:
+            self.head(key)
+        return None
+
+    def _parts(
+        self, key: str, part: tuple[ObjectMeta, bytes] | None, start: int, end: int | None
+    ) -> Iterator[bytes]:
+        # One request for each part: a slow reader keeps no request open.
+        while part is not None:
+            meta, data = part
+            yield data
+            start += len(data)
+            if start >= (meta["size"] if end is None else min(end, meta["size"])):
+                return
+            part = self._part(key, start, end, meta["e_tag"])
 
     def _store(self) -> S3Store:
         if self._opened is None:
@@ -184,18 +201,26 @@ class BucketStore:
                 "virtual_hosted_style_request": not settings.path_style,
             }
             if settings.endpoint:
-                config["endpoint"] = settings.endpoint
+                scheme, _, host = settings.endpoint.partition("://")
+                name = "" if settings.path_style else f"{settings.bucket}."
+                config["endpoint"] = f"{scheme}://{name}{host}"
             if settings.access_key:
                 config["access_key_id"] = settings.access_key
                 config["secret_access_key"] = settings.secret_key
+            # The last repetition begins in the first half of the time and ends in the second.
+            half = timedelta(seconds=settings.timeout / 2)
             self._opened = S3Store(
                 config=config,
                 client_options={
                     "allow_http": settings.endpoint.startswith("http://"),
-                    "timeout": timedelta(seconds=TIMEOUT_SECONDS),
-                    "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+                    "timeout": half,
+                    "connect_timeout": half,
                 },
-                retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+                retry_config={
+                    "max_retries": _MAX_RETRIES,
+                    "retry_timeout": half,
+                    "backoff": {"max_backoff": half / 10},
+                },
             )
         return self._opened
 
@@ -203,12 +228,43 @@ class BucketStore:
     def _errors(self, key: str) -> Iterator[None]:
         from obstore import exceptions
 
+        settings = self._settings
         try:
             yield
         except FileNotFoundError as error:
-            raise ObjectMissing(f"{key}: no such object in {self._settings.bucket}") from error
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-            raise ObjectExists(f"{key}: exists already in {self._settings.bucket}") from error
+            if "NoSuchBucket" in str(error):
+                raise self._unavailable(key, error) from None
+            raise ObjectMissing(f"{key}: no such object in {settings.bucket}") from None
+        except exceptions.AlreadyExistsError:
+            raise ObjectExists(f"{key}: exists already in {settings.bucket}") from None
         except (exceptions.BaseError, OSError) as error:
-            text = f"bucket {self._settings.bucket}: {key}: {first_line(error)}"
-            raise ObjectStoreUnavailable(text) from error
+            raise self._unavailable(key, error) from None
+
+    def _unavailable(self, key: str, error: Exception) -> ObjectStoreUnavailable:
+        text = first_line(error)[:_SHOWN_CHARACTERS]
+        for secret in filter(None, (self._settings.secret_key, self._settings.access_key)):
+            text = text.replace(secret, "****")
+        return ObjectStoreUnavailable(f"bucket {self._settings.bucket}: {key}: {text}")
+
+
+class _Source:
+    """Iterates over chunks; keeps their size and the iterator's error."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self.size = 0
+        self.error: Exception | None = None
+
+    def __iter__(self) -> _Source:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            chunk = next(self._chunks)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self.error = error
+            raise
+        self.size += len(chunk)
+        return chunk
