@@ -5,6 +5,7 @@ Each line is ``["<address of the page, or empty>", {item}]``.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import msgspec
@@ -34,8 +35,15 @@ class ReadItem(msgspec.Struct, gc=False):
 
 
 def encode_line(url: str, item: dict[str, Any]) -> bytes:
-    """Return the line of an item. Raises ``TypeError`` or ``ValueError`` if it is not JSON."""
-    return _encoder.encode((url, item))
+    """Return the line of an item. Raises ``TypeError`` or ``ValueError`` if it is not JSON.
+
+    Half surrogate pairs, which UTF-8 cannot hold, become question marks; NaN and infinity null.
+    """
+    try:
+        return _encoder.encode((url, item))
+    except UnicodeEncodeError:
+        line = json.dumps((url, item), ensure_ascii=False, default=msgspec.to_builtins)
+        return _encoder.encode(msgspec.json.decode(line.encode("utf-8", "replace")))
 
 
 def pack(lines: list[bytes]) -> tuple[bytes, int]:

@@ -32,7 +32,8 @@ ITEM: Final = "_item"
 # Columns of every file. A segment has no ``_batch``: its batch stands in the manifest.
 SYSTEM: Final = (RUN, DAY, INCARNATION, SEQ, AT, BATCH, URL, FLAGS, ITEM)
 
-_LONG_BITS: Final = 63
+# Largest whole number of 64 bit.
+LONGEST: Final = 2**63 - 1
 
 
 class ColumnType(enum.StrEnum):
@@ -66,7 +67,7 @@ KINDS: Final[Mapping[type, ColumnType]] = {
 
 def type_of(value: Any) -> ColumnType:
     """Return the type of a value that JSON can hold, other than null."""
-    if type(value) is int and value.bit_length() > _LONG_BITS:
+    if type(value) is int and not -LONGEST - 1 <= value <= LONGEST:
         return ColumnType.STRING
     return KINDS[type(value)]
 
@@ -104,6 +105,10 @@ class Columns:
             for column in self._columns
         ]
 
+    def may_hold(self, field: str) -> bool:
+        """Return whether a field has a column or can get one."""
+        return field in self._by_field or self._is_free(field)
+
     def target(self, field: str, kind: ColumnType) -> Column | None:
         """Return the column for values of this type, added if needed; None: only in ``_item``."""
         known = self._by_field.get(field, [])
@@ -112,7 +117,7 @@ class Columns:
                 return column
         if kind is ColumnType.LONG and known and known[0].type is ColumnType.DOUBLE:
             return known[0]
-        if len(self._columns) >= MAX_COLUMNS or not _is_name(field):
+        if not self._is_free(field):
             return None
         name = field.replace(".", "_")
         if known:
@@ -121,6 +126,9 @@ class Columns:
         self._add(column)
         self.changed = True
         return column
+
+    def _is_free(self, field: str) -> bool:
+        return len(self._columns) < MAX_COLUMNS and _is_name(field)
 
     def _free(self, name: str) -> str:
         free, number = name, 1

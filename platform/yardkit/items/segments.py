@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from yardkit.items import columns as names
 from yardkit.items.batches import ReadItem
-from yardkit.items.columns import KINDS, Columns, ColumnType, type_of
+from yardkit.items.columns import KINDS, LONGEST, Columns, ColumnType, type_of
 from yardkit.names import UNSTORABLE
 
 if TYPE_CHECKING:
@@ -117,17 +117,19 @@ def build(rows: ItemRows, columns: Columns) -> tuple[pa.Table, dict[str, FieldSt
         names.INCARNATION: pa.array(rows.incarnations, pa.string()),
         names.SEQ: pa.array(rows.seqs, pa.int64()),
         names.AT: times.cast(system_type(names.AT)),
-        names.URL: _texts(rows.urls),
+        names.URL: pa.array(rows.urls, pa.string()),
         names.FLAGS: pa.array(rows.flags, pa.string()),
         names.ITEM: pa.array(rows.raws, pa.string()),
     }
     statistics: dict[str, FieldStatistics] = {}
-    for field in _fields(rows.items):
-        values = [item.get(field) for item in rows.items]
-        parts = _parts(field, values, columns)
+    for field, values in _values(rows.items, columns):
+        kinds = Counter(map(type, values))
+        missing = kinds.pop(type(None), 0)
+        parts = _parts(field, values, kinds, columns)
         if parts:
             arrays.update(parts)
-            statistics[field] = _statistics(values)
+            present = [value for value in values if value is not None] if missing else values
+            statistics[field] = _statistics(present, kinds)
     return pa.table(arrays), statistics
 
 
@@ -176,43 +178,41 @@ def system_type(name: str) -> Any:
     }.get(name, pa.string())
 
 
-def _texts(texts: list[str]) -> Any:
-    import pyarrow as pa
-
-    try:
-        return pa.array(texts, pa.string())
-    except UnicodeEncodeError:
-        return pa.array([_clean(text) for text in texts], pa.string())
-
-
-def _fields(items: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the fields of all items, in the order in which they first appear."""
-    # Items of a page mostly have the same keys: few shapes, each looked at once.
+def _values(
+    items: Sequence[dict[str, Any]], columns: Columns
+) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield each field that can have a column, in the order in which they first appear."""
+    # Items mostly have the same keys: few shapes, each looked at once.
     shapes = dict.fromkeys(map(tuple, items))
-    return list(dict.fromkeys(field for shape in shapes for field in shape))
+    if len(shapes) == 1:
+        yield from zip(items[0], zip(*map(dict.values, items), strict=True), strict=True)
+        return
+    for field in dict.fromkeys(field for shape in shapes for field in shape):
+        # Of objects whose keys are data there are more fields than columns.
+        if columns.may_hold(field):
+            yield field, [item.get(field) for item in items]
 
 
-def _parts(field: str, values: list[Any], columns: Columns) -> dict[str, Any]:
+def _parts(
+    field: str, values: Sequence[Any], kinds: Mapping[type, int], columns: Columns
+) -> dict[str, Any]:
     """Return the arrays of a field by column."""
-    import pyarrow as pa
-
-    kinds = set(map(type, values)) - {type(None)}
     if not kinds:
         return {}
     if len(kinds) == 1:
-        kind = KINDS[kinds.pop()]
-        target = columns.target(field, kind)
-        if target is None:
-            return {}
-        try:
-            return {target.column: _array(values, target.type, kind)}
-        except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-            # A number beyond 64 bit, or half a surrogate pair: value by value.
-            pass
+        kind = KINDS[next(iter(kinds))]
+        if kind is not ColumnType.LONG or _are_long(values):
+            target = columns.target(field, kind)
+            return {} if target is None else {target.column: _array(values, target.type, kind)}
     return _split(field, values, columns)
 
 
-def _split(field: str, values: list[Any], columns: Columns) -> dict[str, Any]:
+def _are_long(values: Iterable[int | None]) -> bool:
+    numbers = [value for value in values if value is not None]
+    return min(numbers) >= -LONGEST - 1 and max(numbers) <= LONGEST
+
+
+def _split(field: str, values: Sequence[Any], columns: Columns) -> dict[str, Any]:
     """Return one array for each type among the values, and None elsewhere."""
     # Doubles first, so that the whole numbers among them need no column of their own.
     order = [ColumnType.DOUBLE, *(kind for kind in ColumnType if kind is not ColumnType.DOUBLE)]
@@ -234,7 +234,7 @@ def _split(field: str, values: list[Any], columns: Columns) -> dict[str, Any]:
     }
 
 
-def _array(values: list[Any], column: ColumnType, kind: ColumnType) -> Any:
+def _array(values: Sequence[Any], column: ColumnType, kind: ColumnType) -> Any:
     """Return values of one kind as an array of their column's type."""
     import pyarrow as pa
 
@@ -251,29 +251,15 @@ def _converted(value: Any, column: ColumnType) -> Any:
     if column is ColumnType.JSON:
         return _json.encode(value).decode()
     if column is ColumnType.STRING:
-        return _clean(value if isinstance(value, str) else str(value))
+        return str(value)
     return value
 
 
-def _clean(text: str) -> str:
-    """Replace half surrogate pairs, which UTF-8 cannot hold; ``_item`` has the escapes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
-
-
-def _statistics(values: list[Any]) -> FieldStatistics:
-    found = FieldStatistics(types={})
-    for python, count in Counter(map(type, values)).items():
-        if python is not type(None):
-            kind = KINDS[python].value
-            found.types[kind] = found.types.get(kind, 0) + count
-            found.count += count
-    if not found.count:
-        return found
-    present = [value for value in values if value is not None]
+def _statistics(present: Sequence[Any], kinds: Mapping[type, int]) -> FieldStatistics:
+    found = FieldStatistics(count=len(present), types={})
+    for python, count in kinds.items():
+        kind = KINDS[python].value
+        found.types[kind] = found.types.get(kind, 0) + count
     if set(found.types) <= _NUMBERS:
         low, high = min(present), max(present)
         # Python's whole numbers have no limit, floats have.
