@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.db import connection
 
 from apps.datasets.services import compaction
+from apps.datasets.services import delivery as delivery_service
 from apps.datasets.services.files import store_chunk
 from apps.datasets.services.ingestion import store_items
 from apps.runtime.errors import DATABASE_ERRORS
@@ -33,7 +34,10 @@ POLL_SECONDS: Final = 0.2
 BATCH: Final = 32
 # Work beside the queue, each in a thread of its own; a function does one piece of it and returns
 # whether there was any.
-LOOPS: Final[Mapping[str, Callable[..., bool]]] = {"maintenance of datasets": compaction.step}
+LOOPS: Final[Mapping[str, Callable[..., bool]]] = {
+    "maintenance of datasets": compaction.step,
+    "deliveries of datasets": delivery_service.step,
+}
 # Pause of such a thread when it has found nothing to do.
 IDLE_SECONDS: Final = 2.0
 # The process ends within 5 s; what the threads leave open is completed at the next start.

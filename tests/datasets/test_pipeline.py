@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apps.datasets.engine.filters import FilterOp, ItemFilter
-from apps.datasets.engine.reader import ItemQuery
+from apps.datasets.engine.item_types import ItemQuery
 from apps.datasets.models import Compaction, DataFile, Dataset, DatasetRun
 from apps.datasets.queries.items import open_reader, run_accounting
 from apps.datasets.services import compaction

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 import msgspec
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
-from apps.datasets.engine.reader import TIMEOUT_SECONDS, File, ItemReader
+from apps.datasets.engine.item_types import File
+from apps.datasets.engine.reader import TIMEOUT_SECONDS, ItemReader
 from apps.datasets.models import DataFile, Dataset, DatasetRun
 from apps.datasets.states import Level, Origin
 from apps.jobs.models import Job, Run
@@ -28,16 +30,21 @@ def open_reader(
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
     since: int | None = None,
+    days: Sequence[date] | None = None,
 ) -> ItemReader:
     """Return a reader of some runs of a dataset; of all without ``runs``. One query.
 
-    ``since``: only files with batches from this one on.
+    ``since``: only files with batches from this one on. ``days``: only files that may have items
+    of these days.
     """
     files = DataFile.objects.filter(dataset=dataset)
     if runs is not None:
         files = files.filter(run_number__in=list(runs))
     if since is not None:
         files = files.filter(last_batch__gte=since)
+    if days is not None:
+        # A segment may have items of several days.
+        files = files.filter(Q(day__in=days) | Q(day=None))
     rows = files.values_list("path", "run_number", "items", "level", "first_batch", "last_batch")
     return ItemReader(
         shared_objects(),

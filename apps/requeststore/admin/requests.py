@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -31,7 +29,7 @@ from apps.requeststore.queries.stories import LABELS, STEPS, TONES, made_by, row
 from apps.requeststore.services.reopen import reopen_requests
 from apps.requeststore.services.request_pages import page_of, read_cursor
 from apps.requeststore.services.store import BoundBiz, FoundRequest, shared_request_store
-from apps.requeststore.sinks.factory import folder_of, queue_of_records, table_of
+from apps.requeststore.sinks.factory import queue_of_records, records_name, table_of
 
 PER_PAGE: Final = 50
 
@@ -201,10 +199,11 @@ def _records_at(bound: BoundBiz) -> tuple[object, str]:
         case DestinationKind.TABLE:
             return _("table"), table_of(project, name, records)
         case DestinationKind.JSON_LINES:
-            folder = folder_of(Path(settings.RECORDS_DIR), project, name, records)
-            return _("JSON lines files"), str(folder)
+            return _("JSON lines files"), records_name(name, records)
         case DestinationKind.QUEUE:
             return _("queue"), queue_of_records(project, name, records)
+        case DestinationKind.DATASET:
+            return _("dataset"), name
         case _:
             return _("not stored"), ""
 

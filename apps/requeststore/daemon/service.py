@@ -25,6 +25,7 @@ from apps.requeststore.daemon.plans import BizPlan, WorkerContext
 from apps.requeststore.engine.biz import DownloaderKind
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.extraction.processes import close_shared_extraction_pool
+from apps.requeststore.services.deliveries import ensure_delivery
 from apps.requeststore.services.slots import forget_slots, keep_slots, leave_slots, use_slot
 from apps.requeststore.services.store import BoundBiz, RequestStore
 from apps.requeststore.sinks.factory import SinkContext
@@ -95,13 +96,7 @@ class FetcherDaemon:
         self._busy_at = self._clock.monotonic()
 
     async def _make_tools(self, rules: HostRules) -> WorkerContext:
-        context = SinkContext(
-            records_url=settings.RECORDS_URL,
-            folder=settings.RECORDS_DIR,
-            broker=self._broker,
-            process=self._identity.name,
-            now=self._now,
-        )
+        context = SinkContext(broker=self._broker, now=self._now)
         return WorkerContext(
             yard=self._yard,
             sinks=context,
@@ -219,6 +214,7 @@ class FetcherDaemon:
         known = self._plans.get(key)
         if known == plan:
             return
+        ensure_delivery(bound)
         self._plans[key] = plan
         if key in self._lanes:
             lane = self._lanes[key]

@@ -70,15 +70,20 @@ class DestinationKind(enum.StrEnum):
     """Kind of destination of records."""
 
     NOWHERE = "nowhere"
+    # The biz's dataset, from which tables and files are deliveries.
+    DATASET = "dataset"
     TABLE = "table"
     JSON_LINES = "json_lines"
     QUEUE = "queue"
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Destination of records. ``name``: of table, folder or queue; "" for the name of the biz."""
+    """Destination of records beside the biz's dataset, which has them all except of ``nowhere``.
 
-    to: DestinationKind = DestinationKind.TABLE
+    ``name``: of table, folder or queue; "" for the name of the biz.
+    """
+
+    to: DestinationKind = DestinationKind.DATASET
     name: str = ""
     ttl_seconds: int = 0
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from apps.projects.models import Project
 from apps.runtime.errors import DATABASE_AWAY
 from apps.sources.daemon.environment import CollectorContext
+from apps.sources.daemon.items import as_items
 from apps.sources.daemon.publisher import RecordPublisher
 from apps.sources.engine.errors import ApiFailed, SourceLeaseLost
 from apps.sources.engine.harvester import Harvester, HarvestResult
@@ -188,8 +189,9 @@ class HarvestWorker:
         return self._environment.submit(work)
 
     def publish(self, messages: Sequence[Outgoing]) -> int:
-        """Publish with confirms; waits during outages. Raises ``ApiFailed`` if the queue belongs to
-        another project.
+        """Publish with confirms to the dataset and the queue; waits during outages.
+
+        Raises ``ApiFailed`` if the queue belongs to another project.
         """
         for name in {each.key for each in messages} - self._queues:
             try:
@@ -197,6 +199,10 @@ class HarvestWorker:
             except QueueOwnedElsewhere as error:
                 raise ApiFailed(f"queue {name}: {error}", error.code) from None
             self._queues.add(name)
+        items = as_items(
+            messages, project_id=self.held.project_id, source=self.held.name, at=self._clock.time()
+        )
+        self._publishing.publish(items)
         return self._publishing.publish(messages)
 
     def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:

@@ -104,6 +104,9 @@ ICEBERG_CATALOG_URL = env.secret("ICEBERG_CATALOG_URL", default="")
 # Age at which the data of a run is deleted, unless its dataset says otherwise; 0: never.
 DATA_DAYS = env.int("DATA_DAYS", default=0, minimum=0, maximum=36500)
 
+# Networks (CIDR) that deliveries may reach besides public addresses.
+DELIVERY_ALLOWED_NETWORKS = env.list("DELIVERY_ALLOWED_NETWORKS", default=[])
+
 # --- sources --------------------------------------------------------------------------------
 
 # Networks (CIDR) of record APIs besides public addresses.

@@ -100,7 +100,7 @@ def test_an_id_leads_to_its_whole_story(project: Project, yard: RequestStore) ->
         "queued",
         "fetcher-1",
         '"records": 3',
-        f"records_p{project.pk}_news",
+        "dataset",
         "text/html",
         "A1",
         "worker number",

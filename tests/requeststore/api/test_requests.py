@@ -16,15 +16,14 @@ from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.engine.limits import MAX_BODY_BYTES
 from apps.requeststore.queues.base import TakenEntry
 from apps.requeststore.services.store import RequestStore, shared_request_store
-from apps.requeststore.sinks.base import RequestRecords
-from apps.requeststore.sinks.databases import open_database
-from apps.requeststore.sinks.table import TableSink
 from apps.requeststore.stores.base import Finish, QueueEntry
 from apps.requeststore.stores.sqlite import SqliteNode
 from apps.runtime.models import IdempotencyKey
 from tests.access.factories import Api, make_project, make_user
 from tests.requeststore.api.conftest import Caller, as_json
 from tests.requeststore.factories import save_bizzes
+from tests.requeststore.test_records_read import keep_records
+from tests.requeststore.test_sinks import gathered
 
 pytestmark = pytest.mark.django_db
 URL = "https://example.com/"
@@ -46,30 +45,11 @@ def process(
     yard.finish(bound, [(take.request, end)], owner="fetcher-1", now=yard.now())
 
 
-def keep_record(url: str, project_id: int, number: int, record: dict[str, Any]) -> None:
-    """As a fetcher does it."""
-    sink = TableSink(open_database(url), f"records_p{project_id}_news")
-    sink.write(
-        [
-            RequestRecords(
-                request_id=number,
-                ts=1,
-                biz="news",
-                rule="",
-                url=URL,
-                fetched_at=1_790_000_000_000,
-                rows=(record,),
-            )
-        ]
-    )
-    sink.close()
-
-
 @pytest.mark.covers("S4.8", "S4.29")
 def test_requests_are_handed_in_and_their_story_is_told(
     caller: Caller, project: Project, yard: RequestStore, settings: LazySettings, tmp_path: Path
 ) -> None:
-    settings.RECORDS_URL = f"sqlite:///{tmp_path / 'records.sqlite3'}"
+    settings.OBJECTS_URL = f"file://{tmp_path}/objects"
     answer = caller.submit(
         URL,
         {"url": f"{URL}2", "method": "POST", "body_base64": base64.b64encode(b"\xff").decode()},
@@ -81,11 +61,11 @@ def test_requests_are_handed_in_and_their_story_is_told(
     number = answer["ids"][2]
     assert caller.show(f"requests/{number}")["records"] is None
     process(yard, project, int(number), answer["ts"])
-    keep_record(settings.RECORDS_URL, project.pk, int(number), {"title": "灯", "price": 7})
+    keep_records(project.pk, gathered(int(number), {"title": "灯", "price": 7}))
     story = caller.show(f"requests/{number}")
-    assert story["records"]["where"] == f"records_p{project.pk}_news"
+    assert story["records"]["where"] == "news"
     (record,) = story["records"]["records"]
-    assert (record["request_id"], record["title"], record["price"]) == (number, "灯", 7)
+    assert (record["title"], record["price"]) == ("灯", 7)
     assert (story["id"], story["project"], story["biz"]) == (number, project.pk, "news")
     assert (story["flag"], story["state"], story["tries"]) == (1, "processed", 1)
     assert [step["kind"] for step in story["steps"]] == ["stored", "queued", "taken", "finished"]

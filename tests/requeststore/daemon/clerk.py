@@ -132,6 +132,34 @@ def push_junk(*, number: int, biz: str, body: str) -> None:
     shared_broker().publish([Outgoing(body.encode(), key=key)]).result(10)
 
 
+def items(*, number: int, biz: str) -> list[dict[str, Any]]:
+    """Items of a biz with request, position and address."""
+    from apps.datasets.engine.item_types import ItemQuery
+    from apps.datasets.models import Dataset
+    from apps.datasets.queries.items import open_reader
+
+    dataset = Dataset.objects.filter(project_id=number, origin_name=biz).first()
+    if dataset is None:
+        return []
+    found, after = [], ""
+    with open_reader(dataset) as reader:
+        while True:
+            page = reader.page(ItemQuery(limit=1000, after=after))
+            found += page.items
+            after = page.next
+            if not after:
+                break
+    return [
+        {
+            **item.data,
+            "request_id": int(item.incarnation.removeprefix("r")),
+            "position": item.seq - 1,
+            "url": item.url,
+        }
+        for item in found
+    ]
+
+
 def messages(*, queue: str, count: int) -> list[dict[str, Any]]:
     """What lies in a queue of the broker."""
     from apps.runtime.services import shared_broker

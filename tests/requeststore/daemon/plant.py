@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import secrets
 import signal
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-
-import psycopg
 
 from tests.e2e import asking
 from tests.e2e.daemon_processes import ROOT, Daemons
@@ -143,25 +139,12 @@ class Plant:
 
     # --- records ------------------------------------------------------------------------------
 
-    def rows(self, biz: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        """Of the table, by key; [] before there is one."""
-        query = (
-            f'SELECT {columns} FROM "records_p{self.project}_{biz}" ORDER BY request_id, position'  # noqa: S608 - a test
-        )
-        url = self.daemons.environment.get("RECORDS_URL") or self.daemons.environment.get(
-            "DATABASE_URL", ""
-        )
-        if url.startswith("postgres"):
-            with psycopg.connect(url) as server:
-                try:
-                    return server.execute(query).fetchall()
-                except psycopg.errors.UndefinedTable:
-                    return []
-        with closing(sqlite3.connect(self.folder / "data" / "crawlyard.sqlite3")) as file:
-            try:
-                return file.execute(query).fetchall()
-            except sqlite3.OperationalError:
-                return []
+    def rows(self, biz: str, *fields: str) -> list[tuple[Any, ...]]:
+        """Of the dataset, in the order of requests; ``request_id`` and ``position`` are fields."""
+        self.daemons.manage("run_dataset_writer", "--once")
+        found = self.ask("items", number=self.project, biz=biz)
+        rows = sorted(found, key=lambda row: (row["request_id"], row["position"]))
+        return [tuple(row.get(field) for field in fields) for row in rows]
 
     def recorded(self, biz: str) -> list[str]:
         """The ids of the requests that have records, one for each record."""

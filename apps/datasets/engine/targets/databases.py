@@ -1,4 +1,4 @@
-"""Table operations of the record sink on SQLite and PostgreSQL."""
+"""Table operations of deliveries on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from apps.requeststore.engine.errors import BadSetting
-from apps.requeststore.sinks.base import SinkUnavailable
+from apps.datasets.engine.targets.base import BadTarget, TargetUnavailable
 from apps.runtime.engine.postgres_link import link_options
 from yardkit.errors import first_line
 
@@ -40,9 +39,9 @@ class TableChanged(Exception):
     """Another process has changed or created the table."""
 
 
-class RecordsDatabase(Protocol):
+class TableDatabase(Protocol):
     """Connection, made at the first use. Raises ``ValuesRejected``, ``TableChanged`` and
-    ``SinkUnavailable``.
+    ``TargetUnavailable``.
     """
 
     def columns(self, table: str) -> dict[str, ColumnType]:
@@ -61,7 +60,7 @@ class RecordsDatabase(Protocol):
         key: Sequence[str],
         rows: Sequence[Sequence[Any]],
         *,
-        first_delete: Sequence[int],
+        first_delete: Sequence[int] = (),
     ) -> None:
         """In one transaction: delete rows by the first key column, then insert or replace rows."""
 
@@ -72,14 +71,14 @@ class RecordsDatabase(Protocol):
         """Close the connection; the next call opens another."""
 
 
-def open_database(url: str) -> RecordsDatabase:
-    """Open a database by its URL, in the format of DATABASE_URL. Raises ``BadSetting``."""
+def open_database(url: str) -> TableDatabase:
+    """Open a database by its URL, in the format of DATABASE_URL. Raises ``BadTarget``."""
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         return SqliteDatabase(Path(unquote(parts.path)[1:]))
     if parts.scheme in ("postgresql", "postgres"):
         return PostgresDatabase(url)
-    raise BadSetting("RECORDS_URL: use sqlite:////path/to/file or postgresql://host/name")
+    raise BadTarget("address: use sqlite:////path/to/file or postgresql://host/name")
 
 
 class SqliteDatabase:
@@ -130,7 +129,7 @@ class SqliteDatabase:
         key: Sequence[str],
         rows: Sequence[Sequence[Any]],
         *,
-        first_delete: Sequence[int],
+        first_delete: Sequence[int] = (),
     ) -> None:
         name, names = _quoted(table), ", ".join(map(_quoted, columns))
         places = ", ".join("?" * len(columns))
@@ -177,21 +176,21 @@ class SqliteDatabase:
             if any(part in str(error) for part in self._GONE):
                 raise TableChanged(str(error)) from error
             self.close()
-            raise SinkUnavailable(f"records: {self._path.name}: {error}") from error
+            raise TargetUnavailable(f"{self._path.name}: {error}") from error
         except (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError) as error:
             raise ValuesRejected(str(error)) from error
         except (OverflowError, sqlite3.ProgrammingError) as error:
             raise ValuesRejected(str(error)) from error
         except sqlite3.DatabaseError as error:
             self.close()
-            raise SinkUnavailable(f"records: {self._path.name}: {error}") from error
+            raise TargetUnavailable(f"{self._path.name}: {error}") from error
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise SinkUnavailable(f"records: {error}") from error
+                raise TargetUnavailable(f"{error}") from error
             made = sqlite3.connect(
                 self._path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -251,7 +250,7 @@ class PostgresDatabase:
         key: Sequence[str],
         rows: Sequence[Sequence[Any]],
         *,
-        first_delete: Sequence[int],
+        first_delete: Sequence[int] = (),
     ) -> None:
         name = sql.Identifier(table)
         delete = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(name, sql.Identifier(key[0]))
@@ -312,7 +311,7 @@ class PostgresDatabase:
             raise TableChanged(first_line(error)) from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             self.close()
-            raise SinkUnavailable(f"records: {first_line(error)}") from error
+            raise TargetUnavailable(f"{first_line(error)}") from error
         except psycopg.Error as error:
             raise ValuesRejected(first_line(error)) from error
 
@@ -321,7 +320,7 @@ class PostgresDatabase:
             self._connection = psycopg.connect(
                 self._url,
                 autocommit=True,
-                application_name="crawlyard records",
+                application_name="crawlyard delivery",
                 **link_options(self._url),
             )
         return self._connection

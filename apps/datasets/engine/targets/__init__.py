@@ -1,0 +1,1 @@
+"""Targets of deliveries: files, tables, documents, queues, webhooks."""
