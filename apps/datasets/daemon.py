@@ -25,6 +25,7 @@ from yardkit.guard import keep_running, settle
 from yardkit.objects import ObjectStoreUnavailable
 from yardkit.outage import Outage
 from yardkit.protocol import FileChunk, ItemBatch, ProtocolError, decode
+from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class DatasetWriter:
         """Subscribe to the queue and start the threads."""
         # ``setup`` may run again: a subscription left open would keep its deliveries.
         self._let_go()
-        self.broker.declare(*topology.SHARED)
+        declare_shared(self.broker)
         self._subscribe()
         if not self._threads and not self._once:
             self._threads = [

@@ -71,6 +71,7 @@ def expected(value: Any, kind: ColumnType) -> Any:
     return float(value) if kind is ColumnType.DOUBLE else value
 
 
+@pytest.mark.slow("made-up items, each written to a file")
 @settings(deadline=None)
 @given(batches=st.lists(_items, min_size=1, max_size=3))
 @example(batches=[[{"a": 2**63}], [{"a": 1}], [{"a": 1.5}], [{"a": "x"}]])
