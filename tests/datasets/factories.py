@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from django.conf import settings
 from apps.datasets.services.ingestion import store_items
 from apps.jobs.models import Run
 from yardkit.items.batches import encode_line, pack
-from yardkit.protocol import ItemBatch
+from yardkit.protocol import CHUNK_BYTES, FileChunk, ItemBatch
 from yardkit.tokens import sign_run_token
 
 # Leases of new datasets begin at the real time.
@@ -65,3 +66,26 @@ def store(run: Run, items: Iterable[dict[str, Any]], **fields: Any) -> None:
     now = fields.pop("now", NOW)
     refused = store_items(messages=[make_batch(run, items, **fields)], now=now)
     assert not refused, refused
+
+
+def make_chunks(
+    run: Run, name: str, data: bytes, *, part_bytes: int = CHUNK_BYTES
+) -> list[FileChunk]:
+    """The messages of a file that a run keeps."""
+    parts = max(1, -(-len(data) // part_bytes))
+    return [
+        FileChunk(
+            producer=f"run:{run.pk}",
+            boot="b1",
+            name=name,
+            content_type="application/octet-stream",
+            part=part,
+            parts=parts,
+            size=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            data=data[part * part_bytes : (part + 1) * part_bytes],
+            at=NOW.timestamp(),
+            token=sign_run_token(settings.SECRET_KEY, run.pk),
+        )
+        for part in range(parts)
+    ]
