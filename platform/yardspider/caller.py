@@ -64,6 +64,10 @@ class Caller:
         self.failure: RunFailed | None = None
         self.tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def _is_crowded(self) -> bool:
+        return self._seed_client.crowded or self._items.crowded
+
     async def feed(self) -> None:
         """Iterate over ``start`` as fast as its requests are sent."""
         start = self._spider.start
@@ -73,7 +77,7 @@ class Caller:
             async for output in waited_outputs(result) if outputs is None else _each(outputs):
                 self._emit(output, None, None)
                 self._ring()
-                while self._dispatcher.queued >= START_QUEUE or self._seed_client.crowded:
+                while self._dispatcher.queued >= START_QUEUE or self._is_crowded:
                     self.hungry.clear()
                     await self.hungry.wait()
         except RunFailed as failure:
@@ -95,14 +99,20 @@ class Caller:
             if outputs is None:
                 self._keep(self._await_callback(callback, result, response))
                 return
-            for output in outputs:
+            before = self._items.last
+            remaining = iter(outputs)
+            for output in remaining:
                 self._emit(output, response, request.seed)
+                if self._items.crowded:
+                    # The rest waits for room, in a task of its own.
+                    self._keep(self._await_callback(callback, _each(remaining), response))
+                    return
         except RunFailed:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its request fails
             self._callback_failed(callback, error, response)
         else:
-            self._succeeded(request)
+            self._done(request, found_items=self._items.last > before)
         finally:
             self._took(began)
 
@@ -114,13 +124,23 @@ class Caller:
         try:
             async for output in waited_outputs(result):
                 self._emit(output, response, response.request.seed)
-            self._succeeded(response.request)
+                if self._items.crowded:
+                    await self._items.room()
+            # Items of other callbacks may be among those since it began; their confirm is near.
+            self._done(response.request, found_items=True)
         except RunFailed as failure:
             self.failure = failure
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in call
             self._callback_failed(callback, error, response)
         finally:
             self._took(began)
+
+    def _done(self, request: Request, *, found_items: bool) -> None:
+        """The callback has ended; the request succeeds once its items are stored."""
+        if found_items:
+            self._items.after(lambda: self._succeeded(request))
+        else:
+            self._succeeded(request)
 
     def _succeeded(self, request: Request) -> None:
         self._accounting.success += 1
@@ -201,7 +221,8 @@ class Caller:
             if self._dispatcher.enqueue(output) and output.seed is not None:
                 output.seed.open += 1
         elif isinstance(output, dict):
-            self._items.add(output)
+            url = "" if response is None else response.url
+            self._items.add(output, url)
             self._accounting.take_item(output)
         elif isinstance(output, Seed):
             self._seed_client.found(output, seed)

@@ -25,8 +25,9 @@ from yardspider import environment
 from yardspider.accounting import CrawlAccounting
 from yardspider.engine import CrawlOutcome
 from yardspider.errors import BadInput, RunFailed
+from yardspider.item_publisher import ItemPublisher
 from yardspider.loader import load_spider, make_spider
-from yardspider.outputs import ITEMS_FILE, write_exit
+from yardspider.outputs import ITEMS_FILE, ItemSink, write_exit
 from yardspider.resources.port import Pools
 from yardspider.runner import EXIT_FAILED, exit_content, finish, outcome_content, run_process
 from yardspider.scaffold import make_project, version
@@ -139,14 +140,19 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
     make_transport: Callable[[], RunTransport]
     frontier: RunFrontier | None
     pools: Pools | None = None
+    accounting = CrawlAccounting()
+    items: Path | ItemSink | None = options.output
     if platform and not options.local:
+        if items is None:
+            items = ItemPublisher(run.run, run.incarnation, run.token, accounting.dropped)
         make_transport = _platform_transport(run, settings)
         frontier = _platform_frontier(run)
         pools = _platform_pools(run)
     else:
         make_transport = _local_transport(settings)
         frontier = MemoryFrontier()
-    items = options.output or (run_dir / ITEMS_FILE if run_dir is not None else None)
+        if items is None and run_dir is not None:
+            items = run_dir / ITEMS_FILE
     outcome = run_process(
         spider,
         settings,
@@ -156,6 +162,7 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
         stop=stop,
         frontier=frontier,
         pools=pools,
+        accounting=accounting,
     )
     status = finish(outcome, run_dir, stop)
     _print_summary(options, outcome)

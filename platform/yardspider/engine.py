@@ -34,6 +34,9 @@ State = Literal["exited", "failed", "stopped"]
 
 # Limit for the last calls to the seed service.
 LAST_SEEDS_SECONDS = 1.5
+# Limit for the last confirms of items.
+LAST_ITEMS_SECONDS = 1.5
+_LAST_ITEMS_UNHURRIED_SECONDS = 60.0
 # Limit for giving back leased resources; the platform takes them back otherwise.
 LAST_RESOURCES_SECONDS = 1.0
 _LAST_REPORT_SECONDS = 30.0
@@ -124,6 +127,7 @@ class CrawlEngine:
             ring=self._alarm.ring,
         )
         self._resources = Resources(pools)
+        items.connect(transport, self._alarm.ring)
         self._equip(spider)
         self._reporter = Reporter(transport, self.accounting, self._depths)
         self._feeder: asyncio.Task[None] | None = None
@@ -235,11 +239,12 @@ class CrawlEngine:
             failure = caught
         finally:
             await self._cancel_tasks()
+        hurry = failure is not None or self._stop_by is not None
         try:
-            self._items.flush()
+            await self._items.finish(LAST_ITEMS_SECONDS if hurry else _LAST_ITEMS_UNHURRIED_SECONDS)
         except RunFailed as caught:
             failure = failure or caught
-        hurry = failure is not None or self._stop_by is not None
+            hurry = True
         limit = LAST_SEEDS_SECONDS if hurry else _LAST_SEEDS_UNHURRIED_SECONDS
         untold = await self._seed_client.finish(limit)
         await self._resources.finish(LAST_RESOURCES_SECONDS)
@@ -342,13 +347,17 @@ class CrawlEngine:
             if self.paused and isinstance(answer, DownloadsHeld):
                 # It was on its way to the center when the run paused.
                 self._transport.withdraw()
-            if self._may_send and not self._seed_client.crowded:
+            if self._may_send and not self._is_crowded:
                 self._dispatcher.fill(now, busy=self._busy)
 
     @property
     def _busy(self) -> int:
         """Number of callbacks that await something: each takes a place in the window."""
         return len(self._caller.tasks)
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._seed_client.crowded or self._items.crowded
 
     @property
     def _may_send(self) -> bool:
@@ -359,10 +368,10 @@ class CrawlEngine:
         if self._stop_by is None:
             if self._may_send:
                 self._dispatcher.tick(now)
-                if not self._seed_client.crowded:
+                if not self._is_crowded:
                     self._begin_seeds()
                     self._dispatcher.fill(now, busy=self._busy)
-            if self._dispatcher.queued < START_QUEUE and not self._seed_client.crowded:
+            if self._dispatcher.queued < START_QUEUE and not self._is_crowded:
                 self._caller.hungry.set()
         self._seed_client.step(now)
         if now >= self._report_at:
@@ -383,8 +392,13 @@ class CrawlEngine:
     def _is_finished(self, now: float) -> bool:
         dispatcher = self._dispatcher
         if self._stop_by is not None:
-            return now >= self._stop_by or not (dispatcher.active or self._busy)
+            ended = not (dispatcher.active or self._busy or self._items.unconfirmed)
+            return now >= self._stop_by or ended
+        if self._items.unconfirmed:
+            # Seeds and further requests may depend on it.
+            self._items.flush()
         busy = dispatcher.queued or dispatcher.unsettled or self._busy or self._seed_client.busy
+        busy = busy or self._items.unconfirmed
         if busy or self.paused or self._is_awaiting_start():
             self._empty_since = None
             return False
@@ -420,7 +434,7 @@ class CrawlEngine:
             times.append(now + _AWAY_SECONDS)
         else:
             # A frontier that is crowded is waited for by its answer.
-            busy = self._pace.concurrency if self._seed_client.crowded else self._busy
+            busy = self._pace.concurrency if self._is_crowded else self._busy
             wake = self._dispatcher.next_wake(busy=busy)
             if wake is not None:
                 times.append(wake)
@@ -430,4 +444,5 @@ class CrawlEngine:
         return min(times) if seeds is None else min(*times, seeds)
 
     def _depths(self) -> Depths:
-        return self._dispatcher.depths(busy=self._busy)
+        # What awaits the confirm of its items is in flight.
+        return self._dispatcher.depths(busy=self._busy + self._items.unconfirmed)

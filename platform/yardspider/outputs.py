@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -20,43 +21,92 @@ _BUFFER_BYTES = 1024 * 1024
 class ItemSink(Protocol):
     """Destination of items."""
 
-    def add(self, item: dict[str, Any]) -> None:
-        """Store an item. Raises ``TypeError`` when it cannot be written as JSON."""
+    def add(self, item: dict[str, Any], url: str = "") -> None:
+        """Take an item found on the page ``url``.
+
+        Raises ``TypeError`` when it cannot be written as JSON.
+        """
 
     def flush(self) -> None:
-        """Make the items durable. Raises ``RunFailed`` when that fails."""
+        """Write or send what waits. Raises ``RunFailed`` when that fails."""
+
+    @property
+    def last(self) -> int:
+        """Number of items taken."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether callbacks must wait for room."""
+
+    @property
+    def unconfirmed(self) -> int:
+        """Number of requests whose items are not stored yet."""
+
+    def connect(self, transport: Any, ring: Callable[[], None]) -> None:
+        """Use the transport of the run; ``ring`` is called when items are stored."""
+
+    def after(self, work: Callable[[], None]) -> None:
+        """Call ``work`` once all items taken so far are stored."""
+
+    async def room(self) -> None:
+        """Wait until the sink is not crowded."""
+
+    async def finish(self, limit_seconds: float) -> None:
+        """Store everything. Raises ``RunFailed``."""
 
 
-class ItemList:
+class _StoredAtOnce:
+    """Base of sinks that keep an item when they take it."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    crowded = False
+    unconfirmed = 0
+
+    def connect(self, transport: Any, ring: Callable[[], None]) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def after(self, work: Callable[[], None]) -> None:
+        work()
+
+    async def room(self) -> None:
+        pass
+
+    async def finish(self, limit_seconds: float) -> None:
+        self.flush()
+
+
+class ItemList(_StoredAtOnce):
     """Items in memory, for tests."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.items: list[dict[str, Any]] = []
 
-    def add(self, item: dict[str, Any]) -> None:
+    def add(self, item: dict[str, Any], url: str = "") -> None:
         self.items.append(item)
-
-    def flush(self) -> None:
-        pass
+        self.last += 1
 
 
-class NoItems:
+class NoItems(_StoredAtOnce):
     """Discards items; they are only counted."""
 
-    def add(self, item: dict[str, Any]) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
+    def add(self, item: dict[str, Any], url: str = "") -> None:
+        self.last += 1
 
 
-class ItemFile:
+class ItemFile(_StoredAtOnce):
     """JSON lines, appended; written in blocks and at each ``flush``.
 
     Raises ``RunFailed`` that names the file when it cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
         self._encoder = msgspec.json.Encoder()
         self._lines: list[bytes] = []
@@ -66,10 +116,11 @@ class ItemFile:
         except OSError as error:
             raise RunFailed(f"cannot write {path}: {error.strerror or error}") from error
 
-    def add(self, item: dict[str, Any]) -> None:
+    def add(self, item: dict[str, Any], url: str = "") -> None:
         line = self._encoder.encode(item)
         self._lines.append(line)
         self._waiting_bytes += len(line)
+        self.last += 1
         if self._waiting_bytes >= _BUFFER_BYTES:
             self.flush()
 

@@ -14,7 +14,13 @@ from typing import Any
 from yardkit.stop import Stop
 from yardspider.accounting import CrawlAccounting
 from yardspider.deadline import StopDeadline
-from yardspider.engine import LAST_RESOURCES_SECONDS, LAST_SEEDS_SECONDS, CrawlEngine, CrawlOutcome
+from yardspider.engine import (
+    LAST_ITEMS_SECONDS,
+    LAST_RESOURCES_SECONDS,
+    LAST_SEEDS_SECONDS,
+    CrawlEngine,
+    CrawlOutcome,
+)
 from yardspider.errors import RunFailed
 from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
 from yardspider.resources.port import Pools
@@ -37,25 +43,28 @@ def run_process(
     settings: SpiderSettings,
     make_transport: Callable[[], RunTransport],
     *,
-    items: Path | None,
+    items: Path | ItemSink | None,
     run_dir: Path | None,
     stop: Stop,
     frontier: RunFrontier | None = None,
     pools: Pools | None = None,
+    accounting: CrawlAccounting | None = None,
 ) -> CrawlOutcome:
     """Run to the end or to a stop; return the outcome. ``stop`` is installed already.
 
     Args:
         make_transport: called inside the event loop.
-        items: file to which items are appended; None only counts them.
+        items: sink of items, or the file to which they are appended; None only counts them.
         run_dir: folder of ``exit.json``, written from a thread when a callback blocks the stop.
     """
-    accounting = CrawlAccounting()
+    accounting = accounting or CrawlAccounting()
     stop_seconds = settings.stop_seconds + _STOP_SECONDS
     if not isinstance(frontier, MemoryFrontier | None):
         stop_seconds += LAST_SEEDS_SECONDS
     if pools is not None:
         stop_seconds += LAST_RESOURCES_SECONDS
+    if not isinstance(items, Path | None):
+        stop_seconds += LAST_ITEMS_SECONDS
 
     def last_words() -> int:
         log.error("stopped: the spider's own code did not return within %g s", stop_seconds)
@@ -84,7 +93,11 @@ def run_process(
             loop.remove_reader(stop.fileno())
 
     with ExitStack() as stack:
-        sink: ItemSink = NoItems() if items is None else stack.enter_context(ItemFile(items))
+        sink: ItemSink
+        if isinstance(items, Path):
+            sink = stack.enter_context(ItemFile(items))
+        else:
+            sink = items or NoItems()
         stack.enter_context(StopDeadline(stop, stop_seconds, last_words))
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(main())
@@ -124,6 +137,7 @@ def exit_content(
         "reason": reason,
         **accounting.counts(),
         "left": accounting.left,
+        "dropped": dict(accounting.dropped),
         "agents": dict(accounting.agents),
         "seconds": round(seconds, 3),
         **extra,
@@ -152,13 +166,15 @@ def finish(outcome: CrawlOutcome, run_dir: Path | None, stop: Stop) -> int:
     if outcome.state == "exited" and run_dir is not None:
         # The log gets a line even if the spider's own code logs nothing.
         counts = outcome.accounting
+        dropped = sum(counts.dropped.values())
         log.info(
-            "ended after %.1f s: %d requests succeeded, %d failed; %d pages, %d items",
+            "ended after %.1f s: %d requests succeeded, %d failed; %d pages, %d items%s",
             outcome.seconds,
             counts.success,
             counts.failed,
             counts.pages,
             counts.items,
+            f", {dropped} dropped" if dropped else "",
         )
     elif outcome.state == "failed":
         log.error("run failed: %s", outcome.reason)

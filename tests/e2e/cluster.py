@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import psutil
 
 from tests.e2e.asking import Clerk
 from tests.e2e.daemon_processes import ROOT, Daemons
+from tests.e2e.stored_items import items_of_run
 
 SPIDERS = ROOT / "tests" / "e2e" / "spiders"
 Look = dict[str, Any]
@@ -181,11 +181,7 @@ class Cluster:
 
     def items(self, run: int) -> list[str]:
         """The address of each item the run has stored."""
-        path = self._folder(run) / "items.jsonl"
-        return [json.loads(line)["url"] for line in path.read_text("utf-8").splitlines()]
-
-    def _folder(self, run: int) -> Path:
-        return self.daemons.folder / "data" / "runs" / str(run)
+        return [item["url"] for item in items_of_run(self.daemons, run)]
 
     def until(self, happened: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
         """Wait until it is true; what it was then."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow.parquet
 import pytest
 
 from crawlyard.demo.sample_site import SiteServer
@@ -187,7 +188,7 @@ def test_a_real_manual_is_crawled_completely(start: StartDemo) -> None:
     check_books(report)
     with SiteServer(manual) as url:
         expected = walk(url)
-    found = {_path(json.loads(line)["url"]) for line in _items(demo, report["run"])}
+    found = {_path(item["url"]) for item in _items(report)}
     assert found == {_path(page) for page in expected.pages}
     assert report["pages"] == len(expected.pages) > 500
     assert report["total"] == len(expected.all)
@@ -199,6 +200,9 @@ def _path(url: str) -> str:
     return urlsplit(url)._replace(scheme="", netloc="").geturl()
 
 
-def _items(demo: Demo, run: int) -> list[str]:
-    path = demo.folder / "data" / "runs" / str(run) / "items.jsonl"
-    return path.read_text(encoding="utf-8").splitlines()
+def _items(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of the demo's only run, from the files of its table alone."""
+    files = list(Path(report["dataset"]).glob("table/data/**/*.parquet"))
+    items = pyarrow.parquet.read_table(files)["_item"].to_pylist()
+    assert len(items) == report["items_stored"] == report["items"]
+    return [json.loads(item) for item in items]

@@ -15,6 +15,7 @@ import pytest
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
 from tests.e2e.lifecycle import FINAL
+from tests.e2e.stored_items import items_of_run
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.fault]
 
@@ -38,8 +39,7 @@ def pid_of(installation: Installation, run: int) -> int:
 
 
 def items_of(installation: Installation, run: int) -> list[dict[str, Any]]:
-    (file,) = installation.daemons.folder.glob(f"**/runs/{run}/items.jsonl")
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return items_of_run(installation.daemons, run)
 
 
 @pytest.mark.covers("S3.1", "S3.15", "S3.16", "S3.17", "S3.20")

@@ -15,6 +15,7 @@ import pytest
 
 from tests.yardspider.center import SmallCenter, small_center
 from tests.yardspider.commands import command, environment
+from tests.yardspider.published_items import published_items
 from tests.yardspider.small_seeds import FRONTIER, TOKEN, SmallSeeds, small_seeds
 from tests.yardspider.test_remote import variables
 from yardkit.protocol import SeedState
@@ -154,7 +155,7 @@ def test_a_run_works_its_frontier_off_and_says_what_it_did(
 @pytest.mark.fault
 @pytest.mark.covers("S3.15", "S3.16")
 def test_the_seeds_of_a_killed_run_come_back_and_none_is_lost(
-    start: Start, center: SmallCenter, seeds: SmallSeeds, tmp_path: Path
+    start: Start, center: SmallCenter, seeds: SmallSeeds, tmp_path: Path, broker_url: str
 ) -> None:
     frontier = seeds.frontier
     process = start("seedy:Follows", "speed=30", "seeds_ahead=10")
@@ -171,9 +172,8 @@ def test_the_seeds_of_a_killed_run_come_back_and_none_is_lost(
     assert again == done, log
     # What the killed one had out has one try less, all other seeds have none.
     assert sum(seed.retry for seed in frontier.seeds) == left
-    # Items were written before their seed was finished: those of finished seeds are all there.
-    items = (tmp_path / "items.jsonl").read_text().splitlines()
-    urls = {json.loads(line)["url"] for line in items}
+    # Items are confirmed before their seed is finished: those of finished seeds are all there.
+    urls = {item["url"] for item in published_items(broker_url)}
     for number in range(SEEDS):
         assert {f"http://h/{number}", f"http://h/{number}/more"} <= urls
 

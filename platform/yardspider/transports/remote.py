@@ -276,6 +276,12 @@ class RemoteTransport:
         self._lost = self._given_up(failure)
         self._arrived.set()
 
+    def publish_items(self, messages: Sequence[Outgoing]) -> Future[None]:
+        """Publish batches of items; the future ends with the confirms. Raises ``BrokerError``."""
+        broker = self._connected()
+        _check_connected(broker)
+        return broker.publish(messages)
+
     # --- answers ------------------------------------------------------------------------------
 
     def _on_ready(self) -> None:
