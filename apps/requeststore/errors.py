@@ -44,14 +44,6 @@ class BadRequests(RequestRefusal):
     detail = _("Some requests are invalid; none was stored.")
 
 
-class StoreUnreachable(RequestRefusal):
-    """Storage node or queue does not answer."""
-
-    code = "store_unavailable"
-    status = 503
-    detail = _("The request store is unreachable. Try again.")
-
-
 class RebalanceRunning(RequestRefusal):
     """Another re-balance of the biz is running."""
 
