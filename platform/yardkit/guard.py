@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from yardkit.backoff import Backoff
@@ -71,30 +71,6 @@ def settle(
             if parts.failed():
                 _log(error)
                 reject(part[0], error)
-            else:
-                _log_repeat(part, error)
-        else:
-            parts.succeeded()
-
-
-async def settle_async(
-    batch: Sequence[M],
-    work: Callable[[Sequence[M]], Awaitable[object]],
-    reject: Callable[[M, Exception], Awaitable[object]],
-    *,
-    passing: Errors,
-) -> None:
-    """Like ``settle``, for coroutines."""
-    parts = _Bisection(batch)
-    while (part := parts.next()) is not None:
-        try:
-            await work(part)
-        except passing:
-            raise
-        except Exception as error:  # noqa: BLE001 - logged with its traceback in _log
-            if parts.failed():
-                _log(error)
-                await reject(part[0], error)
             else:
                 _log_repeat(part, error)
         else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yardkit.guard import keep_running, settle, settle_async
+from yardkit.guard import keep_running, settle
 
 
 class Away(Exception):
@@ -64,23 +64,6 @@ def test_an_outage_is_raised_and_rejects_nothing() -> None:
 
     with pytest.raises(Away):
         settle(range(8), work, lambda number, error: pytest.fail("rejected"), passing=(Away,))
-
-
-async def test_coroutines_are_guarded_alike() -> None:
-    done: list[int] = []
-    rejected: list[tuple[int, str]] = []
-
-    async def work(part: Sequence[int]) -> None:
-        if 3 in part:
-            raise LookupError("three")
-        done.extend(part)
-
-    async def reject(number: int, error: Exception) -> None:
-        rejected.append((number, str(error)))
-
-    await settle_async(range(6), work, reject, passing=(Away,))
-    assert done == [0, 1, 2, 4, 5]
-    assert rejected == [(3, "three")]
 
 
 def test_a_thread_is_called_again_until_it_returns(caplog: pytest.LogCaptureFixture) -> None:
