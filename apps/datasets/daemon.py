@@ -83,7 +83,7 @@ class DatasetWriter:
             self._threads = [
                 threading.Thread(
                     target=keep_running,
-                    args=(name, partial(self._loop, step), self._stop),
+                    args=(name, partial(self._loop, name, step), self._stop),
                     name=name,
                     daemon=True,
                 )
@@ -133,10 +133,18 @@ class DatasetWriter:
 
     # --- beside the queue -----------------------------------------------------------------------
 
-    def _loop(self, step: Callable[..., bool]) -> None:
+    def _loop(self, name: str, step: Callable[..., bool]) -> None:
+        outage = Outage(logger, name)
         try:
             while not self._stop.is_set():
-                if not step(now=self.clock.now()):
+                try:
+                    worked = step(now=self.clock.now())
+                except _OUTAGES as error:
+                    connection.close()
+                    self._stop.wait(outage.failed(error))
+                    continue
+                outage.recovered()
+                if not worked:
                     self._stop.wait(IDLE_SECONDS)
         finally:
             connection.close()

@@ -267,18 +267,22 @@ def test_loops_run_beside_the_queue_and_outlive_their_errors(
         called.release()
         if len(calls) == 1:
             raise RuntimeError("a defect")
-        return len(calls) == 2
+        if len(calls) == 2:
+            raise ObjectStoreUnavailable("no answer")
+        return len(calls) == 3
 
     monkeypatch.setattr(module, "LOOPS", {"made up": step})
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
     writer = DatasetWriter(broker=broker, clock=SystemClock())
     writer.setup()
     writer.setup()
-    for _ in range(4):
+    for _ in range(5):
         assert called.acquire(timeout=30)
     writer.teardown()
     assert not any(thread.name == "made up" for thread in threading.enumerate())
     assert "thread made up failed" in caplog.text
+    assert caplog.text.count("Traceback") == 1
+    assert "made up works again" in caplog.text
 
 
 def test_a_writer_that_runs_once_does_the_work_of_the_loops(

@@ -1,0 +1,1 @@
+"""Writers of datasets that are killed, cut off and frozen."""
