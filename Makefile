@@ -129,6 +129,10 @@ test-mongodb: $(VENV)/.installed-test $(VENV)/.installed-bench ## The tests and 
 test-elasticsearch: $(VENV)/.installed-test ## The tests of logs in Elasticsearch on a real one: LOGS_URL=https://... make test-elasticsearch
 	@url="$${LOGS_URL:?name an Elasticsearch}"; env -u LOGS_URL CRAWLYARD_TEST_ELASTIC_URL="$$url" $(BIN)/python -m pytest tests/joblogs/stores -k "elastic and not test_elastic" $(ARGS)
 
+.PHONY: test-minio
+test-minio: $(VENV)/.installed-test ## The tests of object stores on a real S3: OBJECTS_URL=s3://bucket?endpoint=... OBJECTS_ACCESS_KEY=... OBJECTS_SECRET_KEY=... make test-minio
+	@url="$${OBJECTS_URL:?name a bucket}"; env -u OBJECTS_URL CRAWLYARD_TEST_OBJECTS_URL="$$url" $(BIN)/python -m pytest tests/yardkit/test_objects.py tests/yardkit/test_objects_faults.py $(ARGS)
+
 .PHONY: test-api
 test-api: $(VENV)/.installed-test ## More than 20,000 REST calls made up from the schema, as each role: ARGS="-k viewer-"
 	@CRAWLYARD_FUZZ=full $(BIN)/python -m pytest tests/rest $(ARGS)

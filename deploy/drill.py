@@ -48,6 +48,7 @@ WORDS = {
     "fetcher": ("run_fetcher",),
     "statistics": ("run_statistics",),
     "logs": ("run_log_ingester",),
+    "datasets": ("run_dataset_writer",),
     "worker": ("run_worker", "celery.tasks"),
     "builds": ("run_worker", "celery.builds"),
     "beat": ("run_beat",),

@@ -17,7 +17,13 @@ from yardkit import topology
 
 # More lines in one chart are not distinguishable.
 MAX_LINES: Final = 6
-QUEUES: Final = (topology.CENTER_REQUESTS, topology.RUNNERS, topology.STATISTICS, topology.LOGS)
+QUEUES: Final = (
+    topology.CENTER_REQUESTS,
+    topology.RUNNERS,
+    topology.STATISTICS,
+    topology.LOGS,
+    topology.ITEMS,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -22,8 +22,10 @@ from django.utils import timezone
 
 from apps.joblogs.services import log_store
 from apps.requeststore.stores.factory import open_node
+from apps.runtime.services.objects import shared_objects
 from yardkit.broker import connect
 from yardkit.errors import first_line
+from yardkit.objects import ObjectMissing
 from yardkit.questions import Question, QuestionOutcome, read_all
 
 # Timeout for all probes together.
@@ -141,6 +143,13 @@ def logs() -> str:
     return log_store().check()
 
 
+def objects() -> str:
+    """Look up an object, which may be missing; return the kind of the store."""
+    with suppress(ObjectMissing):
+        shared_objects().head("probes/health")
+    return str(settings.OBJECTS_URL).partition(":")[0]
+
+
 def questions() -> dict[str, Callable[[], str]]:
     """Return a probe for each configured server, by name."""
     asked: dict[str, Callable[[], str]] = {"database": database, "broker": broker}
@@ -149,6 +158,7 @@ def questions() -> dict[str, Callable[[], str]]:
     for name in settings.REQUESTS_NODES:
         asked[f"requests:{name}"] = partial(request_node, name)
     asked["logs"] = logs
+    asked["objects"] = objects
     return asked
 
 

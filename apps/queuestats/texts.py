@@ -18,6 +18,7 @@ TITLES: Final[dict[str, Promise]] = {
     topology.STATISTICS.name: _("counters"),
     topology.LIFECYCLE_ANSWERS.name: _("run command replies"),
     topology.LOGS.name: _("log lines"),
+    topology.ITEMS.name: _("items and files"),
     topology.SEEDS.name: _("seed service calls"),
     DEAD_QUEUE: _("dead letters"),
     topology.TASKS: _("short tasks"),

@@ -59,6 +59,8 @@ _WEB_EVENTS: Final = _below(topology.web_events("").name)
 # Waiting requests of each biz: in the broker, or in Redis.
 _REQUESTS: Final = _below("requests.")
 _REQUEST_KEYS: Final = (":requests:*",)
+# Secret files of the object store.
+_OBJECTS: Final = frozenset({"objects_access_key", "objects_secret_key"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Rights:
             prefix for keys with a cluster's hash tag.
         database: whether it uses the database.
         people: whether it may change users, tokens and sessions.
+        objects: whether it uses the object store.
         platform: whether it declares the shared queues; false for agents.
     """
 
@@ -80,6 +83,7 @@ class Rights:
     redis: tuple[str, ...] = ()
     database: bool = True
     people: bool = False
+    objects: bool = False
     platform: bool = True
 
 
@@ -91,6 +95,7 @@ DAEMONS: Final[Mapping[str, Rights]] = {
         makes=(*_TASKS, *_WEB_EVENTS, *_REPLIES, *_REQUESTS, _PEOPLES),
         redis=(":*",),
         people=True,
+        objects=True,
     ),
     "center": Rights(
         reads=(
@@ -126,6 +131,10 @@ DAEMONS: Final[Mapping[str, Rights]] = {
     ),
     "statistics": Rights(reads=(*_exactly(topology.STATISTICS, DEAD_QUEUE), *_TASKS), makes=_TASKS),
     "logs": Rights(reads=(*_exactly(topology.LOGS), *_TASKS), makes=_TASKS),
+    # Deliveries declare the queues that they fill.
+    "datasets": Rights(
+        reads=(*_exactly(topology.ITEMS), *_TASKS), makes=(*_TASKS, _PEOPLES), objects=True
+    ),
     "monitor": Rights(reads=_TASKS, makes=_TASKS, redis=_REQUEST_KEYS),
     "beat": _SENDS_TASKS,
     "worker": Rights(
@@ -242,7 +251,7 @@ def secrets_of(
     name = account_name(installation, daemon)
     found = {each: _as(shared[each], name, password) for each, has in accounts.items() if has}
     if rights.platform:
-        for each in shared.keys() - accounts.keys():
+        for each in shared.keys() - accounts.keys() - (set() if rights.objects else _OBJECTS):
             if shared[each] == shared["database_url"]:
                 raise ValueError(
                     f"{each} is the address of database_url, with the account that owns all"

@@ -35,7 +35,7 @@ def box(
         *_workers(builds_apart=builds_apart),
         Unit("beat", manage("run_beat")),
         Unit("logs", manage("run_log_ingester")),
-        Unit("dataset-writer", manage("run_dataset_writer")),
+        Unit("datasets", manage("run_dataset_writer")),
         Unit("monitor", manage("run_monitor")),
         *(
             Unit(name, manage("run_agent", "--id", name, "--name", name))

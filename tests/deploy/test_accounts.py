@@ -27,8 +27,9 @@ PAGES = 60
 # What the processes of an installation are called, and whose account each has.
 PROCESSES = {
     "log_ingester": "logs",
+    "dataset_writer": "datasets",
     "agent-1": "agent",
-    **{name: name for name in DAEMONS if name not in ("logs", "agent", "builds")},
+    **{name: name for name in DAEMONS if name not in ("logs", "datasets", "agent", "builds")},
 }
 
 
@@ -135,6 +136,7 @@ def test_a_daemon_reads_no_queue_of_another_one(accounts: Accounts, daemon: str)
         "runner": {"runners", "lifecycle.answers"},
         "statistics": {"statistics", "dead"},
         "logs": {"logs"},
+        "datasets": {"items"},
         "seeds": {"seeds"},
     }
     assert allowed == wanted.get(daemon, set())

@@ -18,7 +18,12 @@ from tests.deploy.test_stack import TOKEN
 from tests.e2e.demo_process import free_port
 from tools.requirement_marks import ROOT
 
-SECTIONS = {"logs": "log_ingester", "builds": "worker", "agent-1": "agent"}
+SECTIONS = {
+    "logs": "log_ingester",
+    "datasets": "dataset_writer",
+    "builds": "worker",
+    "agent-1": "agent",
+}
 
 
 def test_every_process_of_a_box_can_be_killed_and_has_a_section() -> None:

@@ -25,6 +25,7 @@ from tests.deploy.test_kubernetes import KUBERNETES, SCHEMA, WORKLOADS, pod
 
 FILES = ("compose.yaml", "compose.stores.yaml", "compose.accounts.yaml")
 ACCOUNTS = {"broker_url", "database_url", "redis_url"}
+OBJECTS = {"objects_access_key", "objects_secret_key"}
 SHARED = {
     "broker_url": "amqp://crawlyard:everybody@rabbitmq:5672/crawlyard",
     "database_url": "postgresql://crawlyard:owner@postgres:5432/crawlyard",
@@ -55,6 +56,7 @@ def check(daemon: str, folder: Path, environment: dict[str, str], mount: str) ->
     assert {name for name in ACCOUNTS if has[name]} == found.keys() & ACCOUNTS, daemon
     for name in found.keys() & ACCOUNTS:
         assert urlsplit(found[name]).username == f"crawlyard_{daemon}"
+    assert rights.objects or not found.keys() & OBJECTS, daemon
     if not rights.platform:
         assert found.keys() == {"broker_url"}
 
@@ -112,10 +114,9 @@ def test_every_workload_of_kubernetes_has_its_own(tmp_path: Path) -> None:
     settings: dict[str, str] = next(one["data"] for one in built if one["kind"] == "ConfigMap")
     shared = tmp_path / "shared"
     shared.mkdir()
-    for name, value in settings.items():
-        if name.endswith("_FILE"):
-            file = Path(value).name
-            (shared / file).write_text(SHARED.get(file, f"mine, {file}"))
+    named = {Path(value).name for name, value in settings.items() if name.endswith("_FILE")}
+    for file in named | OBJECTS:
+        (shared / file).write_text(SHARED.get(file, f"mine, {file}"))
     make(shared, tmp_path / "accounts")
     seen = set()
     for one in built:

@@ -159,6 +159,37 @@ def test_what_the_server_refuses_is_said(status: int, code: str) -> None:
     assert "canary" not in str(caught.value)
 
 
+FORKED = """
+import os, sys
+from yardkit.objects import open_objects
+store = open_objects(sys.argv[1], access_key="a", secret_key="b", timeout=1.0)
+used = sys.argv[2] == "used"
+if used:
+    try:
+        store.head("a")
+    except Exception:
+        pass
+if not os.fork():
+    try:
+        store.head("a")
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "raised"), [("used", "RuntimeError"), ("unused", "ObjectStoreUnavailable")]
+)
+def test_a_forked_process_does_not_hang(before: str, raised: str, unused_tcp_port: int) -> None:
+    """obstore's threads do not survive a fork: a call in the child would wait for them."""
+    url = f"s3://bucket?endpoint=http://127.0.0.1:{unused_tcp_port}"
+    words = [sys.executable, "-c", FORKED, url, before]
+    ended = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == [raised]
+
+
 # --- folders --------------------------------------------------------------------------------------
 
 

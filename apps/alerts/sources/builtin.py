@@ -56,6 +56,15 @@ RULES: Final = (
         when=Condition(above=10_000, for_seconds=60),
         recover=Recovery(below=8_000),
     ),
+    # A message holds up to 1 MiB of items.
+    Rule(
+        name="items waiting",
+        series="queue.ready",
+        label=topology.ITEMS.name,
+        title=_("storing items is behind"),
+        when=Condition(above=1_000, for_seconds=60),
+        recover=Recovery(below=800),
+    ),
     Rule(name="run failed", event="run.failed", title=_("a run failed")),
     Rule(name="run lost", event="run.lost", title=_("a run was lost")),
     Rule(name="run missed", event="run.missed", title=_("a planned run was missed")),

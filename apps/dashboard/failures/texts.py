@@ -180,6 +180,23 @@ PROCESSES: Final = (
         kind="log_ingester",
     ),
     PartText(
+        key="datasets",
+        title=_("Dataset writers"),
+        icon="dataset",
+        figures=(("waiting", _("waiting batches of items")), ("runs", _("active runs"))),
+        queue=topology.ITEMS,
+        happens=_(
+            "New items do not appear in datasets; they wait in the broker. Spiders slow down when "
+            "too many wait."
+        ),
+        lost=_("Nothing: a request succeeds only after the broker has confirmed its items."),
+        back=_("It stores the waiting items, each once."),
+        runbook="run_dataset_writer",
+        needed_by=("runs",),
+        needed_by_queue=True,
+        kind="dataset_writer",
+    ),
+    PartText(
         key="statistics",
         title=_("Statistics"),
         icon="monitoring",
@@ -317,5 +334,20 @@ SERVERS: Final = (
         back=_("Reconnects; waiting lines are stored, each once."),
         noticed=_("In the state of the log ingester."),
         runbook="run_log_ingester",
+    ),
+    PartText(
+        key="object-store",
+        kind="objects",
+        title=_("Object store"),
+        icon="inventory_2",
+        figures=(("runs", _("active runs")),),
+        happens=_(
+            "Items and files cannot be read. New ones wait in the broker; spiders slow down when "
+            "too many wait."
+        ),
+        lost=_("Nothing that was stored."),
+        back=_("Retries after at most 10 s; waiting items are stored, each once."),
+        noticed=_("In the state of the dataset writer."),
+        runbook="run_dataset_writer",
     ),
 )

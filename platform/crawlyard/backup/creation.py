@@ -137,7 +137,7 @@ def _copy(part: BackupPart, moment: Frozen, folder: Path) -> None:
         if part.path in moment.rocks:
             _copy_rocks(moment.rocks[part.path], folder / "db")
     elif part.kind is PartKind.FOLDER:
-        _copy_folder(part, folder)
+        _copy_folder(part, moment.folders.get(part.path, part.path), folder)
     else:
         for file, reader in moment.sqlite.items():
             if file == part.path or (
@@ -181,12 +181,16 @@ def _copy_rocks(source: Rdict, target: Path) -> None:
         (target / name).unlink(missing_ok=True)
 
 
-def _copy_folder(part: BackupPart, folder: Path) -> None:
+def _copy_folder(part: BackupPart, root: Path, folder: Path) -> None:
     """Copy regular files; links are not followed, and files that vanish meanwhile are skipped."""
-    for source in sorted(part.path.glob(part.glob)):
+    for source in sorted(root.glob(part.glob)):
         if source.is_symlink() or not source.is_file():
             continue
-        target = folder / source.relative_to(part.path)
+        inside = source.relative_to(root)
+        if part.immutable and inside.parts[0].startswith("."):
+            # Being written, or links.
+            continue
+        target = folder / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             shutil.copy2(source, target, follow_symlinks=False)

@@ -7,12 +7,16 @@ milliseconds; however long copying takes, it shows the state of that moment.
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import resource
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,15 +31,22 @@ from yardkit.errors import first_line
 # A process that holds one file may wait for another: then all locks are released and retried.
 _LOCK_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 60.0
+# Prefix of folders of links, and the age at which one of a killed backup is deleted.
+_LINKS: Final = ".backup-"
+_LINKS_SECONDS: Final = 24 * 3600.0
 
 
 @dataclass(slots=True)
 class Frozen:
-    """Readers with the same snapshot. ``postgres``: names of exported snapshots."""
+    """Readers with the same snapshot.
+
+    ``postgres``: names of exported snapshots. ``folders``: links to the files of a folder.
+    """
 
     sqlite: dict[Path, sqlite3.Connection] = field(default_factory=dict)
     postgres: dict[str, str] = field(default_factory=dict)
     rocks: dict[Path, Rdict] = field(default_factory=dict)
+    folders: dict[Path, Path] = field(default_factory=dict)
 
 
 @contextmanager
@@ -67,6 +78,9 @@ def frozen(parts: Sequence[BackupPart], scratch: Path) -> Iterator[Frozen]:
                 (moment.postgres[place],) = cursor.fetchone() or ("",)
             for follower in moment.rocks.values():
                 follower.try_catch_up_with_primary()
+        for part in parts:
+            if part.immutable and part.path.is_dir():
+                moment.folders[part.path] = stack.enter_context(_linked(part.path))
         yield moment
 
 
@@ -156,6 +170,38 @@ def _follower(part: BackupPart, scratch: Path) -> Rdict:
         return Rdict(str(part.path / "db"), options, access_type=AccessType.secondary(str(scratch)))
     except Exception as error:
         raise BackupError(f"{part.setting}: {error}") from error
+
+
+@contextmanager
+def _linked(folder: Path) -> Iterator[Path]:
+    """Return a folder of links to the files, or ``folder`` where there are no hard links.
+
+    The objects that the database names at this moment are deleted some minutes after it names them
+    no more, and copying may take longer.
+    """
+    for left in folder.glob(f"{_LINKS}*"):
+        if left.stat().st_mtime < time.time() - _LINKS_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_LINKS, dir=folder) as made:
+        try:
+            _link_all(folder, Path(made))
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            yield folder
+        else:
+            yield Path(made)
+
+
+def _link_all(folder: Path, target: Path) -> None:
+    for below, folders, files in os.walk(folder):
+        # Files that are being written, and links of backups.
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        place = target / Path(below).relative_to(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            with suppress(FileNotFoundError):
+                os.link(Path(below, name), place / name, follow_symlinks=False)
 
 
 def _allow_many_files() -> None:

@@ -27,13 +27,17 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BackupPart:
-    """A store. ``place`` is a path or PostgreSQL's URL; ``glob`` selects files of a folder."""
+    """A store. ``place`` is a path or PostgreSQL's URL; ``glob`` selects files of a folder.
+
+    ``immutable``: files of the folder are written once, so links to them are a snapshot.
+    """
 
     name: str
     kind: PartKind
     setting: str
     place: str
     glob: str = "**/*"
+    immutable: bool = False
 
     @property
     def path(self) -> Path:
@@ -111,7 +115,8 @@ def _named_stores() -> Iterator[BackupPart]:
         yield BackupPart("logs", PartKind.SQLITE_FOLDER, "LOGS_URL", _path_of(settings.LOGS_URL))
     objects = urlsplit(settings.OBJECTS_URL)
     if objects.scheme == "file":
-        yield BackupPart("objects", PartKind.FOLDER, "OBJECTS_URL", unquote(objects.path), "**/*")
+        place = unquote(objects.path)
+        yield BackupPart("objects", PartKind.FOLDER, "OBJECTS_URL", place, immutable=True)
     if settings.RECORDS_URL == settings.DATABASE_URL:
         return
     if _is_postgres(settings.RECORDS_URL):

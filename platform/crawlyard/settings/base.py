@@ -12,6 +12,7 @@ from crawlyard.settings.login import AUTH_PASSWORD_VALIDATORS as AUTH_PASSWORD_V
 from crawlyard.settings.login import login_limits, session_limits, who_needs_a_code
 from crawlyard.settings.logs import logs_url
 from crawlyard.settings.mail import mail
+from crawlyard.settings.objects import objects
 from crawlyard.settings.paths import (
     ROOT,
     check_secret_key,
@@ -29,7 +30,6 @@ from crawlyard.settings.volumes import run_volumes
 from yardkit import topology
 from yardkit.addresses import parse_networks
 from yardkit.env import Env, EnvError
-from yardkit.objects import BadObjectsURL, open_objects
 from yardkit.secretbox import generate_key
 
 env = Env()
@@ -90,15 +90,9 @@ SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 
 # --- data -----------------------------------------------------------------------------------
 
-# Object store of items and files: file:///folder or s3://bucket/prefix.
-OBJECTS_URL = env.str("OBJECTS_URL", default=f"file://{quote(str(DATA_DIR / 'objects'))}")
-# Keys of the bucket; without them those of the environment (AWS_*) or of the host's role.
-OBJECTS_ACCESS_KEY = env.secret("OBJECTS_ACCESS_KEY", default="")
-OBJECTS_SECRET_KEY = env.secret("OBJECTS_SECRET_KEY", default="")
-try:
-    open_objects(OBJECTS_URL, access_key=OBJECTS_ACCESS_KEY, secret_key=OBJECTS_SECRET_KEY)
-except BadObjectsURL as error:
-    raise EnvError(f"OBJECTS_URL: {error}") from None
+# Object store of items and files: file:///folder or s3://bucket/prefix. Keys of the bucket; without
+# them those of the environment (AWS_*) or of the host's role.
+OBJECTS_URL, OBJECTS_ACCESS_KEY, OBJECTS_SECRET_KEY = objects(env, DATA_DIR / "objects")
 # Catalog of Iceberg tables, a REST catalog such as Polaris or Nessie; empty: in the database.
 ICEBERG_CATALOG_URL = env.secret("ICEBERG_CATALOG_URL", default="")
 # Age at which the data of a run is deleted, unless its dataset says otherwise; 0: never.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -49,6 +50,10 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
     access_key: str = ""
     secret_key: str = ""
     timeout: float
+
+
+# Process that has started the threads of obstore, 0 for none: in a fork of it calls never end.
+_threads_of = 0
 
 
 class BucketStore:
@@ -190,6 +195,10 @@ class BucketStore:
             part = self._part(key, start, end, meta["e_tag"])
 
     def _store(self) -> S3Store:
+        global _threads_of
+        _threads_of = _threads_of or os.getpid()
+        if _threads_of != os.getpid():
+            raise RuntimeError("S3 was used before this process was forked; use it after that only")
         if self._opened is None:
             # Imported on first use: every web process imports this module.
             from obstore.store import S3Store
@@ -219,7 +228,8 @@ class BucketStore:
                 retry_config={
                     "max_retries": _MAX_RETRIES,
                     "retry_timeout": half,
-                    "backoff": {"max_backoff": half / 10},
+                    # The first must be below the longest: obstore panics else.
+                    "backoff": {"init_backoff": half / 100, "max_backoff": half / 10},
                 },
             )
         return self._opened

@@ -32,6 +32,8 @@ def old(tmp_path: Path) -> Daemons:
         "runs/7/items.jsonl": "item",
         "runs/7/run.log": "line",
         "records/news.jsonl": "record",
+        "objects/datasets/p1/x.parquet": "items",
+        "objects/.incomplete/x": "half of them",
         "spiders/mine.py": "class Spider: ...",
         "routing/inbounds/p1/state": "42",
         "failures/news.jsonl": "failed",
@@ -123,6 +125,10 @@ def test_files_come_back_but_what_agents_were_told_does_not(
     assert (data / "routing/inbounds/p1/state").read_text() == "42"
     assert (data / "failures/news.jsonl").read_text() == "failed"
     assert (data / "spiders/mine.py").exists()
+    assert (data / "objects/datasets/p1/x.parquet").read_text() == "items"
+    assert not (data / "objects/.incomplete").exists()
+    # Links were a snapshot of it, and are gone.
+    assert [path.name for path in (tmp_path / "old/data/objects").glob(".backup-*")] == []
     assert (data / "agents/here.id").read_text() == "agent-1"
     # It holds cookies in clear, and the centers tell it again.
     assert not (data / "agents/agent-1").exists()
