@@ -37,7 +37,9 @@ BATCH: Final = 32
 # whether there was any.
 LOOPS: Final[Mapping[str, Callable[..., bool]]] = {
     "maintenance of datasets": compaction.step,
+    # Two: a target that does not answer takes a thread for half a minute.
     "deliveries of datasets": delivery_service.step,
+    "other deliveries of datasets": delivery_service.step,
 }
 # Pause of such a thread when it has found nothing to do.
 IDLE_SECONDS: Final = 2.0

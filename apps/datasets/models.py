@@ -234,8 +234,8 @@ class DataFile(models.Model):
 class Delivery(models.Model):
     """Copies a dataset's items to a target of somebody else.
 
-    ``position``: number of the last batch delivered completely, ``offset`` the number of items
-    delivered after it; stored = delivered + waiting + failed.
+    ``position`` is the number of the last batch that is delivered, completely if ``offset`` is 0,
+    otherwise as many items of it. stored = delivered + waiting + failed + missed + skipped.
     """
 
     dataset = models.ForeignKey(
@@ -261,8 +261,13 @@ class Delivery(models.Model):
     skipped = models.BigIntegerField(_("skipped"), default=0)
     # Items that were stored, and deleted by retention, before they were delivered.
     missed = models.BigIntegerField(_("missed"), default=0)
+    # Dead letters up to this ID are to be delivered again.
+    retry_to = models.BigIntegerField(default=0)
+    # Consecutive failures.
     failures = models.PositiveIntegerField(default=0)
     error = models.CharField(_("error"), max_length=500, blank=True)
+    # Since when something waits; None: all is delivered.
+    behind_since = models.DateTimeField(_("behind since"), null=True)
     delivered_at = models.DateTimeField(_("delivered at"), null=True)
     next_try_at = models.DateTimeField(default=timezone.now)
     created_at = models.DateTimeField(default=timezone.now)
@@ -291,6 +296,10 @@ class DeliveryFailure(models.Model):
     run_number = models.BigIntegerField(_("run"))
     boot = models.CharField(max_length=64)
     seq = models.BigIntegerField(_("number"))
+    # Place in the order of the delivery.
+    batch = models.BigIntegerField(default=0)
+    url = models.TextField(_("page"), blank=True, default="")
+    stored_at = models.DateTimeField(default=timezone.now)
     item = models.TextField(_("item"))
     reason = models.CharField(_("reason"), max_length=500)
     at = models.DateTimeField(_("at"), default=timezone.now)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Generic, Self
 
+from django.db.models import F, Q
+
 from apps.access.querysets import M_co, VisibleQuerySet
+from apps.datasets.states import DeliveryState
 from apps.runtime.querysets import LeasedQuerySet
 
 
@@ -25,5 +28,9 @@ class DeliveryQuerySet(OfDatasetQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_
     """Deliveries visible to a user; leased by the process that delivers."""
 
     def due(self, now: datetime) -> Self:
-        """Deliveries whose next attempt is due and that no process holds."""
-        return self.filter(next_try_at__lte=now, leased_until__lte=now)
+        """Deliveries with work whose next attempt is due and that no process holds."""
+        return (
+            self.filter(next_try_at__lte=now, leased_until__lte=now)
+            .exclude(state=DeliveryState.PAUSED)
+            .filter(Q(dataset__last_batch__gt=F("position")) | Q(offset__gt=0) | Q(retry_to__gt=0))
+        )

@@ -40,6 +40,7 @@ class File(msgspec.Struct, frozen=True):
     batch: int | None
     first_batch: int
     last_batch: int
+    raw_bytes: int = 0
 
 
 class ItemQuery(msgspec.Struct, frozen=True, kw_only=True):

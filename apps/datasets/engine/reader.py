@@ -17,7 +17,6 @@ from apps.datasets.engine.item_types import (
     PLACE,
     FieldValues,
     File,
-    Item,
     ItemPage,
     ItemQuery,
     cursor_of,
@@ -26,7 +25,7 @@ from apps.datasets.engine.item_types import (
     place_of,
 )
 from apps.datasets.engine.sources import TIMEOUT_SECONDS
-from yardkit.items import columns as names
+from apps.datasets.engine.streaming import BatchStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["TIMEOUT_SECONDS", "ItemReader"]
 
 
-class ItemReader(RunComparison):
+class ItemReader(BatchStream, RunComparison):
     """Pages, counts, streams and statistics of items."""
 
     # --- items ----------------------------------------------------------------------------------
@@ -114,42 +113,6 @@ class ItemReader(RunComparison):
                 self._open().execute(text, list(condition.parameters)).to_arrow_reader(rows)
             )
             yield from reader
-
-    def since(self, batch: int, offset: int, rows: int) -> Iterator[tuple[int, int, list[Item]]]:
-        """Yield items stored after some batch, for deliveries, in the order of batches.
-
-        Yields (batch, number of its items that are then taken, items); a batch is complete when
-        its number changes.
-        """
-        files = [file for file in self._files if file.last_batch >= batch]
-        source, _fields = self._source(files)
-        taken = {batch: offset}
-        after = (batch, offset)
-        with self._guarded():
-            cursor = self._open().execute(
-                f"SELECT {ITEM_COLUMNS} FROM {source} WHERE {names.BATCH} >= ? "  # noqa: S608 - bound
-                f"ORDER BY {names.BATCH}, {names.RUN}, {names.INCARNATION}, {names.SEQ} "
-                "OFFSET ?",
-                [after[0], after[1]],
-            )
-            while found := cursor.fetchmany(rows):
-                items = [item_of(row) for row in found]
-                last = items[-1].batch
-                for item in items:
-                    taken[item.batch] = taken.get(item.batch, 0) + 1
-                yield last, taken[last], items
-
-    def count_since(self, batch: int) -> int:
-        """Return the number of items of a batch and all later ones."""
-        files = [file for file in self._files if file.last_batch >= batch]
-        known = sum(file.items for file in files if file.first_batch >= batch)
-        partly = [file for file in files if file.first_batch < batch]
-        if not partly:
-            return known
-        source, _fields = self._source(partly)
-        text = f"SELECT count(*) FROM {source} WHERE {names.BATCH} >= ?"  # noqa: S608 - bound
-        ((number,),) = self._rows(text, [batch])
-        return known + int(number)
 
     # --- statistics -----------------------------------------------------------------------------
 

@@ -45,12 +45,14 @@ def open_reader(
     if days is not None:
         # A segment may have items of several days.
         files = files.filter(Q(day__in=days) | Q(day=None))
-    rows = files.values_list("path", "run_number", "items", "level", "first_batch", "last_batch")
+    rows = files.values_list(
+        "path", "run_number", "items", "level", "first_batch", "last_batch", "raw_bytes"
+    )
     return ItemReader(
         shared_objects(),
         [
-            File(path, run, items, first if level == Level.SEGMENT else None, first, last)
-            for path, run, items, level, first, last in rows
+            File(path, run, items, first if level == Level.SEGMENT else None, first, last, size)
+            for path, run, items, level, first, last, size in rows
         ],
         Columns(dataset.columns),
         key_fields=dataset.key_fields,

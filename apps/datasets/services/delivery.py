@@ -1,7 +1,7 @@
 """Delivers items: claim -> read what is not delivered -> write -> move the position.
 
-A delivery is at a batch, and a number of its items; the position moves after the target has taken
-a chunk, so a crash repeats one chunk at most, from the same place.
+The position moves after the target has taken a chunk, so a crash repeats one chunk at most, from
+the same place.
 """
 
 from __future__ import annotations
@@ -9,48 +9,62 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
+from urllib.parse import quote
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce
 
-from apps.datasets.engine.errors import DataUnavailable
-from apps.datasets.engine.item_types import Item, ItemQuery
+from apps.datasets.engine.errors import BadItemQuery, DataUnavailable
+from apps.datasets.engine.item_types import Item
+from apps.datasets.engine.streaming import cut
 from apps.datasets.engine.targets.base import BadTarget, Chunk, Target, TargetUnavailable
 from apps.datasets.engine.targets.factory import (
     Settings,
     TargetContext,
-    check,
     open_target,
     read_credentials,
     read_options,
 )
 from apps.datasets.models import DataFile, Dataset, DatasetRun, Delivery, DeliveryFailure
+from apps.datasets.queries.deliveries import known_items, stored_until
 from apps.datasets.queries.items import open_reader
 from apps.datasets.states import DeliveryMode, DeliveryState
 from apps.queuestats.services.rates import count
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.queries import database_now
 from apps.runtime.services import shared_broker
 from yardkit import failpoints
 from yardkit.backoff import back_off
+from yardkit.broker import BrokerError
 from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
-CHUNK_ITEMS: Final = 1000
-LEASE: Final = timedelta(minutes=2)
+# Longer than any chunk takes.
+LEASE: Final = timedelta(minutes=5)
 # A pass of one delivery ends after this time, so that others get their turn.
-SLOT: Final = timedelta(seconds=20)
-# Interval at which a delivery without news is looked at.
-IDLE: Final = timedelta(seconds=2)
+SLOT_SECONDS: Final = 20.0
+# Pause after a pass: what comes meanwhile is delivered together.
+PAUSE: Final = timedelta(seconds=2)
 FIRST_PAUSE_SECONDS: Final = 2.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
-# Reading while the run goes on must not end in the middle of a batch that is being written.
+# A target that refuses everything must not fill the database.
+MOST_DEAD_LETTERS: Final = 10_000
+_RETRIED: Final = 500
 _READ_SECONDS: Final = 300.0
+_LABEL_CHARACTERS: Final = 64
+# Shorter texts would be found anywhere.
+_LEAST_SECRET: Final = 4
 _OWNER: Final = f"{socket.gethostname()} {os.getpid()}"
+
+# Position and offset of a delivery, see the model.
+Place = tuple[int, int]
 
 
 class _Overtaken(Exception):
@@ -58,104 +72,21 @@ class _Overtaken(Exception):
 
 
 def step(*, now: datetime) -> bool:
-    """Work on one due delivery; return whether there was any."""
-    due = Delivery.objects.due(now).exclude(state=DeliveryState.PAUSED)
-    for delivery in due.select_related("dataset").order_by("next_try_at")[:20]:
+    """Work on one due delivery; return whether there was any. One query without work."""
+    due = Delivery.objects.due(now).select_related("dataset").order_by("next_try_at", "id")
+    for delivery in due[:20]:
         generation = Delivery.objects.due(now).claim(
-            delivery.pk, delivery.generation, until=now + LEASE, owner=_OWNER
+            delivery.pk,
+            delivery.generation,
+            until=now + LEASE,
+            owner=_OWNER,
+            behind_since=Coalesce(F("behind_since"), database_now()),
         )
         if generation is not None:
             delivery.generation = generation
-            _work(delivery)
+            _Pass(delivery).run()
             return True
     return False
-
-
-def check_delivery(delivery: Delivery) -> None:
-    """Raise ``BadTarget`` if the settings of a delivery can never work."""
-    check(_settings(delivery), context())
-
-
-def deliver_again(
-    *, delivery: Delivery, run: int | None = None, since: datetime | None = None
-) -> None:
-    """Deliver again from a run, from a time, or from the beginning without either.
-
-    What comes again replaces itself where the target can; else it has the same identity.
-    """
-    runs = DatasetRun.objects.filter(dataset=delivery.dataset)
-    files = DataFile.objects.filter(dataset=delivery.dataset)
-    if run is not None:
-        files, runs = files.filter(run_number__gte=run), runs.filter(run_number__gte=run)
-    elif since is not None:
-        files, runs = files.filter(created_at__gte=since), runs.filter(settled_at__gte=since)
-    if delivery.mode == DeliveryMode.AT_END:
-        first = runs.exclude(settled_batch=None).order_by("settled_batch").first()
-        position = (first.settled_batch or 1) - 1 if first else delivery.position
-    else:
-        file = files.order_by("first_batch").first()
-        position = file.first_batch - 1 if file else delivery.position
-    move(delivery=delivery, position=position)
-
-
-def skip_to_now(*, delivery: Delivery) -> None:
-    """Deliver only what is stored from now on."""
-    dataset = Dataset.objects.get(pk=delivery.dataset_id)
-    move(delivery=delivery, position=dataset.last_batch)
-
-
-@transaction.atomic
-def move(*, delivery: Delivery, position: int) -> None:
-    """Set the position; the accounting follows: what lies before it is delivered or skipped."""
-    row = Delivery.objects.select_for_update().get(pk=delivery.pk)
-    before = _stored(row, until=position)
-    delivered = max(0, min(row.delivered, before - row.failed - row.missed))
-    Delivery.objects.filter(pk=row.pk).update(
-        position=position,
-        offset=0,
-        delivered=delivered,
-        skipped=max(0, before - delivered - row.failed - row.missed),
-        state=DeliveryState.ACTIVE if row.state == DeliveryState.FAILING else row.state,
-        error="",
-        failures=0,
-        next_try_at=database_now(),
-        # Whoever works on it now has lost it.
-        generation=F("generation") + 1,
-    )
-    delivery.refresh_from_db()
-
-
-def waiting(delivery: Delivery) -> int:
-    """Return the items that are stored and neither delivered, failed, missed nor skipped."""
-    known = delivery.delivered + delivery.failed + delivery.missed + delivery.skipped
-    return max(0, _stored(delivery) - known)
-
-
-def _stored(delivery: Delivery, until: int | None = None) -> int:
-    """Return the items of a dataset that were ever stored, up to a batch or settled run."""
-    runs = DatasetRun.objects.filter(dataset=delivery.dataset)
-    if delivery.mode == DeliveryMode.AT_END:
-        runs = runs.exclude(settled_batch=None)
-        if until is not None:
-            runs = runs.filter(settled_batch__lte=until)
-        return int(runs.aggregate(total=Sum("stored"))["total"] or 0)
-    total = int(runs.aggregate(total=Sum("stored"))["total"] or 0)
-    if until is None:
-        return total
-    return total - _items_after(delivery, until)
-
-
-def _items_after(delivery: Delivery, batch: int) -> int:
-    files = DataFile.objects.filter(dataset=delivery.dataset, last_batch__gt=batch)
-    whole = files.filter(first_batch__gt=batch).aggregate(total=Sum("items"))["total"] or 0
-    partly = files.filter(first_batch__lte=batch)
-    if not partly.exists():
-        return int(whole)
-    with open_reader(delivery.dataset, since=batch + 1) as reader:
-        return reader.count_since(batch + 1)
-
-
-# --- one pass -----------------------------------------------------------------------------------
 
 
 def context() -> TargetContext:
@@ -168,7 +99,8 @@ def context() -> TargetContext:
     )
 
 
-def _settings(delivery: Delivery) -> Settings:
+def target_settings(delivery: Delivery) -> Settings:
+    """Return what the target is opened by. Raises ``BadTarget``."""
     return Settings(
         id=delivery.pk or 0,
         project_id=delivery.dataset.project_id,
@@ -180,199 +112,272 @@ def _settings(delivery: Delivery) -> Settings:
     )
 
 
+class _Pass:
+    """One pass over a claimed delivery."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._dataset: Dataset = delivery.dataset
+        # What is stored up to here is delivered by this pass.
+        self._end = delivery.dataset.last_batch
+        self._place: Place = (delivery.position, delivery.offset)
+        self._opened: Target | None = None
+
+    def run(self) -> None:
+        """Deliver until all is delivered, the time is over, or the target fails."""
+        until = time.monotonic() + SLOT_SECONDS
+        try:
+            if self._delivery.retry_to:
+                self._retry()
+            for chunk, place in self._chunks():
+                self._deliver(chunk, place)
+                if time.monotonic() > until:
+                    self._update(leased_until=database_now(), owner="")
+                    return
+            self._complete()
+        except _Overtaken:
+            logger.info("delivery %d was changed or taken over meanwhile", self._delivery.pk)
+        except (BadTarget, TargetUnavailable, DataUnavailable, BadItemQuery, BrokerError) as error:
+            self._fail(first_line(error))
+        except DATABASE_ERRORS:
+            raise
+        except Exception as error:
+            # A client library may raise anything; one delivery must not hold up the others.
+            logger.exception("delivery %d fails", self._delivery.pk)
+            self._fail(f"{type(error).__name__}: {first_line(error)}")
+        finally:
+            if self._opened is not None:
+                self._opened.close()
+
+    # --- what is next ---------------------------------------------------------------------------
+
+    def _chunks(self) -> Iterator[tuple[Chunk, Place]]:
+        """Yield what is to be delivered, with the place after it."""
+        begin = self._place[0] + (self._place[1] == 0)
+        if begin > self._end:
+            return
+        if self._delivery.mode == DeliveryMode.CONTINUOUS:
+            yield from self._batches(begin, self._end)
+            return
+        late, settled = self._ended(begin)
+        for number, run in [*settled, (self._end + 1, 0)]:
+            # Items that came after the end of their runs.
+            runs = [of for of, at in late.items() if at < begin]
+            if runs:
+                yield from self._batches(begin, number - 1, runs)
+            if run:
+                yield from self._whole_run(number, run)
+            begin = number + 1
+
+    def _ended(self, begin: int) -> tuple[dict[int, int], list[tuple[int, int]]]:
+        """Return runs with items after their end, and (number, run) of those that end next."""
+        files = DataFile.objects.filter(dataset=self._dataset, last_batch__gte=begin)
+        writing = set(files.values_list("run_number", flat=True).distinct())
+        rows = DatasetRun.objects.filter(dataset=self._dataset, settled_batch__isnull=False).filter(
+            Q(settled_batch__gte=begin) | Q(run_number__in=writing)
+        )
+        found = dict(rows.values_list("run_number", "settled_batch"))
+        settled = sorted(
+            (number, run)
+            for run, number in found.items()
+            if number is not None and begin <= number <= self._end
+        )
+        late = {
+            run: number for run, number in found.items() if number is not None and run in writing
+        }
+        return late, settled
+
+    def _batches(
+        self, begin: int, end: int, runs: Iterable[int] | None = None
+    ) -> Iterator[tuple[Chunk, Place]]:
+        if begin > end:
+            return
+        at, offset = begin, self._offset_in(begin)
+        with open_reader(self._dataset, runs, since=begin, timeout_seconds=_READ_SECONDS) as reader:
+            if not reader.count_since(begin):
+                return
+            target = self._target()
+            parts = reader.since(begin, offset, target.most_items, until=end, apart=target.by_place)
+            for last, taken, items in parts:
+                if target.by_place and at != last:
+                    at, offset = last, 0
+                yield Chunk(self._dataset.name, at, offset, items), (last, taken)
+                at, offset = last, taken
+
+    def _whole_run(self, number: int, run: int) -> Iterator[tuple[Chunk, Place]]:
+        """Yield the items of an ended run, except those that came after its end."""
+        offset = self._offset_in(number)
+        with open_reader(self._dataset, [run], timeout_seconds=_READ_SECONDS) as reader:
+            batch, taken = reader.place(offset)
+            target = self._target() if reader.count_since(0) else None
+            if target is None:
+                return
+            parts = reader.since(batch, taken, target.most_items, until=number - 1)
+            items = (item for _last, _taken, part in parts for item in part)
+            for chunk in cut(items, target.most_items):
+                after = (number, offset + len(chunk))
+                yield Chunk(self._dataset.name, number, offset, chunk), after
+                offset += len(chunk)
+
+    def _offset_in(self, batch: int) -> int:
+        return self._place[1] if self._place[0] == batch else 0
+
+    def _target(self) -> Target:
+        if self._opened is None:
+            self._opened = open_target(target_settings(self._delivery), context())
+        return self._opened
+
+    # --- delivered ------------------------------------------------------------------------------
+
+    def _deliver(self, chunk: Chunk, place: Place) -> None:
+        if self._delivery.failed >= MOST_DEAD_LETTERS:
+            raise TargetUnavailable(
+                f"{self._delivery.failed} items were refused; retry them or deliver again first"
+            )
+        failpoints.hit("datasets.before_delivery")
+        refused = self._written(chunk)
+        failpoints.hit("datasets.delivered")
+        with transaction.atomic():
+            DeliveryFailure.objects.bulk_create(
+                self._failure(item, refused[number], at=chunk.batch)
+                for number, item in enumerate(chunk.items)
+                if number in refused
+            )
+            self._update(
+                position=place[0],
+                offset=place[1],
+                delivered=F("delivered") + len(chunk.items) - len(refused),
+                failed=F("failed") + len(refused),
+                delivered_at=database_now(),
+                leased_until=database_now() + LEASE,
+                **_WELL,
+            )
+        failpoints.hit("datasets.delivery_moved")
+        self._place = place
+        self._count(chunk.items, refused)
+
+    def _written(self, chunk: Chunk) -> Mapping[int, str]:
+        refused = self._target().write(chunk)
+        return {number: self._redacted(reason)[:500] for number, reason in refused.items()}
+
+    def _count(self, items: Sequence[Item], refused: Mapping[int, str]) -> None:
+        self._delivery.failed += len(refused)
+        self._delivery.delivered += len(items) - len(refused)
+        label = f"{self._dataset.name}/{self._delivery.name}"[:_LABEL_CHARACTERS]
+        for series, amount in (
+            ("items.delivered", len(items) - len(refused)),
+            ("items.undelivered", len(refused)),
+        ):
+            if amount:
+                count(series, project=self._dataset.project_id, label=label, amount=amount)
+
+    def _failure(self, item: Item, reason: str, *, at: int) -> DeliveryFailure:
+        return DeliveryFailure(
+            delivery=self._delivery,
+            run_number=item.run,
+            boot=item.incarnation,
+            seq=item.seq,
+            batch=item.batch if self._delivery.mode == DeliveryMode.CONTINUOUS else at,
+            url=item.url,
+            stored_at=item.at,
+            item=item.json,
+            reason=reason,
+        )
+
+    def _complete(self) -> None:
+        """End the pass: nothing waits up to its end, so what is not known has been deleted."""
+        missed = stored_until(self._delivery, self._end) - known_items(self._delivery)
+        now = database_now()
+        self._update(
+            position=self._end,
+            offset=0,
+            missed=F("missed") + max(0, missed),
+            behind_since=None,
+            leased_until=now,
+            owner="",
+            next_try_at=now + PAUSE,
+            **_WELL,
+        )
+        if missed > 0:
+            logger.warning(
+                "delivery %d: %d items were deleted before they were delivered",
+                self._delivery.pk,
+                missed,
+            )
+
+    def _fail(self, reason: str) -> None:
+        failures = self._delivery.failures + 1
+        reason = self._redacted(reason)
+        now = database_now()
+        if failures == 1:
+            logger.warning("delivery %d fails, it is repeated: %s", self._delivery.pk, reason)
+        _held(self._delivery).update(
+            leased_until=now,
+            owner="",
+            next_try_at=now
+            + timedelta(seconds=back_off(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)),
+            state=DeliveryState.FAILING,
+            error=reason[:500],
+            failures=failures,
+        )
+
+    def _redacted(self, text: str) -> str:
+        """Return a target's text without what the credentials hold: it is shown and logged."""
+        try:
+            known = read_credentials(self._delivery.credentials)
+        except BadTarget:
+            return text
+        for secret in (known.password, *known.key.split()):
+            if len(secret) >= _LEAST_SECRET:
+                text = text.replace(secret, "•••").replace(quote(secret, safe=""), "•••")
+        return text
+
+    def _update(self, **changes: Any) -> None:
+        if not _held(self._delivery).update(**changes):
+            raise _Overtaken
+
+    # --- dead letters ---------------------------------------------------------------------------
+
+    def _retry(self) -> None:
+        """Deliver the dead letters again; what is refused again becomes a new one."""
+        last = self._delivery.retry_to
+        while rows := list(
+            self._delivery.dead_letters.filter(pk__lte=last).order_by("id")[:_RETRIED]
+        ):
+            items = [
+                Item(
+                    row.run_number,
+                    row.boot,
+                    row.seq,
+                    row.stored_at,
+                    row.url,
+                    "",
+                    row.batch,
+                    row.item,
+                )
+                for row in rows
+            ]
+            # A place of its own: no batch has the number 0.
+            refused = self._written(Chunk(self._dataset.name, 0, rows[0].pk, items))
+            done = len(items) - len(refused)
+            with transaction.atomic():
+                DeliveryFailure.objects.filter(pk__in=[row.pk for row in rows]).delete()
+                DeliveryFailure.objects.bulk_create(
+                    self._failure(items[number], reason, at=items[number].batch)
+                    for number, reason in refused.items()
+                )
+                self._update(
+                    delivered=F("delivered") + done,
+                    failed=F("failed") - done,
+                    leased_until=database_now() + LEASE,
+                )
+            self._delivery.delivered += done
+            self._delivery.failed -= done
+        self._update(retry_to=0)
+
+
+_WELL: Final[Mapping[str, Any]] = {"state": DeliveryState.ACTIVE, "error": "", "failures": 0}
+
+
 def _held(delivery: Delivery) -> QuerySet[Delivery]:
     return Delivery.objects.held(delivery.pk, delivery.generation)
-
-
-def _work(delivery: Delivery) -> None:
-    until = database_now() + SLOT
-    try:
-        target = open_target(_settings(delivery), context())
-    except BadTarget as error:
-        _failed(delivery, str(error))
-        return
-    try:
-        more = False
-        for chunk, place in _chunks(delivery):
-            _deliver(delivery, target, chunk, place)
-            if database_now() > until:
-                more = True
-                break
-        _rest(delivery, more=more)
-    except (TargetUnavailable, DataUnavailable) as error:
-        _failed(delivery, first_line(error))
-    except _Overtaken:
-        logger.info("delivery %d was changed or taken over meanwhile", delivery.pk)
-    finally:
-        target.close()
-
-
-def _chunks(delivery: Delivery) -> Iterator[tuple[Chunk, tuple[int, int]]]:
-    """Yield what is to be delivered next, and the position after it."""
-    if delivery.mode == DeliveryMode.AT_END:
-        yield from _chunks_of_runs(delivery)
-        return
-    batch, offset = delivery.position, delivery.offset
-    if offset == 0:
-        batch += 1
-    if delivery.dataset.last_batch < batch:
-        return
-    _note_missed(delivery, batch)
-    with open_reader(delivery.dataset, since=batch, timeout_seconds=_READ_SECONDS) as reader:
-        name = delivery.dataset.name
-        for last, taken, items in reader.since(batch, offset, CHUNK_ITEMS):
-            yield Chunk(name, batch, offset, items), (last, taken)
-            batch, offset = last, taken
-
-
-def _chunks_of_runs(delivery: Delivery) -> Iterator[tuple[Chunk, tuple[int, int]]]:
-    runs = DatasetRun.objects.filter(
-        dataset=delivery.dataset, settled_batch__gt=delivery.position
-    ).order_by("settled_batch")
-    offset = delivery.offset
-    for run in runs:
-        number = run.settled_batch or 0
-        with open_reader(
-            delivery.dataset, [run.run_number], timeout_seconds=_READ_SECONDS
-        ) as reader:
-            after, skip = "", offset
-            while True:
-                page = reader.page(ItemQuery(limit=CHUNK_ITEMS, after=after))
-                items = page.items[skip:] if skip < len(page.items) else []
-                skip = max(0, skip - len(page.items))
-                after = page.next
-                end = (number, 0) if not after else (number - 1, offset + len(items))
-                if items:
-                    yield Chunk(delivery.dataset.name, number, offset, items), end
-                elif not after:
-                    _move(delivery, end, 0, 0)
-                offset += len(items)
-                if not after:
-                    break
-        offset = 0
-
-
-def _deliver(delivery: Delivery, target: Target, chunk: Chunk, place: tuple[int, int]) -> None:
-    refused = target.write(chunk)
-    failpoints.hit("datasets.delivered")
-    with transaction.atomic():
-        DeliveryFailure.objects.bulk_create(
-            _failures(delivery, chunk.items, refused), ignore_conflicts=True
-        )
-        _move(delivery, place, len(chunk.items) - len(refused), len(refused))
-    count(
-        "items.delivered",
-        project=delivery.dataset.project_id,
-        label=f"{delivery.dataset.name}/{delivery.name}",
-        amount=len(chunk.items) - len(refused),
-    )
-
-
-def _failures(
-    delivery: Delivery, items: Sequence[Item], refused: Mapping[int, str]
-) -> list[DeliveryFailure]:
-    return [
-        DeliveryFailure(
-            delivery=delivery,
-            run_number=items[place].run,
-            boot=items[place].incarnation,
-            seq=items[place].seq,
-            item=items[place].json,
-            reason=reason[:500],
-        )
-        for place, reason in refused.items()
-    ]
-
-
-def _move(delivery: Delivery, place: tuple[int, int], delivered: int, failed: int) -> None:
-    now = database_now()
-    changes: dict[str, Any] = {
-        "position": place[0],
-        "offset": place[1],
-        "delivered": F("delivered") + delivered,
-        "failed": F("failed") + failed,
-        "delivered_at": now,
-        "state": DeliveryState.ACTIVE,
-        "error": "",
-        "failures": 0,
-        "leased_until": now + LEASE,
-    }
-    if not _held(delivery).update(**changes):
-        raise _Overtaken
-
-
-def _note_missed(delivery: Delivery, batch: int) -> None:
-    """Count items that retention has deleted before they were delivered."""
-    known = delivery.delivered + delivery.failed + delivery.skipped + delivery.missed
-    missing = _stored(delivery) - known - _unread(delivery, batch)
-    if missing > 0:
-        _held(delivery).update(missed=F("missed") + missing)
-        delivery.missed += missing
-        logger.warning("delivery %d has missed %d items, deleted since", delivery.pk, missing)
-
-
-def _unread(delivery: Delivery, batch: int) -> int:
-    with open_reader(delivery.dataset, since=batch) as reader:
-        return reader.count_since(batch) - delivery.offset
-
-
-def _rest(delivery: Delivery, *, more: bool) -> None:
-    now = database_now()
-    _held(delivery).update(
-        leased_until=now,
-        owner="",
-        next_try_at=now if more else now + IDLE,
-        state=DeliveryState.ACTIVE,
-        error="",
-        failures=0,
-    )
-
-
-def _failed(delivery: Delivery, reason: str) -> None:
-    failures = delivery.failures + 1
-    pause = back_off(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-    now = database_now()
-    if failures == 1:
-        logger.warning("delivery %d fails, it is repeated: %s", delivery.pk, reason)
-    _held(delivery).update(
-        leased_until=now,
-        owner="",
-        next_try_at=now + timedelta(seconds=pause),
-        state=DeliveryState.FAILING,
-        error=reason[:500],
-        failures=failures,
-    )
-
-
-def retry_failures(*, delivery: Delivery) -> int:
-    """Deliver the dead letters again; return how many were taken."""
-    target = open_target(_settings(delivery), context())
-    taken = 0
-    try:
-        rows = list(delivery.dead_letters.order_by("id")[:CHUNK_ITEMS])
-        if not rows:
-            return 0
-        items = [
-            Item(row.run_number, row.boot, row.seq, row.at, "", "", 0, row.item) for row in rows
-        ]
-        refused = target.write(Chunk(delivery.dataset.name, 0, rows[0].pk, items))
-        done = [row.pk for place, row in enumerate(rows) if place not in refused]
-        with transaction.atomic():
-            taken, _ = DeliveryFailure.objects.filter(pk__in=done).delete()
-            Delivery.objects.filter(pk=delivery.pk).update(
-                delivered=F("delivered") + taken, failed=F("failed") - taken
-            )
-    finally:
-        target.close()
-    return taken
-
-
-def ensure(*, dataset: Dataset, name: str, kind: str, options: Mapping[str, Any]) -> Delivery:
-    """Return the delivery of this name, created if it does not exist; options are set anew."""
-    delivery, made = Delivery.objects.get_or_create(
-        dataset=dataset, name=name, defaults={"kind": kind, "options": dict(options)}
-    )
-    if not made and (delivery.kind, delivery.options) != (kind, dict(options)):
-        delivery.kind, delivery.options = kind, dict(options)
-        delivery.save(update_fields=["kind", "options"])
-    return delivery

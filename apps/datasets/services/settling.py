@@ -86,11 +86,14 @@ def _settle(row: DatasetRun, now: datetime) -> None:
     changes["checked"] = msgspec.to_builtins(_checked(row))
     with transaction.atomic():
         Dataset.objects.select_for_update().get(pk=dataset.pk)
-        Dataset.objects.filter(pk=dataset.pk).update(last_batch=F("last_batch") + 1)
-        dataset.refresh_from_db(fields=["last_batch"])
+        if row.settled_batch is None:
+            Dataset.objects.filter(pk=dataset.pk).update(last_batch=F("last_batch") + 1)
+            dataset.refresh_from_db(fields=["last_batch"])
+            # Kept for good: deliveries at the end of runs take what comes later by its batches.
+            changes["settled_batch"] = dataset.last_batch
         # Items that have come meanwhile have changed the count: the row is settled again later.
         same = DatasetRun.objects.filter(pk=row.pk, stored=row.stored, rejected=row.rejected)
-        same.update(**changes, settled_batch=dataset.last_batch)
+        same.update(**changes)
         emit(
             ITEMS_GREW,
             project=dataset.project_id,

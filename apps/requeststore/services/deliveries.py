@@ -9,10 +9,9 @@ from django.conf import settings
 
 from apps.datasets.engine.targets.base import BadTarget, TargetUnavailable
 from apps.datasets.engine.targets.databases import TableChanged, open_database
-from apps.datasets.models import Dataset, Delivery
+from apps.datasets.models import Dataset
 from apps.datasets.services.datasets import destination
-from apps.datasets.services.delivery import ensure
-from apps.datasets.states import DeliveryState
+from apps.datasets.services.deliveries import ensure, unneeded
 from apps.requeststore.engine.biz import DestinationKind
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.services.store import BoundBiz
@@ -49,7 +48,7 @@ def ensure_delivery(bound: BoundBiz) -> None:
             options = {"folder": name, "format": "jsonl", "template": _TEMPLATE}
             ensure(dataset=dataset, name=NAME, kind="folder", options=options)
         else:
-            Delivery.objects.filter(dataset=dataset, name=NAME).update(state=DeliveryState.PAUSED)
+            unneeded(dataset=dataset, name=NAME)
     except BadSetting as error:
         # The worker of the biz reports it, and does not start.
         logger.debug("%s: no delivery: %s", bound.name, error)

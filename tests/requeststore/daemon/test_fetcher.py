@@ -185,7 +185,8 @@ def test_records_go_to_files_or_to_a_queue(plant: Plant, site: Site) -> None:
     assert plant.recorded("messages") == sorted(sent, key=int)
     assert plant.recorded("bare") == []
     folder = plant.folder / "data" / "records" / f"p{plant.project}" / "lines"
-    lines = [json.loads(line) for path in folder.iterdir() for line in path.open()]
+    files = sorted(folder.glob("*.jsonl"))
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert sorted(line["title"] for line in lines) == [f"Title {n}" for n in range(5)]
     queue = f"records.p{plant.project}.found"
     found = plant.ask("messages", queue=queue, count=5)

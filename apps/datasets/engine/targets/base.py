@@ -24,10 +24,17 @@ class BadTarget(DatasetError):
     code = "bad_target"
 
 
+class NoKey(DatasetError):
+    """The item lacks a field of the key."""
+
+    code = "no_key"
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """Consecutive items of a dataset, after ``offset`` items of ``batch``.
 
-    A repeated chunk begins at the same place, and may be longer.
+    A repeated chunk begins at the same place. For targets with ``by_place`` it has the same items;
+    for others it may be longer.
     """
 
     dataset: str
@@ -42,7 +49,14 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Target(Protocol):
-    """Destination of items. One thread at a time."""
+    """Destination of items. One thread at a time.
+
+    ``most_items``: of one chunk. ``by_place``: the target recognises a repeat by the place of its
+    chunk, so a chunk never goes beyond a batch and always has the same items.
+    """
+
+    most_items: int
+    by_place: bool
 
     def write(self, chunk: Chunk) -> Mapping[int, str]:
         """Deliver all items; durable on return.
@@ -54,6 +68,9 @@ class Target(Protocol):
     def close(self) -> None:
         """Close files and connections."""
 
+
+# Fields that describe an item, in targets without columns of their own for them.
+SYSTEM: Final = ("_id", "_run", "_at", "_url")
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 
@@ -76,6 +93,25 @@ def message(item: Item) -> bytes:
     """
     head = as_json({"id": item.id, "run": item.run, "at": stamp(item.at), "url": item.url})
     return head[:-1] + b',"item":' + item.json.encode() + b"}"
+
+
+def identified(item: Item) -> dict[str, Any]:
+    """Return the item's fields after its identity; a field named like that gets a "_"."""
+    head = {"_id": item.id, "_run": item.run, "_at": stamp(item.at), "_url": item.url}
+    return head | {f"{name}_" if name in SYSTEM else name: each for name, each in item.data.items()}
+
+
+def identity_of(item: Item, data: Mapping[str, Any], key_fields: Sequence[str]) -> str:
+    """Return what identifies an item in the target: its key, or its own identity without one.
+
+    Raises ``NoKey``.
+    """
+    if not key_fields:
+        return item.id
+    parts = [data.get(field) for field in key_fields]
+    if None in parts:
+        raise NoKey(f"the key field {key_fields[parts.index(None)]} has no value")
+    return str(clean(as_json(parts).decode()))
 
 
 def clean(value: Any) -> Any:

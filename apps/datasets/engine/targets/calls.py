@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from apps.datasets.engine.targets.base import Chunk, TargetUnavailable, as_json, message, stamp
+from apps.datasets.engine.targets.base import (
+    Chunk,
+    TargetUnavailable,
+    as_json,
+    identified,
+    message,
+    stamp,
+)
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.standard_webhooks import signed_headers
 
@@ -21,6 +29,11 @@ CALL_BYTES: Final = 4 * 1024 * 1024
 # Statuses that concern the message, not the address, the login or the load.
 _REFUSALS: Final = frozenset({400, 413, 415, 422})
 _TEXT: Final = 300
+_CODE: Final = re.compile(r"Code: ([0-9]{1,9})\b")
+# ClickHouse's errors about values; others concern the table, the login or the load.
+_CLICKHOUSE_DATA: Final = frozenset(
+    {6, 25, 26, 27, 38, 41, 53, 69, 70, 72, 117, 131, 190, 349, 376, 675, 676, 691}
+)
 
 
 class HttpClient:
@@ -37,11 +50,8 @@ class HttpClient:
             allowed_networks=list(networks),
         )
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> str:
-        """Send; return why the receiver refuses this body, "" if it has taken it.
-
-        Raises ``TargetUnavailable``.
-        """
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
+        """Send; return status and text of the answer. Raises ``TargetUnavailable`` without one."""
         request = DownloadRequest(
             url=url,
             method="POST",
@@ -52,13 +62,7 @@ class HttpClient:
         got = asyncio.run(self._send(request))
         if got.failure is not FailureKind.NONE:
             raise TargetUnavailable(f"no answer: {got.failure} {got.error}".strip())
-        if 200 <= got.status < 300:
-            return ""
-        said = " ".join(got.body[:_TEXT].decode("utf-8", "replace").split())
-        text = f"HTTP {got.status}: {said}" if said else f"HTTP {got.status}"
-        if got.status in _REFUSALS:
-            return text
-        raise TargetUnavailable(text)
+        return got.status, " ".join(got.body[:_TEXT].decode("utf-8", "replace").split())
 
     async def _send(self, request: DownloadRequest) -> Fetched:
         # Imported on demand: the import takes 0.25 s.
@@ -71,11 +75,39 @@ class HttpClient:
             await fetcher.close()
 
 
-class WebhookTarget:
+class CallTarget:
+    """Sends slices of a chunk, each in one call; finds the items that make it refused."""
+
+    by_place = True
+
+    def write(self, chunk: Chunk) -> Mapping[int, str]:
+        refused: dict[int, str] = {}
+        left = list(reversed(parts(chunk)))
+        while left:
+            begin, end = left.pop()
+            reason = self.send(chunk, begin, end)
+            if reason and end - begin > 1:
+                middle = (begin + end) // 2
+                left += [(middle, end), (begin, middle)]
+            elif reason:
+                refused[begin] = reason
+        return refused
+
+    def send(self, chunk: Chunk, begin: int, end: int) -> str:
+        """Send items; return why the receiver refuses them, "" if it has taken them."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is open between calls."""
+
+
+class WebhookTarget(CallTarget):
     """POST of ``{"type": "items", "timestamp": .., "dataset": .., "items": [..]}``, signed.
 
-    The webhook ID is the place of the first item, so that a receiver recognises a repeat.
+    The webhook ID is the place of the items, so that a receiver recognises a repeat.
     """
+
+    most_items = 1000
 
     def __init__(self, client: HttpClient, url: str, secrets: Sequence[str], delivery: int) -> None:
         self._client = client
@@ -83,37 +115,28 @@ class WebhookTarget:
         self._secrets = secrets
         self._delivery = delivery
 
-    def write(self, chunk: Chunk) -> Mapping[int, str]:
-        refused: dict[int, str] = {}
-        for begin, end in parts(chunk):
-            head = as_json(
-                {
-                    "type": "items",
-                    "timestamp": stamp(chunk.items[begin].at),
-                    "dataset": chunk.dataset,
-                }
-            )
-            items = b",".join(message(item) for item in chunk.items[begin:end])
-            body = head[:-1] + b',"items":[' + items + b"]}"
-            identity = f"items_{self._delivery}_{chunk.id}_{begin}"
-            headers = {"Content-Type": "application/json"}
-            if self._secrets:
-                headers |= signed_headers(self._secrets, identity, int(time.time()), body)
-            reason = self._client.post(self._url, body, headers)
-            if reason:
-                refused |= dict.fromkeys(range(begin, end), reason)
-        return refused
-
-    def close(self) -> None:
-        pass
+    def send(self, chunk: Chunk, begin: int, end: int) -> str:
+        head = as_json(
+            {"type": "items", "timestamp": stamp(chunk.items[begin].at), "dataset": chunk.dataset}
+        )
+        items = b",".join(message(item) for item in chunk.items[begin:end])
+        body = head[:-1] + b',"items":[' + items + b"]}"
+        identity = f"items_{self._delivery}_{chunk.id}_{begin}_{end}"
+        headers = {"Content-Type": "application/json"}
+        if self._secrets:
+            headers |= signed_headers(self._secrets, identity, int(time.time()), body)
+        status, text = self._client.post(self._url, body, headers)
+        return _refusal(status, text, by_item=status in _REFUSALS)
 
 
-class ClickHouseTarget:
+class ClickHouseTarget(CallTarget):
     """Rows of a ClickHouse table by its HTTP interface, ``INSERT .. FORMAT JSONEachRow``.
 
     Columns that the table does not have are skipped. A token lets the table drop a repeat
     (``non_replicated_deduplication_window``, or a replicated table).
     """
+
+    most_items = 10_000
 
     def __init__(
         self, client: HttpClient, url: str, table: str, headers: Mapping[str, str], delivery: int
@@ -124,28 +147,29 @@ class ClickHouseTarget:
         self._headers = headers
         self._delivery = delivery
 
-    def write(self, chunk: Chunk) -> Mapping[int, str]:
-        refused: dict[int, str] = {}
-        for begin, end in parts(chunk):
-            rows = b"\n".join(
-                as_json({**item.data, "_id": item.id, "_run": item.run, "_url": item.url})
-                for item in chunk.items[begin:end]
-            )
-            names = ".".join(f"`{part}`" for part in self._table.split("."))
-            settings = {
-                "query": f"INSERT INTO {names} FORMAT JSONEachRow",
-                "input_format_skip_unknown_fields": "1",
-                "date_time_input_format": "best_effort",
-                "insert_deduplication_token": f"{self._delivery}-{chunk.id}-{begin}",
-            }
-            query = "&".join(f"{name}={quote(value)}" for name, value in settings.items())
-            reason = self._client.post(f"{self._url}/?{query}", rows, self._headers)
-            if reason:
-                refused |= dict.fromkeys(range(begin, end), reason)
-        return refused
+    def send(self, chunk: Chunk, begin: int, end: int) -> str:
+        rows = b"\n".join(as_json(identified(item)) for item in chunk.items[begin:end])
+        names = ".".join(f"`{part}`" for part in self._table.split("."))
+        settings = {
+            "query": f"INSERT INTO {names} FORMAT JSONEachRow",
+            "input_format_skip_unknown_fields": "1",
+            "date_time_input_format": "best_effort",
+            "insert_deduplication_token": f"{self._delivery}-{chunk.id}-{begin}-{end}",
+        }
+        query = "&".join(f"{name}={quote(value)}" for name, value in settings.items())
+        status, text = self._client.post(f"{self._url}/?{query}", rows, self._headers)
+        code = _CODE.match(text)
+        by_item = int(code[1]) in _CLICKHOUSE_DATA if code else status == 413
+        return _refusal(status, text, by_item=by_item)
 
-    def close(self) -> None:
-        pass
+
+def _refusal(status: int, text: str, *, by_item: bool) -> str:
+    if 200 <= status < 300:
+        return ""
+    reason = f"HTTP {status}: {text}" if text else f"HTTP {status}"
+    if not by_item:
+        raise TargetUnavailable(reason)
+    return reason
 
 
 def parts(chunk: Chunk) -> list[tuple[int, int]]:

@@ -18,6 +18,8 @@ from apps.runtime.engine.postgres_link import link_options
 from yardkit.errors import first_line
 
 _LOCK_SECONDS: Final = 20.0
+# A table that somebody has locked must not hold up the other deliveries.
+_STATEMENT_SECONDS: Final = 30
 
 
 class ColumnType(enum.StrEnum):
@@ -323,6 +325,7 @@ class PostgresDatabase:
                 application_name="crawlyard delivery",
                 **link_options(self._url),
             )
+            self._connection.execute(f"SET statement_timeout = '{_STATEMENT_SECONDS}s'")
         return self._connection
 
 

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from apps.datasets.engine.targets.base import Chunk, TargetUnavailable, as_json
+from apps.datasets.engine.item_types import Item
+from apps.datasets.engine.targets.base import (
+    Chunk,
+    NoKey,
+    TargetUnavailable,
+    identified,
+    identity_of,
+)
 from yardkit.errors import first_line
 
 if TYPE_CHECKING:
     from pymongo import MongoClient
 
 TIMEOUT_MS: Final = 10_000
+# Errors of one write that concern the server: rights, a change of the primary, a full disk.
+_PASSING: Final = frozenset({6, 7, 13, 89, 91, 189, 9001, 10107, 11600, 11602, 13435, 14031})
 _MAX_LONG: Final = 2**63
 
 
 class DocumentTarget:
     """One collection. The identity or key is ``_id``."""
+
+    most_items = 1000
+    by_place = False
 
     def __init__(
         self, url: str, database: str, collection: str, key_fields: Sequence[str] = ()
@@ -28,58 +40,55 @@ class DocumentTarget:
         self._client: MongoClient[Any] | None = None
 
     def write(self, chunk: Chunk) -> Mapping[int, str]:
+        refused: dict[int, str] = {}
+        writes: list[tuple[int, Any]] = []
+        for place, item in enumerate(chunk.items):
+            try:
+                writes.append((place, self._document(item)))
+            except NoKey as error:
+                refused[place] = str(error)
+        while writes:
+            writes = self._write(writes, refused)
+        return refused
+
+    def _document(self, item: Item) -> dict[str, Any]:
+        document = {name: _fitting(value) for name, value in identified(item).items()}
+        return document | {"_id": identity_of(item, item.data, self._key_fields), "_at": item.at}
+
+    def _write(
+        self, writes: list[tuple[int, Any]], refused: dict[int, str]
+    ) -> list[tuple[int, Any]]:
+        """Write in order; return those after the first one that is refused."""
         from bson.errors import InvalidDocument
         from pymongo import ReplaceOne
         from pymongo.errors import BulkWriteError, PyMongoError
 
-        refused: dict[int, str] = {}
-        writes: list[Any] = []
-        places: list[int] = []
-        for place, item in enumerate(chunk.items):
-            data = item.data
-            identity: Any = item.id
-            if self._key_fields:
-                parts = [data.get(field) for field in self._key_fields]
-                if any(part is None for part in parts):
-                    missing = self._key_fields[parts.index(None)]
-                    refused[place] = f"the key field {missing} has no value"
-                    continue
-                identity = as_json(parts).decode()
-            document = {
-                **{name: _fitting(value) for name, value in data.items()},
-                "_id": identity,
-                "_run": item.run,
-                "_at": item.at,
-                "_url": item.url,
-            }
-            writes.append(ReplaceOne({"_id": identity}, document, upsert=True))
-            places.append(place)
-        if not writes:
-            return refused
+        requests = [
+            ReplaceOne({"_id": document["_id"]}, document, upsert=True)
+            for _place, document in writes
+        ]
         try:
-            self._open()[self._database][self._collection].bulk_write(writes, ordered=True)
+            self._open()[self._database][self._collection].bulk_write(requests, ordered=True)
         except BulkWriteError as error:
-            first = (error.details or {}).get("writeErrors", [{}])[0]
-            if "index" not in first:
-                raise TargetUnavailable(first_line(error)) from error
-            # Those before it are written; those after it come with the repeat.
-            bad = places[first["index"]]
-            rest = Chunk(chunk.dataset, chunk.batch, chunk.offset, chunk.items[bad + 1 :])
-            refused[bad] = str(first.get("errmsg", "refused"))[:500]
-            later = self.write(rest) if rest.items else {}
-            return refused | {bad + 1 + place: reason for place, reason in later.items()}
+            first = (error.details or {}).get("writeErrors", [{}])[:1]
+            if not first or "index" not in first[0] or first[0].get("code") in _PASSING:
+                text = first[0].get("errmsg") if first else ""
+                raise TargetUnavailable(text or first_line(error)) from error
+            # Those before it are written.
+            bad = first[0]["index"]
+            refused[writes[bad][0]] = str(first[0].get("errmsg", "refused"))[:500]
+            return writes[bad + 1 :]
         except InvalidDocument as error:
-            if len(chunk.items) == 1:
-                return {0: first_line(error)}
-            middle = len(chunk.items) // 2
-            halves = (chunk.items[:middle], chunk.items[middle:])
-            one, two = (
-                self.write(Chunk(chunk.dataset, chunk.batch, chunk.offset, half)) for half in halves
-            )
-            return {**one, **{middle + place: reason for place, reason in two.items()}}
+            if len(writes) == 1:
+                refused[writes[0][0]] = first_line(error)
+                return []
+            middle = len(writes) // 2
+            for part in (writes[:middle], writes[middle:]):
+                while part:
+                    part = self._write(part, refused)
         except PyMongoError as error:
             raise TargetUnavailable(first_line(error)) from error
-        return refused
+        return []
 
     def close(self) -> None:
         if self._client is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -24,7 +24,21 @@ from yardkit.standard_webhooks import secret_problem
 
 # PostgreSQL's limit of a name.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
-_PORTS: Final = {"postgresql": 5432, "mongodb": 27017, "amqp": 5672, "amqps": 5671}
+# Options that an address may have. Others name files of this host, other hosts (libpq's ``host``
+# wins over the address) or the host's own identity.
+_URL_OPTIONS: Final[Mapping[str, Sequence[str]]] = {
+    "s3": ("endpoint", "region", "path_style"),
+    "postgresql": ("sslmode", "connect_timeout", "target_session_attrs"),
+    "mongodb": (
+        "replicaSet",
+        "authSource",
+        "authMechanism",
+        "tls",
+        "directConnection",
+        "retryWrites",
+    ),
+}
+_MONGODB_LOGINS: Final = ("SCRAM-SHA-1", "SCRAM-SHA-256", "PLAIN")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,9 +124,11 @@ def open_target(settings: Settings, context: TargetContext, *, resolve: bool = T
         raise BadTarget(f"upsert is id or key, not {settings.options.upsert!r}")
     if settings.options.upsert == "key" and not settings.key_fields:
         raise BadTarget("upsert by key: the dataset has no key")
+    _check_url(settings)
+    target = maker(settings, context)
     if resolve:
         _check_hosts(settings, context.networks)
-    return maker(settings, context)
+    return target
 
 
 def _keys(settings: Settings) -> Sequence[str]:
@@ -160,6 +176,8 @@ def _table(settings: Settings, context: TargetContext) -> Target:
     _check_name("table", settings.options.table)
     if len(table) > 63:
         raise BadTarget(f"table: the name {table} has more than 63 letters")
+    if "." in settings.options.table:
+        raise BadTarget("table: a name without dots")
     layout = RecordLayout() if settings.options.layout == "records" else None
     return TableTarget(
         open_database(context.records_url), table, layout or ItemLayout(_keys(settings))
@@ -170,6 +188,8 @@ def _postgresql(settings: Settings, _context: TargetContext) -> Target:
     if not settings.url.startswith(("postgresql://", "postgres://")):
         raise BadTarget("address: use postgresql://host:5432/name")
     _check_name("table", settings.options.table)
+    if "." in settings.options.table:
+        raise BadTarget("table: a name without dots")
     database = open_database(_with_login(settings))
     return TableTarget(database, settings.options.table, ItemLayout(_keys(settings)))
 
@@ -177,6 +197,9 @@ def _postgresql(settings: Settings, _context: TargetContext) -> Target:
 def _mongodb(settings: Settings, _context: TargetContext) -> Target:
     if not settings.url.startswith(("mongodb://", "mongodb+srv://")):
         raise BadTarget("address: use mongodb://host:27017/?replicaSet=name")
+    login = dict(parse_qsl(urlsplit(settings.url).query)).get("authMechanism", _MONGODB_LOGINS[0])
+    if login not in _MONGODB_LOGINS:
+        raise BadTarget(f"authMechanism is one of {', '.join(_MONGODB_LOGINS)}")
     database, dot, collection = settings.options.collection.partition(".")
     if not (database and dot and collection):
         raise BadTarget("collection: use database.collection")
@@ -205,7 +228,7 @@ def _rabbitmq(settings: Settings, context: TargetContext) -> Target:
     if not settings.url:
         # Of the platform's own broker a project has only queues of its own.
         queue = f"items.p{settings.project_id}.{settings.options.queue}"
-        return QueueTarget(queue, broker=context.broker())
+        return QueueTarget(queue, broker=context.broker)
     if not settings.url.startswith(("amqp://", "amqps://")):
         raise BadTarget("address: use amqp://host:5672/vhost, or none for the platform's broker")
     return QueueTarget(settings.options.queue, url=_with_login(settings))
@@ -254,11 +277,38 @@ def _check_name(what: str, name: str) -> None:
         )
 
 
+def _check_url(settings: Settings) -> None:
+    """Raise ``BadTarget`` for secrets in the address, and for options that reach further."""
+    if settings.kind == "kafka":
+        if set(settings.url) & set("@/?#"):
+            raise BadTarget("address: a list of host:port, such as kafka1:9092,kafka2:9092")
+        return
+    try:
+        parts = urlsplit(settings.url)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError as error:
+        raise BadTarget(f"address: {error}") from None
+    if "@" in parts.netloc:
+        raise BadTarget("address: user and password belong into the credentials")
+    if not settings.url.isprintable() or parts.fragment or (settings.url and not parts.netloc):
+        raise BadTarget("address: use scheme://host/path")
+    if settings.kind == "webhook":
+        return
+    allowed = _URL_OPTIONS.get(settings.kind, ())
+    unknown = [name for name, _value in options if name not in allowed]
+    if unknown or (parts.query and not options):
+        known = ", ".join(allowed) or "none"
+        raise BadTarget(
+            f"address: the option {unknown[0][:80] if unknown else parts.query[:80]!r} "
+            f"is not supported, use {known}"
+        )
+    if len({name for name, _value in options}) < len(options):
+        raise BadTarget("address: an option is given twice")
+
+
 def _with_login(settings: Settings) -> str:
     """Return the address with the credentials in it."""
     parts = urlsplit(settings.url)
-    if "@" in parts.netloc:
-        raise BadTarget("address: user and password belong into the credentials")
     if not settings.credentials.user:
         return settings.url
     login = quote(settings.credentials.user, safe="")
@@ -283,15 +333,14 @@ def _check_hosts(settings: Settings, networks: Sequence[str]) -> None:
 
 
 def _hosts(settings: Settings) -> list[str]:
-    if settings.kind == "kafka":
-        places = settings.url
-    else:
-        url = settings.url
-        if settings.kind == "s3":
-            _, _, url = urlsplit(url).query.partition("endpoint=")
-            if not url:
-                return []
-        places = urlsplit(url).netloc.rpartition("@")[2]
+    places = settings.url
+    if settings.kind == "s3":
+        places = dict(parse_qsl(urlsplit(places).query)).get("endpoint", "")
+        if not places:
+            # Amazon's.
+            return []
+    if settings.kind != "kafka":
+        places = urlsplit(places).netloc
     hosts = [place.strip() for place in places.split(",") if place.strip()]
     if not hosts:
         raise BadTarget("address: no host")

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import csv
 import io
+import string
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from apps.datasets.engine.targets.base import BadTarget, Chunk, TargetUnavailable, stamp
+from apps.datasets.engine.targets.base import (
+    SYSTEM,
+    BadTarget,
+    Chunk,
+    TargetUnavailable,
+    as_json,
+    identified,
+    stamp,
+)
 from yardkit.items import segments
 from yardkit.items.batches import ReadItem
 from yardkit.items.columns import Columns
@@ -26,6 +36,9 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 class FileTarget:
     """One file for each chunk."""
+
+    most_items = 20_000
+    by_place = True
 
     def __init__(self, store: ObjectStore, file_format: str, template: str) -> None:
         self._store = store
@@ -58,33 +71,50 @@ class FileTarget:
 def check_template(template: str) -> None:
     """Raise ``BadTarget`` for a template that names unknown fields, or no place of a chunk."""
     try:
-        sample = template.format(**dict.fromkeys(_FIELDS, "x"))
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise BadTarget(f"template: {error}; use {', '.join(_FIELDS)} in braces") from None
-    if "{batch}" not in template or "{offset}" not in template:
+        fields = {
+            # Plain names only: attributes and widths reach further than a path needs.
+            name if not (spec or conversion) else f"{name}:{spec}"
+            for _text, name, spec, conversion in string.Formatter().parse(template)
+            if name is not None
+        }
+    except ValueError as error:
+        raise BadTarget(f"template: {error}") from None
+    unknown = sorted(fields - set(_FIELDS))
+    if unknown:
+        raise BadTarget(f"template: {{{unknown[0][:80]}}} is unknown; use {', '.join(_FIELDS)}")
+    if not {"batch", "offset"} <= fields:
         raise BadTarget("template: {batch} and {offset} keep files apart; use both")
-    if sample.startswith("/") or ".." in sample.split("/"):
-        raise BadTarget("template: a path below the folder")
+    parts = template.format(**dict.fromkeys(_FIELDS, "x")).split("/")
+    if not all(parts) or {".", ".."} & set(parts):
+        raise BadTarget("template: a path below the folder, such as {date}/{batch}-{offset}.jsonl")
 
 
 def _safe(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+    """Return a name for a path; different names stay different."""
+    safe = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in name)
+    return safe if safe == name else f"{safe[:100]}-{zlib.crc32(name.encode()):08x}"
 
 
 def _json_lines(chunk: Chunk) -> bytes:
-    return b"".join(item.json.encode() + b"\n" for item in chunk.items)
+    lines = []
+    for item in chunk.items:
+        if any(f'"{name}"' in item.json for name in SYSTEM):
+            lines.append(as_json(identified(item)))
+            continue
+        head = as_json({"_id": item.id, "_run": item.run, "_at": stamp(item.at), "_url": item.url})
+        # As it came: numbers keep all their digits.
+        fields = item.json.strip()[1:-1].strip()
+        lines.append(head[:-1] + b"," + fields.encode() + b"}" if fields else head)
+    return b"\n".join(lines) + b"\n"
 
 
 def _csv(chunk: Chunk) -> bytes:
-    rows = [item.data for item in chunk.items]
+    rows = [identified(item) for item in chunk.items]
     fields = list(dict.fromkeys(field for row in rows for field in row))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["_id", "_at", "_url", *map(_cell, fields)])
-    for item, row in zip(chunk.items, rows, strict=True):
-        writer.writerow(
-            [item.id, stamp(item.at), _cell(item.url), *(_cell(row.get(name)) for name in fields)]
-        )
+    writer.writerow([_cell(field) for field in fields])
+    writer.writerows([_cell(row.get(name)) for name in fields] for row in rows)
     return text.getvalue().encode("utf-8", "replace")
 
 

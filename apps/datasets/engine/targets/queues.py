@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,9 @@ _POLL_SECONDS: Final = 0.1
 
 class KafkaTarget:
     """One topic; the key is the item's identity. Requires the extra ``kafka``."""
+
+    most_items = 1000
+    by_place = False
 
     def __init__(self, servers: str, topic: str, settings: Mapping[str, Any]) -> None:
         self._servers = servers
@@ -112,10 +115,15 @@ class QueueTarget:
     """One durable queue of a broker; the message ID is the item's identity.
 
     Args:
-        broker: of the platform; None: connect to ``url``.
+        broker: returns that of the platform; None: connect to ``url``.
     """
 
-    def __init__(self, queue: str, *, url: str = "", broker: Broker | None = None) -> None:
+    most_items = 1000
+    by_place = False
+
+    def __init__(
+        self, queue: str, *, url: str = "", broker: Callable[[], Broker] | None = None
+    ) -> None:
         self._queue = queue
         self._url = url
         self._given = broker
@@ -164,7 +172,7 @@ class QueueTarget:
 
     def _open(self) -> Broker:
         if self._given is not None:
-            return self._given
+            return self._given()
         if self._own is None:
             self._own = connect(self._url, name="delivery", timeout=CONNECT_SECONDS)
         return self._own

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, Protocol
 
 from apps.datasets.engine.item_types import Item
-from apps.datasets.engine.targets.base import Chunk, as_json, clean
+from apps.datasets.engine.targets.base import Chunk, NoKey, as_json, clean, identity_of
 from apps.datasets.engine.targets.databases import (
     ColumnType,
     TableChanged,
@@ -66,14 +66,8 @@ class ItemLayout:
         self._key_fields = key_fields
 
     def values(self, item: Item, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of the fixed columns. Raises ``ValuesRejected`` without a key."""
-        identity = item.id
-        if self._key_fields:
-            parts = [data.get(field) for field in self._key_fields]
-            if any(part is None for part in parts):
-                missing = self._key_fields[parts.index(None)]
-                raise ValuesRejected(f"the key field {missing} has no value")
-            identity = clean(as_json(parts).decode())
+        """Return the values of the fixed columns. Raises ``NoKey``."""
+        identity = identity_of(item, data, self._key_fields)
         return {"_id": identity, "_run": item.run, "_at": item.at, "_url": clean(item.url)}
 
     def fields(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -98,9 +92,12 @@ class RecordLayout:
     key: Sequence[str] = ("request_id", "position")
 
     def values(self, item: Item, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of the fixed columns."""
+        """Return the values of the fixed columns. Raises ``NoKey`` for items of others."""
+        number = item.incarnation.removeprefix("r")
+        if not (number.isascii() and number.isdigit()):
+            raise NoKey(f"{item.id} is no record of a stored request")
         return {
-            "request_id": int(item.incarnation.removeprefix("r")),
+            "request_id": int(number),
             "position": item.seq - 1,
             "at": item.at,
             "url": clean(item.url),
@@ -114,6 +111,9 @@ class RecordLayout:
 
 class TableTarget:
     """Table of one delivery. Writes are idempotent."""
+
+    most_items = 1000
+    by_place = False
 
     def __init__(self, database: TableDatabase, table: str, layout: TableLayout) -> None:
         self._database = database
@@ -129,7 +129,7 @@ class TableTarget:
             data = item.data
             try:
                 rows.append((place, self._layout.values(item, data), self._layout.fields(data)))
-            except ValuesRejected as error:
+            except NoKey as error:
                 refused[place] = str(error)
         return refused | self._write_parts(rows)
 

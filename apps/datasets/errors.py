@@ -1,0 +1,33 @@
+"""Domain errors of the datasets app."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.errors import DomainError
+
+
+class DatasetsError(DomainError):
+    """Base class of the datasets app's domain errors."""
+
+
+class BadDelivery(DatasetsError):
+    """The settings of a delivery can never work; ``fields`` says which."""
+
+    code = "bad_delivery"
+    status = 422
+    detail = _("The delivery is not configured correctly. Check its fields.")
+
+
+class DeliveryExists(DatasetsError):
+    """The dataset has a delivery of this name."""
+
+    code = "delivery_exists"
+    detail = _("The dataset already has a delivery of this name.")
+
+
+class NothingToDeliver(DatasetsError):
+    """Nothing is stored from there on, or it waits to be delivered anyway."""
+
+    code = "nothing_to_deliver"
+    detail = _("Nothing from there on has been delivered yet, or is still stored.")
