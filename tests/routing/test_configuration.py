@@ -160,7 +160,7 @@ def test_what_is_wrong_is_refused_with_file_and_line(project: Project, folder: P
     assert "did you mean kafka.KafkaInbound" in said
     change(folder, "kafka.KafkaInbond", "kafka.KafkaInbound")
     change(folder, "task_result == 1000", "task_result = 1000")
-    assert "a comparison is ==" in refused(
+    assert "use == to compare" in refused(
         "apply", "routing", folder / "main.yaml", "--project", "ic"
     )
     assert not ConfigVersion.objects.exists()

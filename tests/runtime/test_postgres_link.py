@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from apps.requeststore.sinks.databases import PostgresDatabase
+from apps.datasets.engine.targets.databases import PostgresDatabase
 from apps.runtime.engine.postgres_link import link_options
 from apps.runtime.engine.postgres_pool import ProcessPool
 from apps.seeds.stores.postgres.database import SeedDatabase
