@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from apps.datasets.services import compaction
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +21,7 @@ def objects(settings: Any, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def catalog(objects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Catalog of Iceberg tables in a file, since quick tests have their database in memory."""
     url = f"sqlite:///{tmp_path}/catalog.sqlite3"
 
@@ -25,8 +29,13 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if not (tmp_path / "catalog.sqlite3").exists():
             from pyiceberg.catalog.sql import SqlCatalog
 
-            SqlCatalog("crawlyard", uri=url).destroy_tables()
-            SqlCatalog("crawlyard", uri=url).create_tables()
+            with closing(SqlCatalog("crawlyard", uri=url)) as made:
+                made.create_tables()
         return url
 
-    monkeypatch.setattr("apps.datasets.services.compaction.catalog_database", database)
+    monkeypatch.setattr(compaction, "catalog_database", database)
+    yield
+    opened = compaction.tables()._opened
+    compaction._tables.cache_clear()
+    if opened is not None:
+        opened.close()
