@@ -31,3 +31,27 @@ class NothingToDeliver(DatasetsError):
 
     code = "nothing_to_deliver"
     detail = _("Nothing from there on has been delivered yet, or is still stored.")
+
+
+class ItemQueryRefused(DatasetsError):
+    """A filter, field, order or cursor that cannot be used."""
+
+    code = "bad_item_query"
+    status = 400
+    detail = _("This query of items cannot be used.")
+
+
+class ItemsUnavailable(DatasetsError):
+    """The object store does not answer."""
+
+    code = "data_unavailable"
+    status = 503
+    detail = _("The items cannot be read at the moment.")
+
+
+class SettingsRefused(DatasetsError):
+    """A key, schema or check that cannot be used."""
+
+    code = "bad_dataset_settings"
+    status = 422
+    detail = _("These settings cannot be used.")

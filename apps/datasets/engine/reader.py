@@ -93,26 +93,43 @@ class ItemReader(BatchStream, RunComparison):
     def batches(
         self, query: ItemQuery, *, fields: Sequence[str] | None = None, rows: int = 10_000
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the items of a query with system columns and fields, in flat memory.
+        """Yield the items of a query in flat memory, at most ``rows`` at a time.
 
         Columns: those of ``fields`` under the fields' names, several types as text; without
-        ``fields`` the system columns and every column as they are.
+        ``fields`` the items as they came, in one column. A cursor of ``page`` is where it begins.
+        Without an order of the query the items come as they were stored.
         """
-        source, known = self._source(self._files)
+        after = None if query.sort or query.latest else place_of(query.after)
+        source, known = self._source([file for file in self._files if _may_follow(file, after)])
         condition = where(query.filters, query.text, known)
         selected = self._selected(source, known, latest=query.latest)
-        chosen = "*" if fields is None else ", ".join(_chosen(field, known) for field in fields)
-        order = order_by(query.sort, known) if query.sort else ""
-        text = (
-            f"SELECT {chosen} FROM {selected} WHERE {condition.text} "  # noqa: S608 - bound
-            f"ORDER BY {order}{', '.join(PLACE)}"
+        chosen = (
+            names.ITEM if fields is None else ", ".join(_chosen(field, known) for field in fields)
         )
+        parameters = list(condition.parameters)
+        text = f"SELECT {chosen} FROM {selected} WHERE ({condition.text})"  # noqa: S608 - bound
+        if query.sort or query.latest:
+            # The rows of files are in their order; only others are sorted, which takes memory.
+            order = order_by(query.sort, known) if query.sort else ""
+            text += f" ORDER BY {order}{', '.join(PLACE)} OFFSET {offset_of(query.after)}"
+        elif after is not None:
+            text += f" AND ({', '.join(PLACE)}) > (?, ?, ?, ?)"
+            parameters += after
         with self._guarded():
             # Without a limit of time: the reader decides how fast it takes.
-            reader: Any = (
-                self._open().execute(text, list(condition.parameters)).to_arrow_reader(rows)
-            )
+            reader: Any = self._open().sql(text, params=parameters).to_arrow_reader(rows)
             yield from reader
+
+    def check_fields(self, fields: Sequence[str]) -> None:
+        """Raise ``BadItemQuery`` for an unknown field."""
+        known = FieldNames(self._columns, [])
+        for field in fields:
+            known.of(field)
+
+    @property
+    def fields(self) -> list[str]:
+        """Return the fields of the dataset, in the order in which they appeared."""
+        return self._columns.fields
 
     # --- statistics -----------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ _SETTINGS: Final[dict[str, Any]] = {
     # Extensions would be loaded from their maker's host at run time.
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-    "preserve_insertion_order": False,
 }
 
 

@@ -1,0 +1,375 @@
+"""Datasets and items over REST."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.http import Http404, StreamingHttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.decorators import action
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView, WriteViewSet
+from apps.access.states import Role
+from apps.datasets.api.serializers import (
+    AccountingSerializer,
+    CompareQuerySerializer,
+    ComparisonSerializer,
+    DatasetRunSerializer,
+    DatasetSerializer,
+    FieldQuerySerializer,
+    FieldSummarySerializer,
+    FieldValuesSerializer,
+    ItemPageSerializer,
+    ItemQuerySerializer,
+    fields_of,
+    query_of,
+)
+from apps.datasets.engine.errors import BadItemQuery, DataUnavailable
+from apps.datasets.engine.exports import CONTENT_TYPES, FORMATS, check_rows
+from apps.datasets.engine.item_types import Item, ItemPage, ItemQuery
+from apps.datasets.engine.reader import ItemReader
+from apps.datasets.errors import ItemQueryRefused, ItemsUnavailable
+from apps.datasets.models import Dataset, DatasetRun
+from apps.datasets.queries.items import (
+    dataset_of_run,
+    open_reader,
+    previous_run,
+    run_accounting,
+    summaries,
+)
+from apps.datasets.services.changes import change_dataset, pin_run
+from apps.jobs.models import Run
+
+_FORMAT: Final = OpenApiParameter(
+    "format", enum=list(FORMATS), default="json", description="json is paged, others are streamed."
+)
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Turn errors of the reader into answers."""
+    try:
+        yield
+    except BadItemQuery as error:
+        raise ItemQueryRefused(str(error)) from error
+    except DataUnavailable as error:
+        raise ItemsUnavailable(str(error)) from error
+
+
+class _Download(BaseRenderer):
+    """Makes a format acceptable; downloads are streamed, so it renders errors only."""
+
+    charset = None
+
+    def render(self, data: Any, *args: Any, **kwargs: Any) -> bytes:
+        """Return the error as JSON, because programs read its code."""
+        return JSONRenderer().render(data)
+
+
+_RENDERERS: Final = [
+    JSONRenderer,
+    *(
+        type(
+            f"_{name.title()}Renderer",
+            (_Download,),
+            {"format": name, "media_type": CONTENT_TYPES[name].partition(";")[0]},
+        )
+        for name in FORMATS
+        if name != "json"
+    ),
+]
+
+
+class _ItemsView(ApiView):
+    renderer_classes: ClassVar[Sequence[Any]] = _RENDERERS
+
+    def items(self, request: Request, dataset: Dataset | None, run: int | None) -> Any:
+        """Return a page as JSON, or a stream of another format."""
+        asked = ItemQuerySerializer(data=_flat(request))
+        asked.is_valid(raise_exception=True)
+        query, fields = query_of(asked.validated_data), fields_of(asked.validated_data)
+        export = request.accepted_renderer.format
+        streams = export != "json" or "download" in request.query_params
+        if dataset is None:
+            page = ItemPage([], "")
+            return Response(_page(page, fields)) if not streams else _empty(export, run)
+        reader = open_reader(dataset, None if run is None else [run])
+        if not streams:
+            with answered(), reader:
+                return Response(_page(reader.page(query), fields))
+        name = f"run-{run}" if run is not None else f"dataset-{dataset.pk}"
+        return _streamed(reader, query, fields, export, f"{name}.{export}")
+
+
+class RunItemsView(_ItemsView):
+    """Items of a run."""
+
+    @extend_schema(
+        operation_id="runs_items",
+        summary="Items of a run",
+        parameters=[ItemQuerySerializer, _FORMAT],
+        responses={200: ItemPageSerializer, (200, "text/csv"): OpenApiTypes.BINARY},
+    )
+    def get(self, request: Request, run: int) -> Any:
+        """Return a page of items; in other formats than json, or with `download`, all of them."""
+        found = visible_run(request, run)
+        return self.items(request, dataset_of_run(found), run)
+
+
+class DatasetItemsView(_ItemsView):
+    """Items of a dataset over all runs."""
+
+    @extend_schema(
+        operation_id="datasets_items",
+        summary="Items of a dataset",
+        parameters=[ItemQuerySerializer, _FORMAT],
+        responses={200: ItemPageSerializer, (200, "text/csv"): OpenApiTypes.BINARY},
+    )
+    def get(self, request: Request, dataset: int) -> Any:
+        """Return a page of items; in other formats than json, or with `download`, all of them."""
+        found = get_object_or_404(Dataset.objects.visible_to(request.user), pk=dataset)
+        return self.items(request, found, None)
+
+
+class RunAccountingView(ApiView):
+    """Accounting of a run's items."""
+
+    @extend_schema(
+        operation_id="runs_items_accounting",
+        summary="Accounting of a run's items",
+        responses=AccountingSerializer,
+    )
+    def get(self, request: Request, run: int) -> Response:
+        """Return what became of the items that the run has yielded."""
+        visible_run(request, run)
+        return Response(run_accounting(run).as_dict())
+
+
+class RunItemStatisticsView(ApiView):
+    """Fields of a run's items."""
+
+    @extend_schema(
+        operation_id="runs_items_fields",
+        summary="Fields of a run's items",
+        responses=FieldSummarySerializer(many=True),
+    )
+    def get(self, request: Request, run: int) -> Response:
+        """Return each field with its fill rate, types and limits."""
+        visible_run(request, run)
+        rows = list(DatasetRun.objects.filter(run_number=run))
+        return Response(FieldSummarySerializer(summaries(rows), many=True).data)
+
+
+class RunFieldValuesView(ApiView):
+    """Values of one field."""
+
+    @extend_schema(
+        operation_id="runs_items_values",
+        summary="Values of one field of a run's items",
+        parameters=[FieldQuerySerializer],
+        responses=FieldValuesSerializer,
+    )
+    def get(self, request: Request, run: int) -> Response:
+        """Return distinct and most frequent values, and a histogram of numbers."""
+        found = visible_run(request, run)
+        asked = FieldQuerySerializer(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        dataset = dataset_of_run(found)
+        if dataset is None:
+            raise Http404
+        with answered(), open_reader(dataset, [run]) as reader:
+            values = reader.values(asked.validated_data["field"], ItemQuery())
+        return Response(msgspec.to_builtins(values))
+
+
+class RunComparisonView(ApiView):
+    """A run compared with another one."""
+
+    @extend_schema(
+        operation_id="runs_compare",
+        summary="A run's items compared with those of an earlier run",
+        parameters=[CompareQuerySerializer],
+        responses=ComparisonSerializer,
+    )
+    def get(self, request: Request, run: int) -> Response:
+        """Return numbers of added, removed, changed and equal items by key, and a page of one."""
+        found = visible_run(request, run)
+        asked = CompareQuerySerializer(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        values = asked.validated_data
+        dataset = dataset_of_run(found)
+        if dataset is None:
+            raise Http404
+        other = values.get("with") or previous_run(dataset, run)
+        if other is None:
+            raise ItemQueryRefused("there is no earlier run to compare with")
+        with answered(), open_reader(dataset, [other, run]) as reader:
+            counts = reader.compare(other, run)
+            items, following = reader.compared(
+                other, run, values["kind"], limit=values["limit"], after=values.get("cursor", "")
+            )
+        return Response(
+            {
+                "old": other,
+                "new": run,
+                **msgspec.to_builtins(counts),
+                "kind": values["kind"],
+                "results": [
+                    {"key": item.key, "fields": item.fields, "old": item.old, "new": item.new}
+                    for item in items
+                ],
+                "next": following or None,
+            }
+        )
+
+
+class DatasetViewSet(WriteViewSet[Dataset]):
+    """Datasets; they are made by their first item."""
+
+    queryset = Dataset.objects.select_related("project")
+    serializer_class = DatasetSerializer
+    http_method_names: ClassVar[Sequence[str]] = ["get", "patch", "post"]
+    filterset_fields: ClassVar[Sequence[str]] = ["project", "origin", "name"]
+    required_roles = {"pin": Role.OPERATOR, "unpin": Role.OPERATOR}
+
+    @extend_schema(exclude=True)
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Refuse: a dataset is made by its first item."""
+        return self.http_method_not_allowed(request)
+
+    def update_object(self, obj: Dataset, values: dict[str, Any]) -> Dataset:
+        return change_dataset(dataset=obj, actor=self.person, **values)
+
+    @extend_schema(
+        summary="Data of each run of a dataset", responses=DatasetRunSerializer(many=True)
+    )
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def runs(self, request: Request, pk: int) -> Response:
+        """Return the last 500 runs, the newest first."""
+        dataset = self.get_object()
+        rows = dataset.runs.order_by("-run_number")[:500]
+        return Response(DatasetRunSerializer(rows, many=True).data)
+
+    @extend_schema(summary="Items of one key over all runs", responses=ItemPageSerializer)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def history(self, request: Request, pk: int) -> Response:
+        """Return the items whose key fields have the values of `key`, in order; newest first."""
+        dataset = self.get_object()
+        with answered(), open_reader(dataset) as reader:
+            items = reader.history(request.query_params.getlist("key"))
+        return Response(_page(ItemPage(items, ""), []))
+
+    @extend_schema(
+        summary="Keep the data of a run whatever the retention says",
+        request=None,
+        responses=DatasetRunSerializer,
+    )
+    @action(detail=True, methods=["post"], url_path=r"runs/(?P<run>[0-9]{1,18})/pin")
+    def pin(self, request: Request, pk: int, run: str) -> Response:
+        """Pin the data of a run."""
+        return self._pinned(int(run), pinned=True)
+
+    @extend_schema(
+        summary="Let the retention delete the data of a run",
+        request=None,
+        responses=DatasetRunSerializer,
+    )
+    @action(detail=True, methods=["post"], url_path=r"runs/(?P<run>[0-9]{1,18})/unpin")
+    def unpin(self, request: Request, pk: int, run: str) -> Response:
+        """Unpin the data of a run."""
+        return self._pinned(int(run), pinned=False)
+
+    def _pinned(self, run: int, *, pinned: bool) -> Response:
+        dataset = self.get_object()
+        row = get_object_or_404(dataset.runs, run_number=run)
+        pin_run(run=row, actor=self.person, pinned=pinned)
+        row.refresh_from_db()
+        return Response(DatasetRunSerializer(row).data)
+
+
+def visible_run(request: Request, run: int) -> Run:
+    """Return a run that the caller may see. Raises ``Http404``."""
+    return get_object_or_404(Run.objects.visible_to(request.user).select_related("job"), pk=run)
+
+
+def _flat(request: Request) -> dict[str, Any]:
+    values: dict[str, Any] = request.query_params.dict()
+    if "filter" in values:
+        values["filter"] = request.query_params.getlist("filter")
+    return values
+
+
+def _page(page: ItemPage, fields: Sequence[str]) -> dict[str, Any]:
+    return {"results": [_shown(item, fields) for item in page.items], "next": page.next or None}
+
+
+def _shown(item: Item, fields: Sequence[str]) -> dict[str, Any]:
+    data = item.data
+    if fields:
+        data = {name: data[name] for name in fields if name in data}
+    return {
+        "id": item.id,
+        "run": item.run,
+        "seq": item.seq,
+        "at": item.at,
+        "url": item.url,
+        "flags": item.flags,
+        "item": data,
+    }
+
+
+def _streamed(
+    reader: ItemReader, query: ItemQuery, fields: Sequence[str], export: str, name: str
+) -> StreamingHttpResponse:
+    # The first piece is made before the answer begins, since its status cannot change afterwards.
+    with answered():
+        reader.__enter__()
+        try:
+            reader.check_fields(fields)
+            check_rows(reader, query, export)
+            pieces = FORMATS[export](reader, query, fields)
+            first = next(pieces, b"")
+        except BaseException:
+            reader.__exit__(None, None, None)
+            raise
+    return _attachment(_pieces(reader, first, pieces), export, name)
+
+
+def _empty(export: str, run: int | None) -> StreamingHttpResponse:
+    content = b"[]\n" if export == "json" else b""
+
+    async def nothing() -> AsyncIterator[bytes]:
+        yield content
+
+    return _attachment(nothing(), export, f"run-{run}.{export}")
+
+
+def _attachment(content: AsyncIterator[bytes], export: str, name: str) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(content, content_type=CONTENT_TYPES[export])
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+async def _pieces(
+    reader: ItemReader, first: bytes, pieces: Iterator[bytes]
+) -> AsyncIterator[bytes]:
+    """Yield the rest. Asynchronous: the server would buffer a synchronous iterator."""
+    following = sync_to_async(next)
+    try:
+        piece: bytes | None = first
+        while piece is not None:
+            yield piece
+            piece = await following(pieces, None)
+    finally:
+        await sync_to_async(reader.__exit__)(None, None, None)

@@ -1,0 +1,68 @@
+"""Changes of datasets by people: settings, pins, deletion of a run's data."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db import transaction
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.datasets.engine.checks import BadChecks, check_schema, read_checks
+from apps.datasets.errors import SettingsRefused
+from apps.datasets.models import Dataset, DatasetRun
+
+MOST_KEY_FIELDS: Final = 10
+SETTINGS: Final = ("key_fields", "item_schema", "checks", "keep_days", "keep_runs", "keep_bytes")
+
+
+@transaction.atomic
+def change_dataset(*, dataset: Dataset, actor: User, **values: Any) -> Dataset:
+    """Change settings of a dataset. Raises ``SettingsRefused``."""
+    row = Dataset.objects.select_for_update().get(pk=dataset.pk)
+    problems = _problems(values)
+    if problems:
+        raise SettingsRefused(fields=problems)
+    before = {name: getattr(row, name) for name in values}
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(values))
+    changed = {name: value for name, value in values.items() if before[name] != value}
+    if changed:
+        record(
+            actor=actor,
+            action="datasets.change",
+            obj=row,
+            before={name: before[name] for name in changed},
+            after=changed,
+        )
+    return row
+
+
+@transaction.atomic
+def pin_run(*, run: DatasetRun, actor: User, pinned: bool) -> None:
+    """Keep the data of a run whatever the retention says, or not any more."""
+    if DatasetRun.objects.filter(pk=run.pk, pinned=not pinned).update(pinned=pinned):
+        action = "datasets.pin" if pinned else "datasets.unpin"
+        record(actor=actor, action=action, obj=run.dataset, note=f"run {run.run_number}")
+
+
+def _problems(values: dict[str, Any]) -> dict[str, list[str]]:
+    problems: dict[str, list[str]] = {}
+    unknown = sorted(set(values) - set(SETTINGS))
+    if unknown:
+        raise TypeError(f"no settings of a dataset: {', '.join(unknown)}")
+    key = values.get("key_fields", [])
+    if not isinstance(key, list) or not all(isinstance(name, str) and name for name in key):
+        problems["key_fields"] = ["a list of names of fields"]
+    elif len(key) > MOST_KEY_FIELDS or len(set(key)) < len(key):
+        problems["key_fields"] = [f"at most {MOST_KEY_FIELDS} different fields"]
+    for name, check in (("item_schema", check_schema), ("checks", read_checks)):
+        if name in values:
+            try:
+                check(values[name])
+            except BadChecks as error:
+                problems[name] = [str(error)]
+            except (TypeError, ValueError) as error:
+                problems[name] = [f"not understood: {error}"]
+    return problems

@@ -1,0 +1,174 @@
+"""Items over REST: pages, formats, statistics, comparison; nothing of other projects."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from rest_framework.test import APIClient
+
+from apps.access.states import Role
+from apps.datasets.models import Dataset
+from tests.access.factories import make_user
+from tests.datasets.factories import make_items, store
+from tests.jobs.factories import make_job, make_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def client_of(user: Any) -> APIClient:
+    client = APIClient()
+    client.force_authenticate(user)
+    return client
+
+
+def member(project: Any, role: Role) -> Any:
+    return make_user(roles={project: role})
+
+
+def content(response: Any) -> bytes:
+    assert response.status_code == 200, response.content
+
+    async def read() -> bytes:
+        return b"".join([piece async for piece in response.streaming_content])
+
+    return asyncio.run(read())
+
+
+@pytest.fixture
+def run() -> Any:
+    run = make_run()
+    store(run, [*make_items(20), {"url": "=1+1", "title": '<script>"x', "price": -1, "stock": 1}])
+    return run
+
+
+@pytest.mark.covers("DS.6")
+def test_pages_follow_each_other(run: Any) -> None:
+    client = client_of(member(run.job.project, Role.VIEWER))
+    found, cursor = [], ""
+    while True:
+        query = {"limit": 8, "cursor": cursor} if cursor else {"limit": 8}
+        page = client.get(f"/api/v1/runs/{run.pk}/items", query).json()
+        found += page["results"]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert [row["item"] for row in found][:20] == make_items(20)
+    assert len({row["id"] for row in found}) == 21
+    some = client.get(
+        f"/api/v1/runs/{run.pk}/items",
+        {"filter": ["stock:equals:3", "price:at_least:10"], "fields": "title", "sort": "-price"},
+    ).json()
+    assert [row["item"] for row in some["results"]] == [
+        {"title": "Product 17"},
+        {"title": "Product 10"},
+    ]
+
+
+@pytest.mark.covers("DS.6")
+def test_every_format_has_every_item(run: Any) -> None:
+    client = client_of(member(run.job.project, Role.VIEWER))
+    path = f"/api/v1/runs/{run.pk}/items"
+    lines = content(client.get(path, {"format": "jsonl"})).splitlines()
+    assert [json.loads(line) for line in lines][:20] == make_items(20)
+    array = json.loads(content(client.get(path, {"format": "json", "download": "1"})))
+    assert len(array) == 21
+    csv = content(client.get(path, {"format": "csv", "fields": "url,price,stock"})).decode()
+    assert csv.splitlines()[0] == '"url","price","stock"'
+    assert csv.splitlines()[1] == '"https://shop.example/p/1",1.5,1'
+    assert csv.splitlines()[-1].startswith('"\'=1+1",')
+    table = pyarrow.parquet.read_table(io.BytesIO(content(client.get(path, {"format": "parquet"}))))
+    assert (table.num_rows, table.column_names[0]) == (21, "url")
+    book = content(client.get(path, {"format": "xlsx"}))
+    assert book[:2] == b"PK"
+
+
+@pytest.mark.covers("DS.6")
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"filter": "price"},
+        {"filter": "price:about:3"},
+        {"filter": "nosuch:equals:3"},
+        {"sort": "nosuch"},
+        {"cursor": "zz"},
+        {"limit": "0"},
+        {"limit": "x"},
+        {"fields": "nosuch", "format": "csv"},
+    ],
+)
+def test_bad_queries_say_what_is_wrong(run: Any, query: dict[str, str]) -> None:
+    client = client_of(member(run.job.project, Role.VIEWER))
+    answer = client.get(f"/api/v1/runs/{run.pk}/items", query)
+    assert answer.status_code == 400, answer.content
+    assert json.loads(answer.content)["detail"]
+
+
+@pytest.mark.covers("DS.2")
+def test_the_accounting_and_the_fields(run: Any) -> None:
+    client = client_of(member(run.job.project, Role.VIEWER))
+    accounting = client.get(f"/api/v1/runs/{run.pk}/items/accounting").json()
+    assert accounting["yielded"] == accounting["stored"] == 21
+    assert accounting["in_flight"] == accounting["rejected"] == accounting["dropped"] == 0
+    fields = {row["field"]: row for row in client.get(f"/api/v1/runs/{run.pk}/items/fields").json()}
+    assert (fields["tags"]["count"], fields["tags"]["types"]) == (20, ["json"])
+    assert fields["price"]["low"] == "-1"
+    values = client.get(f"/api/v1/runs/{run.pk}/items/values", {"field": "stock"}).json()
+    assert values["count"] == 21
+    assert sum(number for _low, _high, number in values["bins"]) == 21
+
+
+@pytest.mark.covers("DS.7", "DS.8")
+def test_two_runs_are_compared(run: Any) -> None:
+    editor = client_of(member(run.job.project, Role.EDITOR))
+    later = make_run(job=run.job)
+    store(later, make_items(19, start=2))
+    dataset = Dataset.objects.get()
+    refused = editor.get(f"/api/v1/runs/{later.pk}/compare")
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_item_query")
+    changed = editor.patch(f"/api/v1/datasets/{dataset.pk}", {"key_fields": ["url"]}, format="json")
+    assert changed.status_code == 200, changed.content
+    found = editor.get(f"/api/v1/runs/{later.pk}/compare", {"kind": "removed"}).json()
+    assert (found["old"], found["added"], found["removed"], found["equal"]) == (run.pk, 0, 2, 19)
+    assert sorted(row["key"] for row in found["results"]) == [
+        ["=1+1"],
+        ["https://shop.example/p/1"],
+    ]
+    history = editor.get(
+        f"/api/v1/datasets/{dataset.pk}/history", {"key": "https://shop.example/p/5"}
+    ).json()
+    assert [row["run"] for row in history["results"]] == [later.pk, run.pk]
+
+
+@pytest.mark.covers("DS.9")
+def test_settings_that_cannot_work_are_refused(run: Any) -> None:
+    editor = client_of(member(run.job.project, Role.EDITOR))
+    path = f"/api/v1/datasets/{Dataset.objects.get().pk}"
+    for values, field in (
+        ({"item_schema": {"type": "nope"}}, "item_schema"),
+        ({"checks": [{"check": "fill_rate", "field": "price", "value": 3}]}, "checks"),
+        ({"key_fields": ["a", "a"]}, "key_fields"),
+    ):
+        answer = editor.patch(path, values, format="json")
+        assert answer.status_code == 422, answer.content
+        assert field in answer.json()["fields"]
+
+
+def test_nothing_of_other_projects(run: Any) -> None:
+    stranger = client_of(member(make_job().project, Role.ADMIN))
+    dataset = Dataset.objects.get()
+    for path in (
+        f"runs/{run.pk}/items",
+        f"runs/{run.pk}/items/accounting",
+        f"runs/{run.pk}/items/fields",
+        f"runs/{run.pk}/compare",
+        f"datasets/{dataset.pk}",
+        f"datasets/{dataset.pk}/items",
+        f"datasets/{dataset.pk}/history",
+    ):
+        assert stranger.get(f"/api/v1/{path}").status_code == 404, path
+    assert stranger.get("/api/v1/datasets").json()["results"] == []
