@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 from asgiref.sync import sync_to_async
@@ -90,7 +90,7 @@ _RENDERERS: Final = [
 
 
 class _ItemsView(ApiView):
-    renderer_classes: ClassVar[Sequence[Any]] = _RENDERERS
+    renderer_classes = _RENDERERS
 
     def items(self, request: Request, dataset: Dataset | None, run: int | None) -> Any:
         """Return a page as JSON, or a stream of another format."""
@@ -237,8 +237,8 @@ class DatasetViewSet(WriteViewSet[Dataset]):
 
     queryset = Dataset.objects.select_related("project")
     serializer_class = DatasetSerializer
-    http_method_names: ClassVar[Sequence[str]] = ["get", "patch", "post"]
-    filterset_fields: ClassVar[Sequence[str]] = ["project", "origin", "name"]
+    http_method_names = ["get", "patch", "post"]
+    filterset_fields = ["project", "origin", "name"]
     required_roles = {"pin": Role.OPERATOR, "unpin": Role.OPERATOR}
 
     @extend_schema(exclude=True)
@@ -365,11 +365,15 @@ async def _pieces(
     reader: ItemReader, first: bytes, pieces: Iterator[bytes]
 ) -> AsyncIterator[bytes]:
     """Yield the rest. Asynchronous: the server would buffer a synchronous iterator."""
-    following = sync_to_async(next)
+    following = sync_to_async(_next)
     try:
         piece: bytes | None = first
         while piece is not None:
             yield piece
-            piece = await following(pieces, None)
+            piece = await following(pieces)
     finally:
         await sync_to_async(reader.__exit__)(None, None, None)
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
