@@ -26,6 +26,7 @@ from apps.datasets.engine.item_types import (
 )
 from apps.datasets.engine.sources import TIMEOUT_SECONDS
 from apps.datasets.engine.streaming import BatchStream
+from yardkit.items import columns as names
 
 if TYPE_CHECKING:
     import pyarrow as pa
