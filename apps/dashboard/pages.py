@@ -19,6 +19,7 @@ from apps.dashboard.charts import home_charts, run_charts
 from apps.dashboard.failures import failure_view, runbook_section
 from apps.dashboard.probes import probe
 from apps.dashboard.queries import home_view, run_view
+from apps.datasets.queries.items import run_accounting
 from apps.jobs.models import Run
 from apps.jobs.states import OverlapPolicy
 from yardkit import topology
@@ -93,6 +94,7 @@ def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
     return {
         "view": view,
         "seconds": seconds,
+        "items": run_accounting(run.pk),
         "average": view.totals.pages / seconds if seconds > 0 else None,
         "arguments": json.dumps(run.arguments, indent=2, ensure_ascii=False),
         "can_operate": has_role(person, run.job.project_id, Role.OPERATOR),

@@ -64,6 +64,7 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | SidebarPage]]]] = [
             ("alerts.Notice", "outgoing_mail"),
         ],
     ),
+    (_("Data"), [SidebarPage("datasets.Dataset", "table_view", "datasets:list", _("Datasets"))]),
     (
         _("Logs"),
         [

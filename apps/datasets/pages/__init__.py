@@ -1,0 +1,1 @@
+"""Pages of datasets: items of runs and datasets, comparison of runs."""

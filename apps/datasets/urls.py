@@ -1,0 +1,20 @@
+"""URLs of the pages of datasets."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+from apps.datasets.pages.comparison import compare_page
+from apps.datasets.pages.items import dataset_items, dataset_list, run_items, run_items_live
+
+view = admin.site.admin_view
+
+app_name = "datasets"
+urlpatterns = [
+    path("data", view(dataset_list), name="list"),
+    path("data/<int:pk>", view(dataset_items), name="dataset"),
+    path("runs/<int:pk>/data", view(run_items), name="run"),
+    path("runs/<int:pk>/data/live", view(run_items_live), name="run-live"),
+    path("runs/<int:pk>/compare", view(compare_page), name="compare"),
+]
