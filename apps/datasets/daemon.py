@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from apps.datasets.services import compaction
+from apps.datasets.services import compaction, retention
 from apps.datasets.services import delivery as delivery_service
 from apps.datasets.services.files import store_chunk
 from apps.datasets.services.ingestion import store_items
@@ -37,6 +37,7 @@ BATCH: Final = 32
 # whether there was any.
 LOOPS: Final[Mapping[str, Callable[..., bool]]] = {
     "maintenance of datasets": compaction.step,
+    "retention of datasets": retention.step,
     # Two: a target that does not answer takes a thread for half a minute.
     "deliveries of datasets": delivery_service.step,
     "other deliveries of datasets": delivery_service.step,
