@@ -69,7 +69,7 @@ def test_what_waits_to_be_sent_is_sent_now_or_never(root: Api) -> None:
 def test_only_processes_that_are_gone_are_forgotten(root: Api) -> None:
     gone, here = make_daemon(detail={"token": "hush"}), make_daemon(beat_at=timezone.now())
     rows = root.get("daemons?kind=router").json()["results"]
-    assert [(row["name"], row["alive"]) for row in rows] == [(gone.name, False), (here.name, True)]
+    assert {row["name"]: row["alive"] for row in rows} == {gone.name: False, here.name: True}
     assert "hush" not in str(rows)
     alive = root.delete(f"daemons/{here.pk}")
     assert (alive.status_code, alive.json()["code"]) == (409, "daemon_is_alive")
