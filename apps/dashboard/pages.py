@@ -94,7 +94,7 @@ def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
     return {
         "view": view,
         "seconds": seconds,
-        "items": run_accounting(run.pk),
+        "items": run_accounting(run.pk, view.totals),
         "average": view.totals.pages / seconds if seconds > 0 else None,
         "arguments": json.dumps(run.arguments, indent=2, ensure_ascii=False),
         "can_operate": has_role(person, run.job.project_id, Role.OPERATOR),

@@ -15,7 +15,7 @@ from apps.datasets.engine.reader import TIMEOUT_SECONDS, ItemReader
 from apps.datasets.models import DataFile, Dataset, DatasetRun
 from apps.datasets.states import Level, Origin
 from apps.jobs.models import Job, Run
-from apps.queuestats.queries import run_totals
+from apps.queuestats.queries import RunTotals, run_totals
 from apps.runtime.services.objects import shared_objects
 from yardkit.items.columns import Columns
 from yardkit.items.segments import FieldStatistics
@@ -96,13 +96,13 @@ class ItemAccounting:
         }
 
 
-def run_accounting(run_id: int) -> ItemAccounting:
-    """Return the accounting of a run's items. Two queries.
+def run_accounting(run_id: int, totals: RunTotals | None = None) -> ItemAccounting:
+    """Return the accounting of a run's items. Two queries, one with the run's ``totals``.
 
     The run reports its counters every few seconds, the writer stores items meanwhile: the larger of
     both numbers is what the run has yielded.
     """
-    totals = run_totals([f"run:{run_id}"])[f"run:{run_id}"]
+    totals = totals or run_totals([f"run:{run_id}"])[f"run:{run_id}"]
     row = DatasetRun.objects.filter(run_number=run_id).first()
     dropped = sum(totals.dropped.values())
     stored, rejected = (row.stored, row.rejected) if row else (0, 0)
