@@ -45,6 +45,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return total
 
 
+@pytest.fixture(autouse=True)
+def whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extract all of a batch, however slow the machine is."""
+    monkeypatch.setattr(ending_module, "READ_SECONDS", 60.0)
+
+
 # Records by folder of the test, as the dataset keeps them: of equal requests the first.
 _kept: dict[Path, dict[int, int]] = {}
 
