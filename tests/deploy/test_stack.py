@@ -34,8 +34,8 @@ pytestmark = [
 PAGES = 120
 SERVICES = {
     *WEBS,
-    *("center", "router", "seeds", "collector", "fetcher", "statistics", "logs", "monitor"),
-    *("beat", "worker", "builds", "runner", "agent"),
+    *("center", "router", "seeds", "collector", "fetcher", "statistics", "logs", "datasets"),
+    *("monitor", "beat", "worker", "builds", "runner", "agent"),
 }
 TOKEN = """
 import json

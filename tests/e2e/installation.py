@@ -59,7 +59,7 @@ class Installation:
 
     def start(self, *, agents: int = 2) -> None:
         """Returns when all of it serves."""
-        daemons = ("center", "runner", "statistics", "log_ingester", "beat")
+        daemons = ("center", "runner", "statistics", "log_ingester", "dataset_writer", "beat")
         self.start_some(*daemons, "worker", agents=agents)
 
     def start_some(self, *names: str, agents: int = 0) -> None:

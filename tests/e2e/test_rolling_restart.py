@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
-DAEMONS = ("center", "statistics", "log_ingester", "beat")
+DAEMONS = ("center", "statistics", "log_ingester", "dataset_writer", "beat")
 MORE = ("router", "seeds", "collector", "fetcher", "monitor") if FULL else ()
 ROUNDS = 3 if FULL else 1
 AGENTS = ("agent-1", "agent-2")

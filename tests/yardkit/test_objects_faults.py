@@ -77,6 +77,30 @@ def test_no_call_outlasts_the_timeout(name: str, s3_bucket: Bucket, proxy: Proxy
 
 
 @pytest.mark.fault
+def test_neither_arrow_nor_iceberg_outlasts_the_timeout(s3_bucket: Bucket, proxy: Proxy) -> None:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    # They count in whole seconds.
+    timeout = 3 * TIMEOUT
+    store = s3_bucket.through(f"http://127.0.0.1:{proxy.port}").open(timeout)
+    s3_bucket.open().put("a", b"1")
+    filesystem, root = store.arrow()
+    files = PyArrowFileIO(dict(store.iceberg_properties()))
+    assert filesystem.open_input_file(f"{root}/a").read() == b"1"
+    assert files.new_input(store.location("a")).open().read() == b"1"
+    proxy.freeze(frozen=True)
+    for call in (
+        lambda: filesystem.open_input_file(f"{root}/a").read(),
+        lambda: files.new_input(store.location("a")).open().read(),
+    ):
+        begun = time.monotonic()
+        with pytest.raises(OSError, match="AWS Error"):
+            call()
+        assert time.monotonic() - begun < timeout + 2 * LATE
+    proxy.freeze(frozen=False)
+
+
+@pytest.mark.fault
 def test_a_connection_cut_in_the_middle_of_a_put_is_made_again(
     store: ObjectStore, proxy: Proxy
 ) -> None:

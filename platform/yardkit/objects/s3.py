@@ -150,8 +150,9 @@ class BucketStore:
             "s3.region": settings.region,
             "s3.access-key-id": settings.access_key,
             "s3.secret-access-key": settings.secret_key,
-            "s3.connect-timeout": str(settings.timeout / 2),
-            "s3.request-timeout": str(settings.timeout / 2),
+            # It tries three times.
+            "s3.connect-timeout": str(settings.timeout / 3),
+            "s3.request-timeout": str(settings.timeout / 3),
             "s3.force-virtual-addressing": str(not settings.path_style)
             if settings.endpoint
             else "",

@@ -37,6 +37,8 @@ class Command(BaseCommand):
             # The agent must not get settings it does not need; those from files are
             # already in memory.
             if name.removesuffix("_FILE") not in {*settings.SECRET_SETTINGS, "CRAWLYARD_DATA"}
+            # Nor keys of the object store.
+            and not name.startswith("AWS_")
         }
         environment["BROKER_URL"] = settings.BROKER_URL
         environment["CRAWLYARD_DATA"] = str(settings.DATA_DIR)
