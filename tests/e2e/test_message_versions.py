@@ -26,6 +26,7 @@ QUEUES = {
     topology.LOGS.name: "log_batch",
     topology.LIFECYCLE_ANSWERS.name: "lifecycle_answer",
     topology.SEEDS.name: "seeds_add",
+    topology.ITEMS.name: "item_batch",
 }
 READ, REFUSED = [protocol.VERSION - 1, protocol.VERSION], [protocol.VERSION + 1, 99]
 PATIENCE_SECONDS = 90.0
@@ -68,7 +69,7 @@ def test_each_consumer_reads_two_versions_and_refuses_others_with_a_reason(
             fields = msgspec.msgpack.decode(file_of(tag, protocol.VERSION).read_bytes())
             bodies = [msgspec.msgpack.encode(fields | {"v": v}) for v in [*READ, *REFUSED]]
             broker.publish([Outgoing(body, queue) for body in bodies]).result(10)
-        for noun in ("center", "statistics", "log_ingester", "seeds", "runner"):
+        for noun in ("center", "statistics", "log_ingester", "dataset_writer", "seeds", "runner"):
             daemons.start(noun, f"run_{noun}")
         until(lambda: all_read(broker), daemons)
         wanted = {(queue, version) for queue in QUEUES for version in REFUSED}
