@@ -23,6 +23,7 @@ LONGEST_WAIT: Final = 60.0
 TIMEOUT: Final = (5.0, 60.0)
 PASSING: Final = frozenset({429, 502, 503, 504})
 MOST_IN_A_PAGE: Final = 200
+_CHUNK_BYTES: Final = 256 * 1024
 _LANGUAGE = re.compile(r"([a-z]{2,3})(?:_([A-Z]{2}))?(?:[.@].*)?")
 
 
@@ -89,6 +90,29 @@ class Client:
 
         headers = {"Content-Type": content_type}
         return self.call("POST", path, headers=headers, data=body, repeat=start is not None)
+
+    def stream(self, path: str, **query: Any) -> Iterator[bytes]:
+        """Yield the content at ``path`` as it arrives. Raises ``CommandFailed``."""
+        address = f"{self._server}/api/v1/{quote(path, safe='/-_.~')}"
+        size = 0
+        try:
+            with self._session.get(
+                address,
+                params=_asked(query),
+                headers={"Accept": "*/*"},
+                timeout=TIMEOUT,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                if response.status_code != 200:
+                    _read(response)
+                for chunk in response.iter_content(_CHUNK_BYTES):
+                    size += len(chunk)
+                    yield chunk
+        except self._errors.RequestException as error:
+            begun = f"broke off after {size:,} bytes" if size else "does not answer"
+            text = f"{self._server} {begun}: {_reason(error)}"
+            raise CommandFailed(Exits.UNREACHABLE, text) from error
 
     def call(
         self,

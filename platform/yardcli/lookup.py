@@ -32,6 +32,10 @@ def find_job(api: Client, text: str, project: str | None = None) -> dict[str, An
     return _find(api, "job", "jobs", "name", text, project)
 
 
+def find_dataset(api: Client, text: str, project: str | None = None) -> dict[str, Any]:
+    return _find(api, "dataset", "datasets", "name", text, project)
+
+
 def find_frontier(api: Client, text: str, project: str | None = None) -> dict[str, Any]:
     return _find(api, "frontier", "frontiers", "name", text, project)
 

@@ -16,8 +16,10 @@ from yardcli.groups import (
     builds,
     call,
     configuration,
+    datasets,
     dead_letters,
     incidents,
+    items,
     jobs,
     login,
     outbox,
@@ -32,7 +34,7 @@ from yardcli.output import note
 
 app = typer.Typer(
     name="crawlyard",
-    help="Jobs, runs, agents, routing and stored requests of a Crawlyard server, over REST.",
+    help="Jobs, runs, items, agents, routing and stored requests of a Crawlyard server, over REST.",
     no_args_is_help=True,
     # Rich is imported only for output to a terminal.
     rich_markup_mode=None,
@@ -45,6 +47,8 @@ for _module in (
     builds,
     jobs,
     runs,
+    items,
+    datasets,
     agents,
     routes,
     seeds,
