@@ -6,7 +6,9 @@ from django.contrib import admin
 from django.urls import path
 
 from apps.datasets.pages.comparison import compare_page
+from apps.datasets.pages.files import files_page
 from apps.datasets.pages.items import dataset_items, dataset_list, run_items, run_items_live
+from apps.datasets.pages.settings import settings_page
 
 view = admin.site.admin_view
 
@@ -17,4 +19,6 @@ urlpatterns = [
     path("runs/<int:pk>/data", view(run_items), name="run"),
     path("runs/<int:pk>/data/live", view(run_items_live), name="run-live"),
     path("runs/<int:pk>/compare", view(compare_page), name="compare"),
+    path("runs/<int:pk>/files", view(files_page), name="run-files"),
+    path("data/<int:pk>/settings", view(settings_page), name="settings"),
 ]

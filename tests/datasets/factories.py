@@ -9,8 +9,12 @@ from typing import Any
 
 from django.conf import settings
 
+from apps.datasets.models import Dataset
+from apps.datasets.services.datasets import dataset_of_job
 from apps.datasets.services.ingestion import store_items
 from apps.jobs.models import Run
+from apps.projects.models import Project
+from tests.jobs.factories import make_job
 from yardkit.items.batches import encode_line, pack
 from yardkit.protocol import CHUNK_BYTES, FileChunk, ItemBatch
 from yardkit.tokens import sign_run_token
@@ -44,6 +48,14 @@ def make_batch(
         "token": sign_run_token(settings.SECRET_KEY, number),
     }
     return ItemBatch(**(values | fields))
+
+
+def make_dataset(project: Project, **fields: Any) -> Dataset:
+    """A dataset of a job of its own, without items."""
+    dataset = dataset_of_job(make_job(project=project))
+    Dataset.objects.filter(pk=dataset.pk).update(**fields)
+    dataset.refresh_from_db()
+    return dataset
 
 
 def make_items(count: int, start: int = 1, **fields: Any) -> list[dict[str, Any]]:

@@ -32,16 +32,21 @@ BOUNDED = {
     "alert-sources": "what the code knows",
     "config/kinds": "what the code knows",
     "config/{id}/running": "living processes of one kind",
+    "datasets/{id}/history": "the last 1,000 items of one key",
     "frontiers/{id}/look-up": "the seeds that were asked for",
     "health/parts": "what the code knows",
     "routing/items/find": "the routes of one item",
     "routing/projects/{id}/books": "the outbounds of one project's rules",
     "routing/projects/{id}/parked": "the outbounds of one project's rules",
     "routing/projects/{id}/routers": "living processes of one kind",
+    "runs/{run}/items/fields": "at most 500 fields of one dataset",
 }
 # Lines of logs are read both ways, and segments by their time.
 OF_THEIR_OWN = {
+    "datasets/{dataset}/items": "tests/datasets",
     "logs": "tests/joblogs",
+    "runs/{run}/compare": "tests/datasets",
+    "runs/{run}/items": "tests/datasets",
     "runs/{run}/logs": "tests/joblogs",
     "builds/{build}/logs": "tests/joblogs",
     "frontiers/{id}/stats": "tests/seeds",
@@ -49,9 +54,11 @@ OF_THEIR_OWN = {
 # Below one row, by the same class as what is tried here.
 NESTED = {
     "agents/{agent}/samples",
+    "datasets/{id}/runs",
     "jobs/{job}/yields",
     "runs/{id}/commands",
     "runs/{run}/failures",
+    "runs/{run}/files",
 }
 
 
@@ -84,7 +91,7 @@ def test_every_list_takes_a_cursor_and_a_limit() -> None:
     assert BOUNDED.keys() | OF_THEIR_OWN.keys() | NESTED <= LISTS.keys()
     assert len(LISTS) > 60
     for path in LISTS.keys() - BOUNDED.keys():
-        cursor = "cursor" if path == "logs" else "after"
+        cursor = "after" if "after" in LISTS[path] else "cursor"
         assert {cursor, "limit"} <= LISTS[path], path
 
 

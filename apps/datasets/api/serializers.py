@@ -103,11 +103,14 @@ class ItemQuerySerializer(serializers.Serializer[Any]):
     latest = serializers.BooleanField(
         default=False, help_text="Only the last item of each key over all runs."
     )
+    newest = serializers.BooleanField(
+        default=False, help_text="The items stored last, in the order of storing."
+    )
     limit = serializers.IntegerField(
         required=False, min_value=1, max_value=MOST_ITEMS, help_text="Items of a page of JSON."
     )
     cursor = serializers.CharField(
-        required=False, max_length=500, help_text="`next` of the page before."
+        required=False, max_length=500, help_text="`next` or `last` of the page before."
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -145,6 +148,7 @@ def query_of(values: dict[str, Any]) -> ItemQuery:
         text=values.get("text", ""),
         sort=values.get("sort", ""),
         latest=values["latest"],
+        newest=values["newest"],
         limit=values.get("limit", 50),
         after=values.get("cursor", ""),
     )
@@ -172,6 +176,9 @@ class ItemPageSerializer(serializers.Serializer[Any]):
 
     results = ItemSerializer(many=True)
     next = serializers.CharField(allow_null=True)
+    last = serializers.CharField(
+        allow_null=True, help_text="Cursor of items that are stored later; null in a sorted list."
+    )
 
 
 class AccountingSerializer(serializers.Serializer[Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from apps.access.api.routers import ApiRouter, api_path
+from apps.datasets.api.files import RunFilesView, RunFileView
 from apps.datasets.api.views import (
     DatasetItemsView,
     DatasetViewSet,
@@ -22,5 +23,7 @@ urlpatterns = [
     api_path("runs/<int:run>/items/fields", RunItemStatisticsView.as_view(), name="run-fields"),
     api_path("runs/<int:run>/items/values", RunFieldValuesView.as_view(), name="run-values"),
     api_path("runs/<int:run>/compare", RunComparisonView.as_view(), name="run-compare"),
+    api_path("runs/<int:run>/files", RunFilesView.as_view(), name="run-files"),
+    api_path("runs/<int:run>/files/<int:file>/download", RunFileView.as_view(), name="run-file"),
     *router.urls,
 ]

@@ -19,6 +19,7 @@ from rest_framework.response import Response
 
 from apps.access.api.base import ApiView, WriteViewSet
 from apps.access.states import Role
+from apps.datasets.api.filters import DatasetFilter
 from apps.datasets.api.serializers import (
     AccountingSerializer,
     CompareQuerySerializer,
@@ -238,7 +239,7 @@ class DatasetViewSet(WriteViewSet[Dataset]):
     queryset = Dataset.objects.select_related("project")
     serializer_class = DatasetSerializer
     http_method_names = ["get", "patch", "post"]
-    filterset_fields = ["project", "origin", "name"]
+    filterset_class = DatasetFilter
     required_roles = {"pin": Role.OPERATOR, "unpin": Role.OPERATOR}
 
     @extend_schema(exclude=True)
@@ -250,14 +251,16 @@ class DatasetViewSet(WriteViewSet[Dataset]):
         return change_dataset(dataset=obj, actor=self.person, **values)
 
     @extend_schema(
-        summary="Data of each run of a dataset", responses=DatasetRunSerializer(many=True)
+        summary="Data of each run of a dataset",
+        responses=DatasetRunSerializer(many=True),
+        filters=False,
     )
-    @action(detail=True, methods=["get"], pagination_class=None)
+    @action(detail=True, methods=["get"], filterset_class=None)
     def runs(self, request: Request, pk: int) -> Response:
-        """Return the last 500 runs, the newest first."""
-        dataset = self.get_object()
-        rows = dataset.runs.order_by("-run_number")[:500]
-        return Response(DatasetRunSerializer(rows, many=True).data)
+        """Return the data of runs, newest first."""
+        runs: Any = self.get_object().runs.all()
+        rows: Any = self.paginate_queryset(runs)
+        return self.get_paginated_response(DatasetRunSerializer(rows, many=True).data)
 
     @extend_schema(summary="Items of one key over all runs", responses=ItemPageSerializer)
     @action(detail=True, methods=["get"], pagination_class=None)
@@ -309,7 +312,11 @@ def _flat(request: Request) -> dict[str, Any]:
 
 
 def _page(page: ItemPage, fields: Sequence[str]) -> dict[str, Any]:
-    return {"results": [_shown(item, fields) for item in page.items], "next": page.next or None}
+    return {
+        "results": [_shown(item, fields) for item in page.items],
+        "next": page.next or None,
+        "last": page.last or None,
+    }
 
 
 def _shown(item: Item, fields: Sequence[str]) -> dict[str, Any]:
@@ -341,7 +348,10 @@ def _streamed(
         except BaseException:
             reader.__exit__(None, None, None)
             raise
-    return _attachment(_pieces(reader, first, pieces), export, name)
+    response = _attachment(_pieces(first, pieces), export, name)
+    # Called in the thread of the pieces, also when the client leaves before the first one.
+    response._resource_closers.append(lambda: reader.__exit__(None, None, None))
+    return response
 
 
 def _empty(export: str, run: int | None) -> StreamingHttpResponse:
@@ -361,18 +371,13 @@ def _attachment(content: AsyncIterator[bytes], export: str, name: str) -> Stream
     return response
 
 
-async def _pieces(
-    reader: ItemReader, first: bytes, pieces: Iterator[bytes]
-) -> AsyncIterator[bytes]:
+async def _pieces(first: bytes, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the rest. Asynchronous: the server would buffer a synchronous iterator."""
     following = sync_to_async(_next)
-    try:
-        piece: bytes | None = first
-        while piece is not None:
-            yield piece
-            piece = await following(pieces)
-    finally:
-        await sync_to_async(reader.__exit__)(None, None, None)
+    piece: bytes | None = first
+    while piece is not None:
+        yield piece
+        piece = await following(pieces)
 
 
 def _next(pieces: Iterator[bytes]) -> bytes | None:

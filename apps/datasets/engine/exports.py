@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 # Rows of one worksheet, its head included.
 XLSX_ROWS: Final = 1_048_576
 XLSX_CHARACTERS: Final = 32_767
-_FORMULA: Final = r"^[=+\-@\t\r]"
-_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+# What spreadsheets calculate, also in full width; a negative number is none.
+_FORMULA: Final = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+_NEGATIVE: Final = r"^-[0-9]+(\.[0-9]+)?$"
+_CONTROL: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+_UNSAFE: Final = f"{_FORMULA}|{_CONTROL}"
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -50,7 +53,8 @@ def csv(reader: ItemReader, query: ItemQuery, fields: Sequence[str]) -> Iterator
     from pyarrow import csv as arrow_csv
 
     chosen = _chosen(reader, fields)
-    head = pa.table({name: pa.array([], pa.string()) for name in chosen})
+    names = [_cell(name) for name in chosen]
+    head = pa.table([pa.array([], pa.string())] * len(names), names=names)
     yield _csv_bytes(arrow_csv, head, with_head=True)
     for batch in reader.batches(query, fields=chosen):
         yield _csv_bytes(arrow_csv, _harmless(batch), with_head=False)
@@ -157,13 +161,25 @@ def _harmless(batch: pa.RecordBatch) -> pa.Table:
 
     columns = []
     for column in batch.columns:
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            dangerous = pc.match_substring_regex(column, _FORMULA)
-            if pc.any(dangerous).as_py():
-                marked = pc.binary_join_element_wise("'", column, "")
-                column = pc.if_else(pc.fill_null(dangerous, False), marked, column)
+        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        # One look at each text; few columns have any of it.
+        if is_text and pc.any(pc.match_substring_regex(column, _UNSAFE)).as_py():
+            column = _marked(pc, column)
+        if batch.num_columns == 1 and column.null_count:
+            # An empty line would be skipped by most readers; a quoted empty text is not.
+            column = pc.fill_null(column.cast(pa.string()), "")
         columns.append(column)
     return pa.table(columns, names=batch.schema.names)
+
+
+def _marked(pc: Any, column: Any) -> Any:
+    """Return texts without control characters, formulas with an apostrophe before them."""
+    column = pc.replace_substring_regex(column, _CONTROL, "")
+    dangerous = pc.and_not(
+        pc.match_substring_regex(column, _FORMULA), pc.match_substring_regex(column, _NEGATIVE)
+    )
+    marked = pc.binary_join_element_wise("'", column, "")
+    return pc.if_else(pc.fill_null(dangerous, False), marked, column)
 
 
 def _csv_bytes(arrow_csv: Any, table: pa.Table, *, with_head: bool) -> bytes:
@@ -185,8 +201,9 @@ def _write(sheet: Any, row: int, place: int, value: Any) -> None:
 
 
 def _cell(text: str) -> str:
-    text = _CONTROL.sub("", text)[:XLSX_CHARACTERS]
-    return f"'{text}"[:XLSX_CHARACTERS] if re.match(_FORMULA, text) else text
+    text = re.sub(_CONTROL, "", text)[:XLSX_CHARACTERS]
+    is_formula = re.match(_FORMULA, text) and not re.match(_NEGATIVE, text)
+    return f"'{text}"[:XLSX_CHARACTERS] if is_formula else text
 
 
 def _file(path: Path) -> Iterator[bytes]:

@@ -44,12 +44,16 @@ class File(msgspec.Struct, frozen=True):
 
 
 class ItemQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which items, in which order. ``latest``: only the last one of each key."""
+    """Which items, in which order. ``latest``: only the last one of each key.
+
+    ``newest``: the last page in the order of storing instead of the first one.
+    """
 
     filters: tuple[ItemFilter, ...] = ()
     text: str = ""
     sort: str = ""
     latest: bool = False
+    newest: bool = False
     limit: int = 50
     after: str = ""
 
@@ -84,10 +88,14 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class ItemPage(msgspec.Struct, frozen=True):
-    """Items, and the cursor of the next page; "" at the end."""
+    """Items, and the cursor of the next page; "" at the end.
+
+    ``last``: cursor of what is stored after the last item; "" in a sorted list.
+    """
 
     items: list[Item]
     next: str
+    last: str = ""
 
 
 class FieldValues(msgspec.Struct, frozen=True, kw_only=True):

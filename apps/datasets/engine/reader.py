@@ -43,6 +43,8 @@ class ItemReader(BatchStream, RunComparison):
         """Return the next items. Raises ``BadItemQuery`` and ``DataUnavailable``."""
         if not 0 < query.limit <= MOST_ITEMS:
             raise BadItemQuery(f"limit is 1 to {MOST_ITEMS}")
+        if query.newest:
+            return self._newest_page(query)
         if query.sort or query.latest:
             return self._sorted_page(query)
         after = place_of(query.after)
@@ -63,7 +65,22 @@ class ItemReader(BatchStream, RunComparison):
         )
         items = [item_of(row) for row in rows[: query.limit]]
         more = len(rows) > query.limit
-        return ItemPage(items, cursor_of(items[-1]) if more else "")
+        last = cursor_of(items[-1]) if items else query.after
+        return ItemPage(items, last if more else "", last)
+
+    def _newest_page(self, query: ItemQuery) -> ItemPage:
+        if query.sort or query.latest or query.after:
+            raise BadItemQuery("newest goes with neither sort, latest nor cursor")
+        files = _last(self._files, query.limit) if query.is_plain else self._files
+        source, fields = self._source(files)
+        condition = where(query.filters, query.text, fields)
+        rows = self._rows(
+            f"SELECT {ITEM_COLUMNS} FROM {source} WHERE {condition.text} "  # noqa: S608 - bound
+            f"ORDER BY {', '.join(f'{name} DESC' for name in PLACE)} LIMIT {query.limit}",
+            condition.parameters,
+        )
+        items = [item_of(row) for row in reversed(rows)]
+        return ItemPage(items, "", cursor_of(items[-1]) if items else "")
 
     def _sorted_page(self, query: ItemQuery) -> ItemPage:
         offset = offset_of(query.after)
@@ -203,4 +220,20 @@ def _enough(files: Sequence[File], after: list[Any] | None, wanted: int) -> list
             if certain >= wanted and limit is None:
                 # Later files may begin before this one ends.
                 limit = max((known.run, known.last_batch) for known in chosen)
+    return chosen
+
+
+def _last(files: Sequence[File], wanted: int) -> list[File]:
+    """Return the last files, which hold the wanted number of items for certain."""
+    chosen: list[File] = []
+    certain = 0
+    begin: tuple[int, int] | None = None
+    for file in sorted(files, key=lambda file: (file.run, file.last_batch), reverse=True):
+        if begin is not None and (file.run, file.last_batch) < begin:
+            break
+        chosen.append(file)
+        certain += file.items
+        if certain >= wanted and begin is None:
+            # Earlier files may end after this one begins.
+            begin = min((known.run, known.first_batch) for known in chosen)
     return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from django.db import transaction
@@ -11,6 +12,7 @@ from apps.access.services import record
 from apps.datasets.engine.checks import BadChecks, check_schema, read_checks
 from apps.datasets.errors import SettingsRefused
 from apps.datasets.models import Dataset, DatasetRun
+from yardkit.names import UNSTORABLE
 
 MOST_KEY_FIELDS: Final = 10
 SETTINGS: Final = ("key_fields", "item_schema", "checks", "keep_days", "keep_runs", "keep_bytes")
@@ -57,6 +59,9 @@ def _problems(values: dict[str, Any]) -> dict[str, list[str]]:
         problems["key_fields"] = ["a list of names of fields"]
     elif len(key) > MOST_KEY_FIELDS or len(set(key)) < len(key):
         problems["key_fields"] = [f"at most {MOST_KEY_FIELDS} different fields"]
+    for name in ("keep_days", "keep_runs", "keep_bytes"):
+        if values.get(name) is not None and values[name] < 1:
+            problems[name] = ["at least 1; empty for no limit"]
     for name, check in (("item_schema", check_schema), ("checks", read_checks)):
         if name in values:
             try:
@@ -65,4 +70,20 @@ def _problems(values: dict[str, Any]) -> dict[str, list[str]]:
                 problems[name] = [str(error)]
             except (TypeError, ValueError) as error:
                 problems[name] = [f"not understood: {error}"]
+    for name in ("key_fields", "item_schema", "checks"):
+        if any(UNSTORABLE.search(text) for text in _texts(values.get(name))):
+            problems[name] = ["a character that cannot be stored (\\u0000 or half of a pair)"]
     return problems
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text and name inside a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
