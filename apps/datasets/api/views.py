@@ -350,7 +350,7 @@ def _streamed(
             raise
     response = _attachment(_pieces(first, pieces), export, name)
     # Called in the thread of the pieces, also when the client leaves before the first one.
-    response._resource_closers.append(lambda: reader.__exit__(None, None, None))
+    response._resource_closers.append(lambda: reader.__exit__(None, None, None))  # type: ignore[attr-defined]  # Django has no public one
     return response
 
 
