@@ -135,7 +135,10 @@ class DatasetRun(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["dataset", "run_number"], name="datasets_run_once")
         ]
-        indexes: ClassVar = [models.Index(fields=["run_number"], name="datasets_run_number")]
+        indexes: ClassVar = [
+            models.Index(fields=["run_number"], name="datasets_run_number"),
+            models.Index(fields=["settled_at"], name="datasets_run_settled"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.dataset_id}/{self.run_number}"

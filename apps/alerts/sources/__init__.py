@@ -8,6 +8,7 @@ from apps.alerts.engine.rules import register_builtin
 from apps.alerts.sources import (
     accounting,
     infrastructure,
+    items,
     logs,
     monitors,
     routing,
@@ -21,7 +22,18 @@ from apps.alerts.sources.builtin import RULES
 
 def register_sources() -> None:
     """Register all sources and built-in rules."""
-    for module in (runs, work, logs, infrastructure, routing, stores, accounting, yields, monitors):
+    for module in (
+        runs,
+        work,
+        logs,
+        items,
+        infrastructure,
+        routing,
+        stores,
+        accounting,
+        yields,
+        monitors,
+    ):
         for source in module.SOURCES:
             register(source)
     for rule in (*RULES, *yields.RULES):

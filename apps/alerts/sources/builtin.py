@@ -65,6 +65,17 @@ RULES: Final = (
         when=Condition(above=1_000, for_seconds=60),
         recover=Recovery(below=800),
     ),
+    Rule(
+        name="items not moved",
+        series="datasets.oldest_segment_seconds",
+        title=_("fresh items are not moved into tables"),
+        when=Condition(above=3600, for_seconds=60),
+        recover=Recovery(below=1800),
+    ),
+    Rule(name="items rejected", event="items.rejected", title=_("items were rejected")),
+    Rule(
+        name="check failed", event="items.check_failed", title=_("the data of a run fails a check")
+    ),
     Rule(name="run failed", event="run.failed", title=_("a run failed")),
     Rule(name="run lost", event="run.lost", title=_("a run was lost")),
     Rule(name="run missed", event="run.missed", title=_("a planned run was missed")),
