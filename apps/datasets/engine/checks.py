@@ -135,8 +135,15 @@ def _problem(check: Check) -> str:
             re2.compile(check.pattern)
         except re2.error as error:
             return f"pattern: {_text(error)}"
-    if isinstance(check, Range) and check.min is None and check.max is None:
-        return "range needs min or max"
+    if isinstance(check, PatternCheck | FillRate | Range) and not check.field:
+        return "field is empty"
+    if isinstance(check, Range):
+        if check.min is None and check.max is None:
+            return "range needs min or max"
+        if check.min is not None and check.max is not None and check.min > check.max:
+            return "min is larger than max"
+    if isinstance(check, ItemsAtLeast | DuplicatesAtMost) and check.value < 0:
+        return "value is not negative"
     if isinstance(check, FillRate | RejectedAtMost | FlaggedAtMost) and not 0 <= check.value <= 1:
         return "value is a share between 0 and 1"
     if isinstance(check, Change) and check.percent <= 0:
@@ -276,7 +283,9 @@ def _evaluate(check: Check, facts: RunFacts) -> tuple[bool, str]:
 def _range(check: Range, facts: RunFacts) -> tuple[bool, str]:
     limits = facts.limits.get(check.field)
     if limits is None:
-        return True, f"{check.field} has no numbers"
+        if facts.filled.get(check.field):
+            return False, f"{check.field} has values that are no numbers"
+        return True, f"{check.field} has no values"
     low, high = limits
     inside = (check.min is None or low >= check.min) and (check.max is None or high <= check.max)
     least = "" if check.min is None else f" from {check.min:g}"
