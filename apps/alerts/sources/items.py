@@ -96,7 +96,7 @@ def _newest(open_keys: Iterable[str]) -> Iterator[tuple[str, DatasetRun]]:
             yield key, row
 
 
-def _occurrence(row: DatasetRun, job: Job, **facts: object) -> Occurrence:
+def _occurrence(row: DatasetRun, job: Job, **facts: str | int) -> Occurrence:
     return Occurrence(
         id=f"run:{row.run_number}",
         project=job.project_id,
