@@ -6,7 +6,8 @@ from typing import Final
 
 from django.db.models import Count, Min, Sum
 
-from apps.datasets.models import DataFile, Dataset
+from apps.datasets.models import DataFile, Dataset, Delivery
+from apps.datasets.queries.deliveries import accountings, lag_seconds
 from apps.datasets.states import Level
 from apps.runtime.queries import database_now
 from yardkit import metrics
@@ -47,3 +48,25 @@ metrics.group(
     },
     _segments,
 )
+
+
+def _deliveries() -> dict[str, Reading]:
+    rows = list(Delivery.objects.select_related("dataset").order_by("pk"))
+    found = accountings(rows)
+    now = database_now()
+    readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in DELIVERIES}
+    for row in rows:
+        key = (str(row.dataset.project_id), f"{row.dataset.name}/{row.name}"[:_LABEL_CHARACTERS])
+        readings["deliveries.waiting"][key] = found[row.pk].due
+        readings["deliveries.undelivered"][key] = row.failed
+        readings["deliveries.lag_seconds"][key] = lag_seconds(row, now)
+    return dict(readings)
+
+
+_LABEL_CHARACTERS: Final = 64
+DELIVERIES: Final = {
+    "deliveries.waiting": "Items that a delivery has not delivered yet.",
+    "deliveries.undelivered": "Items that the target of a delivery has refused.",
+    "deliveries.lag_seconds": "How long items have been waiting for a delivery.",
+}
+metrics.group(DELIVERIES, _deliveries, ("project", "delivery"))

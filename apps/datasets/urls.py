@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.urls import path
 
 from apps.datasets.pages.comparison import compare_page
+from apps.datasets.pages.deliveries import deliveries_page, move_delivery
 from apps.datasets.pages.files import files_page
 from apps.datasets.pages.items import dataset_items, dataset_list, run_items, run_items_live
 from apps.datasets.pages.settings import settings_page
@@ -16,6 +17,12 @@ app_name = "datasets"
 urlpatterns = [
     path("data", view(dataset_list), name="list"),
     path("data/<int:pk>", view(dataset_items), name="dataset"),
+    path("data/<int:pk>/deliveries", view(deliveries_page), name="deliveries"),
+    path(
+        "data/<int:pk>/deliveries/<int:delivery>/<slug:what>",
+        view(move_delivery),
+        name="delivery-move",
+    ),
     path("runs/<int:pk>/data", view(run_items), name="run"),
     path("runs/<int:pk>/data/live", view(run_items_live), name="run-live"),
     path("runs/<int:pk>/compare", view(compare_page), name="compare"),

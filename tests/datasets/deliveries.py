@@ -15,11 +15,25 @@ from apps.datasets.models import Dataset, Delivery
 from apps.datasets.queries.deliveries import DeliveryAccounting, accounting
 from apps.datasets.services import delivery as service
 from apps.datasets.services.deliveries import create_delivery
+from apps.datasets.states import Origin
+from apps.projects.models import Project
 
 
 def make_delivery(dataset: Dataset, **values: Any) -> Delivery:
     known: dict[str, Any] = {"name": "copy", "kind": "table", "options": {"table": "items"}}
     return create_delivery(dataset=dataset, actor=None, **(known | values))
+
+
+def make_data_delivery(project: Project) -> Delivery:
+    """The delivery of a project, whose dataset has the same ID; made at the first call."""
+    known = Delivery.objects.filter(dataset__project=project).first()
+    if known is not None:
+        return known
+    name = f"data-{Dataset.objects.count()}"
+    dataset = Dataset.objects.create(
+        project=project, name=name, origin=Origin.SOURCE, origin_name=name
+    )
+    return Delivery.objects.create(pk=dataset.pk, dataset=dataset, name="copy", kind="table")
 
 
 def deliver(now: datetime | None = None) -> int:

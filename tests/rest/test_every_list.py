@@ -54,6 +54,8 @@ OF_THEIR_OWN = {
 # Below one row, by the same class as what is tried here.
 NESTED = {
     "agents/{agent}/samples",
+    "datasets/{dataset}/deliveries",
+    "datasets/{dataset}/deliveries/{id}/dead-letters",
     "datasets/{id}/runs",
     "jobs/{job}/yields",
     "runs/{id}/commands",

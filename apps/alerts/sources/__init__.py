@@ -7,6 +7,7 @@ from apps.alerts.engine.events import register
 from apps.alerts.engine.rules import register_builtin
 from apps.alerts.sources import (
     accounting,
+    deliveries,
     infrastructure,
     items,
     logs,
@@ -22,7 +23,7 @@ from apps.alerts.sources.builtin import RULES
 
 def register_sources() -> None:
     """Register all sources and built-in rules."""
-    for module in (
+    modules = (
         runs,
         work,
         logs,
@@ -31,9 +32,11 @@ def register_sources() -> None:
         routing,
         stores,
         accounting,
+        deliveries,
         yields,
         monitors,
-    ):
+    )
+    for module in modules:
         for source in module.SOURCES:
             register(source)
     for rule in (*RULES, *yields.RULES):

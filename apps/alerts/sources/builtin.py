@@ -76,6 +76,16 @@ RULES: Final = (
     Rule(
         name="check failed", event="items.check_failed", title=_("the data of a run fails a check")
     ),
+    _condition(
+        "data not delivered", "data.delivery_failing", _("items are not delivered"), 60, WARNING
+    ),
+    Rule(
+        name="data delivered late",
+        series="deliveries.lag_seconds",
+        title=_("delivering items is behind"),
+        when=Condition(above=1800, for_seconds=60),
+        recover=Recovery(below=60),
+    ),
     Rule(name="run failed", event="run.failed", title=_("a run failed")),
     Rule(name="run lost", event="run.lost", title=_("a run was lost")),
     Rule(name="run missed", event="run.missed", title=_("a planned run was missed")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from apps.access.api.routers import ApiRouter, api_path
+from apps.datasets.api.deliveries import DataDeliveryViewSet
 from apps.datasets.api.files import RunFilesView, RunFileView
 from apps.datasets.api.views import (
     DatasetItemsView,
@@ -16,6 +17,35 @@ from apps.datasets.api.views import (
 
 router = ApiRouter()
 router.register("datasets", DatasetViewSet, basename="dataset")
+_DELIVERY = "datasets/<int:dataset>/deliveries/<int:pk>"
+_deliveries = [
+    api_path(
+        "datasets/<int:dataset>/deliveries",
+        DataDeliveryViewSet.as_view({"get": "list", "post": "create"}),
+        name="dataset-delivery-list",
+    ),
+    api_path(
+        _DELIVERY,
+        DataDeliveryViewSet.as_view(
+            {"get": "retrieve", "put": "update", "patch": "partial_update", "delete": "destroy"}
+        ),
+        name="dataset-delivery-detail",
+    ),
+    *(
+        api_path(
+            f"{_DELIVERY}/{address}",
+            DataDeliveryViewSet.as_view({method: name}),
+            name=f"dataset-delivery-{address}",
+        )
+        for address, method, name in (
+            ("pause", "post", "pause"),
+            ("resume", "post", "resume"),
+            ("deliver-again", "post", "again"),
+            ("retry-failures", "post", "retry_failures"),
+            ("dead-letters", "get", "dead_letters"),
+        )
+    ),
+]
 urlpatterns = [
     api_path("datasets/<int:dataset>/items", DatasetItemsView.as_view(), name="dataset-items"),
     api_path("runs/<int:run>/items", RunItemsView.as_view(), name="run-items"),
@@ -23,6 +53,7 @@ urlpatterns = [
     api_path("runs/<int:run>/items/fields", RunItemStatisticsView.as_view(), name="run-fields"),
     api_path("runs/<int:run>/items/values", RunFieldValuesView.as_view(), name="run-values"),
     api_path("runs/<int:run>/compare", RunComparisonView.as_view(), name="run-compare"),
+    *_deliveries,
     api_path("runs/<int:run>/files", RunFilesView.as_view(), name="run-files"),
     api_path("runs/<int:run>/files/<int:file>/download", RunFileView.as_view(), name="run-file"),
     *router.urls,
