@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import re2
 
 from apps.datasets.engine.errors import BadItemQuery
 from yardkit.items import columns as names
@@ -159,11 +160,11 @@ def _contains(column: Column, text: str) -> Sql:
     name = quoted(column.column)
     if column.type not in _TEXTS or column.column == names.AT:
         name = f"CAST({name} AS VARCHAR)"
-    if text.isascii() and not any(letter.isalpha() for letter in text):
+    if not any(letter.isalpha() for letter in text):
         # No letters, no cases: twice as fast.
         return Sql(f"contains({name}, ?)", (text,))
-    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return Sql(f"{name} ILIKE ? ESCAPE '\\'", (f"%{escaped}%",))
+    # A third of the time of ILIKE.
+    return Sql(f"regexp_matches({name}, ?, 'i')", (re2.escape(text),))
 
 
 def _compared(column: Column, operator: str, condition: ItemFilter) -> Sql:

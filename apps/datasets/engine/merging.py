@@ -24,6 +24,9 @@ TARGET_BYTES: Final = 128 * 1024 * 1024
 # Better than that of segments: these files stay.
 COMPRESSION_LEVEL: Final = 6
 _BATCH_ROWS: Final = 20_000
+# Uncompressed, of one batch that is read, and of the rows that wait for their row group.
+_BATCH_BYTES: Final = 16 * 1024 * 1024
+_GROUP_BYTES: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -53,16 +56,19 @@ def merge(
     key_of: Callable[[int], str],
     *,
     target_bytes: int = TARGET_BYTES,
+    check: Callable[[], object] = lambda: None,
 ) -> list[Output]:
     """Write the items of all inputs, in their order, into new objects; return them.
 
-    ``key_of`` returns the key of the file with a number.
+    ``key_of`` returns the key of the file with a number; ``check`` is called again and again, and
+    stops the merge by raising.
     """
     with tempfile.TemporaryDirectory(prefix="crawlyard-merge-") as folder, ExitStack() as stack:
         merger = _Merger(store, columns, key_of, Path(folder), target_bytes)
         stack.callback(merger.abandon)
         for source in inputs:
             for batch in _batches(store, source, Path(folder)):
+                check()
                 merger.add(batch)
         return merger.finish()
 
@@ -91,11 +97,18 @@ def _batches(store: ObjectStore, source: Input, folder: Path) -> Iterator[pa.Rec
         # Raises what a reader of any store expects.
         store.head(source.key)
     with pq.ParquetFile(path) as opened:
-        for batch in opened.iter_batches(_BATCH_ROWS):
+        for batch in opened.iter_batches(_batch_rows(opened.metadata)):
             if source.batch is not None:
                 number = pa.array([source.batch] * len(batch), pa.int64())
                 batch = batch.append_column(names.BATCH, number)
             yield batch
+
+
+def _batch_rows(metadata: Any) -> int:
+    """Return how many rows are read at once: fewer if they are large."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size = sum(group.total_byte_size for group in groups)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, size)))
 
 
 class _Writer:
@@ -109,7 +122,7 @@ class _Writer:
         self.items = self.raw_bytes = 0
         self.first_batch = self.last_batch = 0
         self._pending: list[Any] = []
-        self._pending_rows = 0
+        self._pending_rows = self._pending_bytes = 0
         schema = schema_of(columns)
         # Limits of whole items would only make the footer large.
         limited = [name for name in schema.names if name != names.ITEM]
@@ -133,7 +146,8 @@ class _Writer:
         self.raw_bytes += pc.sum(pc.binary_length(table.column(names.ITEM))).as_py() or 0
         self._pending.append(table)
         self._pending_rows += len(table)
-        if self._pending_rows >= ROW_GROUP_ROWS:
+        self._pending_bytes += table.nbytes
+        if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= _GROUP_BYTES:
             self._flush()
 
     @property
@@ -150,7 +164,7 @@ class _Writer:
         if self._pending:
             whole = pa.concat_tables(self._pending).combine_chunks()
             self._file.write_table(whole, row_group_size=ROW_GROUP_ROWS)
-            self._pending, self._pending_rows = [], 0
+            self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
 
 class _Merger:

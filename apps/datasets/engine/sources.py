@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from apps.datasets.engine.errors import BadItemQuery, DataUnavailable
 from apps.datasets.engine.filters import FieldNames, text_of
-from apps.datasets.engine.item_types import PLACE, File
+from apps.datasets.engine.item_types import ITEM_COLUMNS, PLACE, File
 from yardkit.errors import first_line
 from yardkit.items import columns as names
 from yardkit.items.columns import Columns
@@ -185,6 +185,38 @@ class ItemSource:
                 return done.fetchall() if fetch else []
         finally:
             timer.cancel()
+
+    def _item_rows(self, files: Sequence[File], place: str, parameters: Sequence[Any]) -> list[Any]:
+        """Return rows of ``ITEM_COLUMNS`` of a query that begins with ``FROM``, in its order.
+
+        Whole items are the largest column: they are read of the rows that the query finds, and not
+        of those that it only looks at or sorts.
+        """
+        columns = ", ".join(PLACE)
+        places = self._rows(f"SELECT {columns} {place}", parameters)
+        if not places:
+            return []
+        holding = [
+            file
+            for file in files
+            if any(
+                file.run == run and file.first_batch <= batch <= file.last_batch
+                for run, batch, _incarnation, _seq in places
+            )
+        ]
+        source, _fields = self._source(holding)
+        # One condition a column is what the statistics of row groups can answer.
+        conditions = [
+            f"{name} IN ({', '.join('?' * len(values))})"
+            for name, values in zip(PLACE, zip(*places, strict=True), strict=True)
+        ]
+        rows = self._rows(
+            f"SELECT {columns}, {ITEM_COLUMNS} FROM {source} "  # noqa: S608 - bound
+            f"WHERE {' AND '.join(conditions)}",
+            [value for values in zip(*places, strict=True) for value in values],
+        )
+        found = {row[: len(PLACE)]: row[len(PLACE) :] for row in rows}
+        return [found[place] for place in places]
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ its number in the snapshot's summary, so that after a crash it is looked up and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -25,14 +25,19 @@ logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 CATALOG: Final = "crawlyard"
 COMPACTION: Final = "crawlyard.compaction"
+FENCE: Final = "crawlyard.fence"
 _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
     "write.parquet.compression-codec": "zstd",
+    # A repeated commit would overtake ``fence``; compactions are repeated by their rows.
+    "commit.retry.num-retries": "0",
 }
 # Snapshots that stay for readers that are at work, and to look back.
 KEEP_SNAPSHOTS: Final = timedelta(hours=24)
+# So many stay, however old they are.
+FEWEST_SNAPSHOTS: Final = 10
 
 
 class CatalogUnavailable(ObjectStoreUnavailable):
@@ -64,6 +69,7 @@ class Tables:
         files: Sequence[str],
         compaction: int,
         replaces: tuple[int, date | None] | None = None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         """Add files to the table in one commit; its schema grows by the columns.
 
@@ -71,8 +77,11 @@ class Tables:
             location: key of the table's place in the object store; it is created if needed.
             files: keys of Parquet files, each with one run and one day.
             replaces: run and day (None: all days) whose earlier files the new ones replace.
+            check: raises if the caller has lost its lease. It is called after the table is loaded:
+                whoever has claimed the lease by then and called ``fence`` makes this commit fail.
         """
         table = self._table(project_id, dataset_id, location)
+        check()
         with _errors(f"table p{project_id}.d{dataset_id}"), table.transaction() as change:
             _add_columns(table, change, columns)
             summary = {COMPACTION: str(compaction)}
@@ -94,11 +103,38 @@ class Tables:
             for snapshot in table.snapshots()
         )
 
-    def delete_runs(self, *, project_id: int, dataset_id: int, runs: Sequence[int]) -> None:
-        """Delete the partitions of some runs."""
+    def fence(self, *, project_id: int, dataset_id: int, compaction: int) -> None:
+        """Make commits fail that were begun before, by an empty snapshot.
+
+        A process that was frozen between its files and its commit must not wake up and commit files
+        that have been deleted meanwhile.
+        """
         table = self._existing(project_id, dataset_id)
         if table is not None:
-            with _errors(f"table p{project_id}.d{dataset_id}"):
+            summary = {FENCE: str(compaction)}
+            with (
+                _errors(f"table p{project_id}.d{dataset_id}"),
+                table.transaction() as change,
+                change.update_snapshot(snapshot_properties=summary).fast_append(),
+            ):
+                pass
+
+    def delete_runs(
+        self,
+        *,
+        project_id: int,
+        dataset_id: int,
+        runs: Sequence[int],
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Delete the partitions of some runs; ``check`` as in ``commit``."""
+        table = self._existing(project_id, dataset_id)
+        if table is None:
+            return
+        check()
+        with _errors(f"table p{project_id}.d{dataset_id}"):
+            # A repetition finds nothing, of which pyiceberg warns.
+            if any(True for _file in table.scan(_of_runs(runs)).plan_files()):
                 table.delete(_of_runs(runs))
 
     def expire(self, *, project_id: int, dataset_id: int, now: datetime) -> int:
@@ -107,11 +143,11 @@ class Tables:
         if table is None:
             return 0
         limit = (now - KEEP_SNAPSHOTS).timestamp() * 1000
-        current = table.current_snapshot()
+        known = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
         old = [
             snapshot.snapshot_id
-            for snapshot in table.snapshots()
-            if snapshot.timestamp_ms < limit and snapshot != current
+            for snapshot in known[:-FEWEST_SNAPSHOTS]
+            if snapshot.timestamp_ms < limit and snapshot != table.current_snapshot()
         ]
         if old:
             with _errors(f"table p{project_id}.d{dataset_id}"):

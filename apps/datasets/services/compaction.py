@@ -10,8 +10,6 @@ committed, its files are deleted and the work begins again.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -22,20 +20,23 @@ from urllib.parse import quote, urlencode
 import msgspec
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, F, Max, Min, Q, Sum
+from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, Sum
 
 from apps.datasets.engine import keys
 from apps.datasets.engine.merging import TARGET_BYTES, Input, Output, merge
 from apps.datasets.engine.tables import KEEP_SNAPSHOTS, Tables
 from apps.datasets.models import Compaction, DataFile, Dataset
 from apps.datasets.services import settling
+from apps.datasets.services.leases import HeldDataset, hold
 from apps.datasets.states import CompactionState, Level
 from apps.jobs.models import Run
 from apps.jobs.states import FINAL
+from apps.runtime.errors import DATABASE_ERRORS, LeaseLost
 from apps.runtime.queries import database_now
 from apps.runtime.services.objects import shared_objects
 from yardkit import failpoints
 from yardkit.items.columns import Columns
+from yardkit.objects import ObjectStoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +51,10 @@ AFTER_END: Final = timedelta(seconds=2)
 # Files of one run and day are merged when so many are small.
 SMALL_FILES: Final = 16
 SMALL_BYTES: Final = TARGET_BYTES // 2
-LEASE: Final = timedelta(minutes=5)
-# Readers that have read the manifest before an exchange still open the old files.
-READERS: Final = timedelta(minutes=10)
-_OWNER: Final = f"{socket.gethostname()} {os.getpid()}"
+# A dataset whose files cannot be merged, such as a damaged one, must not keep others from it.
+PARKED: Final = timedelta(minutes=10)
+# Readers that have read the manifest before an exchange still open the old files, exports for long.
+READERS: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,35 +173,48 @@ def _merges_due(now: datetime) -> list[_Work]:
 
 def _leased(work: _Work, now: datetime) -> bool:
     """Do this work under the dataset's lease; return False if another process has it."""
-    dataset = Dataset.objects.filter(pk=work.dataset_id).first()
-    if dataset is None:
-        return False
-    free = Dataset.objects.expired(now)
-    generation = free.claim(dataset.pk, dataset.generation, until=now + LEASE, owner=_OWNER)
-    if generation is None:
-        return False
-    try:
-        if not _recover(dataset):
-            _compact(dataset, work, now)
-    finally:
-        Dataset.objects.held(dataset.pk, generation).release(until=now)
+    with hold(work.dataset_id, now) as held:
+        if held is None:
+            return False
+        try:
+            if not recover(held.dataset):
+                _compact(held, work, now)
+        except (ObjectStoreUnavailable, *DATABASE_ERRORS):
+            raise
+        except LeaseLost as error:
+            logger.warning("a compaction is given up: %s", error.detail)
+        except Exception:
+            held.until = now + PARKED
+            logger.exception("dataset %d is not compacted for a while", work.dataset_id)
     return True
 
 
-def _recover(dataset: Dataset) -> bool:
-    """Complete or undo what a crash has left open; return whether there was any."""
-    rows = Compaction.objects.filter(dataset=dataset, state=CompactionState.STARTED)
-    for row in rows.order_by("id"):
-        committed = tables().is_committed(
-            project_id=dataset.project_id, dataset_id=dataset.pk, compaction=row.pk
-        )
-        if committed:
+def recover(dataset: Dataset) -> bool:
+    """Complete or undo what a crash has left open; return whether there was any.
+
+    The caller holds the dataset.
+    """
+    rows = list(
+        Compaction.objects.filter(dataset=dataset, state=CompactionState.STARTED).order_by("id")
+    )
+    for row in rows:
+        if not _is_committed(dataset, row):
+            tables().fence(project_id=dataset.project_id, dataset_id=dataset.pk, compaction=row.pk)
+        # Looked up again: it may have been committed just before the fence.
+        number = row.pk
+        if _is_committed(dataset, row):
             _exchange(dataset, row)
-            logger.info("compaction %d of dataset %d is completed", row.pk, dataset.pk)
+            logger.info("compaction %d of dataset %d is completed", number, dataset.pk)
         else:
             _undo(dataset, row)
-            logger.info("compaction %d of dataset %d is undone", row.pk, dataset.pk)
+            logger.info("compaction %d of dataset %d is undone", number, dataset.pk)
     return bool(rows)
+
+
+def _is_committed(dataset: Dataset, row: Compaction) -> bool:
+    return tables().is_committed(
+        project_id=dataset.project_id, dataset_id=dataset.pk, compaction=row.pk
+    )
 
 
 def _undo(dataset: Dataset, row: Compaction) -> None:
@@ -215,7 +229,8 @@ def _undo(dataset: Dataset, row: Compaction) -> None:
     row.delete()
 
 
-def _compact(dataset: Dataset, work: _Work, now: datetime) -> None:
+def _compact(held: HeldDataset, work: _Work, now: datetime) -> None:
+    dataset = held.dataset
     inputs = DataFile.objects.filter(
         dataset=dataset,
         run_number=work.run_number,
@@ -235,9 +250,10 @@ def _compact(dataset: Dataset, work: _Work, now: datetime) -> None:
         started_at=now,
     )
     failpoints.hit("datasets.compaction_started")
-    outputs = _merged(dataset, row, files)
-    Compaction.objects.filter(pk=row.pk).update(outputs=msgspec.to_builtins(outputs))
-    row.refresh_from_db()
+    outputs = _merged(held, row, files)
+    row.outputs = msgspec.to_builtins(outputs)
+    if not Compaction.objects.filter(pk=row.pk).update(outputs=row.outputs):
+        raise LeaseLost(f"another process has undone compaction {row.pk}")
     failpoints.hit("datasets.compaction_written")
     tables().commit(
         project_id=dataset.project_id,
@@ -247,6 +263,7 @@ def _compact(dataset: Dataset, work: _Work, now: datetime) -> None:
         files=[output.key for output in outputs],
         compaction=row.pk,
         replaces=(work.run_number, work.day) if work.is_merge else None,
+        check=held.confirm,
     )
     failpoints.hit("datasets.compaction_committed")
     _exchange(dataset, row)
@@ -265,7 +282,9 @@ def _columns(dataset: Dataset) -> Columns:
     return Columns(dataset.columns)
 
 
-def _merged(dataset: Dataset, row: Compaction, files: Sequence[DataFile]) -> list[Output]:
+def _merged(held: HeldDataset, row: Compaction, files: Sequence[DataFile]) -> list[Output]:
+    dataset = held.dataset
+
     def key_of(number: int) -> str:
         return keys.table_file(dataset.project_id, dataset.pk, row.run_number, row.pk, number)
 
@@ -273,7 +292,8 @@ def _merged(dataset: Dataset, row: Compaction, files: Sequence[DataFile]) -> lis
         Input(file.path, file.first_batch if file.level == Level.SEGMENT else None)
         for file in files
     ]
-    return merge(shared_objects(), inputs, list(_columns(dataset)), key_of)
+    columns = list(_columns(dataset))
+    return merge(shared_objects(), inputs, columns, key_of, check=held.check)
 
 
 def _exchange(dataset: Dataset, row: Compaction) -> None:
@@ -313,17 +333,27 @@ def _file(dataset: Dataset, row: Compaction, output: Output) -> DataFile:
 
 
 def _clean(now: datetime) -> bool:
-    """Delete the objects of replaced files that no reader can be reading any more."""
-    done = Compaction.objects.filter(state=CompactionState.DONE).select_related("dataset")
+    """Delete the objects of replaced files that no reader can be reading any more.
+
+    A dataset with an open compaction waits: the snapshot by which it is looked up must not expire.
+    """
+    open_rows = Compaction.objects.filter(
+        dataset=OuterRef("dataset"), state=CompactionState.STARTED
+    )
+    done = Compaction.objects.filter(~Exists(open_rows), state=CompactionState.DONE)
     # Merged files of the table stay for its older snapshots.
     rows = done.filter(
         Q(is_merge=False, ended_at__lte=now - READERS)
         | Q(is_merge=True, ended_at__lte=now - KEEP_SNAPSHOTS - READERS)
-    ).order_by("id")[:50]
-    for row in rows:
-        if row.is_merge:
-            dataset = row.dataset
+    )
+    for dataset_id in rows.values_list("dataset_id", flat=True).distinct()[:50]:
+        with hold(dataset_id, now) as held:
+            if held is None:
+                continue
+            dataset = held.dataset
             tables().expire(project_id=dataset.project_id, dataset_id=dataset.pk, now=now)
-        shared_objects().delete(path for _number, path in row.inputs)
-        row.delete()
-    return bool(rows)
+            for row in rows.filter(dataset=dataset).order_by("id")[:50]:
+                shared_objects().delete(path for _number, path in row.inputs)
+                row.delete()
+            return True
+    return False

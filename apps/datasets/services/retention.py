@@ -18,7 +18,8 @@ from django.db.models import F, Q, QuerySet, Sum
 from apps.access.services import record
 from apps.datasets.engine import keys
 from apps.datasets.models import Compaction, DataFile, Dataset, DatasetRun, StoredFile
-from apps.datasets.services.compaction import LEASE, tables
+from apps.datasets.services.compaction import recover, tables
+from apps.datasets.services.leases import HeldDataset, hold
 from apps.runtime.services.objects import shared_objects
 from yardkit import failpoints
 
@@ -63,15 +64,13 @@ def apply(*, dataset: Dataset, now: datetime) -> int:
     runs = list(expired_runs(dataset, now))
     if not runs:
         return 0
-    free = Dataset.objects.expired(now)
-    generation = free.claim(dataset.pk, dataset.generation, until=now + LEASE, owner=_OWNER)
-    if generation is None:
-        # It is being compacted; the next look finds the same runs.
-        return 0
-    try:
-        delete_runs(dataset=dataset, runs=runs, now=now)
-    finally:
-        Dataset.objects.held(dataset.pk, generation).release(until=now)
+    with hold(dataset.pk, now) as held:
+        if held is None:
+            # It is being compacted; the next look finds the same runs.
+            return 0
+        # One that is left open would put its inputs back.
+        recover(held.dataset)
+        delete_runs(held=held, runs=runs, now=now)
     return len(runs)
 
 
@@ -95,10 +94,13 @@ def expired_runs(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]:
             yield row
 
 
-def delete_runs(*, dataset: Dataset, runs: Sequence[DatasetRun], now: datetime) -> None:
+def delete_runs(*, held: HeldDataset, runs: Sequence[DatasetRun], now: datetime) -> None:
     """Delete the items and files of some runs; what was deleted is counted and audited."""
+    dataset = held.dataset
     numbers = [run.run_number for run in runs]
-    tables().delete_runs(project_id=dataset.project_id, dataset_id=dataset.pk, runs=numbers)
+    tables().delete_runs(
+        project_id=dataset.project_id, dataset_id=dataset.pk, runs=numbers, check=held.confirm
+    )
     failpoints.hit("datasets.retention_table")
     with transaction.atomic():
         Dataset.objects.select_for_update().get(pk=dataset.pk)

@@ -1,0 +1,64 @@
+"""Lease of a dataset, under which its table is changed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Final
+
+from apps.datasets.models import Dataset
+from apps.runtime.errors import LeaseLost
+
+LEASE: Final = timedelta(minutes=5)
+RENEW_SECONDS: Final = 30.0
+_OWNER: Final = f"{socket.gethostname()} {os.getpid()}"
+
+
+class HeldDataset:
+    """A dataset that this process holds. ``until`` is when its lease ends after the release."""
+
+    def __init__(self, dataset: Dataset, generation: int, now: datetime) -> None:
+        self.dataset = dataset
+        self.until = now
+        self._generation = generation
+        self._now = now
+        self._started = self._renewed = time.monotonic()
+
+    def check(self) -> None:
+        """Renew the lease if it was not renewed for a while. Raises ``LeaseLost``."""
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+            self.confirm()
+
+    def confirm(self) -> None:
+        """Renew the lease. Raises ``LeaseLost``."""
+        elapsed = timedelta(seconds=time.monotonic() - self._started)
+        until = self._now + elapsed + LEASE
+        if not Dataset.objects.held(self.dataset.pk, self._generation).renew(until=until):
+            raise LeaseLost(f"another process has claimed dataset {self.dataset.pk}")
+        self._renewed = time.monotonic()
+
+    def release(self) -> None:
+        """End the lease, unless another process has it."""
+        Dataset.objects.held(self.dataset.pk, self._generation).release(until=self.until)
+
+
+@contextmanager
+def hold(dataset_id: int, now: datetime) -> Iterator[HeldDataset | None]:
+    """Claim a dataset for the block; None if another process has it, or it is gone."""
+    dataset = Dataset.objects.filter(pk=dataset_id).first()
+    generation = None
+    if dataset is not None:
+        free = Dataset.objects.expired(now)
+        generation = free.claim(dataset.pk, dataset.generation, until=now + LEASE, owner=_OWNER)
+    if dataset is None or generation is None:
+        yield None
+        return
+    held = HeldDataset(dataset, generation, now)
+    try:
+        yield held
+    finally:
+        held.release()
