@@ -78,10 +78,7 @@ ASKING = {
 # The seed service has to answer these, and does not run here.
 AWAY = {"api/v1/frontiers/{pk}/export"}
 # Asked with nothing at all, it says what is missing.
-INCOMPLETE = {
-    "api/v1/alert-rules/preview",
-    "api/v1/datasets/{pk}/history",
-}
+INCOMPLETE = {"api/v1/alert-rules/preview", "api/v1/datasets/{pk}/history"}
 # Whose run has no items.
 EMPTY = {
     "api/v1/datasets/{pk}/runs/{run}/pin",

@@ -108,7 +108,8 @@ def _batch_rows(metadata: Any) -> int:
     """Return how many rows are read at once: fewer if they are large."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     size = sum(group.total_byte_size for group in groups)
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, size)))
+    found: int = max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, size)))
+        return found
 
 
 class _Writer:
