@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 from yardspider.accounting import CrawlAccounting
@@ -99,20 +99,17 @@ class Caller:
             if outputs is None:
                 self._keep(self._await_callback(callback, result, response))
                 return
-            before = self._items.last
-            remaining = iter(outputs)
-            for output in remaining:
-                self._emit(output, response, request.seed)
-                if self._items.crowded:
-                    # The rest waits for room, in a task of its own.
-                    self._keep(self._await_callback(callback, _each(remaining), response))
-                    return
+            before = self._items.taken
+            rest = self._emit_ready(outputs, response, request.seed)
+            if rest is not None:
+                self._keep(self._await_callback(callback, _each(rest), response))
+                return
         except RunFailed:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its request fails
             self._callback_failed(callback, error, response)
         else:
-            self._done(request, found_items=self._items.last > before)
+            self._stored(self._items.taken > before, lambda: self._succeeded(request))
         finally:
             self._took(began)
 
@@ -122,12 +119,9 @@ class Caller:
     async def _await_callback(self, callback: Any, result: Any, response: Response) -> None:
         began = time.perf_counter()
         try:
-            async for output in waited_outputs(result):
-                self._emit(output, response, response.request.seed)
-                if self._items.crowded:
-                    await self._items.room()
+            await self._emit_waited(result, response, response.request.seed)
             # Items of other callbacks may be among those since it began; their confirm is near.
-            self._done(response.request, found_items=True)
+            self._items.after(lambda: self._succeeded(response.request))
         except RunFailed as failure:
             self.failure = failure
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in call
@@ -135,12 +129,12 @@ class Caller:
         finally:
             self._took(began)
 
-    def _done(self, request: Request, *, found_items: bool) -> None:
-        """The callback has ended; the request succeeds once its items are stored."""
-        if found_items:
-            self._items.after(lambda: self._succeeded(request))
+    def _stored(self, found: bool, work: Callable[[], None]) -> None:
+        """Call ``work`` once the items that were found are stored."""
+        if found:
+            self._items.after(work)
         else:
-            self._succeeded(request)
+            work()
 
     def _succeeded(self, request: Request) -> None:
         self._accounting.success += 1
@@ -171,25 +165,28 @@ class Caller:
             if outputs is None:
                 self._keep(self._await_requests(make, result, task))
                 return
-            for output in outputs:
-                self._emit(output, None, task)
+            before = self._items.taken
+            rest = self._emit_ready(outputs, None, task)
+            if rest is not None:
+                self._keep(self._await_requests(make, _each(rest), task))
+                return
         except RunFailed:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its seed fails
             self._requests_failed(make, error, task)
         else:
-            self._seed_client.settled(task)
+            found = self._items.taken > before
+            self._stored(found, lambda: self._seed_client.settled(task))
 
     async def _await_requests(self, make: Any, result: Any, task: SeedTask) -> None:
         try:
-            async for output in waited_outputs(result):
-                self._emit(output, None, task)
+            await self._emit_waited(result, None, task)
         except RunFailed as failure:
             self.failure = failure
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in begin
             self._requests_failed(make, error, task)
         else:
-            self._seed_client.settled(task)
+            self._items.after(lambda: self._seed_client.settled(task))
 
     def _requests_failed(self, make: Any, error: BaseException, task: SeedTask) -> None:
         reason = describe_error("requests", error, make)
@@ -207,6 +204,27 @@ class Caller:
             self._ring()
 
         task.add_done_callback(ended)
+
+    def _emit_ready(
+        self, outputs: Iterable[Any], response: Response | None, seed: SeedTask | None
+    ) -> Iterator[Any] | None:
+        """Take outputs; when the sink is crowded return the rest, which waits for room."""
+        rest = iter(outputs)
+        for output in rest:
+            self._emit(output, response, seed)
+            if self._items.crowded:
+                return rest
+        return None
+
+    async def _emit_waited(
+        self, result: Any, response: Response | None, seed: SeedTask | None
+    ) -> None:
+        if self._items.crowded:
+            await self._items.room()
+        async for output in waited_outputs(result):
+            self._emit(output, response, seed)
+            if self._items.crowded:
+                await self._items.room()
 
     def _emit(self, output: Any, response: Response | None, seed: SeedTask | None) -> None:
         """Take one output of the spider. Raises ``TypeError`` for an unknown kind."""

@@ -23,11 +23,12 @@ from yardkit.protocol import DownloaderSettings
 from yardkit.stop import Stop, die_with_parent_if_asked
 from yardspider import environment
 from yardspider.accounting import CrawlAccounting
-from yardspider.engine import CrawlOutcome
 from yardspider.errors import BadInput, RunFailed
 from yardspider.item_publisher import ItemPublisher
 from yardspider.loader import load_spider, make_spider
-from yardspider.outputs import ITEMS_FILE, ItemSink, write_exit
+from yardspider.local_dataset import LocalDataset
+from yardspider.outcome import CrawlOutcome
+from yardspider.outputs import ITEMS_FILE, ItemFile, ItemSink, write_exit
 from yardspider.resources.port import Pools
 from yardspider.runner import EXIT_FAILED, exit_content, finish, outcome_content, run_process
 from yardspider.scaffold import make_project, version
@@ -80,7 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--argument", action="append", default=[], metavar="KEY=VALUE", help="for the spider"
     )
-    run.add_argument("--output", type=Path, metavar="FILE", help="append items, JSON lines")
+    output = run.add_mutually_exclusive_group()
+    output.add_argument("--output", type=Path, metavar="FILE", help="append items, JSON lines")
+    output.add_argument(
+        "--dataset", type=Path, metavar="FOLDER", help="of a local run: items as Parquet, and files"
+    )
     run.add_argument("--json", action="store_true", help="print one JSON object at the end")
     run.add_argument("--quiet", action="store_true", help="print errors only")
     return parser
@@ -143,15 +148,19 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
     accounting = CrawlAccounting()
     items: Path | ItemSink | None = options.output
     if platform and not options.local:
-        if items is None:
-            items = ItemPublisher(run.run, run.incarnation, run.token, accounting.dropped)
+        if options.dataset is not None:
+            raise BadInput("--dataset is for --local: the platform has a dataset for the job")
+        copy = None if options.output is None else ItemFile(options.output)
+        items = ItemPublisher(run, settings, accounting.dropped, copy)
         make_transport = _platform_transport(run, settings)
         frontier = _platform_frontier(run)
         pools = _platform_pools(run)
     else:
         make_transport = _local_transport(settings)
         frontier = MemoryFrontier()
-        if items is None and run_dir is not None:
+        if options.dataset is not None:
+            items = LocalDataset(options.dataset, accounting.dropped)
+        elif items is None and run_dir is not None:
             items = run_dir / ITEMS_FILE
     outcome = run_process(
         spider,

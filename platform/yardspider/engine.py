@@ -6,16 +6,17 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from yardkit.protocol import DownloadsHeld, FailureNote, RunCounters
+from yardkit.protocol import DownloadsHeld
 from yardspider.accounting import CrawlAccounting, Depths
 from yardspider.caller import START_QUEUE, Caller
 from yardspider.clock import Alarm, EngineClock, MonotonicClock
 from yardspider.dispatcher import RequestDispatcher
 from yardspider.errors import RunFailed, TransportLost
+from yardspider.files import Files
 from yardspider.lifecycle import CommandHandler
+from yardspider.outcome import CrawlOutcome, State
 from yardspider.outputs import ItemSink
 from yardspider.pace import CrawlPace
 from yardspider.reporter import Reporter
@@ -23,24 +24,23 @@ from yardspider.resources.api import Resources
 from yardspider.resources.port import Pools
 from yardspider.seeds.api import Seeds
 from yardspider.seeds.client import RunSeeds
-from yardspider.seeds.port import RunFrontier, SeedCounts
+from yardspider.seeds.port import RunFrontier
 from yardspider.settings import SEEDS_EMPTY_SECONDS, SpiderSettings
 from yardspider.spider import SeedSpider, Spider
 from yardspider.transports.base import Answer, RunTransport
 
 log = logging.getLogger("yardspider")
 
-State = Literal["exited", "failed", "stopped"]
-
 # Limit for the last calls to the seed service.
 LAST_SEEDS_SECONDS = 1.5
 # Limit for the last confirms of items.
 LAST_ITEMS_SECONDS = 1.5
-_LAST_ITEMS_UNHURRIED_SECONDS = 60.0
 # Limit for giving back leased resources; the platform takes them back otherwise.
 LAST_RESOURCES_SECONDS = 1.0
 _LAST_REPORT_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
+# Longest time that an item waits for others to be sent with it.
+_FLUSH_SECONDS = 1.0
 # From here on the loop counts as blocked by the spider's own code.
 _DEAF_SECONDS = 0.2
 # Interval of looking whether the transport is connected again.
@@ -48,26 +48,6 @@ _AWAY_SECONDS = 0.5
 # When stopped, or when the broker is known to be gone.
 _LAST_REPORT_HURRIED_SECONDS = 1.0
 _LAST_SEEDS_UNHURRIED_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class CrawlOutcome:
-    """How a run ended; ``counters`` are the last ones published.
-
-    ``seeds``: what it did with seeds.
-    """
-
-    state: State
-    reason: str
-    counters: RunCounters
-    accounting: CrawlAccounting
-    seconds: float
-    seeds: SeedCounts = field(default_factory=SeedCounts)
-
-    @property
-    def failures(self) -> Sequence[FailureNote]:
-        """The first failures; the published counters have all."""
-        return self.accounting.first_failures
 
 
 class CrawlEngine:
@@ -136,6 +116,7 @@ class CrawlEngine:
         self._stop_reason = ""
         self._stop_by: float | None = None
         self._report_at = 0.0
+        self._flush_at = 0.0
         self._empty_since: float | None = None
         self._commands = CommandHandler(transport, self)
         # Until when this pause has been accounted for; None while the run is not paused.
@@ -147,6 +128,7 @@ class CrawlEngine:
         """Set the attributes of the spider that exist only during a run."""
         spider.seeds = Seeds(self._seed_client)
         spider.resources = self._resources
+        spider.files = Files(self._items)
 
     def stop(self, reason: str) -> None:
         """Send nothing more, wait up to ``stop_seconds`` for what is out, then end as stopped."""
@@ -217,6 +199,8 @@ class CrawlEngine:
         reason = "" if failure is None else str(failure)
         if self._stop_by is not None:
             state, reason = "stopped", self._stop_reason
+            if self._items.unconfirmed:
+                reason = f"{reason}; {failure}"
         elif failure is None and self.accounting.total and not self.accounting.success:
             state, reason = "failed", self._nothing_succeeded()
         elif failure is None and self.accounting.unanswered:
@@ -239,12 +223,13 @@ class CrawlEngine:
             failure = caught
         finally:
             await self._cancel_tasks()
-        hurry = failure is not None or self._stop_by is not None
         try:
-            await self._items.finish(LAST_ITEMS_SECONDS if hurry else _LAST_ITEMS_UNHURRIED_SECONDS)
+            await self._items.finish(LAST_ITEMS_SECONDS)
         except RunFailed as caught:
+            if failure is not None:
+                log.error("%s", caught)
             failure = failure or caught
-            hurry = True
+        hurry = failure is not None or self._stop_by is not None
         limit = LAST_SEEDS_SECONDS if hurry else _LAST_SEEDS_UNHURRIED_SECONDS
         untold = await self._seed_client.finish(limit)
         await self._resources.finish(LAST_RESOURCES_SECONDS)
@@ -306,8 +291,9 @@ class CrawlEngine:
             now = self._now()
             self._note_deafness(woken, now)
             self._step(now)
-            if self._caller.failure is not None:
-                raise self._caller.failure
+            failure = self._caller.failure or self._items.failure
+            if failure is not None:
+                raise failure
             if self._is_finished(now):
                 return
             until = self._next_wake(now)
@@ -376,8 +362,20 @@ class CrawlEngine:
         self._seed_client.step(now)
         if now >= self._report_at:
             self._report_at = now + self._settings.statistics_seconds
-            self._items.flush()
             self._reporter.publish()
+        if now >= self._flush_at or self._awaits_items:
+            self._flush_at = now + _FLUSH_SECONDS
+            self._items.flush()
+
+    @property
+    def _awaits_items(self) -> bool:
+        """Whether nothing goes on before the items that were found are stored."""
+        dispatcher = self._dispatcher
+        if self._stop_by is not None:
+            return True
+        if dispatcher.queued or dispatcher.unsettled or self._busy:
+            return False
+        return self._items.waiting > 0 or (self._feeder is not None and self._feeder.done())
 
     def _begin_seeds(self) -> None:
         """Make requests of the next seeds, about one second before they are sent."""
@@ -394,9 +392,6 @@ class CrawlEngine:
         if self._stop_by is not None:
             ended = not (dispatcher.active or self._busy or self._items.unconfirmed)
             return now >= self._stop_by or ended
-        if self._items.unconfirmed:
-            # Seeds and further requests may depend on it.
-            self._items.flush()
         busy = dispatcher.queued or dispatcher.unsettled or self._busy or self._seed_client.busy
         busy = busy or self._items.unconfirmed
         if busy or self.paused or self._is_awaiting_start():
@@ -425,6 +420,8 @@ class CrawlEngine:
 
     def _next_wake(self, now: float) -> float:
         times = [self._report_at]
+        if self._items.unconfirmed:
+            times.append(self._flush_at)
         if self._stop_by is not None:
             times.append(self._stop_by)
         elif self.paused:
@@ -445,4 +442,4 @@ class CrawlEngine:
 
     def _depths(self) -> Depths:
         # What awaits the confirm of its items is in flight.
-        return self._dispatcher.depths(busy=self._busy + self._items.unconfirmed)
+        return self._dispatcher.depths(busy=self._busy + self._items.waiting)

@@ -1,4 +1,4 @@
-"""Items of a run on the platform: published in batches, each confirmed by the broker.
+"""Items and files of a run on the platform: published in batches, each confirmed by the broker.
 
 A request counts as a success when everything that its callback has yielded is confirmed, so what
 was yielded is stored in the end even if this process dies.
@@ -7,48 +7,70 @@ was yielded is stored in the end even if this process dies.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from yardkit import failpoints, topology
-from yardkit.broker import BrokerError, Outgoing
-from yardkit.errors import first_line
-from yardkit.items.batches import encode_line, pack
-from yardkit.nesting import MAX_DEPTH, NestedTooDeeply, check_json
-from yardkit.protocol import BATCH_BYTES, BATCH_ITEMS, MAX_ITEM_BYTES, ItemBatch, encode
+from yardkit.bridge import in_daemon_thread
+from yardkit.broker import Outgoing
+from yardkit.items.batches import pack
+from yardkit.protocol import BATCH_BYTES, BATCH_ITEMS, FileChunk, ItemBatch, encode
+from yardspider.environment import RunEnvironment
 from yardspider.errors import RunFailed
-
-log = logging.getLogger("yardspider")
-
-# With more unconfirmed items nothing new is sent and no callback goes on.
-CROWDED_BYTES: Final = 16 * 1024 * 1024
-CROWDED_ITEMS: Final = 50_000
-# Pause before a failed batch is published again.
-_RETRY_SECONDS: Final = 1.0
+from yardspider.files import RunFile
+from yardspider.item_lines import ItemEncoder
+from yardspider.outputs import ItemFile
+from yardspider.settings import SpiderSettings
 
 
 class Publishing(Protocol):
     """What publishes: the transport of a run."""
 
-    def publish_items(self, messages: Sequence[Outgoing]) -> Future[None]:
-        """Publish; the future ends with the confirms. Raises ``BrokerError``."""
+    def publish(
+        self, messages: Sequence[Outgoing], on_confirmed: Callable[[], None] | None = None
+    ) -> None:
+        """Publish until confirmed, then call ``on_confirmed``. A permanent loss ends the run."""
 
 
-class _Batch:
-    """A batch that is not confirmed yet; ``last`` is the number of its last item."""
+class _Sent:
+    """Items or a file on their way, up to number ``last``, in ``parts`` messages."""
 
-    __slots__ = ("is_confirmed", "items", "last", "message", "size")
+    __slots__ = ("last", "parts")
 
-    def __init__(self, last: int, items: int, size: int, message: Outgoing) -> None:
+    def __init__(self, last: int, parts: int) -> None:
         self.last = last
-        self.items = items
-        self.size = size
-        self.message = message
-        self.is_confirmed = False
+        self.parts = parts
+
+
+class _Numbers:
+    """Numbers of items, or of files, that were taken; confirms may come in any order.
+
+    ``confirmed``: the last number up to which all are confirmed.
+    """
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.confirmed = 0
+        self._sent: deque[_Sent] = deque()
+
+    @property
+    def unconfirmed(self) -> int:
+        return self.last - self.confirmed
+
+    def send(self, parts: int = 1) -> _Sent:
+        """Note that everything up to ``last`` is being sent."""
+        sent = _Sent(self.last, parts)
+        self._sent.append(sent)
+        return sent
+
+    def confirm(self, sent: _Sent) -> None:
+        """Note the confirm of one part."""
+        sent.parts -= 1
+        while self._sent and not self._sent[0].parts:
+            self.confirmed = self._sent.popleft().last
 
 
 class ItemPublisher:
@@ -56,189 +78,211 @@ class ItemPublisher:
 
     Args:
         dropped: counts items that are given up, by reason; shared with the accounting.
+        copy: a file that gets the items as well.
     """
 
-    def __init__(self, run: int, incarnation: str, token: str, dropped: dict[str, int]) -> None:
+    def __init__(
+        self,
+        run: RunEnvironment,
+        settings: SpiderSettings,
+        dropped: dict[str, int],
+        copy: ItemFile | None = None,
+    ) -> None:
         self._run = run
-        self._incarnation = incarnation
-        self._token = token
-        self._dropped = dropped
+        self._producer = f"run:{run.run}"
+        self._most_items = settings.unconfirmed_items
+        self._most_bytes = settings.unconfirmed_bytes
+        self._encoder = ItemEncoder(dropped)
+        self._copy = copy
         self._transport: Publishing | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._ring: Callable[[], None] = lambda: None
         self._lines: list[bytes] = []
         self._line_bytes = 0
-        # Number of the last item that was added, and of the last one that is confirmed with all
-        # before it.
-        self._last = 0
-        self._confirmed = 0
-        self._pending: deque[_Batch] = deque()
-        self._pending_bytes = 0
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._retry: asyncio.Task[None] | None = None
-        self._failed: list[_Batch] = []
-        self._error = ""
-        self._room = asyncio.Event()
+        self._items = _Numbers()
+        self._files = _Numbers()
+        # Of messages that are not confirmed, and of files that are too large for one message.
+        self._bytes = 0
+        self._unsent_bytes = 0
+        self._large: deque[tuple[RunFile, _Sent]] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._waiting: deque[tuple[int, int, Callable[[], None]]] = deque()
+        self._confirms = asyncio.Event()
+        self.failure: RunFailed | None = None
 
     def connect(self, transport: Publishing, ring: Callable[[], None]) -> None:
-        """Use a transport, in the running loop. ``ring`` is called after confirms."""
+        """Use a transport. ``ring`` is called after confirms."""
         self._transport = transport
-        self._loop = asyncio.get_running_loop()
         self._ring = ring
 
-    # --- the sink -------------------------------------------------------------------------------
+    # --- items ----------------------------------------------------------------------------------
 
     def add(self, item: dict[str, Any], url: str = "") -> None:
         """Add an item. Raises ``TypeError`` when it cannot be written as JSON."""
-        line = encode_line(url, item)
-        reason = _unstorable(line)
-        if reason:
-            if not self._dropped.get(reason):
-                log.warning("item dropped: %s (%s)", reason, url or "no page")
-            self._dropped[reason] = self._dropped.get(reason, 0) + 1
+        line = self._encoder.line(item, url)
+        if line is None:
             return
+        if self._copy is not None:
+            self._copy.add(item, url)
         if self._lines and (
             len(self._lines) >= BATCH_ITEMS or self._line_bytes + len(line) > BATCH_BYTES
         ):
-            self.flush()
+            self._send_lines()
         self._lines.append(line)
         self._line_bytes += len(line)
-        self._last += 1
+        self._items.last += 1
 
     def flush(self) -> None:
         """Publish what waits, without waiting for the confirm."""
-        if not self._lines or self._transport is None:
-            return
-        lines, packed = self._lines, pack(self._lines)
+        if self._copy is not None:
+            self._copy.flush()
+        if self._lines:
+            self._send_lines()
+
+    def _send_lines(self) -> None:
+        lines, raw_bytes = pack(self._lines)
         batch = ItemBatch(
-            producer=f"run:{self._run}",
-            boot=self._incarnation,
-            first=self._last - len(lines) + 1,
-            count=len(lines),
-            lines=packed[0],
-            raw_bytes=packed[1],
+            producer=self._producer,
+            boot=self._run.incarnation,
+            first=self._items.last - len(self._lines) + 1,
+            count=len(self._lines),
+            lines=lines,
+            raw_bytes=raw_bytes,
             at=time.time(),
-            token=self._token,
+            token=self._run.token,
         )
-        message = Outgoing(encode(batch), key=topology.ITEMS.name)
-        pending = _Batch(self._last, len(lines), len(packed[0]), message)
-        self._pending.append(pending)
-        self._pending_bytes += pending.size
         self._lines, self._line_bytes = [], 0
         failpoints.hit("spider.before_items")
-        self._publish(pending)
+        self._publish(encode(batch), self._items, self._items.send())
         failpoints.hit("spider.after_items")
 
-    @property
-    def last(self) -> int:
-        """Return the number of items that were added and not dropped."""
-        return self._last
+    # --- files ----------------------------------------------------------------------------------
+
+    def put_file(self, file: RunFile) -> None:
+        """Publish a file; a large one is read and sent in the background."""
+        if file.parts == 1:
+            digest, data = file.sha256(), file.read(0)
+            file.close()
+            self._files.last += 1
+            self._send_part(file, self._files.send(), digest, 0, data)
+            return
+        self._files.last += 1
+        sent = self._files.send(file.parts)
+        self._unsent_bytes += file.size
+        self._large.append((file, sent))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_large())
+
+    async def _send_large(self) -> None:
+        while self._large:
+            file, sent = self._large[0]
+            try:
+                digest = await in_daemon_thread(file.sha256)
+                for part in range(file.parts):
+                    while self._bytes > self._most_bytes:
+                        await self._confirm()
+                    data = await in_daemon_thread(file.read, part)
+                    self._unsent_bytes -= len(data)
+                    self._send_part(file, sent, digest, part, data)
+            except OSError as error:
+                self.failure = RunFailed(f"cannot read {file.name}: {error.strerror or error}")
+                self._ring()
+                return
+            file.close()
+            self._large.popleft()
+
+    def _send_part(self, file: RunFile, sent: _Sent, digest: str, part: int, data: bytes) -> None:
+        chunk = FileChunk(
+            producer=self._producer,
+            boot=self._run.incarnation,
+            name=file.name,
+            content_type=file.content_type,
+            part=part,
+            parts=file.parts,
+            size=file.size,
+            sha256=digest,
+            data=data,
+            at=time.time(),
+            token=self._run.token,
+        )
+        failpoints.hit("spider.before_file_part")
+        self._publish(encode(chunk), self._files, sent)
+
+    # --- confirms -------------------------------------------------------------------------------
 
     @property
-    def crowded(self) -> bool:
-        """Return whether callbacks must wait for confirms."""
-        return self._pending_bytes > CROWDED_BYTES or self._last - self._confirmed > CROWDED_ITEMS
+    def taken(self) -> int:
+        """Number of items and files that were taken."""
+        return self._items.last + self._files.last
 
     @property
     def unconfirmed(self) -> int:
-        """Return the number of requests that wait for the confirm of their items."""
+        """Number of items and files that are not confirmed."""
+        return self._items.unconfirmed + self._files.unconfirmed
+
+    @property
+    def crowded(self) -> bool:
+        """Whether callbacks must wait for confirms."""
+        return (
+            self._bytes + self._line_bytes + self._unsent_bytes > self._most_bytes
+            or self._items.unconfirmed > self._most_items
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for the confirm of their items."""
         return len(self._waiting)
 
     def after(self, work: Callable[[], None]) -> None:
-        """Call ``work`` once everything that was added so far is confirmed."""
-        if self._confirmed >= self._last:
-            work()
+        """Call ``work`` once everything that was taken so far is confirmed."""
+        if self.unconfirmed:
+            self._waiting.append((self._items.last, self._files.last, work))
         else:
-            self._waiting.append((self._last, work))
+            work()
 
     async def room(self) -> None:
         """Wait until the sink is not crowded."""
         while self.crowded:
             self.flush()
-            self._room.clear()
-            await self._room.wait()
+            await self._confirm()
 
     async def finish(self, limit_seconds: float) -> None:
         """Wait until everything is confirmed. Raises ``RunFailed``."""
         self.flush()
-        deadline = time.monotonic() + limit_seconds
-        while self._confirmed < self._last:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            self._room.clear()
-            try:
-                async with asyncio.timeout(min(left, _RETRY_SECONDS)):
-                    await self._room.wait()
-            except TimeoutError:
-                continue
-        if self._retry is not None:
-            self._retry.cancel()
-        if self._confirmed < self._last:
-            why = f": {self._error}" if self._error else ""
-            lost = self._last - self._confirmed
-            raise RunFailed(f"{lost} items were not confirmed by the broker{why}")
-
-    # --- confirms -------------------------------------------------------------------------------
-
-    def _publish(self, batch: _Batch) -> None:
-        assert self._transport is not None  # noqa: S101 - flush has looked
-        loop = self._loop
         try:
-            future = self._transport.publish_items([batch.message])
-        except BrokerError as error:
-            self._again(batch, error)
-            return
+            async with asyncio.timeout(limit_seconds):
+                while self.unconfirmed and self.failure is None:
+                    await self._confirm()
+        except TimeoutError:
+            pass
+        if self._sending is not None:
+            self._sending.cancel()
+        for file, _ in self._large:
+            file.close()
+        if self._copy is not None:
+            self._copy.close()
+        if self.unconfirmed:
+            items, files = self._items.unconfirmed, self._files.unconfirmed
+            lost = f"{items} items and {files} files" if files else f"{items} items"
+            raise RunFailed(f"{lost} were not confirmed by the broker within {limit_seconds:g} s")
 
-        def settled(done: Future[None]) -> None:
-            if done.cancelled() or loop is None:
-                return
-            try:
-                loop.call_soon_threadsafe(self._settled, batch, done.exception())
-            except RuntimeError:
-                # The loop has ended: the run failed for another reason.
-                return
+    async def _confirm(self) -> None:
+        """Wait for the next confirm."""
+        self._confirms.clear()
+        await self._confirms.wait()
 
-        future.add_done_callback(settled)
+    def _publish(self, body: bytes, numbers: _Numbers, sent: _Sent) -> None:
+        if self._transport is None:
+            raise RuntimeError("connect before the first item")
+        self._bytes += len(body)
+        message = Outgoing(body, key=topology.ITEMS.name)
+        self._transport.publish([message], partial(self._confirmed, len(body), numbers, sent))
 
-    def _settled(self, batch: _Batch, error: BaseException | None) -> None:
-        if error is not None:
-            self._again(batch, error)
-            return
-        batch.is_confirmed = True
-        while self._pending and self._pending[0].is_confirmed:
-            done = self._pending.popleft()
-            self._pending_bytes -= done.size
-            self._confirmed = done.last
-        while self._waiting and self._waiting[0][0] <= self._confirmed:
-            self._waiting.popleft()[1]()
-        self._room.set()
+    def _confirmed(self, size: int, numbers: _Numbers, sent: _Sent) -> None:
+        failpoints.hit("spider.items_confirmed")
+        self._bytes -= size
+        numbers.confirm(sent)
+        items, files = self._items.confirmed, self._files.confirmed
+        while self._waiting and self._waiting[0][0] <= items and self._waiting[0][1] <= files:
+            self._waiting.popleft()[2]()
+        self._confirms.set()
         self._ring()
-
-    def _again(self, batch: _Batch, error: BaseException) -> None:
-        """Publish the same batch again: its numbers let the platform recognise a repeat."""
-        if not self._failed:
-            log.warning("publishing items failed, retrying every second: %s", first_line(error))
-        self._error = first_line(error)
-        self._failed.append(batch)
-        if self._retry is None or self._retry.done():
-            self._retry = asyncio.create_task(self._publish_again())
-
-    async def _publish_again(self) -> None:
-        while self._failed:
-            await asyncio.sleep(_RETRY_SECONDS)
-            batches, self._failed = self._failed, []
-            for batch in batches:
-                self._publish(batch)
-
-
-def _unstorable(line: bytes) -> str:
-    """Return why no item of this line can be stored, "" if it can."""
-    if len(line) > MAX_ITEM_BYTES:
-        return f"an item is larger than {MAX_ITEM_BYTES} bytes"
-    if line.count(b"[") + line.count(b"{") > MAX_DEPTH:
-        try:
-            check_json(line)
-        except NestedTooDeeply as error:
-            return f"an item is {error}"
-    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +13,23 @@ from typing import IO, Any, Protocol, Self
 import msgspec
 
 from yardspider.errors import RunFailed
+from yardspider.files import FileSink, RunFile
+from yardspider.item_lines import ItemEncoder
+
+log = logging.getLogger("yardspider")
 
 ITEMS_FILE = "items.jsonl"
 EXIT_FILE = "exit.json"
 _BUFFER_BYTES = 1024 * 1024
 
 
-class ItemSink(Protocol):
-    """Destination of items."""
+class ItemSink(FileSink, Protocol):
+    """Destination of items and files.
+
+    ``failure``: why the run cannot go on.
+    """
+
+    failure: RunFailed | None
 
     def add(self, item: dict[str, Any], url: str = "") -> None:
         """Take an item found on the page ``url``.
@@ -31,8 +41,8 @@ class ItemSink(Protocol):
         """Write or send what waits. Raises ``RunFailed`` when that fails."""
 
     @property
-    def last(self) -> int:
-        """Number of items taken."""
+    def taken(self) -> int:
+        """Number of items and files taken."""
 
     @property
     def crowded(self) -> bool:
@@ -40,29 +50,33 @@ class ItemSink(Protocol):
 
     @property
     def unconfirmed(self) -> int:
-        """Number of requests whose items are not stored yet."""
+        """Number of items and files that are not stored yet."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests whose items or files are not stored yet."""
 
     def connect(self, transport: Any, ring: Callable[[], None]) -> None:
         """Use the transport of the run; ``ring`` is called when items are stored."""
 
     def after(self, work: Callable[[], None]) -> None:
-        """Call ``work`` once all items taken so far are stored."""
-
-    async def room(self) -> None:
-        """Wait until the sink is not crowded."""
+        """Call ``work`` once all items and files taken so far are stored."""
 
     async def finish(self, limit_seconds: float) -> None:
         """Store everything. Raises ``RunFailed``."""
 
 
-class _StoredAtOnce:
-    """Base of sinks that keep an item when they take it."""
+class StoredAtOnce:
+    """Base of sinks that keep an item when they take it, and discard files."""
 
     def __init__(self) -> None:
-        self.last = 0
+        self.taken = 0
+        self._has_warned = False
 
+    failure: RunFailed | None = None
     crowded = False
     unconfirmed = 0
+    waiting = 0
 
     def connect(self, transport: Any, ring: Callable[[], None]) -> None:
         pass
@@ -73,6 +87,12 @@ class _StoredAtOnce:
     def after(self, work: Callable[[], None]) -> None:
         work()
 
+    def put_file(self, file: RunFile) -> None:
+        file.close()
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning("files are not kept: a local run keeps them with --dataset FOLDER")
+
     async def room(self) -> None:
         pass
 
@@ -80,26 +100,35 @@ class _StoredAtOnce:
         self.flush()
 
 
-class ItemList(_StoredAtOnce):
-    """Items in memory, for tests."""
+class ItemList(StoredAtOnce):
+    """Items and files in memory, for tests."""
 
     def __init__(self) -> None:
         super().__init__()
         self.items: list[dict[str, Any]] = []
+        self.files: dict[str, bytes] = {}
+        self._encoder = ItemEncoder({})
 
     def add(self, item: dict[str, Any], url: str = "") -> None:
+        # What the platform cannot store fails in a test as well.
+        self._encoder.line(item, url)
         self.items.append(item)
-        self.last += 1
+        self.taken += 1
+
+    def put_file(self, file: RunFile) -> None:
+        self.files[file.name] = b"".join(map(file.read, range(file.parts)))
+        file.close()
+        self.taken += 1
 
 
-class NoItems(_StoredAtOnce):
+class NoItems(StoredAtOnce):
     """Discards items; they are only counted."""
 
     def add(self, item: dict[str, Any], url: str = "") -> None:
-        self.last += 1
+        self.taken += 1
 
 
-class ItemFile(_StoredAtOnce):
+class ItemFile(StoredAtOnce):
     """JSON lines, appended; written in blocks and at each ``flush``.
 
     Raises ``RunFailed`` that names the file when it cannot be opened.
@@ -120,7 +149,7 @@ class ItemFile(_StoredAtOnce):
         line = self._encoder.encode(item)
         self._lines.append(line)
         self._waiting_bytes += len(line)
-        self.last += 1
+        self.taken += 1
         if self._waiting_bytes >= _BUFFER_BYTES:
             self.flush()
 

@@ -19,9 +19,9 @@ from yardspider.engine import (
     LAST_RESOURCES_SECONDS,
     LAST_SEEDS_SECONDS,
     CrawlEngine,
-    CrawlOutcome,
 )
 from yardspider.errors import RunFailed
+from yardspider.outcome import CrawlOutcome
 from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
 from yardspider.resources.port import Pools
 from yardspider.seeds.memory import MemoryFrontier

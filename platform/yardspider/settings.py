@@ -37,6 +37,9 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         28800, 8 hours; after a minute an operator should be notified instead.
     slow_start_seconds: time in which ``concurrency`` grows from 1. 0 is off.
     stop_seconds: how long a stopped run waits for outstanding pages.
+    unconfirmed_items: with more items that the broker has not confirmed, nothing new is sent and
+        callbacks that yield items wait.
+    unconfirmed_bytes: the same for the size of the messages of items and files.
     seeds_ahead: most seeds leased and not begun.
     seed_service_seconds: the run fails when the seed service is unreachable for this time.
     initial_seeds: file with seeds, one a line, added after the start.
@@ -59,6 +62,8 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     publish_retries: int = 60
     slow_start_seconds: float = 0.0
     stop_seconds: float = 1.5
+    unconfirmed_items: int = 50_000
+    unconfirmed_bytes: int = 16 * 1024 * 1024
     seeds_ahead: int = 100
     seed_service_seconds: float = 60.0
     initial_seeds: str | None = None
@@ -113,5 +118,7 @@ _LEAST: dict[str, float] = {
     "remembered_requests": 2,
     "allocate_seconds": 0.1,
     "statistics_seconds": 0.1,
+    "unconfirmed_items": 1,
+    "unconfirmed_bytes": 1,
     "seeds_ahead": 1,
 }

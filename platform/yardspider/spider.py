@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from yardspider.files import Files
 from yardspider.request import Outputs, Request
 from yardspider.resources.api import Resources
 from yardspider.response import Response
@@ -23,6 +24,7 @@ class Spider:
         arguments: of the job, by name.
         seeds: adds seeds to the run's frontier; available from ``start`` on.
         resources: leases accounts, tokens and proxies of the project's pools; likewise.
+        files: keeps files, such as images, beside the items; likewise.
     """
 
     name: ClassVar[str] = ""
@@ -30,6 +32,7 @@ class Spider:
     settings: ClassVar[SpiderSettings] = SpiderSettings()
     seeds: Seeds
     resources: Resources
+    files: Files
 
     def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
         self.arguments: dict[str, Any] = dict(arguments or {})

@@ -43,7 +43,8 @@ from yardkit.protocol import (
     decode_request,
 )
 from yardspider.clock import Alarm
-from yardspider.engine import CrawlEngine, CrawlOutcome
+from yardspider.engine import CrawlEngine
+from yardspider.outcome import CrawlOutcome
 from yardspider.outputs import ItemList
 from yardspider.resources.memory import MemoryPools
 from yardspider.seeds.memory import MemoryFrontier
@@ -322,7 +323,7 @@ class CrawlResult:
     """What a spider did: its items, how it ended, the counters, and the requests it sent.
 
     ``frontier``: every seed with its final state, under ``seeds``. ``pools``: every use of a
-    resource, under ``uses``.
+    resource, under ``uses``. ``files``: the content of each kept file by name.
     """
 
     items: list[dict[str, Any]]
@@ -330,6 +331,7 @@ class CrawlResult:
     requests: list[DownloadRequest]
     frontier: MemoryFrontier
     pools: MemoryPools
+    files: Mapping[str, bytes]
 
     @property
     def seeds(self) -> SeedCounts:
@@ -372,7 +374,7 @@ async def crawl(
         pools=pools,
     )
     outcome = await engine.run()
-    return CrawlResult(items.items, outcome, center.requests, frontier, pools)
+    return CrawlResult(items.items, outcome, center.requests, frontier, pools, items.files)
 
 
 def run_spider(

@@ -8,11 +8,14 @@ from typing import Any
 from yardkit import topology
 from yardkit.broker import connect
 from yardkit.items.batches import read_batch
-from yardkit.protocol import ItemBatch, decode
+from yardkit.protocol import FileChunk, ItemBatch, decode
 
 
-def published_items(broker_url: str) -> list[dict[str, Any]]:
-    """Take all items out of the queue; each number of an execution comes once."""
+def published_items(broker_url: str, files: set[str] | None = None) -> list[dict[str, Any]]:
+    """Take all items out of the queue; each number of an execution comes once.
+
+    Names of files are added to ``files``.
+    """
     found: dict[tuple[str, str, int], dict[str, Any]] = {}
     with (
         closing(connect(broker_url, name="reader")) as broker,
@@ -21,6 +24,9 @@ def published_items(broker_url: str) -> list[dict[str, Any]]:
         while deliveries := subscription.take(1000, timeout=2):
             for delivery in deliveries:
                 batch = decode(delivery.body)
+                if isinstance(batch, FileChunk):
+                    (set() if files is None else files).add(batch.name)
+                    continue
                 assert isinstance(batch, ItemBatch)
                 for number, item in enumerate(read_batch(batch), batch.first):
                     found[batch.producer, batch.boot, number] = item.data

@@ -109,7 +109,7 @@ def _batch_rows(metadata: Any) -> int:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     size = sum(group.total_byte_size for group in groups)
     found: int = max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, size)))
-        return found
+    return found
 
 
 class _Writer:

@@ -16,12 +16,9 @@ from apps.datasets.services.datasets import UnknownProducer, destination
 from apps.datasets.services.ingestion import token_problem
 from apps.runtime.services.objects import shared_objects
 from yardkit import failpoints
-from yardkit.names import UNSTORABLE
+from yardkit.items.files import MAX_FILE_BYTES, is_content_type, is_file_name
 from yardkit.protocol import CHUNK_BYTES, FileChunk
 
-MAX_FILE_BYTES: Final = 1024 * 1024 * 1024
-_NAME_CHARACTERS: Final = 500
-_TYPE_CHARACTERS: Final = 100
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -100,14 +97,9 @@ def content(row: StoredFile) -> Iterator[bytes]:
 
 def _problem(chunk: FileChunk) -> str:
     name = chunk.name
-    if (
-        not 0 < len(name) <= _NAME_CHARACTERS
-        or UNSTORABLE.search(name)
-        or not name.isprintable()
-        or any(part in ("", ".", "..") for part in name.split("/"))
-    ):
+    if not is_file_name(name):
         return f"{name[:100]!r} is no name of a file"
-    if len(chunk.content_type) > _TYPE_CHARACTERS or not chunk.content_type.isprintable():
+    if not is_content_type(chunk.content_type):
         return f"{name}: the type is {chunk.content_type[:100]!r}"
     if not _SHA256.fullmatch(chunk.sha256):
         return f"{name}: the digest is no SHA-256"

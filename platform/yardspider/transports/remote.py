@@ -8,7 +8,6 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 
 import msgspec
 
@@ -18,7 +17,6 @@ from yardkit.broker import (
     BadBrokerURL,
     Broker,
     BrokerError,
-    BrokerUnavailable,
     Delivery,
     Outgoing,
     Subscription,
@@ -56,6 +54,7 @@ from yardspider.settings import SpiderSettings
 from yardspider.transports.allocation import AllocationWait
 from yardspider.transports.base import AgentAllocation, Answer
 from yardspider.transports.commands import RunCommandQueue
+from yardspider.transports.publisher import RepeatingPublisher, check_connected
 
 log = logging.getLogger("yardspider")
 
@@ -83,8 +82,9 @@ class RemoteTransport:
         self._broker: Broker | None = None
         self._subscription: Subscription | None = None
         self._allocate_sent = False
-        self._failed: list[tuple[float, list[Outgoing]]] = []
-        self._mending: asyncio.Task[None] | None = None
+        self._publisher = RepeatingPublisher(
+            self._connected, retries=settings.publish_retries, on_lost=self._publishing_lost
+        )
         self._watching: asyncio.Task[None] | None = None
         self._lost: TransportLost | None = None
         self._commands: RunCommandQueue | None = None
@@ -128,7 +128,7 @@ class RemoteTransport:
             if attempt:
                 time.sleep(_RETRY_SECONDS)
             try:
-                _check_connected(broker)
+                check_connected(broker)
                 broker.declare(*topology.SHARED, self._answers)
                 self._subscription = broker.subscribe(
                     self._answers.name, prefetch=_PREFETCH, on_ready=self._on_ready
@@ -191,6 +191,10 @@ class RemoteTransport:
         )
         self._arrived.set()
 
+    def _publishing_lost(self, error: BaseException) -> None:
+        self._lost = self._given_up(error)
+        self._arrived.set()
+
     def _given_up(self, error: BaseException) -> TransportLost:
         times = self._settings.publish_retries + 1
         return TransportLost(f"the broker took no message, tried {times} times: {error}")
@@ -225,62 +229,12 @@ class RemoteTransport:
             for batch in batches(items, BATCH_ITEMS)
         ]
 
-        def settled(future: Future[None]) -> None:
-            if not future.cancelled() and (error := future.exception()) is not None:
-                with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                    self._loop.call_soon_threadsafe(self._send_failed, messages, error)
+        self._publisher.publish(messages, expires_seconds=self._settings.request_timeout_seconds)
 
-        broker = self._connected()
-        try:
-            # Without this check the publish would wait, and the retries have a limit.
-            _check_connected(broker)
-            broker.publish(messages).add_done_callback(settled)
-        except BrokerError as error:
-            self._send_failed(messages, error)
-
-    def _send_failed(self, messages: list[Outgoing], failure: BaseException) -> None:
-        self._failed.append((time.monotonic(), messages))
-        if self._mending is None or self._mending.done():
-            self._mending = asyncio.create_task(self._mend(failure))
-
-    async def _mend(self, failure: BaseException) -> None:
-        """Publish failed messages again every second until the broker has confirmed all of them.
-
-        Gives the transport up after ``publish_retries`` failures in a row.
-        """
-        log.warning("publishing failed, retrying every second: %s", failure)
-        failures = 0
-        while failures < self._settings.publish_retries:
-            await asyncio.sleep(_RETRY_SECONDS)
-            # Older requests have timed out, and the engine has sent them again.
-            oldest = time.monotonic() - self._settings.request_timeout_seconds
-            # Sends that fail during the awaits below are added to the new list.
-            batch = [entry for entry in self._failed if entry[0] > oldest]
-            self._failed = []
-            try:
-                _check_connected(self._connected())
-                # Restores the queue where an operator has deleted it.
-                await in_daemon_thread(self._connected().declare, *topology.SHARED)
-                await self._publish([message for _, messages in batch for message in messages])
-            except BrokerError as error:
-                failure = error
-                failures += 1
-                self._failed[:0] = batch
-            else:
-                failures = 0
-                if not self._failed:
-                    log.info("publishing works again")
-                    return
-        if self.away:
-            return  # ``_watch`` decides how long the connection may stay lost
-        self._lost = self._given_up(failure)
-        self._arrived.set()
-
-    def publish_items(self, messages: Sequence[Outgoing]) -> Future[None]:
-        """Publish batches of items; the future ends with the confirms. Raises ``BrokerError``."""
-        broker = self._connected()
-        _check_connected(broker)
-        return broker.publish(messages)
+    def publish(
+        self, messages: Sequence[Outgoing], on_confirmed: Callable[[], None] | None = None
+    ) -> None:
+        self._publisher.publish(messages, on_confirmed=on_confirmed)
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -404,9 +358,9 @@ class RemoteTransport:
             raise ReportLost(str(error)) from error
 
     async def close(self) -> None:
-        for task in (self._mending, self._watching):
-            if task is not None:
-                task.cancel()
+        self._publisher.close()
+        if self._watching is not None:
+            self._watching.cancel()
         broker = self._broker
         if broker is None:
             return
@@ -420,9 +374,3 @@ class RemoteTransport:
                         [Outgoing(encode(release), key=topology.CENTER_CONTROL.name)]
                     )
         await in_daemon_thread(broker.close, _CLOSE_SECONDS)
-
-
-def _check_connected(broker: Broker) -> None:
-    """Raise ``BrokerUnavailable`` at once: calls on a lost connection wait for half a minute."""
-    if not broker.connected:
-        raise BrokerUnavailable("no connection")
