@@ -12,6 +12,18 @@ from rest_framework.views import APIView
 
 from apps.access.api.base import ApiView
 
+# Asked with nothing at all, it says what is missing.
+INCOMPLETE = {"api/v1/alert-rules/preview", "api/v1/datasets/{pk}/history"}
+# Of the whole platform: for who sees everything.
+PLATFORM = {"api/v1/series", "api/v1/series/points", "api/v1/health/parts"}
+# Whose run has no items.
+EMPTY = {
+    "api/v1/datasets/{pk}/runs/{run}/pin",
+    "api/v1/datasets/{pk}/runs/{run}/unpin",
+    "api/v1/runs/{run}/compare",
+    "api/v1/runs/{run}/files/{file}/download",
+}
+
 API_PREFIX = "api/v1/"
 # The schema and its viewers are DRF spectacular's, for whoever is logged in.
 NOT_OURS = frozenset({"schema", "docs", "redoc"})

@@ -24,7 +24,7 @@ from apps.projects.models import Delivery, Project
 from apps.seeds.services import clients
 from apps.sources.models import Credential, Harvest
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
-from tests.access.routes import Route, all_routes
+from tests.access.routes import EMPTY, INCOMPLETE, PLATFORM, Route, all_routes
 from tests.agents.factories import make_agent, make_allocation
 from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.configcenter.factories import make_activation, make_version
@@ -77,17 +77,6 @@ ASKING = {
 }
 # The seed service has to answer these, and does not run here.
 AWAY = {"api/v1/frontiers/{pk}/export"}
-# Asked with nothing at all, it says what is missing.
-INCOMPLETE = {"api/v1/alert-rules/preview", "api/v1/datasets/{pk}/history"}
-# Whose run has no items.
-EMPTY = {
-    "api/v1/datasets/{pk}/runs/{run}/pin",
-    "api/v1/datasets/{pk}/runs/{run}/unpin",
-    "api/v1/runs/{run}/compare",
-    "api/v1/runs/{run}/files/{file}/download",
-}
-# Of the whole platform: for who sees everything.
-PLATFORM = {"api/v1/series", "api/v1/series/points", "api/v1/health/parts"}
 # What belongs to a person, or to nobody, instead of a project.
 OWN = ("api/v1/tokens", "api/v1/saved-filters", "api/v1/me/password")
 GLOBAL = ("api/v1/agents", "api/v1/hosts", "api/v1/host-rules", "api/v1/run-hosts")
