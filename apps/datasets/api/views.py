@@ -49,6 +49,8 @@ from apps.datasets.queries.items import (
 )
 from apps.datasets.services.changes import change_dataset, pin_run
 from apps.jobs.models import Run
+from apps.runtime.services.objects import shared_objects
+from yardkit.items.columns import Columns
 
 _FORMAT: Final = OpenApiParameter(
     "format", enum=list(FORMATS), default="json", description="json is paged, others are streamed."
@@ -101,13 +103,14 @@ class _ItemsView(ApiView):
         export = request.accepted_renderer.format
         streams = export != "json" or "download" in request.query_params
         if dataset is None:
-            page = ItemPage([], "")
-            return Response(_page(page, fields)) if not streams else _empty(export, run)
-        reader = open_reader(dataset, None if run is None else [run])
+            # A run without items has none of its own: no files and no fields.
+            reader = ItemReader(shared_objects(), [], Columns())
+        else:
+            reader = open_reader(dataset, None if run is None else [run])
         if not streams:
             with answered(), reader:
                 return Response(_page(reader.page(query), fields))
-        name = f"run-{run}" if run is not None else f"dataset-{dataset.pk}"
+        name = f"dataset-{dataset.pk}" if run is None and dataset else f"run-{run}"
         return _streamed(reader, query, fields, export, f"{name}.{export}")
 
 
@@ -213,6 +216,8 @@ class RunComparisonView(ApiView):
         other = values.get("with") or previous_run(dataset, run)
         if other is None:
             raise ItemQueryRefused("there is no earlier run to compare with")
+        if not dataset.runs.filter(run_number=other).exists():
+            raise ItemQueryRefused(f"run {other} has no items in this dataset")
         with answered(), open_reader(dataset, [other, run]) as reader:
             counts = reader.compare(other, run)
             items, following = reader.compared(
@@ -352,15 +357,6 @@ def _streamed(
     # Called in the thread of the pieces, also when the client leaves before the first one.
     response._resource_closers.append(lambda: reader.__exit__(None, None, None))  # type: ignore[attr-defined]  # Django has no public one
     return response
-
-
-def _empty(export: str, run: int | None) -> StreamingHttpResponse:
-    content = b"[]\n" if export == "json" else b""
-
-    async def nothing() -> AsyncIterator[bytes]:
-        yield content
-
-    return _attachment(nothing(), export, f"run-{run}.{export}")
 
 
 def _attachment(content: AsyncIterator[bytes], export: str, name: str) -> StreamingHttpResponse:

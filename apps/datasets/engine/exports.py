@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from apps.datasets.engine.errors import BadItemQuery
 from apps.datasets.engine.item_types import ItemQuery
 from apps.datasets.engine.reader import ItemReader
+from yardkit.items import columns as names
 from yardkit.items.segments import COMPRESSION
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def _objects(reader: ItemReader, query: ItemQuery, fields: Sequence[str]) -> Ite
 
 
 def _chosen(reader: ItemReader, fields: Sequence[str]) -> list[str]:
-    return list(fields) or reader.fields
+    # A file needs a column, also before the first item.
+    return list(fields) or reader.fields or [names.URL]
 
 
 def _empty(fields: Sequence[str]) -> pa.Table:

@@ -11,6 +11,7 @@ import msgspec
 from django import forms
 from django.contrib import admin
 from django.core.paginator import Paginator
+from django.db.models import OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -186,14 +187,17 @@ def dataset_items(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def dataset_list(request: HttpRequest) -> HttpResponse:
-    """Page of all datasets, those with new items first."""
+    """Page of all datasets, by project and name."""
     rows = Dataset.objects.visible_to(request.user).select_related("project")
     page = Paginator(rows.order_by("project__name", "name"), PER_PAGE).get_page(
         request.GET.get("page")
     )
+    newest = DatasetRun.objects.filter(dataset=OuterRef("dataset")).order_by("-run_number")
     last = {
         row.dataset_id: row
-        for row in DatasetRun.objects.filter(dataset__in=list(page)).order_by("run_number")
+        for row in DatasetRun.objects.filter(
+            dataset__in=list(page), pk=Subquery(newest.values("pk")[:1])
+        )
     }
     context = admin.site.each_context(request)
     context |= {

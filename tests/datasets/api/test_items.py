@@ -172,3 +172,15 @@ def test_nothing_of_other_projects(run: Any) -> None:
     ):
         assert stranger.get(f"/api/v1/{path}").status_code == 404, path
     assert stranger.get("/api/v1/datasets").json()["results"] == []
+
+
+@pytest.mark.covers("DS.6")
+def test_a_run_without_items_has_empty_files() -> None:
+    run = make_run()
+    client = client_of(member(run.job.project, Role.VIEWER))
+    path = f"/api/v1/runs/{run.pk}/items"
+    assert client.get(path).json() == {"results": [], "next": None, "last": None}
+    assert json.loads(content(client.get(path, {"format": "json", "download": "1"}))) == []
+    table = pyarrow.parquet.read_table(io.BytesIO(content(client.get(path, {"format": "parquet"}))))
+    assert table.num_rows == 0
+    assert content(client.get(path, {"format": "xlsx"}))[:2] == b"PK"
