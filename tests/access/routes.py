@@ -18,8 +18,7 @@ INCOMPLETE = {"api/v1/alert-rules/preview", "api/v1/datasets/{pk}/history"}
 PLATFORM = {"api/v1/series", "api/v1/series/points", "api/v1/health/parts"}
 # Whose run has no items.
 EMPTY = {
-    "api/v1/datasets/{pk}/runs/{run}/pin",
-    "api/v1/datasets/{pk}/runs/{run}/unpin",
+    "api/v1/datasets/{pk}/runs/{run}",
     "api/v1/runs/{run}/compare",
     "api/v1/runs/{run}/files/{file}/download",
 }

@@ -64,6 +64,7 @@ SECRETS = {"projects/{pk}/webhook/reveal", "me/password"}
 # The seed service, a registry or a store with more in it has to answer: tested where there is one.
 ELSEWHERE = {
     "bizzes/{pk}/rebalance": "tests/requeststore",
+    "datasets/{dataset}/deliveries/{pk}/deliver-again": "tests/datasets",
     "frontiers/{pk}/add": "tests/seeds/api",
     "frontiers/{pk}/drop-segment": "tests/seeds/api",
     "frontiers/{pk}/extend": "tests/seeds/api",
@@ -234,6 +235,11 @@ BODIES: dict[str, Callable[[World], Any]] = {
         "kind": "sources",
         "data": {"sources": {}},
     },
+    "datasets/{dataset}/deliveries": lambda world: {
+        "name": "fresh",
+        "kind": "table",
+        "options": {"table": "items"},
+    },
     "frontiers": lambda world: {"project": world.project.pk, "name": "fresh"},
     "frontiers/{pk}/wipe": lambda world: {
         "confirm": Frontier.objects.get(project=world.project).name
@@ -288,7 +294,11 @@ BODIES: dict[str, Callable[[World], Any]] = {
     "sources/projects/{pk}/give-back": _records,
     "tokens": lambda world: {"name": "fresh", "scopes": ["*:read"]},
 }
-POSTS = {route.path.removeprefix("api/v1/"): route for route in ROUTES if "post" in route.actions}
+POSTS = {
+    route.path.removeprefix("api/v1/"): route
+    for route in ROUTES
+    if "post" in route.actions and "post" in route.view.http_method_names
+}
 EFFECTS = sorted(POSTS.keys() - QUESTIONS - SECRETS)
 # Names of what is shown once; a repeat has null there, or a placeholder.
 ONCE = {"secret", "texts", "password"}

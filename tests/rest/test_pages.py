@@ -66,6 +66,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "configcenter.ConfigVersion": ("config/versions", {}),
     "configcenter.Configuration": ("config", {}),
     "django_celery_beat.PeriodicTask": ("periodic-tasks", {}),
+    "datasets.Dataset": ("datasets", {}),
     "joblogs.ErrorGroup": ("log-errors", {}),
     "joblogs.LogPolicy": ("log-policies", {}),
     "jobs.DeletedJob": (

@@ -181,6 +181,12 @@ class ItemPageSerializer(serializers.Serializer[Any]):
     )
 
 
+class PinSerializer(serializers.Serializer[Any]):
+    """Whether the retention keeps the data of a run."""
+
+    pinned = serializers.BooleanField()
+
+
 class AccountingSerializer(serializers.Serializer[Any]):
     """yielded = stored + rejected + dropped + in_flight."""
 

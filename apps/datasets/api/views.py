@@ -31,6 +31,7 @@ from apps.datasets.api.serializers import (
     FieldValuesSerializer,
     ItemPageSerializer,
     ItemQuerySerializer,
+    PinSerializer,
     fields_of,
     query_of,
 )
@@ -243,14 +244,9 @@ class DatasetViewSet(WriteViewSet[Dataset]):
 
     queryset = Dataset.objects.select_related("project")
     serializer_class = DatasetSerializer
-    http_method_names = ["get", "patch", "post"]
+    http_method_names = ["get", "patch"]
     filterset_class = DatasetFilter
-    required_roles = {"pin": Role.OPERATOR, "unpin": Role.OPERATOR}
-
-    @extend_schema(exclude=True)
-    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Refuse: a dataset is made by its first item."""
-        return self.http_method_not_allowed(request)
+    required_roles = {"pin": Role.OPERATOR}
 
     def update_object(self, obj: Dataset, values: dict[str, Any]) -> Dataset:
         return change_dataset(dataset=obj, actor=self.person, **values)
@@ -277,29 +273,17 @@ class DatasetViewSet(WriteViewSet[Dataset]):
         return Response(_page(ItemPage(items, ""), []))
 
     @extend_schema(
-        summary="Keep the data of a run whatever the retention says",
-        request=None,
+        summary="Pin the data of a run, so that the retention keeps it, or unpin it",
+        request=PinSerializer,
         responses=DatasetRunSerializer,
     )
-    @action(detail=True, methods=["post"], url_path=r"runs/(?P<run>[0-9]{1,18})/pin")
+    @action(detail=True, methods=["patch"], url_path=r"runs/(?P<run>[0-9]{1,18})")
     def pin(self, request: Request, pk: int, run: str) -> Response:
-        """Pin the data of a run."""
-        return self._pinned(int(run), pinned=True)
-
-    @extend_schema(
-        summary="Let the retention delete the data of a run",
-        request=None,
-        responses=DatasetRunSerializer,
-    )
-    @action(detail=True, methods=["post"], url_path=r"runs/(?P<run>[0-9]{1,18})/unpin")
-    def unpin(self, request: Request, pk: int, run: str) -> Response:
-        """Unpin the data of a run."""
-        return self._pinned(int(run), pinned=False)
-
-    def _pinned(self, run: int, *, pinned: bool) -> Response:
-        dataset = self.get_object()
-        row = get_object_or_404(dataset.runs, run_number=run)
-        pin_run(run=row, actor=self.person, pinned=pinned)
+        """Change `pinned`, the one thing of a run's data that people decide."""
+        row = get_object_or_404(self.get_object().runs, run_number=int(run))
+        asked = PinSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        pin_run(run=row, actor=self.person, pinned=asked.validated_data["pinned"])
         row.refresh_from_db()
         return Response(DatasetRunSerializer(row).data)
 

@@ -184,3 +184,14 @@ def test_a_run_without_items_has_empty_files() -> None:
     table = pyarrow.parquet.read_table(io.BytesIO(content(client.get(path, {"format": "parquet"}))))
     assert table.num_rows == 0
     assert content(client.get(path, {"format": "xlsx"}))[:2] == b"PK"
+
+
+@pytest.mark.covers("DS.11")
+def test_operators_pin_the_data_of_a_run(run: Any) -> None:
+    path = f"/api/v1/datasets/{Dataset.objects.get().pk}/runs/{run.pk}"
+    viewer = client_of(member(run.job.project, Role.VIEWER))
+    assert viewer.patch(path, {"pinned": True}, format="json").status_code == 403
+    operator = client_of(member(run.job.project, Role.OPERATOR))
+    assert operator.patch(path, {"pinned": True}, format="json").json()["pinned"] is True
+    assert operator.patch(path, {"pinned": False}, format="json").json()["pinned"] is False
+    assert operator.patch(path, {}, format="json").status_code == 400
