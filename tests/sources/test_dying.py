@@ -355,5 +355,6 @@ def test_a_broker_that_is_away_is_waited_for(
 
     monkeypatch.setattr(broker, "publish", failing)
     harvest = yard.harvest(yard.collector(broker=broker))
-    assert (harvest.state, harvest.published, calls["publish"]) == ("completed", 450, 8)
+    # Five batches to the dataset and to the queue, and three that failed.
+    assert (harvest.state, harvest.published, calls["publish"]) == ("completed", 450, 13)
     assert sorted(yard.numbers()) == list(range(450))
