@@ -13,7 +13,11 @@ from rest_framework.views import APIView
 from apps.access.api.base import ApiView
 
 # Asked with nothing at all, it says what is missing.
-INCOMPLETE = {"api/v1/alert-rules/preview", "api/v1/datasets/{pk}/history"}
+INCOMPLETE = {
+    "api/v1/alert-rules/preview",
+    "api/v1/datasets/{pk}/history",
+    "api/v1/runs/{run}/items/values",
+}
 # Of the whole platform: for who sees everything.
 PLATFORM = {"api/v1/series", "api/v1/series/points", "api/v1/health/parts"}
 # Whose run has no items.

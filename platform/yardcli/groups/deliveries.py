@@ -26,6 +26,10 @@ Delivery = Annotated[int, typer.Argument(metavar="DELIVERY", min=1, help="ID of 
 _SHOWN = ("id", "name", "kind", "state", "error", "accounting", "lag_seconds")
 
 
+# Variable of the environment with the secrets of a delivery, which no list of processes shows.
+CREDENTIALS = "CRAWLYARD_DELIVERY_CREDENTIALS"
+
+
 @commands.command("list")
 def list_(
     dataset: Dataset,
@@ -108,11 +112,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _credentials() -> dict[str, Any]:
     """Return the credentials; an option would stand in lists of processes."""
-    text = os.environ.get("CRAWLYARD_DELIVERY_CREDENTIALS", "{}")
+    text = os.environ.get(CREDENTIALS, "{}")
     try:
         found = json.loads(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise typer.BadParameter("CRAWLYARD_DELIVERY_CREDENTIALS is not a JSON object")
+        raise typer.BadParameter(f"{CREDENTIALS} is not a JSON object")
     return found
