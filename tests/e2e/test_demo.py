@@ -78,6 +78,8 @@ def test_every_page_is_fetched_once_by_both_agents_and_the_books_balance(
     check_books(report)
     assert report["pages"] == len(expected.pages) == 401
     assert report["failed"] == len(expected.failed) == 3
+    assert report["items"] == report["items_stored"] == 401
+    assert report["dataset"]
     assert {row["url"] for row in report["failures"]} == expected.failed
     assert report["agents"] == 2
     assert max(site.hits.values()) == 1, "a page was fetched twice"

@@ -11,12 +11,16 @@ from django.utils import timezone
 from apps.access.models import User
 from apps.access.services.links import first_link, invite
 from apps.agents.models import Agent
+from apps.datasets.engine import keys
+from apps.datasets.models import Dataset, DatasetRun
+from apps.datasets.queries.items import ItemAccounting, run_accounting
 from apps.jobs.models import Job, Run
 from apps.jobs.services import start_run
 from apps.jobs.states import FINAL, RunState
 from apps.projects.models import Project
 from apps.queuestats.models import FailedRequest
 from apps.queuestats.queries import RunTotals, run_totals
+from apps.runtime.services.objects import shared_objects
 
 SPIDER = "yardspider.spiders:SiteSpider"
 
@@ -75,6 +79,16 @@ class Progression:
 
     run: Run
     books: RunTotals
+    items: ItemAccounting
+    # Data of the run in its job's dataset; None before the first item.
+    data: DatasetRun | None
+
+    @property
+    def stored(self) -> bool:
+        """Whether all items of the ended run are in the table."""
+        if self.data is None:
+            return not self.items.in_flight
+        return self.data.settled_at is not None
 
     @property
     def over(self) -> bool:
@@ -93,6 +107,7 @@ class Progression:
             and self.books.final
             and self.books.balanced
             and self.books.left == 0
+            and self.items.stored == self.items.yielded
         )
 
     def report(self) -> dict[str, Any]:
@@ -112,6 +127,9 @@ class Progression:
             "agents": sum(1 for count in self.books.agents.values() if count),
             "seconds": round(seconds, 2),
             "balanced": self.books.balanced,
+            "items": self.items.yielded,
+            "items_stored": self.items.stored,
+            "dataset": "" if self.data is None else _location(self.data.dataset),
         }
         if self.run.reason:
             report["reason"] = self.run.reason
@@ -121,6 +139,18 @@ class Progression:
 
 
 def look(run_id: int) -> Progression:
-    """Return the run and its counters. Two queries."""
+    """Return the run with its counters and its data. Five queries."""
     run = Run.objects.select_related("job").get(pk=run_id)
-    return Progression(run=run, books=run_totals([run.owner])[run.owner])
+    return Progression(
+        run=run,
+        books=run_totals([run.owner])[run.owner],
+        items=run_accounting(run.pk),
+        data=DatasetRun.objects.select_related("dataset").filter(run_number=run.pk).first(),
+    )
+
+
+def _location(dataset: Dataset) -> str:
+    """Return the folder of a dataset, or its address in the bucket."""
+    key = keys.folder(dataset.project_id, dataset.pk).rstrip("/")
+    path = shared_objects().local_path(key)
+    return str(path) if path is not None else shared_objects().location(key)

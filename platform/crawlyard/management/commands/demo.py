@@ -28,6 +28,7 @@ from yardkit.stop import Stop
 
 START_SECONDS = 60.0
 LAST_REPORT_SECONDS = 15.0
+STORED_SECONDS = 60.0
 
 
 class Stopped(Exception):
@@ -117,18 +118,21 @@ class Command(BaseCommand):
         job = demo_job.make_job(url=address, name=_job_name(options))
         run = demo_job.start(job=job)
         self._say(f"run {run.pk} crawls {address}")
-        end = self._watch(run.pk)
+        self._watch(run.pk)
+        end = self._until_stored(run.pk)
         self._summarise(end)
         if options["json"]:
             self.stdout.write(json.dumps(end.report()))
             self.stdout.flush()
         if options["exit"]:
             if not end.succeeded():
-                raise CommandError("the run did not end with balanced books", returncode=1)
+                raise CommandError(
+                    "the run did not end with everything accounted for", returncode=1
+                )
             return
         if options["engines"] == "embedded" and history.make():
             self._say(f"{history.NAME}: a job with five weeks of made-up runs, to show its yield")
-        self._say(f"the run's page: {admin}runs/{run.pk}; Ctrl-C ends everything")
+        self._say(f"the run's data: {admin}runs/{run.pk}/data; Ctrl-C ends everything")
         while True:
             self._step(0.2)
 
@@ -145,7 +149,16 @@ class Command(BaseCommand):
                 return
         raise CommandError(f"{complaint} within {START_SECONDS:.0f} s", returncode=1)
 
-    def _watch(self, run: int) -> demo_job.Progression:
+    def _until_stored(self, run: int) -> demo_job.Progression:
+        """Wait until the run's items are in the table, or for a minute."""
+        deadline = time.monotonic() + STORED_SECONDS
+        while True:
+            state = demo_job.look(run)
+            if state.stored or time.monotonic() > deadline:
+                return state
+            self._step(0.3)
+
+    def _watch(self, run: int) -> None:
         progress = Progress(self._talk)
         last_report_by = 0.0
         while True:
@@ -162,7 +175,7 @@ class Command(BaseCommand):
                 last_report_by = time.monotonic() + LAST_REPORT_SECONDS
             if state.over or (last_report_by and time.monotonic() > last_report_by):
                 progress.end()
-                return state
+                return
 
     def _summarise(self, end: demo_job.Progression) -> None:
         report = end.report()
@@ -172,6 +185,7 @@ class Command(BaseCommand):
             f"success {report['success']} + failed {report['failed']} + left {report['left']}; "
             f"{report['agents']} agents used"
         )
+        self._say(f"{report['items_stored']} of {report['items']} items are in the dataset")
         if end.run.reason:
             self._say(f"reason: {end.run.reason}")
         for failure in report.get("failures", []):
