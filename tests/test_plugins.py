@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from apps.projects.models import Project
-from tests.again import run_again
-from tests.plugins import migrated, needs, stores
+from tests.plugins import markers, migrated_databases, stores
+from tests.postgres_rerun import run_again
 from tools.coverage_doc import load_reasons, marks_by_id, render
 from tools.requirement_marks import ROOT, Mark, MarkError, requirement_ids, scan
 
@@ -23,8 +23,8 @@ PLUGINS = (
     "no:django",
     "no:cacheprovider",
     "tests.plugins.covers",
-    "tests.plugins.needs",
-    "tests.plugins.sparing",
+    "tests.plugins.markers",
+    "tests.plugins.long_tests",
     "tests.plugins.tiers",
 )
 NOTHING_LISTENS = "127.0.0.1:1"
@@ -193,7 +193,7 @@ def test_a_long_one_must_say_what_stands_in_for_it(tmp_path: Path) -> None:
 
 
 PARTS = """
-from tests.plugins.sparing import examples, part
+from tests.plugins.long_tests import examples, part
 def test_it():
     turns = [list(part(range(25), turn)) for turn in range(20)]
     assert turns[3] == turns[13] == [3, 13, 23]
@@ -209,7 +209,7 @@ def test_a_tenth_is_tried_and_all_in_a_full_run(tmp_path: Path) -> None:
     full = run_pytest(
         tmp_path,
         """
-from tests.plugins.sparing import examples, part
+from tests.plugins.long_tests import examples, part
 def test_it():
     assert list(part(range(25), 3)) == list(range(25))
     assert examples(300) == 300
@@ -312,7 +312,7 @@ def test_stores_on_loan_can_be_used(
     with psycopg.connect(postgres_database) as connection:
         row = connection.execute("SELECT current_database()").fetchone()
     assert row == (urlsplit(postgres_database).path.removeprefix("/"),)
-    assert postgres_database != needs.POSTGRES_URL
+    assert postgres_database != markers.POSTGRES_URL
     with redis.Redis.from_url(redis_url) as client:
         # Tests before this one may have left keys of theirs: it is empty for the session.
         assert client.get(stores.REDIS_OWNER_KEY) == str(os.getpid()).encode()
@@ -331,16 +331,16 @@ def test_what_migrations_made_outlives_a_test_that_empties_tables(turn: str) -> 
 def test_what_is_kept_of_migrations_is_of_these_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrated, "ROOT", tmp_path)
+    monkeypatch.setattr(migrated_databases, "ROOT", tmp_path)
     (tmp_path / "requirements.txt").write_text("django==5\n", encoding="utf-8")
     (tmp_path / "apps").mkdir()
-    seen = [migrated.state_of_sources()]
+    seen = [migrated_databases.state_of_sources()]
     for name, text in [("a.py", "A = 1"), ("a.py", "A = 2"), ("b.py", "A = 2")]:
         (tmp_path / "apps" / name).write_text(text, encoding="utf-8")
-        seen.append(migrated.state_of_sources())
+        seen.append(migrated_databases.state_of_sources())
     assert len(set(seen)) == 4
     (tmp_path / "apps" / "b.py").unlink()
-    assert migrated.state_of_sources() == seen[2]
+    assert migrated_databases.state_of_sources() == seen[2]
 
 
 @pytest.mark.services

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.measured import passed
+from tests.plugins.measurements import passed
 from tests.test_plugins import run_pytest
 from tools.reliability_doc import FailedError, as_lines, together, told, written
 
@@ -65,7 +65,7 @@ def test_one_that_counted_nothing_says_how_often_it_passed() -> None:
 
 CONFTEST = """
 from pathlib import Path
-from tests.plugins.measured import Keeper, measured
+from tests.plugins.measurements import Keeper, measured
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "fault: a fault")

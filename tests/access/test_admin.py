@@ -23,7 +23,7 @@ from tests.access.factories import (
     make_user,
     page,
 )
-from tests.confirming import confirm
+from tests.confirmation import confirm
 from tests.jobs.factories import make_job
 
 pytestmark = pytest.mark.django_db

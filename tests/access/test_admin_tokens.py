@@ -9,7 +9,7 @@ from apps.access.services import find_token
 from apps.access.states import Role
 from apps.projects.models import Project
 from tests.access.factories import enter, make_project, make_superuser, make_token, make_user, page
-from tests.confirming import confirm
+from tests.confirmation import confirm
 
 pytestmark = pytest.mark.django_db
 

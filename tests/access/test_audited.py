@@ -14,7 +14,7 @@ from apps.access.states import Role
 from apps.seeds.services import clients
 from tests.access.factories import PASSWORD, Api, make_project, make_superuser, make_user
 from tests.access.test_routes import ASKING, OWN, ROUTES, World, path_of
-from tests.plugins.trail import QUIET, Watched
+from tests.plugins.audit_trail import QUIET, Watched
 from tests.rest.test_every_post import BODIES, ELSEWHERE, address
 
 pytestmark = pytest.mark.django_db

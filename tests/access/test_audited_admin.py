@@ -33,14 +33,14 @@ from apps.runtime.models import DeadLetter, OutboxMessage
 from apps.seeds.models import Frontier, Resource, ResourcePool
 from apps.sources.models import Credential
 from tests.access.factories import enter, make_project, make_superuser, make_token, make_user, page
-from tests.access.test_confirming import MAKERS, _actions
+from tests.access.test_confirmation import MAKERS, _actions
 from tests.agents.factories import make_agent
 from tests.alerts.factories import make_channel, make_incident, make_notice
-from tests.confirming import press
+from tests.confirmation import press
 from tests.dashboard.machinery import make_letter, make_outgoing
 from tests.jobs.factories import make_host, make_job, make_run
-from tests.plugins.trail import Watched
-from tests.projects.building import make_build
+from tests.plugins.audit_trail import Watched
+from tests.projects.build_factories import make_build
 from tests.seeds.factories import make_frontier
 from tests.seeds.resources.factories import make_pool, make_resource, take
 

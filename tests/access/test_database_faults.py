@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database
 from tests.projects.web_process import ROOT, START_SECONDS, web_environment, web_process
 

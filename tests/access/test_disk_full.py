@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.projects.test_webhook_faults import data as full_data  # noqa: F401 - a fixture
 from tests.projects.web_process import START_SECONDS, web_process
 from tests.projects.webhooks import github, tag_push

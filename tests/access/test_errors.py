@@ -9,10 +9,10 @@ from django.test import Client, RequestFactory
 
 from apps.access.middleware import RequestIdMiddleware
 from apps.access.models import User
+from tests.access.error_urls import FAILURES, PAGES
 from tests.access.factories import Api, make_superuser
-from tests.access.trouble import FAILURES, PAGES
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.access.trouble")]
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.access.error_urls")]
 
 
 @pytest.fixture

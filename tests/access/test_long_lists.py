@@ -8,7 +8,7 @@ from apps.access.admin import lists
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from tests.access.factories import enter, make_superuser
-from tests.confirming import confirm
+from tests.confirmation import confirm
 from tests.jobs.factories import make_job, make_run
 
 pytestmark = pytest.mark.django_db

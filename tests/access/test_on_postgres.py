@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
+from tests.postgres_rerun import AGAIN_SECONDS, WHOLE_FILES, run_again
 
-AGAIN = ("test_nonsense", "test_pagination", "test_idempotency", "on_postgres")
+AGAIN = ("test_invalid_input", "test_pagination", "test_idempotency", "on_postgres")
 
 
 @WHOLE_FILES

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 ROOT = Path(__file__).resolve().parents[2]
 # Asked in a process of its own, because the database is a setting.

@@ -33,7 +33,7 @@ from tests.datasets.deliveries import make_data_delivery
 from tests.datasets.factories import make_dataset
 from tests.joblogs.factories import make_build, make_group
 from tests.jobs.factories import make_host, make_job, make_run
-from tests.projects.building import make_image
+from tests.projects.build_factories import make_image
 from tests.requeststore.factories import Numbered, make_biz, make_rebalance, make_request
 from tests.requeststore.tester.shop import make_sample
 from tests.routing.api.active_rules import ruled

@@ -10,7 +10,7 @@ from apps.access.models import AuditRecord, SavedFilter, User
 from apps.access.services import clean_query, delete_filter, filters, rename_filter, save_filter
 from apps.access.states import Role
 from tests.access.factories import Api, enter, make_project, make_superuser, make_user
-from tests.confirming import confirm
+from tests.confirmation import confirm
 
 pytestmark = pytest.mark.django_db
 

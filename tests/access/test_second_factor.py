@@ -21,7 +21,7 @@ from apps.access.services.second_factor import (
     verify_factor,
 )
 from tests.access.factories import PASSWORD, Api, code_at, enter, make_superuser, make_user, page
-from tests.confirming import confirm
+from tests.confirmation import confirm
 
 pytestmark = pytest.mark.django_db
 STEP = timedelta(seconds=30)

@@ -23,7 +23,7 @@ from tests.access.factories import (
     make_user,
     page,
 )
-from tests.confirming import confirm
+from tests.confirmation import confirm
 from yardkit.env import Env, EnvError
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from apps.agents.states import AgentMode
 from apps.runtime.models import OutboxMessage
 from tests.access.factories import make_superuser, make_user
 from tests.agents.factories import make_agent, make_allocation
-from tests.confirming import confirm, fields_of
+from tests.confirmation import confirm, fields_of
 from tests.jobs.factories import make_job, make_project, make_run
 
 pytestmark = pytest.mark.django_db

@@ -21,7 +21,7 @@ from tests.agents.factories import make_allocation
 from tests.agents.yard import REPLY, Yard
 from tests.jobs.factories import make_run
 from tests.outages import tables_away
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from yardkit import failpoints, topology
 from yardkit.broker import Delivery, Outgoing
 from yardkit.protocol import (

@@ -17,7 +17,7 @@ from apps.alerts.states import IncidentState, NoticeKind, NoticeState, RecoveryR
 from apps.projects.services import delete_project, purge_projects
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
-from tests.alerts.rig import Conditions, Rig, story, use_rules, with_source
+from tests.alerts.monitor_harness import Conditions, Rig, story, use_rules, with_source
 from yardkit.clock import ManualClock
 
 pytestmark = pytest.mark.django_db

@@ -19,7 +19,7 @@ from apps.alerts.states import IncidentState, NoticeState, RecoveryReason
 from apps.runtime.models import WorkerLease
 from tests.access.factories import make_project, make_user
 from tests.alerts.factories import make_channel
-from tests.alerts.rig import Conditions, Rig, story, told, use_rules, with_source
+from tests.alerts.monitor_harness import Conditions, Rig, story, told, use_rules, with_source
 
 pytestmark = pytest.mark.django_db
 

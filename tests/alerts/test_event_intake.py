@@ -13,7 +13,7 @@ from apps.alerts.services.event_intake import KEEP_SEEN, prune_seen
 from apps.alerts.states import RecoveryReason
 from tests.access.factories import make_project
 from tests.alerts.factories import make_channel
-from tests.alerts.rig import Events, Rig, story, told, use_rules, with_source
+from tests.alerts.monitor_harness import Events, Rig, story, told, use_rules, with_source
 from yardkit import failpoints
 from yardkit.failpoints import FailpointError
 

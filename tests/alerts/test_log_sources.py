@@ -13,7 +13,7 @@ from apps.alerts.models import Incident, SourceMark
 from apps.joblogs.models import ErrorGroup
 from apps.joblogs.states import GroupState
 from apps.jobs.models import Job, RunMove
-from tests.alerts.rig import Rig, use_rules
+from tests.alerts.monitor_harness import Rig, use_rules
 from tests.alerts.test_sources import now as now
 from tests.alerts.test_sources import since as since
 from tests.jobs.factories import make_job, make_run

@@ -19,7 +19,7 @@ from apps.runtime.errors import LeaseLost
 from apps.runtime.models import WorkerLease
 from apps.runtime.services import hold_lease, lease_worker
 from tests.alerts.factories import make_channel, make_incident
-from tests.alerts.rig import Conditions, Rig, told, use_rules, with_source
+from tests.alerts.monitor_harness import Conditions, Rig, told, use_rules, with_source
 from yardkit.broker import BrokerUnavailable
 
 pytestmark = pytest.mark.django_db

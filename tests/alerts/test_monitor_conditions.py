@@ -17,7 +17,7 @@ from apps.alerts.sources import accounting, monitors
 from apps.runtime.models import Daemon
 from tests.access.factories import make_project
 from tests.alerts.factories import make_channel, make_incident
-from tests.alerts.rig import Conditions, Rig, told, use_rules, with_source
+from tests.alerts.monitor_harness import Conditions, Rig, told, use_rules, with_source
 from tests.jobs.factories import make_job
 from yardkit.clock import ManualClock
 

@@ -15,7 +15,7 @@ from apps.alerts.services.incidents import acknowledge, snooze
 from apps.alerts.states import ChannelKind, NoticeState
 from tests.access.factories import make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
-from tests.alerts.rig import Conditions, Rig, use_rules, with_source
+from tests.alerts.monitor_harness import Conditions, Rig, use_rules, with_source
 from tests.alerts.servers import serving, wecom
 
 pytestmark = pytest.mark.django_db

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
 HERE = Path(__file__)
 AGAIN = [
     HERE.with_name(f"test_{name}.py")
     for name in (
-        "evaluating",
-        "happenings",
+        "evaluation",
+        "event_intake",
         "monitor",
         "sources",
         "rules_api",
-        "delivering",
-        "telling",
+        "delivery",
+        "notifications",
         "channels",
         "yields",
-        "yields_watched",
+        "yield_monitoring",
     )
 ]
 

@@ -17,7 +17,7 @@ from apps.projects.models import Project
 from apps.queuestats.services import record_gauges
 from tests.access.factories import Api, make_project, make_user
 from tests.alerts.factories import NOW
-from tests.alerts.rig import Events, Rig, use_rules, with_source
+from tests.alerts.monitor_harness import Events, Rig, use_rules, with_source
 
 pytestmark = pytest.mark.django_db
 

@@ -39,10 +39,10 @@ from apps.sources.models import Harvest
 from apps.sources.states import HarvestState
 from tests.agents.factories import make_agent
 from tests.alerts.factories import make_channel
-from tests.alerts.rig import Rig, told, use_rules
+from tests.alerts.monitor_harness import Rig, told, use_rules
 from tests.configcenter.factories import KIND, SampleKind, make_process, save
 from tests.jobs.factories import make_host, make_job, make_project, make_run
-from tests.requeststore import standing
+from tests.requeststore import biz_reports
 from tests.routing.factories import arrive, moved
 from yardkit.clock import ManualClock
 
@@ -332,10 +332,10 @@ def test_stored_requests_that_will_be_late_are_told_of() -> None:
     rig, project = Rig(), make_project()
     at = rig.now() + timedelta(seconds=5)
     # 60,000 pending at 25 a second take 40 min.
-    standing.make_bizzes(project, news={"finish_by_seconds": 86_400})
-    report = standing.make_report(project, now=at, by_flag={"0": 60_000, "-1": 3})
-    standing.make_rates(project, created=0, now=at)
-    standing.make_fetchers(1, now=at)
+    biz_reports.make_bizzes(project, news={"finish_by_seconds": 86_400})
+    report = biz_reports.make_report(project, now=at, by_flag={"0": 60_000, "-1": 3})
+    biz_reports.make_rates(project, created=0, now=at)
+    biz_reports.make_fetchers(1, now=at)
     source: Any = find_source("requests.late")
     assert list(source.now(at)) == []
     # 30 min are left.

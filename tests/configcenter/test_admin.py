@@ -18,7 +18,7 @@ from apps.configcenter.services import ConfigWatcher, activate
 from apps.projects.models import Project
 from tests.access.factories import enter, make_project, make_superuser, make_user, page
 from tests.configcenter.factories import KIND, NOW, fresh, make_process, make_version, save
-from tests.confirming import confirm, press
+from tests.confirmation import confirm, press
 from yardkit.clock import ManualClock
 
 pytestmark = pytest.mark.django_db

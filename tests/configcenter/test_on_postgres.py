@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
 HERE = Path(__file__).parent
 
@@ -15,14 +15,14 @@ HERE = Path(__file__).parent
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_services_and_followers_on_postgresql(postgres_database: str) -> None:
-    files = [HERE / "test_services.py", HERE / "test_following.py", HERE / "test_api.py"]
+    files = [HERE / "test_services.py", HERE / "test_watcher.py", HERE / "test_api.py"]
     run_again(files, postgres_database)
 
 
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_at_once_on_postgresql(postgres_database: str) -> None:
-    said = run_again([HERE / "at_once.py"], postgres_database)
+    said = run_again([HERE / "concurrent_writes.py"], postgres_database)
     assert "skipped" not in said
 
 
@@ -31,4 +31,4 @@ def test_at_once_on_postgresql(postgres_database: str) -> None:
 def test_at_once_on_one_file(tmp_path: Path) -> None:
     """SQLite serializes writers."""
     database = f"sqlite:///{tmp_path / 'test.sqlite3'}"
-    run_again([HERE / "at_once.py"], database, "-k", "not connection")
+    run_again([HERE / "concurrent_writes.py"], database, "-k", "not connection")

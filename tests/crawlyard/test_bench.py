@@ -14,7 +14,7 @@ import pytest
 
 from crawlyard.settings.paths import ROOT
 from tests.e2e.daemon_processes import Daemons
-from tests.plugins import needs
+from tests.plugins import markers
 from tools.benches.command import BENCHES
 from tools.charts import figures
 
@@ -99,7 +99,7 @@ def test_seeds_are_counted(bench: Any) -> None:
 @pytest.mark.covers("S4.18")
 def test_requests_all_end_in_each_store_beside_one_by_one(bench: Any) -> None:
     # It fails by itself when a request has not ended.
-    stores = {"DATABASE_URL": needs.POSTGRES_URL, "REDIS_URL": needs.REDIS_URL}
+    stores = {"DATABASE_URL": markers.POSTGRES_URL, "REDIS_URL": markers.REDIS_URL}
     small = ("--engines", "configured", "--requests", "2000", "--scale", "1")
     result = bench("requests", *small, **stores)
     ours = {one["store"]: one for one in result["ours"]["stores"]}
@@ -126,9 +126,9 @@ def test_requests_says_what_it_needs(tmp_path: Path) -> None:
 def test_router_counts_every_item_beside_its_peer(bench: Any) -> None:
     # It fails by itself when an item is missing or the books do not balance.
     stores = {
-        "DATABASE_URL": needs.POSTGRES_URL,
-        "BROKER_URL": needs.BROKER_URL,
-        "REDIS_URL": needs.REDIS_URL,
+        "DATABASE_URL": markers.POSTGRES_URL,
+        "BROKER_URL": markers.BROKER_URL,
+        "REDIS_URL": markers.REDIS_URL,
     }
     small = ("--engines", "configured", "--items", "5000", "--scale", "1")
     result = bench("router", *small, **stores)

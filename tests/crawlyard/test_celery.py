@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.e2e.daemon_processes import Daemons
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 # A busy machine takes its time to start a process, and each test starts some.
 pytestmark = [pytest.mark.slow("workers and beats as processes"), pytest.mark.timeout(600)]

@@ -17,7 +17,7 @@ from django.db.migrations.state import ModelState, ProjectState
 from django.db.models import QuerySet
 
 from crawlyard.schema import Autodetector, create_schema
-from tests.plugins.migrated import SQLITE_NAME, migrate
+from tests.plugins.migrated_databases import SQLITE_NAME, migrate
 from tests.plugins.stores import lend_empty_database
 
 # How each constraint and index is written, and what a column takes.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crawlyard.supervisor import LONGEST_LINE_BYTES, Supervisor, Unit, UnitFailed
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 DEAF = (

@@ -27,7 +27,7 @@ from tests.agents.factories import make_agent
 from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.joblogs.factories import batch, seqs
 from tests.jobs.factories import make_host, make_job, make_project, make_run
-from tests.projects.building import make_build
+from tests.projects.build_factories import make_build
 from tests.queuestats.factories import report
 from tests.seeds.factories import make_frontier
 

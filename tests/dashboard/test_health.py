@@ -27,7 +27,7 @@ from apps.runtime.services import register_daemon
 from tests.access.factories import enter, make_superuser, make_user
 from tests.agents.factories import make_agent
 from tests.jobs.factories import make_job, make_project, make_run
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.queuestats.factories import report
 from yardkit import topology
 

@@ -14,7 +14,7 @@ from apps.access.states import Role
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.runtime.states import DaemonState, DeadLetterState
 from tests.access.factories import enter, make_auditor, make_project, make_superuser, make_user
-from tests.confirming import confirm
+from tests.confirmation import confirm
 from tests.dashboard.machinery import make_outgoing
 from yardkit.protocol import (
     DownloadBatch,

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from tests.e2e.asking import Clerk
 from tests.e2e.daemon_processes import ROOT, Daemons
+from tests.e2e.helper_process import Clerk
 from tests.e2e.stored_items import items_of_run
 
 SPIDERS = ROOT / "tests" / "e2e" / "spiders"
@@ -35,7 +35,7 @@ class Cluster:
         )
         self._numbers = itertools.count(1)
         self._changed: set[str] = set()
-        self._clerk = Clerk("tests.e2e.clerk", self.daemons)
+        self._clerk = Clerk("tests.e2e.cluster_helper", self.daemons)
 
     # --- processes ------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Cluster:
     # --- questions ------------------------------------------------------------------------------
 
     def ask(self, question: str, **arguments: Any) -> Any:
-        """What the clerk answers; see tests/e2e/clerk.py."""
+        """What the clerk answers; see tests/e2e/cluster_helper.py."""
         return self._clerk.ask(question, **arguments)
 
     def crawl(

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from tests.plugins.migrated import copy_sqlite, fill_data_folder
+from tests.plugins.migrated_databases import copy_sqlite, fill_data_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from playwright.sync_api import Browser, StorageState
 
-from tests.plugins.migrated import fill_data_folder
+from tests.plugins.migrated_databases import fill_data_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 NEW_PASSWORD = "a-better-one-4711"

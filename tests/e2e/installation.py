@@ -87,7 +87,7 @@ class Installation:
 
     def fill(self) -> None:
         """What pages can show of a busy day."""
-        self.daemons.manage("shell", "-v0", "-c", "from tests.e2e.prepared import fill; fill()")
+        self.daemons.manage("shell", "-v0", "-c", "from tests.e2e.sample_rows import fill; fill()")
 
     def agents_serve(self) -> bool:
         """Whether the center knows of every agent, so that runs are given them."""

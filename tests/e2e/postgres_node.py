@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from tests.e2e.demo_process import free_port
-from tests.plugins.migrated import migrate
-from tests.plugins.needs import required_kinds
+from tests.plugins.markers import required_kinds
+from tests.plugins.migrated_databases import migrate
 
 _FOUND = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 INITDB = str(_FOUND[-1]) if _FOUND else shutil.which("initdb") or ""

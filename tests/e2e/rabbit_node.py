@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.demo_process import free_port
-from tests.plugins.needs import required_kinds
+from tests.plugins.markers import required_kinds
 
 SERVER = next(
     (

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.chromium import keep
 from tests.e2e.installation import Installation
-from tests.plugins.browsing import OpenPage
+from tests.plugins.browser_session import OpenPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 WIDTHS = [

@@ -17,7 +17,7 @@ from playwright.sync_api import Page
 
 from tests.e2e.chromium import keep
 from tests.e2e.installation import Installation
-from tests.plugins.browsing import OpenPage, fits
+from tests.plugins.browser_session import OpenPage, fits
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 

@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from tests.e2e.accounts import check_complete, reference
+from tests.e2e.accounting import check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from yardkit import topology
 from yardkit.broker import connect
 

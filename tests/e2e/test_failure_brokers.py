@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.accounts import check_books, check_complete, reference
+from tests.e2e.accounting import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster, Look
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.yardkit.broker_proxy import Proxy
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(240)]

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.e2e.accounts import check_books, check_complete, reference
+from tests.e2e.accounting import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import REDIS_OWNER_KEY
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, connect

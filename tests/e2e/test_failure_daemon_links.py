@@ -19,9 +19,9 @@ import pytest
 
 from tests.alerts.servers import Server, json_reply, serving
 from tests.crawlyard.test_celery import account
-from tests.jobs.yard import WAITS, Yard
-from tests.plugins.measured import Measured
-from tests.plugins.sparing import FULL_FAULTS
+from tests.jobs.runner_processes import WAITS, Yard
+from tests.plugins.long_tests import FULL_FAULTS
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.yardkit.broker_proxy import Proxy
 

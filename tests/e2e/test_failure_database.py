@@ -21,18 +21,18 @@ from typing import Any
 import pytest
 
 from tests.crawlyard.test_celery import account
-from tests.e2e.accounts import check_complete, reference
+from tests.e2e.accounting import check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.demo_process import free_port
 from tests.e2e.installation import MAKE_ADMIN
 from tests.e2e.postgres_node import PostgresNode, lend_postgres_node
 from tests.e2e.rest import send
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_rabbit_vhost
 from tests.routing.faults.harness import RouterHarness, Traffic
 from tests.seeds.faults.crawl import Crawl, Running
-from tests.seeds.faults.yard import SeedYard
+from tests.seeds.faults.service_processes import SeedYard
 
 pytestmark = [
     pytest.mark.services,

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.e2e.accounts import check_complete, reference
+from tests.e2e.accounting import check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.yardkit.broker_proxy import WAYS, Proxy, before, break_lines
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(150)]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.e2e.accounts import check_books, check_complete, reference
+from tests.e2e.accounting import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.accounts import check_books, check_complete, figures, reference
+from tests.e2e.accounting import check_books, check_complete, figures, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.daemon_processes import ROOT
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(150)]
 

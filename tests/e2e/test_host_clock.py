@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.demo_process import Demo
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 pytestmark = [
     pytest.mark.fault,

@@ -27,7 +27,7 @@ from tests.e2e.demo_process import free_port
 from tests.e2e.installation import Installation
 from tests.e2e.rabbit_node import RabbitNode, lend_rabbit_node
 from tests.e2e.rest import Rest
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database
 
 pytestmark = [

@@ -19,7 +19,7 @@ from apps.jobs.models import Run
 from tests.access.factories import enter, make_superuser, make_user
 from tests.joblogs.factories import make_build, store_texts
 from tests.jobs.factories import make_job, make_run
-from tests.projects.building import make_image
+from tests.projects.build_factories import make_image
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
 AGAIN = (
     "test_daemon",

@@ -13,7 +13,7 @@ from apps.jobs.models import Job, Run, RunCommand, Schedule
 from apps.jobs.states import RunState
 from apps.projects.models import Project
 from tests.access.factories import Api, make_superuser, make_user
-from tests.confirming import press
+from tests.confirmation import press
 from tests.jobs.factories import make_job, make_project, make_run
 from tests.jobs.test_admin import LIST, logged_in, member, said
 from tests.jobs.test_execution_options import make_image

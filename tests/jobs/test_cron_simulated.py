@@ -20,7 +20,7 @@ import pytest
 
 from tests.e2e.daemon_processes import Daemons
 from tests.jobs.test_cron import brute_force
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 HOURS = 48
 STEP = timedelta(minutes=30)
@@ -82,7 +82,9 @@ class World:
         beside.replace(self.clock)
 
     def start(self, name: str, *arguments: str) -> None:
-        self.daemons.start_python(name, str(HERE / "simulated.py"), *arguments, "--name", name)
+        self.daemons.start_python(
+            name, str(HERE / "simulated_clock.py"), *arguments, "--name", name
+        )
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(self.connection.execute(query, values))  # type: ignore[call-overload]

@@ -12,7 +12,7 @@ from apps.access.states import Role
 from apps.jobs.models import Host
 from apps.jobs.states import HostMode
 from tests.access.factories import make_superuser, make_user
-from tests.confirming import press
+from tests.confirmation import press
 from tests.jobs.factories import make_host, make_job, make_project
 
 pytestmark = pytest.mark.django_db

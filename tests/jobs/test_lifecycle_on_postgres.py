@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
-AGAIN = ("test_lifecycle", "test_overlap", "test_retrying", "test_services")
+AGAIN = ("test_lifecycle", "test_overlap", "test_retries", "test_services")
 
 
 @WHOLE_FILES
@@ -21,4 +21,4 @@ def test_runs_live_on_postgresql_too(postgres_database: str) -> None:
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_many_change_runs_at_once(postgres_database: str) -> None:
-    run_again([Path(__file__).with_name("at_once.py")], postgres_database)
+    run_again([Path(__file__).with_name("concurrent_commands.py")], postgres_database)

@@ -13,7 +13,7 @@ import pytest
 from apps.jobs.runners import log_shipper
 from apps.jobs.runners.log_shipper import CUT_MARK, STEP_LINES, WINDOW, LogShipper
 from apps.jobs.runners.log_sources import BATCH_BYTES, BATCH_LINES, LINE_BYTES, FileLog, LogLineRead
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from yardkit import topology
 from yardkit.broker import Broker, BrokerUnavailable, Outgoing, connect
 from yardkit.protocol import LogBatch, LogRecord, decode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
+from tests.postgres_rerun import AGAIN_SECONDS, WHOLE_FILES, run_again
 
 AGAIN = ("test_bulk", "test_import_export", "test_execution_options", "test_links")
 

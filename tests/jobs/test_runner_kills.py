@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from tests.jobs.yard import ROOT, WAITS, Yard
-from tests.plugins.measured import Measured
+from tests.jobs.runner_processes import ROOT, WAITS, Yard
+from tests.plugins.measurements import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
@@ -284,7 +284,7 @@ def test_a_web_process_killed_before_the_wake_up_loses_no_run(
     yard.until(lambda: yard.ask("hosts"), "the host")
     script = (
         "import django; django.setup()\n"
-        "from tests.jobs.runner_clerk import start\n"
+        "from tests.jobs.helper_process import start\n"
         f"start(command=['python3', '-c', {WAITS!r}], image={yard.image!r})\n"
         "import time; time.sleep(60)\n"
     )

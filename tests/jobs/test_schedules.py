@@ -16,7 +16,7 @@ from apps.jobs.services import overlap, plan_due, plans, sync_schedule
 from apps.jobs.services.wakeups import mend_wake_ups
 from apps.jobs.states import MisfirePolicy, OverlapPolicy, PlanOutcome, RunState, Trigger
 from tests.jobs.factories import make_job, make_run
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 pytestmark = pytest.mark.django_db
 

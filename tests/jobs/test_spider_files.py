@@ -14,7 +14,7 @@ from tests.jobs.factories import make_job, make_project
 from tests.jobs.test_admin import LIST, form
 from tests.jobs.test_admin import member as browser
 from tests.jobs.test_api import member
-from tests.projects.building import make_image
+from tests.projects.build_factories import make_image
 
 pytestmark = pytest.mark.django_db
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.jobs.yard import WAITS, Yard
-from tests.plugins.measured import Measured
+from tests.jobs.runner_processes import WAITS, Yard
+from tests.plugins.measurements import Measured
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(240)]
 

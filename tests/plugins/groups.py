@@ -26,7 +26,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from tests.plugins.sparing import is_slow
+from tests.plugins.long_tests import is_slow
 
 # They clear each other's containers and images away, so one process has them all.
 DOCKER = "docker"

@@ -19,8 +19,8 @@ import redis
 from psycopg import sql
 from xdist.workermanage import WorkerController
 
-from tests.plugins import needs
-from tests.plugins.migrated import migrate, one_at_a_time
+from tests.plugins import markers
+from tests.plugins.migrated_databases import migrate, one_at_a_time
 from yardkit.broker import Broker, connect
 
 # Set in each process that shares the tests of one run, and in what it starts.
@@ -39,7 +39,7 @@ def _with_path(url: str, path: str) -> str:
 
 def _on_postgres(statement: str, **names: str) -> None:
     identifiers = {key: sql.Identifier(name) for key, name in names.items()}
-    with contextlib.closing(psycopg.connect(needs.POSTGRES_URL, autocommit=True)) as connection:
+    with contextlib.closing(psycopg.connect(markers.POSTGRES_URL, autocommit=True)) as connection:
         connection.execute(sql.SQL(statement).format(**identifiers))
 
 
@@ -72,7 +72,7 @@ def _migrated_postgres() -> str:
 def _migrate_one() -> str:
     name = _create("template1")
     with tempfile.TemporaryDirectory() as data:
-        migrate(Path(data), DATABASE_URL=_with_path(needs.POSTGRES_URL, name))
+        migrate(Path(data), DATABASE_URL=_with_path(markers.POSTGRES_URL, name))
     return name
 
 
@@ -82,7 +82,7 @@ def _name_in(run: str) -> str:
 
 def _exists(name: str) -> bool:
     query = "SELECT 1 FROM pg_database WHERE datname = %s"
-    with contextlib.closing(psycopg.connect(needs.POSTGRES_URL)) as connection:
+    with contextlib.closing(psycopg.connect(markers.POSTGRES_URL)) as connection:
         return connection.execute(query, [name]).fetchone() is not None
 
 
@@ -96,7 +96,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Drop what the databases on loan were copied from, and the virtual hosts."""
     _vhosts.end()
     if _run in config.stash:
-        if not needs.postgres_problem():
+        if not markers.postgres_problem():
             _drop(_name_in(config.stash[_run]))
     elif _RUN not in os.environ and _migrated_postgres.cache_info().currsize:
         _drop(_migrated_postgres())
@@ -107,7 +107,7 @@ def lend_postgres_database() -> Iterator[str]:
     """DATABASE_URL of a PostgreSQL database as ``migrate`` leaves it, dropped afterwards."""
     name = _create(_migrated_postgres())
     try:
-        yield _with_path(needs.POSTGRES_URL, name)
+        yield _with_path(markers.POSTGRES_URL, name)
     finally:
         _drop(name)
 
@@ -117,7 +117,7 @@ def lend_empty_database() -> Iterator[str]:
     """Address of a PostgreSQL database with nothing in it, dropped afterwards."""
     name = _create("template1")
     try:
-        yield _with_path(needs.POSTGRES_URL, name)
+        yield _with_path(markers.POSTGRES_URL, name)
     finally:
         _drop(name)
 
@@ -150,7 +150,7 @@ class _Vhosts:
         """The name of one; "" where none can be made."""
         if not self._free:
             names = [_unique_name() for _ in range(self.AT_ONCE if self._has_made else 1)]
-            user = urlsplit(needs.BROKER_URL).username or "guest"
+            user = urlsplit(markers.BROKER_URL).username or "guest"
             anything = ", ".join(['<<".*">>'] * 3)
             allowed = f'set_permissions(<<"{user}">>, V, {anything}, {_BY})'
             make = f"rabbit_vhost:add(V, {_BY}), rabbit_auth_backend_internal:{allowed}"
@@ -191,10 +191,10 @@ def lend_rabbit_vhost() -> Iterator[str]:
     """
     name = _vhosts.take() if shutil.which("rabbitmqctl") else ""
     if not name:
-        yield needs.BROKER_URL
+        yield markers.BROKER_URL
         return
     try:
-        yield _with_path(needs.BROKER_URL, quote(name, safe=""))
+        yield _with_path(markers.BROKER_URL, quote(name, safe=""))
     finally:
         _vhosts.give_back(name)
 
@@ -229,7 +229,7 @@ def _rabbitmqctl(expression: str) -> bool:
 def redis_url() -> Iterator[str]:
     """REDIS_URL of an empty Redis database that no other session uses meanwhile."""
     for number in range(15, 0, -1):
-        url = _with_path(needs.REDIS_URL, str(number))
+        url = _with_path(markers.REDIS_URL, str(number))
         with contextlib.closing(redis.Redis.from_url(url)) as client:
             # The key outlives a killed session by an hour; then the database is free again.
             if not client.set(REDIS_OWNER_KEY, os.getpid(), nx=True, ex=3600):

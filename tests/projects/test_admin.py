@@ -14,7 +14,7 @@ from apps.access.states import Role
 from apps.projects.engine.signatures import registry_token
 from apps.projects.models import Build, Delivery, Image, Project
 from tests.access.factories import enter, make_superuser, make_user, page
-from tests.confirming import confirm
+from tests.confirmation import confirm
 from tests.plugins.git_server import GitServer
 from tests.projects.factories import deliver, make_delivery, make_git_project
 from tests.projects.registry_double import LOOPBACK, running_registry

@@ -12,8 +12,8 @@ from apps.access.states import Role
 from apps.projects.models import Build, Image, Project
 from apps.projects.states import BuildState
 from tests.access.factories import enter, make_user, page
-from tests.confirming import confirm, press
-from tests.projects.building import NOW, TAG, make_build, make_git_project, make_image
+from tests.confirmation import confirm, press
+from tests.projects.build_factories import NOW, TAG, make_build, make_git_project, make_image
 
 pytestmark = pytest.mark.django_db
 

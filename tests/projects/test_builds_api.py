@@ -12,7 +12,7 @@ from apps.access.states import Role
 from apps.projects.models import Build
 from apps.projects.states import BuildState
 from tests.access.factories import Api, make_user
-from tests.projects.building import NOW, TAG, make_build, make_git_project, make_image
+from tests.projects.build_factories import NOW, TAG, make_build, make_git_project, make_image
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,7 @@ from apps.projects.models import Build
 from apps.projects.services import build_tag, cancel_build, queue_build, rebuild
 from apps.projects.states import BUILD_FINAL, BuildState
 from tests.access.factories import make_project, make_user
-from tests.projects.building import NOW, READING, TAG, make_build, make_git_project
+from tests.projects.build_factories import NOW, READING, TAG, make_build, make_git_project
 
 pytestmark = pytest.mark.django_db
 

@@ -34,8 +34,8 @@ from apps.projects.services.build_worker import _BuildHeartbeat, leaving, work_o
 from apps.projects.states import BUILD_FINAL, BUILD_MOVES, BuildState, BuildStep
 from apps.projects.tasks import build, sweep_builds
 from tests.access.factories import make_user
-from tests.plugins.measured import Measured
-from tests.projects.building import NOW, READING, make_build
+from tests.plugins.measurements import Measured
+from tests.projects.build_factories import NOW, READING, make_build
 from tests.runtime.processes import wait_for
 from yardkit import topology
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.plugins.git_server import GitServer
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from yardkit import topology
 from yardkit.broker import connect
 from yardkit.protocol import LogBatch, decode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
 
 @WHOLE_FILES
@@ -20,7 +20,7 @@ def test_webhooks_on_postgresql(postgres_database: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.covers("S1.4", "S1.6")
 def test_deliveries_at_once(postgres_database: str) -> None:
-    run_again([Path(__file__).with_name("at_once.py")], postgres_database)
+    run_again([Path(__file__).with_name("concurrent_deliveries.py")], postgres_database)
 
 
 @pytest.mark.slow("15 s")
@@ -28,4 +28,4 @@ def test_deliveries_at_once(postgres_database: str) -> None:
 def test_deliveries_at_once_on_one_file(tmp_path: Path) -> None:
     """SQLite lets one write after the other."""
     database = f"sqlite:///{tmp_path / 'test.sqlite3'}"
-    run_again([Path(__file__).with_name("at_once.py")], database, "-k", "not refused")
+    run_again([Path(__file__).with_name("concurrent_deliveries.py")], database, "-k", "not refused")

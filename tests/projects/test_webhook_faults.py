@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.measured import Measured
-from tests.plugins.migrated import fill_data_folder
+from tests.plugins.measurements import Measured
+from tests.plugins.migrated_databases import fill_data_folder
 from tests.projects.web_process import ROOT, START_SECONDS, web_environment, web_process
 from tests.projects.webhooks import SECRET, Signed, github, tag_push
 

@@ -15,7 +15,7 @@ from apps.jobs.states import RunState
 from apps.queuestats.admin import runs
 from apps.queuestats.models import FailedRequest
 from tests.access.factories import make_superuser, make_user
-from tests.confirming import confirm, press
+from tests.confirmation import confirm, press
 from tests.jobs.factories import make_job, make_project, make_run
 from tests.queuestats.factories import report
 

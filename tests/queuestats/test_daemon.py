@@ -19,7 +19,7 @@ from apps.runtime.models import DeadLetter
 from tests.agents.factories import make_agent
 from tests.jobs.factories import make_run
 from tests.outages import tables_away
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Outgoing, Subscription
 from yardkit.clock import SystemClock

@@ -17,7 +17,7 @@ from apps.queuestats.services import record_observed_seconds, sample_gauges
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from tests.jobs.factories import make_job, make_run
-from tests.queuestats.gauges_read import gauge_means
+from tests.queuestats.gauge_readings import gauge_means
 from yardkit import failpoints, metrics, queues
 from yardkit.queues import QueueReading
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
 HERE = Path(__file__)
 AGAIN = [
@@ -29,4 +29,4 @@ def test_samples_and_advice_on_postgres(postgres_database: str) -> None:
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_two_write_the_same_samples_at_once(postgres_database: str) -> None:
-    run_again([Path(__file__).with_name("at_once.py")], postgres_database)
+    run_again([Path(__file__).with_name("concurrent_writes.py")], postgres_database)

@@ -13,7 +13,7 @@ from apps.requeststore.extraction.conversion import to_json
 from apps.requeststore.extraction.page import Document
 from apps.requeststore.queries.stories import result_of
 from apps.requeststore.queues.entries import read_entry
-from tests.requeststore.extraction.reading import page
+from tests.requeststore.extraction.shortcuts import page
 from yardkit.nesting import MAX_DEPTH
 
 DEEP = b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1)

@@ -20,14 +20,14 @@ from apps.requeststore.models import NodeReport
 from apps.requeststore.queries import outlook as outlook_module
 from apps.requeststore.services.scale_advice import decide_scale
 from tests.access.factories import make_project, make_superuser, make_user
-from tests.requeststore.factories import save_bizzes
-from tests.requeststore.standing import (
+from tests.requeststore.biz_reports import (
     make_bizzes,
     make_fetchers,
     make_queue,
     make_rates,
     make_report,
 )
+from tests.requeststore.factories import save_bizzes
 
 pytestmark = pytest.mark.django_db
 

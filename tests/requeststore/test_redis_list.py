@@ -22,7 +22,7 @@ from apps.requeststore.queues import redis_list
 from apps.requeststore.queues.base import QueueStats
 from apps.requeststore.queues.factory import open_queue, redis_key
 from apps.requeststore.queues.redis_list import RedisListQueue
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.requeststore.queue_fixtures import PATIENCE_SECONDS, entries, of, take, wait_until
 from tests.requeststore.redis_own import LossyLine, OwnRedis
 from yardkit.redis_server import RedisServer, shared_server

@@ -26,8 +26,8 @@ from apps.requeststore.services.forecast_text import duration, per_second
 from apps.requeststore.services.scale_advice import Advice, decide_scale, wanted_fetchers
 from tests.access.factories import Api, make_project, make_user
 from tests.jobs.factories import NOW
-from tests.queuestats.gauges_read import gauge_means
-from tests.requeststore.standing import (
+from tests.queuestats.gauge_readings import gauge_means
+from tests.requeststore.biz_reports import (
     make_bizzes,
     make_fetchers,
     make_queue,

@@ -19,10 +19,10 @@ from apps.seeds.models import Frontier
 from tests.access.factories import Api, make_project, make_superuser, make_user
 from tests.access.test_routes import MAKERS, OWN, World
 from tests.access.test_routes import world as world
-from tests.alerts.rig import use_rules
+from tests.alerts.monitor_harness import use_rules
 from tests.jobs.factories import make_host, make_job
 from tests.queuestats.test_queues import make_queue
-from tests.rest.published import published
+from tests.rest.openapi_schema import published
 from tests.seeds.factories import make_frontier, make_operation
 
 pytestmark = pytest.mark.django_db

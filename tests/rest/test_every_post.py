@@ -34,9 +34,9 @@ from tests.agents.factories import make_agent
 from tests.alerts.factories import make_incident, make_notice
 from tests.joblogs.factories import make_group
 from tests.jobs.factories import make_host, make_job, make_run
-from tests.projects.building import make_build
+from tests.projects.build_factories import make_build
 from tests.requeststore.factories import make_biz
-from tests.rest.made_up import operations, read_schema
+from tests.rest.generated_calls import operations, read_schema
 from tests.routing.factories import arrive, moved, row_of
 from tests.seeds.resources.factories import make_pool, make_resource, take
 from tests.sources.records import publish, sourced

@@ -11,7 +11,7 @@ from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.alerts.models import RuleMute
 from tests.access.factories import Api, make_project, make_user
-from tests.rest.made_up import operations, read_schema
+from tests.rest.generated_calls import operations, read_schema
 
 PATHS = {
     f"{each.method.upper()} {each.path.removeprefix('/api/v1/')}"

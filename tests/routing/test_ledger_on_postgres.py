@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
-AGAIN = ("test_ledger", "test_ledger_finding", "test_ledger_model")
+AGAIN = ("test_ledger", "test_ledger_search", "test_ledger_model")
 
 
 @WHOLE_FILES
@@ -21,4 +21,4 @@ def test_the_ledger_on_postgresql(postgres_database: str) -> None:
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_several_write_the_ledger_at_once(postgres_database: str) -> None:
-    run_again([Path(__file__).with_name("ledger_at_once.py")], postgres_database)
+    run_again([Path(__file__).with_name("concurrent_ledger_writes.py")], postgres_database)

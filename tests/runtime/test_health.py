@@ -11,7 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client, override_settings
 
 from apps.runtime.services import close_shared_broker
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.runtime.processes import Place
 
 pytestmark = pytest.mark.urls("apps.runtime.urls")

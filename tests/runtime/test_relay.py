@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.runtime.processes import Place, wait_for
 from yardkit import topology
 from yardkit.broker import Broker, Delivery, connect

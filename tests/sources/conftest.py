@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.sources.collector_setup import Yard
 from tests.sources.octoparse_double import OctoparseDouble, serving
-from tests.sources.yard import Yard
 
 
 @pytest.fixture

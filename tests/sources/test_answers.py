@@ -12,8 +12,8 @@ import pytest
 
 from apps.sources.services import save_credential
 from tests.sources import octoparse_double as faults
+from tests.sources.collector_setup import Yard
 from tests.sources.octoparse_double import PASSWORD, TASK, USER, OctoparseDouble, record
-from tests.sources.yard import Yard
 
 MakeYard = Callable[..., Yard]
 

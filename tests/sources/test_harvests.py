@@ -10,8 +10,8 @@ import pytest
 
 from apps.sources.engine import harvester
 from apps.sources.models import Harvest
+from tests.sources.collector_setup import QUEUE, Yard
 from tests.sources.octoparse_double import OctoparseDouble, record
-from tests.sources.yard import QUEUE, Yard
 
 MakeYard = Callable[..., Yard]
 

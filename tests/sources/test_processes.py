@@ -19,9 +19,9 @@ import psycopg
 import pytest
 
 from tests.e2e.daemon_processes import Daemons
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
+from tests.sources.collector_setup import take_all
 from tests.sources.octoparse_double import PASSWORD, TASK, USER, OctoparseDouble
-from tests.sources.yard import take_all
 from tests.yardkit.broker_proxy import Proxy
 from yardkit.broker import connect
 

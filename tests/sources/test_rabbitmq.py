@@ -10,8 +10,8 @@ from contextlib import closing
 import pika
 import pytest
 
+from tests.sources.collector_setup import QUEUE, Yard
 from tests.sources.octoparse_double import OctoparseDouble, record
-from tests.sources.yard import QUEUE, Yard
 
 pytestmark = pytest.mark.services
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.yardkit.broker_fixtures import (
     PATIENCE_SECONDS,
     Brokers,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.yardkit.broker_fixtures import (
     PATIENCE_SECONDS,
     Brokers,

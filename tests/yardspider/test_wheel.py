@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.needs import required_kinds
+from tests.plugins.markers import required_kinds
 from tests.plugins.spider_image import make
 from tests.yardspider.commands import environment
 from tests.yardspider.sites import HTML, serve

@@ -18,7 +18,7 @@ import pytest
 
 from tests.agents.downloader.other_side import OtherSide, take, until
 from tests.agents.downloader.test_agent import Gate
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.yardkit.web_server import WebServer, page, serve
 from yardkit.broker import Broker
 from yardkit.protocol import DownloaderReady, DownloadResults, ExitAgent, Register

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.agents.downloader.store import AllocationStore, BadAllocation, from_bytes, to_bytes
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from yardkit import failpoints
 from yardkit.protocol import AllocateDownloader, DownloaderSettings, ReleaseDownloader, encode
 

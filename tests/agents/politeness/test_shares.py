@@ -26,11 +26,11 @@ from apps.agents.center.politeness.shares import (
 from apps.agents.center.share_keeper import ShareKeeper
 from apps.agents.hosts.models import HostLedger
 from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
-from tests.again import run_again
 from tests.agents.politeness.shares_contract import CONTRACT, IN_TURN
 from tests.agents.politeness.world import HOST, World
 from tests.outages import tables_away
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
+from tests.postgres_rerun import run_again
 from yardkit.clock import ManualClock
 
 contract = pytest.mark.parametrize("holds", CONTRACT, ids=lambda rule: rule.__name__)

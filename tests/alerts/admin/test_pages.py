@@ -29,7 +29,7 @@ from apps.alerts.states import (
 from apps.projects.models import Project
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
-from tests.confirming import fields_of
+from tests.confirmation import fields_of
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/alerts/incident/"

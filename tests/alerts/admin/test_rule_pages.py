@@ -22,8 +22,8 @@ from apps.queuestats.services import record_gauges
 from tests.access.factories import make_project, make_superuser
 from tests.alerts.admin.test_pages import login, person, text_of
 from tests.alerts.factories import NOW, make_channel, make_incident
-from tests.alerts.rig import use_rules
-from tests.confirming import confirm
+from tests.alerts.monitor_harness import use_rules
+from tests.confirmation import confirm
 from tests.jobs.factories import make_job, make_run
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.alerts.faults.yard import (
+from tests.alerts.faults.monitor_processes import (
     AS_DAEMON,
     BOTH,
     NEXT_LOOK,
@@ -24,7 +24,7 @@ from tests.alerts.faults.yard import (
     seconds_unwatched,
 )
 from tests.alerts.servers import json_reply, serving
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.runtime.processes import Place, wait_for
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]

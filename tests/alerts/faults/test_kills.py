@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.faults.yard import (
+from tests.alerts.faults.monitor_processes import (
     AS_DAEMON,
     BOTH,
     NEXT_LOOK,
@@ -28,8 +28,8 @@ from tests.alerts.faults.yard import (
     wake,
 )
 from tests.e2e.daemon_processes import is_frozen
-from tests.plugins.measured import Measured
-from tests.plugins.sparing import FULL_FAULTS
+from tests.plugins.long_tests import FULL_FAULTS
+from tests.plugins.measurements import Measured
 from tests.runtime.processes import PATIENCE_SECONDS, Place, wait_for
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]

@@ -30,7 +30,7 @@ from crawlyard.backup.errors import BackupError, Damaged, RestoreRefused
 from crawlyard.backup.parts import BackupPart, PartKind
 from crawlyard.backup.restore import restore
 from tests.e2e.daemon_processes import ROOT, Daemons
-from tests.plugins.migrated import fill_data_folder
+from tests.plugins.migrated_databases import fill_data_folder
 from yardkit.secretbox import generate_key
 
 pytestmark = pytest.mark.django_db

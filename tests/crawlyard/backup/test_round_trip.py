@@ -14,7 +14,7 @@ import pytest
 
 from apps.requeststore.stores.sqlite import SqliteNode
 from apps.seeds.stores.rocks import RocksStore
-from tests.crawlyard.backup.writing_worker import DATABASE
+from tests.crawlyard.backup.writer_process import DATABASE
 from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.requeststore.stores import calls as requests
 from tests.seeds.stores import calls as seeds
@@ -63,7 +63,7 @@ def new(tmp_path: Path, old: Daemons) -> Daemons:
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.crawlyard.backup.writing_worker", str(folder)],
+        [sys.executable, "-m", "tests.crawlyard.backup.writer_process", str(folder)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
     )

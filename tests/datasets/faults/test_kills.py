@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.datasets.faults.yard import COMPACTION, FULL, POINTS, Yard
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 

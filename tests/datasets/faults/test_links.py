@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.datasets.faults.yard import Yard
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.s3_server import Bucket
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.yardkit.broker_proxy import WAYS, Proxy, before, break_lines

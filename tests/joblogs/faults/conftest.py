@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.joblogs import elastic_server
-from tests.joblogs.faults import yard as module
-from tests.joblogs.faults.yard import KINDS, LINES, Yard, sent_of_a_run
+from tests.joblogs.faults import ingester_processes as module
+from tests.joblogs.faults.ingester_processes import KINDS, LINES, Yard, sent_of_a_run
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
 

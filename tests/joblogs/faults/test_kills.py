@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.joblogs.faults.yard import ELASTIC, FULL, POINTS, Yard
-from tests.plugins.measured import Measured
+from tests.joblogs.faults.ingester_processes import ELASTIC, FULL, POINTS, Yard
+from tests.plugins.measurements import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.joblogs.faults.yard import Yard
-from tests.plugins.measured import Measured
+from tests.joblogs.faults.ingester_processes import Yard
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.yardkit.broker_proxy import WAYS, Proxy, before, break_lines
 

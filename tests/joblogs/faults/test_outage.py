@@ -13,8 +13,8 @@ import pytest
 
 from tests.joblogs import elastic_server
 from tests.joblogs.elastic_double import ElasticDouble
-from tests.joblogs.faults.yard import FULL, Yard
-from tests.plugins.measured import Measured
+from tests.joblogs.faults.ingester_processes import FULL, Yard
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.yardkit.broker_proxy import Proxy
 

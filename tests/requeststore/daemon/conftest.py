@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
+from tests.requeststore.daemon.fetcher_processes import Plant
 from tests.requeststore.daemon.pages_site import Site
-from tests.requeststore.daemon.plant import Plant
 
 
 @pytest.fixture(scope="module")

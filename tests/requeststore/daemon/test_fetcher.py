@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.requeststore.daemon.fetcher_processes import RULES, Plant, urls
 from tests.requeststore.daemon.pages_site import Site
-from tests.requeststore.daemon.plant import RULES, Plant, urls
 
 pytestmark = [pytest.mark.slow("fetchers as processes"), pytest.mark.timeout(240)]
 

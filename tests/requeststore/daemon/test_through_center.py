@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_rabbit_vhost
+from tests.requeststore.daemon.fetcher_processes import Plant, urls
 from tests.requeststore.daemon.pages_site import Site
-from tests.requeststore.daemon.plant import Plant, urls
 
 pytestmark = [pytest.mark.slow("a fetcher, centers and agents"), pytest.mark.timeout(300)]
 CENTER: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 
 from apps.requeststore.extraction import ResponsePage, limits
 from apps.requeststore.extraction.processes import ExtractionPool, ExtractionProcess
-from tests.requeststore.extraction.reading import URL, extract, page, value
+from tests.requeststore.extraction.shortcuts import URL, extract, page, value
 
 pytestmark = pytest.mark.covers("S4.5", "S4.20")
 # Nested as deeply as they may be: each walk through one begins in many others.

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.daemon_processes import ROOT, is_frozen
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database
+from tests.requeststore.daemon.fetcher_processes import Clerk, Plant
 from tests.requeststore.daemon.pages_site import Site
-from tests.requeststore.daemon.plant import Clerk, Plant
 from tests.requeststore.redis_own import OwnRedis
 
 FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"

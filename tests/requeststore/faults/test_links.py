@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database
+from tests.requeststore.daemon.fetcher_processes import Plant
 from tests.requeststore.daemon.pages_site import Site
-from tests.requeststore.daemon.plant import Plant
 from tests.requeststore.faults.test_fetcher_kills import (
     BIZZES,
     SHORT,

@@ -1,4 +1,4 @@
-"""A process that stores and keeps requests, for tests that break it: see ``test_kills_of_yard``.
+"""A process that stores and keeps requests, for tests that break it: see ``test_store_kills``.
 
 python -m tests.requeststore.faults.worker IDS
 

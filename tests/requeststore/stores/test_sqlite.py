@@ -22,7 +22,7 @@ from apps.requeststore.stores.base import Finish, NewRequest, QueueEntry, Shard
 from apps.requeststore.stores.sqlite import SqliteNode, statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import SqliteShard
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.requeststore.stores.calls import (
     CUTOFF,
     DEADLINE,

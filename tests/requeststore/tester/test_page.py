@@ -22,7 +22,7 @@ from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import write_definition
 from apps.requeststore.services.store import shared_request_store
 from tests.access.factories import enter, make_project, make_superuser, make_user
-from tests.confirming import confirm
+from tests.confirmation import confirm
 from tests.e2e.chromium import keep, launched, watch
 from tests.requeststore.tester.shop import RULE, make_sample, shop
 

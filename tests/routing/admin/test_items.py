@@ -23,7 +23,7 @@ from apps.routing.queries import LedgerEntry
 from apps.routing.services import claim_parked
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_superuser
-from tests.confirming import confirm, press
+from tests.confirmation import confirm, press
 from tests.routing.admin.pages import address, html_of, person, text_of
 from tests.routing.factories import NOW, arrive, later, moved, row_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
+from tests.postgres_rerun import AGAIN_SECONDS, WHOLE_FILES, run_again
 
 AGAIN = ("test_seed_paths", "test_seed_results", "test_items_api", "test_projects_api")
 
@@ -21,4 +21,4 @@ def test_routing_over_http_on_postgresql(postgres_database: str) -> None:
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_many_clients_are_served_at_once(postgres_database: str) -> None:
-    run_again([Path(__file__).with_name("submissions_at_once.py")], postgres_database)
+    run_again([Path(__file__).with_name("concurrent_submissions.py")], postgres_database)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.migrated import fill_data_folder
+from tests.plugins.migrated_databases import fill_data_folder
 from tests.projects.web_process import ROOT, web_environment
 
 # Generous: processes start and ports follow while much else runs.

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import WHOLE_FILES, run_again
+from tests.postgres_rerun import WHOLE_FILES, run_again
 
 AGAIN = (
     "test_routing",
     "test_results",
-    "test_parking",
-    "test_taking",
+    "test_parked_items",
+    "test_intake",
     "test_rules",
     "test_failure_file",
     "test_long_writes",

@@ -19,7 +19,7 @@ from apps.routing.engine.confined import ConfinedPath, PathNotAllowed
 from apps.routing.engine.failures import FailureFile, FailureFileError
 from apps.routing.engine.inbounds.base import Context
 from apps.routing.engine.inbounds.file import FileInbound
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.routing.engine.failure_files import failed, files_in, uuids_in
 from tests.runtime.processes import PATIENCE_SECONDS, ROOT
 

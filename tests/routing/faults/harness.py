@@ -18,7 +18,7 @@ import psutil
 import redis
 
 from tests.e2e.daemon_processes import ROOT, Daemons
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from yardkit.broker import Broker, Outgoing, QueueSpec, connect
 
 # Set by `make test-faults`: more items, longer outages, and servers that start slowly.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.routing.faults.harness import FULL, RouterHarness
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(1200)]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.daemon_processes import ROOT
 from tests.plugins.kafka_cluster import KafkaCluster
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.routing.faults.harness import (
     FULL,
     IN_HAND,

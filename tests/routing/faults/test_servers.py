@@ -14,7 +14,7 @@ import redis
 
 from tests.e2e.demo_process import free_port
 from tests.e2e.rabbit_node import SERVER, RabbitNode
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.routing.faults.harness import (
     FULL,
     IN_HAND,

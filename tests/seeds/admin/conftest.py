@@ -15,7 +15,7 @@ from apps.seeds.models import Frontier
 from apps.seeds.services import frontiers, operation_steps
 from apps.seeds.stores.rocks import RocksStore
 from tests.access.factories import make_project
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from apps.seeds.admin.moments import lasting, next_segment
 from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.models import Frontier
 from tests.access.factories import make_project
-from tests.confirming import confirm
-from tests.seeds.admin.shown import address, crawl, html_of, person, said, text_of
-from tests.seeds.services.desk import Desk
+from tests.confirmation import confirm
+from tests.seeds.admin.page_helpers import address, crawl, html_of, person, said, text_of
+from tests.seeds.services.small_service import Desk
 from yardkit.protocol import SeedOutcome
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,7 @@ from apps.seeds.models import Frontier, Operation
 from apps.seeds.services import change_granularity, client_of, show_segments
 from apps.seeds.services.operation_steps import freeze
 from apps.seeds.states import OperationState
-from tests.seeds.admin.shown import (
+from tests.seeds.admin.page_helpers import (
     DAY,
     address,
     crawl,
@@ -24,7 +24,7 @@ from tests.seeds.admin.shown import (
     text_of,
     today,
 )
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 from yardkit.protocol import Seed, SeedOutcome
 
 pytestmark = pytest.mark.django_db

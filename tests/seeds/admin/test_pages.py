@@ -16,7 +16,7 @@ from apps.seeds.admin import frontier_page
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.queries import service_status
 from tests.access.factories import make_project, make_user
-from tests.seeds.admin.shown import (
+from tests.seeds.admin.page_helpers import (
     DAY,
     address,
     html_of,

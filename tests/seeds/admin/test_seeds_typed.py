@@ -11,9 +11,18 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.seeds.models import Frontier
 from apps.seeds.services import show_segments
-from tests.confirming import confirm, press
-from tests.seeds.admin.shown import DAY, address, crawl, html_of, person, said, text_of, today
-from tests.seeds.services.desk import Desk
+from tests.confirmation import confirm, press
+from tests.seeds.admin.page_helpers import (
+    DAY,
+    address,
+    crawl,
+    html_of,
+    person,
+    said,
+    text_of,
+    today,
+)
+from tests.seeds.services.small_service import Desk
 from yardkit.protocol import SeedOutcome
 
 pytestmark = pytest.mark.django_db

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
+from tests.postgres_rerun import AGAIN_SECONDS, WHOLE_FILES, run_again
 
-AGAIN = ("test_calls", "test_managing", "test_frontiers", "test_files", "test_grab", "test_away")
+AGAIN = (
+    "test_calls",
+    "test_management",
+    "test_frontiers",
+    "test_files",
+    "test_grab",
+    "test_outage",
+)
 
 
 @pytest.mark.services

@@ -8,7 +8,7 @@ import pytest
 
 from apps.seeds.models import Frontier
 from apps.seeds.stores.base import SegmentCounts
-from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token
+from tests.seeds.daemon.call_helpers import Later, ask, ended, keys, refused, seeds, token
 from tests.seeds.daemon.conftest import MakeClient, Service, on_both_brokers
 from yardkit.broker import Broker
 from yardkit.protocol import (

@@ -9,7 +9,7 @@ import pytest
 
 from apps.seeds.models import Frontier
 from apps.seeds.stores.operations import DropSegment, ShowSegments
-from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token, until
+from tests.seeds.daemon.call_helpers import Later, ask, ended, keys, refused, seeds, token, until
 from tests.seeds.daemon.conftest import MakeClient, Service, on_rocks
 from yardkit.broker import Broker
 from yardkit.protocol import FinishSeeds, ManageSeeds, Seed

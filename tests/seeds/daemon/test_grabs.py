@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from apps.seeds.models import Frontier
-from tests.seeds.daemon.asking import Later, ended, keys, refused, seeds, token, until
+from tests.seeds.daemon.call_helpers import Later, ended, keys, refused, seeds, token, until
 from tests.seeds.daemon.conftest import Service, on_both_brokers, on_rocks
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, QueueSpec

@@ -18,7 +18,7 @@ import pytest
 from apps.seeds.stores.base import Segment
 from apps.seeds.stores.operations import ShowSegments
 from tests.e2e.daemon_processes import Daemons
-from tests.seeds.daemon.asking import Later, ask, ended, keys, seeds
+from tests.seeds.daemon.call_helpers import Later, ask, ended, keys, seeds
 from yardkit.broker import Broker, connect
 from yardkit.protocol import FinishSeeds, SeedsFinished
 from yardkit.seeds import SeedClient

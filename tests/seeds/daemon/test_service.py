@@ -16,8 +16,8 @@ from apps.seeds.daemon.service import EXPIRE_SECONDS, GRACE_SECONDS, SeedStoreAw
 from apps.seeds.engine.errors import SeedStoreUnavailable
 from apps.seeds.models import Frontier, SegmentReport
 from apps.seeds.stores.factory import open_store
-from tests.plugins.measured import Measured
-from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token, until
+from tests.plugins.measurements import Measured
+from tests.seeds.daemon.call_helpers import Later, ask, ended, keys, refused, seeds, token, until
 from tests.seeds.daemon.conftest import Service, on_both_brokers, on_rocks
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Outgoing

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
-from tests.seeds.faults.yard import SeedYard
+from tests.seeds.faults.service_processes import SeedYard
 
 STORES = ["rocksdb", "postgresql"]
 

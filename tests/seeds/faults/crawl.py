@@ -21,8 +21,8 @@ from apps.seeds.stores.operations import (
     ReopenFailedSlice,
     Restore,
 )
-from tests.plugins.measured import Measured
-from tests.seeds.faults.yard import SeedYard
+from tests.plugins.measurements import Measured
+from tests.seeds.faults.service_processes import SeedYard
 from yardkit.protocol import Seed, SeedFinish, SeedsLeased
 from yardkit.protocol.seeds import LeasedSeed, SeedOutcome
 from yardkit.seeds import CallRefused, SeedClient

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from tests.e2e.daemon_processes import ROOT
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.seeds.faults.crawl import Crawl, Mender, Running
-from tests.seeds.faults.yard import DAEMON, FULL, PATIENCE_SECONDS, SeedYard
+from tests.seeds.faults.service_processes import DAEMON, FULL, PATIENCE_SECONDS, SeedYard
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(3000 if FULL else 400)]
 

@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.seeds.faults.crawl import Crawl, Running
-from tests.seeds.faults.yard import DAEMON, SeedYard
+from tests.seeds.faults.service_processes import DAEMON, SeedYard
 from tests.yardkit.broker_proxy import WAYS, Proxy, before, break_lines
 
 pytestmark = [

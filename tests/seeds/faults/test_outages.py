@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 from tests.e2e.rabbit_node import SERVER, RabbitNode
-from tests.plugins import needs
-from tests.plugins.measured import Measured
+from tests.plugins import markers
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.seeds.faults.crawl import Crawl, Running
-from tests.seeds.faults.yard import DAEMON, FULL, SeedYard
+from tests.seeds.faults.service_processes import DAEMON, FULL, SeedYard
 from yardkit.broker import Outgoing
 from yardkit.protocol import FinishSeeds, Seed, SeedFinish, encode
 from yardkit.protocol.seeds import SeedOutcome
@@ -129,7 +129,7 @@ def test_postgresql_that_cuts_its_connections_costs_nothing(
 
 def cut(url: str) -> int:
     """End every connection to this database; how many there were."""
-    with psycopg.connect(needs.POSTGRES_URL, autocommit=True) as connection:
+    with psycopg.connect(markers.POSTGRES_URL, autocommit=True) as connection:
         row = connection.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s",
             [url.rpartition("/")[2]],

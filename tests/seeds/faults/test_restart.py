@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tests.e2e.daemon_processes import ROOT
-from tests.plugins.measured import Measured
-from tests.seeds.faults.yard import DAEMON, FULL, SeedYard
+from tests.plugins.measurements import Measured
+from tests.seeds.faults.service_processes import DAEMON, FULL, SeedYard
 from yardkit.protocol import Seed
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(1200)]

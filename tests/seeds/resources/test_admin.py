@@ -19,7 +19,7 @@ from apps.seeds.engine.resource_files import opened
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.states import ResourceState
 from tests.access.factories import enter, make_project, make_user, page
-from tests.confirming import confirm, press
+from tests.confirmation import confirm, press
 from tests.seeds.resources.factories import PASSWORD, make_pool, make_resource
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from apps.seeds.stores.base import SeedStore
 from apps.seeds.stores.postgres import PostgresStore
 from apps.seeds.stores.rocks import RocksStore
 from tests.access.factories import make_project
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 
 
 def open_store(request: pytest.FixtureRequest, kind: str, folder: Path) -> SeedStore:

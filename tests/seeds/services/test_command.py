@@ -18,7 +18,7 @@ from apps.seeds.services import client_of, management, show_segments
 from apps.seeds.services.clients import manager_of
 from apps.seeds.stores.operations import now_ms
 from tests.access.factories import make_project
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 from yardkit.protocol import Seed, SeedFinish, SeedOutcome
 
 pytestmark = pytest.mark.django_db

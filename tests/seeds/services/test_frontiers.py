@@ -18,7 +18,7 @@ from apps.seeds.services import (
 )
 from apps.seeds.services.clients import manager_of
 from tests.access.factories import make_project, make_user
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 from yardkit.protocol import Seed
 from yardkit.seeds import SeedServiceAway
 

@@ -24,7 +24,7 @@ from apps.seeds.services import (
 from apps.seeds.services.granularity import SegmentPreview
 from apps.seeds.states import OperationState
 from apps.seeds.stores.base import SegmentCounts
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 from yardkit.protocol import Seed, SeedFinish, SeedOutcome
 
 pytestmark = pytest.mark.django_db

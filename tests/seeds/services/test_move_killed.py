@@ -14,11 +14,11 @@ import pytest
 
 from apps.seeds.stores.base import SeedStore, SegmentCounts
 from apps.seeds.stores.rocks import RocksStore
-from tests.plugins.measured import Measured
-from tests.plugins.migrated import fill_data_folder
-from tests.plugins.sparing import FULL_FAULTS
+from tests.plugins.long_tests import FULL_FAULTS
+from tests.plugins.measurements import Measured
+from tests.plugins.migrated_databases import fill_data_folder
 from tests.runtime.processes import ROOT
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 from tests.seeds.services.test_granularity import MONDAY
 
 MOVER = "tests.seeds.services.mover"
@@ -102,7 +102,7 @@ import sys
 from pathlib import Path
 from apps.seeds.stores.rocks import RocksStore
 from tests.seeds.stores.calls import DAY, FRONTIER, NOW, seeds
-from tests.seeds.stores.test_contract_moving import BESIDE, by, same, move_all
+from tests.seeds.stores.test_contract_transfers import BESIDE, by, same, move_all
 store = RocksStore(Path(sys.argv[1]), sync=False)
 if not store.segments(FRONTIER) and not store.segments(BESIDE):
     for day in range(3):

@@ -25,7 +25,7 @@ from apps.seeds.services.clients import manager_of
 from apps.seeds.services.operations import follow_operation
 from apps.seeds.states import OperationKind, OperationState
 from apps.seeds.stores.operations import now_ms
-from tests.seeds.services.desk import Desk
+from tests.seeds.services.small_service import Desk
 from yardkit.protocol import Seed, SeedFinish, SeedOutcome
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from apps.seeds.engine.errors import CallInWork, SeedStoreUnavailable, WrongSeed
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome
 from apps.seeds.stores.base import Finish, Lease
 from apps.seeds.stores.postgres import PostgresStore
-from tests.plugins import needs
+from tests.plugins import markers
 from tests.seeds.stores.calls import (
     DAY,
     FRONTIER,
@@ -203,7 +203,7 @@ def test_books_are_exact_when_a_service_dies_inside_a_transaction(postgres_url: 
 def test_a_server_that_drops_its_connections_is_used_again(postgres_url: str) -> None:
     with opened(postgres_url) as (store,):
         add(store, "a")
-        with psycopg.connect(needs.POSTGRES_URL, autocommit=True) as connection:
+        with psycopg.connect(markers.POSTGRES_URL, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
                 [postgres_url.rpartition("/")[2]],

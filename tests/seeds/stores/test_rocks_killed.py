@@ -16,7 +16,7 @@ import pytest
 from apps.seeds.engine.seeds import FINAL, PENDING, Outcome, State
 from apps.seeds.stores.base import BOOKS_FIELDS, Finish, Known, SeedStore
 from apps.seeds.stores.rocks import RocksStore
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.runtime.processes import ROOT
 from tests.seeds.stores.calls import DAY, FRONTIER, NOW, TODAY, books, codes, seeds
 from tests.seeds.stores.killed_worker import OWNER

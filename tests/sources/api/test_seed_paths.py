@@ -17,7 +17,7 @@ from apps.sources.models import SourceState
 from apps.sources.states import SourceActivity
 from crawlyard.settings.routing import anonymous_networks
 from tests.access.factories import bearer, make_project, make_token, make_user
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.sources.records import broker_at, publish, sourced
 from yardkit.env import Env
 

@@ -10,7 +10,7 @@ import pytest
 
 from apps.agents.downloader.fetchers import Equipment, FetchOptions, PageFetcher
 from apps.agents.downloader.fetchers.chromium import BrowserOptions
-from tests.plugins.needs import CHROMIUM
+from tests.plugins.markers import CHROMIUM
 from yardkit import addresses
 from yardkit.fetcher import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest

@@ -22,7 +22,7 @@ from apps.agents.downloader.fetchers.chromium import BrowserOptions, find_chromi
 from tests.agents.downloader.fetchers.conftest import Opener, get
 from tests.agents.downloader.fetchers.test_types import HTML
 from tests.agents.downloader.other_side import OtherSide
-from tests.plugins.needs import CHROMIUM
+from tests.plugins.markers import CHROMIUM
 from tests.yardkit.web_server import Seen, WebServer, page, serve
 from tools.requirement_marks import ROOT
 from yardkit.protocol import DownloaderType, FailureKind

@@ -80,7 +80,7 @@ class Factory:
         return made
 
     def order(self, limit: int, acks: int) -> str:
-        """Return the arguments of taker_process.py."""
+        """Return the arguments of consumer_process.py."""
         context = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in asdict(self.context(limit)).items()

@@ -59,7 +59,7 @@ def test_what_a_killed_router_had_comes_again(maker: Factory) -> None:
         [
             sys.executable,
             "-m",
-            "tests.routing.engine.inbounds.taker_process",
+            "tests.routing.engine.inbounds.consumer_process",
             maker.order(5, acks=3),
         ],
         stdout=subprocess.PIPE,
